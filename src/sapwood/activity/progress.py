@@ -1,0 +1,48 @@
+"""How far a run has come, as one frozen snapshot."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+
+class RunState(enum.StrEnum):
+    """The states of a run; the last three are final."""
+
+    PREPARING = "preparing"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def final(self) -> bool:
+        """Whether a run in this state changes no more."""
+        return self in {RunState.DONE, RunState.FAILED, RunState.CANCELLED}
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot of a run.
+
+    Attributes:
+        state: Where the run is in its life.
+        iteration: Iterations finished.
+        iterations: Iterations planned, or None where only the data decide.
+        seconds: Time since the run began.
+        seconds_per_iteration: Mean over the iterations so far; 0 before the first.
+        items: Items of the dataset.
+        items_per_second: Items mapped per second, all agents together.
+        agents: Agents that take part.
+        metrics: What the program says of its state, for example the inertia.
+    """
+
+    state: RunState
+    iteration: int = 0
+    iterations: int | None = None
+    seconds: float = 0.0
+    seconds_per_iteration: float = 0.0
+    items: int = 0
+    items_per_second: float = 0.0
+    agents: int = 0
+    metrics: dict[str, float] = {}

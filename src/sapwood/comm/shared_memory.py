@@ -1,0 +1,153 @@
+"""Memory that several processes of one machine map: anonymous, so a kill leaves nothing behind.
+
+A block is a ``memfd``: it has no name in any file system and vanishes with its last holder.
+Another process of the same user maps it through ``/proc/<pid>/fd/<fd>``; the inode in the
+reference proves that the descriptor still is the block that was meant.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from collections import OrderedDict
+from typing import Self
+
+import msgspec
+
+from sapwood.core.errors import ProtocolError, ResourceError
+
+MAX_MAPPED_BLOCKS = 1024
+"""Blocks of other processes that one process keeps mapped; the least recently used goes first."""
+
+ALIGNMENT = 64
+"""Bytes: arrays in a block start at multiples of this (a cache line, an AVX-512 vector)."""
+
+
+class SharedRef(msgspec.Struct, frozen=True, array_like=True):
+    """Where a run of bytes lies in the shared memory of a process of this machine."""
+
+    pid: int
+    fd: int
+    inode: int
+    capacity: int
+    offset: int
+    nbytes: int
+
+
+class SharedBlock:
+    """A block of shared memory that this process made.
+
+    Args:
+        nbytes: Size in bytes; memory is reserved now, so that using it cannot fail later.
+
+    Raises:
+        ResourceError: The machine has not that much memory left.
+
+    Example:
+        >>> block = SharedBlock(8)
+        >>> block.view[:2] = b"ab"
+        >>> bytes(MappedBlocks().view(block.ref(0, 2)))
+        b'ab'
+        >>> block.close()
+    """
+
+    __slots__ = ("_map", "capacity", "fd", "inode", "view")
+
+    def __init__(self, nbytes: int) -> None:
+        capacity = max(mmap.PAGESIZE, _round_up(nbytes, mmap.PAGESIZE))
+        self.fd = os.memfd_create("sapwood", os.MFD_CLOEXEC)
+        try:
+            # Reserve, so that a full machine is an error here and not a SIGBUS in user code.
+            os.posix_fallocate(self.fd, 0, capacity)
+            self._map = mmap.mmap(self.fd, capacity)
+        except OSError as error:
+            os.close(self.fd)
+            if error.errno in {errno.ENOSPC, errno.ENOMEM, errno.EFBIG}:
+                raise ResourceError(
+                    f"cannot reserve {capacity / 2**20:.1f} MiB of shared memory",
+                    hint="use less data, fewer agents, or a machine with more memory",
+                ) from error
+            raise
+        self.capacity = capacity
+        self.inode = os.fstat(self.fd).st_ino
+        self.view = memoryview(self._map)
+
+    def ref(self, offset: int = 0, nbytes: int | None = None) -> SharedRef:
+        """Return a reference that another process of this user can map."""
+        size = self.capacity - offset if nbytes is None else nbytes
+        return SharedRef(os.getpid(), self.fd, self.inode, self.capacity, offset, size)
+
+    def close(self) -> None:
+        """Give the block back; mappings that other processes hold stay valid."""
+        if self.fd < 0:
+            return
+        os.close(self.fd)
+        self.fd = -1
+        try:
+            self.view.release()
+            self._map.close()
+        except BufferError:
+            pass  # an array still looks at it: the memory goes when the array does
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"SharedBlock({self.capacity} bytes, fd {self.fd})"
+
+
+class MappedBlocks:
+    """Blocks of other processes, mapped once and kept for the next look."""
+
+    def __init__(self) -> None:
+        self._maps: OrderedDict[tuple[int, bool], mmap.mmap] = OrderedDict()
+
+    def view(self, ref: SharedRef, *, writable: bool = False) -> memoryview:
+        """Return the bytes that a reference names, without copying them.
+
+        Raises:
+            ProtocolError: The reference is out of bounds, or its block is gone.
+        """
+        if ref.offset < 0 or ref.nbytes < 0 or ref.offset + ref.nbytes > ref.capacity:
+            raise ProtocolError("a shared-memory reference is out of bounds", where=repr(ref))
+        key = (ref.inode, writable)
+        mapped = self._maps.get(key)
+        if mapped is None:
+            mapped = self._maps[key] = _map(ref, writable=writable)
+            while len(self._maps) > MAX_MAPPED_BLOCKS:
+                self._maps.popitem(last=False)
+        else:
+            self._maps.move_to_end(key)
+        return memoryview(mapped)[ref.offset : ref.offset + ref.nbytes]
+
+    def forget(self) -> None:
+        """Drop all mappings; views that are still in use stay valid."""
+        self._maps.clear()
+
+
+def _map(ref: SharedRef, *, writable: bool) -> mmap.mmap:
+    access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+    try:
+        fd = os.open(
+            f"/proc/{ref.pid}/fd/{ref.fd}", (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC
+        )
+    except OSError as error:
+        raise ProtocolError(
+            f"shared memory of process {ref.pid} is gone: {error.strerror}",
+            hint="the process that held it has ended",
+        ) from error
+    try:
+        status = os.fstat(fd)
+        if status.st_ino != ref.inode or status.st_size < ref.capacity:
+            raise ProtocolError(f"shared memory of process {ref.pid} was replaced by another")
+        return mmap.mmap(fd, ref.capacity, access=access)
+    finally:
+        os.close(fd)
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple

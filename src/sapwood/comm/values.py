@@ -1,0 +1,276 @@
+"""How values travel: plain Python values and numpy arrays as msgpack plus raw buffers.
+
+A value becomes a small *body* (msgpack) and a *payload*: the bytes of its arrays, one after
+the other, each at a multiple of 64 bytes. In the body an array is an extension that holds
+offset, dtype (byte order explicit) and shape. Nothing is pickled; what cannot be expressed
+is an error that names the type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from sapwood.comm.shared_memory import ALIGNMENT
+from sapwood.core.errors import DataValueError, ProtocolError
+
+EXT_ARRAY = 1
+EXT_TUPLE = 2
+EXT_SET = 3
+EXT_COMPLEX = 4
+EXT_SCALAR = 5
+
+MAX_DEPTH = 64
+"""Nesting of lists, tuples and dictionaries in a value."""
+
+_Ext = msgspec.msgpack.Ext
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class ArrayMeta(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What the body says of an array: where its bytes are in the payload, and what they mean."""
+
+    offset: int
+    dtype: str
+    shape: tuple[int, ...]
+
+
+_meta_decode = msgspec.msgpack.Decoder(ArrayMeta).decode
+
+
+class Encoded:
+    """A value ready to travel.
+
+    Attributes:
+        body: msgpack of the value, arrays replaced by extensions.
+        arrays: The arrays (C-contiguous) in payload order.
+        offsets: Where each starts in the payload, bytes.
+        nbytes: Size of the payload, bytes.
+    """
+
+    __slots__ = ("arrays", "body", "nbytes", "offsets")
+
+    def __init__(
+        self, body: bytes, arrays: list[np.ndarray[Any, Any]], offsets: list[int], nbytes: int
+    ) -> None:
+        self.body = body
+        self.arrays = arrays
+        self.offsets = offsets
+        self.nbytes = nbytes
+
+    def write_into(self, target: memoryview) -> None:
+        """Copy the payload into a buffer of at least ``nbytes`` bytes."""
+        for array, offset in zip(self.arrays, self.offsets, strict=True):
+            if array.nbytes:
+                view = np.frombuffer(target, array.dtype, array.size, offset)
+                view.reshape(array.shape)[...] = array
+
+    def payload(self) -> bytes | bytearray | memoryview:
+        """Return the payload as one buffer; a single array is not copied."""
+        if not self.nbytes:
+            return b""
+        if len(self.arrays) == 1:
+            return memoryview(self.arrays[0]).cast("B") if self.arrays[0].ndim else (
+                self.arrays[0].tobytes()
+            )
+        buffer = bytearray(self.nbytes)
+        self.write_into(memoryview(buffer))
+        return buffer
+
+
+def encode(value: Any) -> Encoded:
+    """Turn a value into body and payload.
+
+    Args:
+        value: None, bool, int, float, complex, str, bytes, numpy scalars and arrays, and
+            lists, tuples, sets and dictionaries of them.
+
+    Raises:
+        DataValueError: A part of the value is of another type, or an array holds objects.
+
+    Example:
+        >>> encoded = encode({"a": np.arange(3.0), "n": (1, 2)})
+        >>> decode(encoded.body, encoded.payload())
+        {'a': array([0., 1., 2.]), 'n': (1, 2)}
+    """
+    layout = _Layout()
+    plain = layout.convert(value, 0)
+    try:
+        body = _pack(plain)
+    except (TypeError, OverflowError, ValueError) as error:
+        raise DataValueError(f"a value cannot travel between processes: {error}") from error
+    return Encoded(body, layout.arrays, layout.offsets, layout.nbytes)
+
+
+def decode(body: bytes | memoryview, payload: bytes | bytearray | memoryview) -> Any:
+    """Turn body and payload back into the value; arrays are views into ``payload``.
+
+    Raises:
+        ProtocolError: The body is malformed or points outside the payload.
+    """
+    try:
+        return msgspec.msgpack.Decoder(ext_hook=_reader(memoryview(payload))).decode(body)
+    except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
+        raise ProtocolError(f"a value from a peer is malformed: {error}") from error
+
+
+class _Layout:
+    """Places arrays in the payload while a value is walked."""
+
+    __slots__ = ("arrays", "nbytes", "offsets")
+
+    def __init__(self) -> None:
+        self.arrays: list[np.ndarray[Any, Any]] = []
+        self.offsets: list[int] = []
+        self.nbytes = 0
+
+    def convert(self, value: Any, depth: int) -> Any:
+        convert = _CONVERTERS.get(type(value))
+        if convert is not None:
+            return value if convert is _as_is else convert(self, value, depth)
+        for kind, slow in _FALLBACKS:
+            if isinstance(value, kind):
+                return slow(self, value, depth)
+        raise DataValueError(
+            f"a value of type {type(value).__module__}.{type(value).__qualname__} "
+            "cannot travel between processes",
+            hint="use numbers, strings, bytes, numpy arrays, and lists, tuples, sets and "
+            "dictionaries of them",
+        )
+
+    def place(self, array: np.ndarray[Any, Any]) -> msgspec.msgpack.Ext:
+        if array.dtype.hasobject:
+            raise DataValueError(
+                "an array of Python objects cannot travel between processes",
+                hint="convert it to numbers or fixed-length strings",
+            )
+        # ascontiguousarray makes 0-d arrays 1-d, so the shape is taken from the original.
+        flat = np.ascontiguousarray(array)
+        offset = self.nbytes
+        self.arrays.append(flat)
+        self.offsets.append(offset)
+        self.nbytes = offset + -(-flat.nbytes // ALIGNMENT) * ALIGNMENT
+        meta = ArrayMeta(offset, _dtype_text(array.dtype), array.shape)
+        return _Ext(EXT_ARRAY, _pack(meta))
+
+
+def _dtype_text(dtype: np.dtype[Any]) -> str:
+    if dtype.names is None:
+        return dtype.str
+    return repr(dtype.descr)
+
+
+def _dtype_from(text: str) -> np.dtype[Any]:
+    if text.startswith("["):
+        return np.dtype(_read_descr(text))
+    dtype = np.dtype(text)
+    if dtype.hasobject:
+        raise ProtocolError("a peer sent an array of Python objects")
+    return dtype
+
+
+def _read_descr(text: str) -> Any:
+    import ast  # noqa: PLC0415 - only structured arrays need it, and agents start faster without
+
+    return ast.literal_eval(text)
+
+
+def _as_is(_layout: _Layout, value: Any, _depth: int) -> Any:
+    return value
+
+
+def _deeper(depth: int) -> int:
+    if depth >= MAX_DEPTH:
+        raise DataValueError(f"a value is nested more than {MAX_DEPTH} deep")
+    return depth + 1
+
+
+def _dictionary(layout: _Layout, value: dict[Any, Any], depth: int) -> Any:
+    inner = _deeper(depth)
+    return {key: layout.convert(item, inner) for key, item in value.items()}
+
+
+def _list(layout: _Layout, value: Sequence[Any], depth: int) -> Any:
+    inner = _deeper(depth)
+    return [layout.convert(item, inner) for item in value]
+
+
+def _tuple(layout: _Layout, value: Sequence[Any], depth: int) -> Any:
+    return _Ext(EXT_TUPLE, _pack(_list(layout, value, depth)))
+
+
+def _set(layout: _Layout, value: Any, depth: int) -> Any:
+    return _Ext(EXT_SET, _pack(_list(layout, list(value), depth)))
+
+
+def _complex(_layout: _Layout, value: complex, _depth: int) -> Any:
+    return _Ext(EXT_COMPLEX, _pack((value.real, value.imag)))
+
+
+def _array(layout: _Layout, value: np.ndarray[Any, Any], _depth: int) -> Any:
+    return layout.place(value)
+
+
+def _scalar(layout: _Layout, value: np.generic, _depth: int) -> Any:
+    array = np.asarray(value)
+    if array.dtype.hasobject:
+        return layout.place(array)
+    return _Ext(EXT_SCALAR, _pack((_dtype_text(array.dtype), array.tobytes())))
+
+
+_Converter = Callable[[_Layout, Any, int], Any]
+
+_CONVERTERS: dict[type, _Converter] = {
+    type(None): _as_is,
+    bool: _as_is,
+    int: _as_is,
+    float: _as_is,
+    str: _as_is,
+    bytes: _as_is,
+    dict: _dictionary,
+    list: _list,
+    tuple: _tuple,
+    set: _set,
+    frozenset: _set,
+    complex: _complex,
+    np.ndarray: _array,
+}
+
+_FALLBACKS: list[tuple[type, _Converter]] = [
+    (np.generic, _scalar),
+    (np.ndarray, _array),
+    (bytearray, lambda _layout, value, _depth: bytes(value)),
+    (memoryview, lambda _layout, value, _depth: bytes(value)),
+    (msgspec.Struct, lambda layout, value, depth: layout.convert(msgspec.to_builtins(value), depth)),
+]
+
+
+def _reader(payload: memoryview) -> Callable[[int, memoryview], Any]:
+    def read(code: int, data: memoryview) -> Any:
+        if code == EXT_ARRAY:
+            meta = _meta_decode(data)
+            dtype = _dtype_from(meta.dtype)
+            count = 1
+            for extent in meta.shape:
+                if extent < 0:
+                    raise ProtocolError("a peer sent an array with a negative extent")
+                count *= extent
+            if meta.offset < 0 or meta.offset + count * dtype.itemsize > len(payload):
+                raise ProtocolError("a peer sent an array that ends outside its payload")
+            if not count or not dtype.itemsize:
+                return np.zeros(meta.shape, dtype)
+            return np.frombuffer(payload, dtype, count, meta.offset).reshape(meta.shape)
+        if code == EXT_SCALAR:
+            text, raw = msgspec.msgpack.decode(data, type=tuple[str, bytes])
+            return np.frombuffer(raw, _dtype_from(text), 1)[0]
+        if code == EXT_COMPLEX:
+            return complex(*msgspec.msgpack.decode(data, type=tuple[float, float]))
+        if code in {EXT_TUPLE, EXT_SET}:
+            items = msgspec.msgpack.Decoder(list[Any], ext_hook=read).decode(data)
+            return tuple(items) if code == EXT_TUPLE else set(items)
+        raise ProtocolError(f"a peer sent an extension of unknown kind {code}")
+
+    return read

@@ -1,0 +1,293 @@
+"""Every error that Sapwood raises on purpose, in one tree.
+
+::
+
+    SapwoodError                       SW000
+    ├── InputError                     SW100  the request itself is wrong
+    │   ├── ConfigurationError         SW110
+    │   ├── ProgramError               SW120
+    │   │   ├── ParameterError         SW121
+    │   │   ├── BuildError             SW122
+    │   │   ├── CompilerMissingError   SW123
+    │   │   ├── FunctionMissingError   SW124
+    │   │   └── ArgumentError          SW125
+    │   └── DataError                  SW130
+    │       ├── DataMissingError       SW131
+    │       ├── DataShapeError         SW132
+    │       └── DataValueError         SW133
+    ├── ExecutionError                 SW200  user code did not finish
+    │   ├── UserCodeError              SW201
+    │   ├── RunnerCrashError           SW202
+    │   ├── TimeLimitError             SW203
+    │   ├── MemoryLimitError           SW204
+    │   └── CancelledError             SW205
+    ├── ResourceError                  SW300  the machine has not enough of something
+    └── CommunicationError             SW400
+        ├── ProtocolError              SW401
+        ├── AgentLostError             SW402
+        └── ClosedError                SW403
+
+An error says *what* happened, *where*, and *what to do*; its code never changes and its
+class decides the exit code of the command line (see ``docs/reference/errors.md``).
+Errors cross process borders as :class:`ErrorRecord`, a plain structure, never pickled.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+import msgspec
+
+MAX_RECORD_TEXT = 64 * 1024
+"""Longest text of one field of an error record, in characters; the middle is cut out."""
+
+
+class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An error as plain data: what crosses a process border or goes into ``--json``."""
+
+    code: str
+    what: str
+    where: str = ""
+    hint: str = ""
+    details: dict[str, str] = {}
+
+
+class SapwoodError(Exception):
+    """Base of all errors of Sapwood.
+
+    Args:
+        what: What happened, one sentence.
+        where: The place: a file and line, an agent, a parameter.
+        hint: What the reader can do about it.
+        details: Longer texts by title (compiler output, captured stderr, a backtrace).
+
+    Example:
+        >>> print(SapwoodError("no such file", where="data.npy", hint="check the path"))
+        no such file (data.npy). Hint: check the path
+    """
+
+    code: ClassVar[str] = "SW000"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str = "",
+        hint: str = "",
+        details: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.hint = hint
+        self.details = dict(details or {})
+
+    def __str__(self) -> str:
+        text = self.what
+        if self.where:
+            text += f" ({self.where})"
+        if self.hint:
+            text += f". Hint: {self.hint}"
+        for title, body in self.details.items():
+            text += f"\n--- {title} ---\n{body.rstrip()}"
+        return text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.what, self.where, self.hint, self.details)
+
+    def to_record(self) -> ErrorRecord:
+        """Return this error as plain data."""
+        return ErrorRecord(
+            code=self.code,
+            what=_shorten(self.what),
+            where=_shorten(self.where),
+            hint=_shorten(self.hint),
+            details={title: _shorten(body) for title, body in self.details.items()},
+        )
+
+    @classmethod
+    def from_record(cls, record: ErrorRecord) -> SapwoodError:
+        """Return the error that a record describes, of the class its code names."""
+        kind = error_classes().get(record.code, SapwoodError)
+        return kind(
+            record.what, where=record.where, hint=record.hint, details=dict(record.details)
+        )
+
+    def located(self, where: str) -> Self:
+        """Add a place to an error that does not know one yet, and return the same error."""
+        self.where = f"{self.where}, {where}" if self.where else where
+        return self
+
+
+class InputError(SapwoodError):
+    """The request itself is wrong; the same request fails again."""
+
+    code = "SW100"
+    exit_code = 2
+
+
+class ConfigurationError(InputError):
+    """A configuration file, variable or flag is wrong."""
+
+    code = "SW110"
+
+
+class ProgramError(InputError):
+    """A program cannot be read or does not fit together."""
+
+    code = "SW120"
+
+
+class ParameterError(ProgramError):
+    """A program parameter is unknown, of the wrong type or out of range."""
+
+    code = "SW121"
+
+
+class BuildError(ProgramError):
+    """A source does not compile; ``details["compiler output"]`` is the compiler's whole text."""
+
+    code = "SW122"
+    exit_code = 3
+
+
+class CompilerMissingError(ProgramError):
+    """This machine has no compiler for the language of a source."""
+
+    code = "SW123"
+    exit_code = 3
+
+
+class FunctionMissingError(ProgramError):
+    """A program names a function that its sources do not define."""
+
+    code = "SW124"
+
+
+class ArgumentError(ProgramError):
+    """An argument does not fit the parameter of a native function."""
+
+    code = "SW125"
+
+
+class DataError(InputError):
+    """A dataset cannot be used."""
+
+    code = "SW130"
+
+
+class DataMissingError(DataError):
+    """A data file is missing or cannot be read."""
+
+    code = "SW131"
+
+
+class DataShapeError(DataError):
+    """Data are of the wrong shape or type, or empty."""
+
+    code = "SW132"
+
+
+class DataValueError(DataError):
+    """Data hold values that a program cannot take, for example NaN."""
+
+    code = "SW133"
+
+
+class ExecutionError(SapwoodError):
+    """User code did not finish."""
+
+    code = "SW200"
+    exit_code = 4
+
+
+class UserCodeError(ExecutionError):
+    """User code raised an exception; ``details["traceback"]`` is its traceback."""
+
+    code = "SW201"
+
+
+class RunnerCrashError(ExecutionError):
+    """A runner process ended by a signal or an exit in the middle of a call."""
+
+    code = "SW202"
+
+
+class TimeLimitError(ExecutionError):
+    """A call ran longer than its time limit and was killed."""
+
+    code = "SW203"
+
+
+class MemoryLimitError(ExecutionError):
+    """A call needed more memory than its limit allows."""
+
+    code = "SW204"
+
+
+class CancelledError(ExecutionError):
+    """A run or task was cancelled."""
+
+    code = "SW205"
+
+
+class ResourceError(SapwoodError):
+    """The machine has not enough memory, disk, processes or files for the request."""
+
+    code = "SW300"
+    exit_code = 5
+
+
+class CommunicationError(SapwoodError):
+    """Something between two places of the tree went wrong."""
+
+    code = "SW400"
+    exit_code = 6
+
+
+class ProtocolError(CommunicationError):
+    """A peer sent something that the protocol does not allow."""
+
+    code = "SW401"
+
+
+class AgentLostError(CommunicationError):
+    """An agent or junction is gone and the policy does not replace it."""
+
+    code = "SW402"
+
+
+class ClosedError(CommunicationError):
+    """The cluster, stream or link was closed before the operation."""
+
+    code = "SW403"
+
+
+def error_classes() -> dict[str, type[SapwoodError]]:
+    """Return every error class by its code, from the root of the tree down.
+
+    Example:
+        >>> error_classes()["SW122"].__name__
+        'BuildError'
+    """
+    classes: dict[str, type[SapwoodError]] = {}
+    pending: list[type[SapwoodError]] = [SapwoodError]
+    while pending:
+        kind = pending.pop(0)
+        classes[kind.code] = kind
+        pending.extend(kind.__subclasses__())
+    return classes
+
+
+def _rebuild(
+    kind: type[SapwoodError], what: str, where: str, hint: str, details: dict[str, str]
+) -> SapwoodError:
+    return kind(what, where=where, hint=hint, details=details)
+
+
+def _shorten(text: str) -> str:
+    if len(text) <= MAX_RECORD_TEXT:
+        return text
+    half = MAX_RECORD_TEXT // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
