@@ -1,0 +1,38 @@
+# The five things to do with a checkout of Sapwood; `make` alone lists them.
+# PYTHON=python3.12 make demo   uses that interpreter for the virtual environment.
+SHELL := /bin/sh
+.DEFAULT_GOAL := _help
+.PHONY: demo test check bench docs _help
+MAKEFLAGS += --no-builtin-rules
+
+VENV := .venv
+BIN := $(VENV)/bin
+export PYTHON
+
+demo: $(VENV)/with-examples ## quantise the colours of a photograph on four agents
+	$(BIN)/sapwood run examples/quantize --agents 4 -p colours=16 --output quantized.png
+
+test: $(VENV)/with-test ## run the unit, integration and system tests
+	$(BIN)/pytest
+
+check: $(VENV)/with-check ## check format, lint, types, layers and spelling
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+bench: $(VENV)/with-bench ## run every benchmark at its full size
+	@set -e; for script in benchmarks/[a-z]*.py; do echo "$$script" >&2; $(BIN)/python "$$script"; done
+
+docs: $(VENV)/with-docs ## build the documentation into docs/_build; a warning is an error
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+# One stamp per extra: older than pyproject.toml means install again.
+$(VENV)/with-%: pyproject.toml scripts/prepare.sh
+	@sh scripts/prepare.sh $(VENV) $*
+	@touch $@
+
+_help:
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
