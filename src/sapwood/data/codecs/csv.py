@@ -1,0 +1,209 @@
+"""Tables of numbers as text: with a header or without, the delimiter found by looking."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from sapwood.core.errors import DataShapeError, DataValueError
+from sapwood.data.column import Array, Column, Decoded, check_array
+from sapwood.environment.names import suggestion
+
+DELIMITERS = (",", ";", "\t", "|", " ")
+"""What may stand between cells; a space means any run of spaces and tabs."""
+
+SAMPLE_ROWS = 32
+"""Rows that are looked at to find the delimiter and the header."""
+
+ENCODING = "utf-8-sig"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Layout:
+    """How a file is laid out.
+
+    Attributes:
+        delimiter: One of :data:`DELIMITERS`.
+        header: Names of the columns, or None.
+        skip: Lines before the first row of numbers.
+    """
+
+    delimiter: str
+    header: tuple[str, ...] | None
+    skip: int
+
+
+class CsvCodec:
+    """Reads ``.csv`` files as float64.
+
+    If every wanted field is the name of a column, each becomes an array of shape (rows,).
+    Otherwise the whole table becomes the one field that is wanted, shape (rows, columns),
+    and ``meta["columns"]`` holds the names that the header gives.
+    """
+
+    suffixes = (".csv",)
+
+    def read(self, path: Path, fields: Sequence[str]) -> Decoded:
+        """Parse the file.
+
+        Raises:
+            DataShapeError: It has no rows, rows of different lengths, or not the columns wanted.
+            DataValueError: A cell is not a number; the message has its line and column.
+        """
+        try:
+            layout = find_layout(path)
+            table = _parse(path, layout)
+        except UnicodeDecodeError as error:
+            raise DataValueError(
+                f"the file is not UTF-8 text: {error.reason} at byte {error.start}",
+                where=str(path),
+                hint="save it as UTF-8",
+            ) from error
+        check_array(table, str(path))
+        names = layout.header or ()
+        if names and all(field in names for field in fields):
+            columns = {field: Column(table[:, names.index(field)]) for field in fields}
+            return Decoded(columns, {"columns": names}, named=True)
+        if len(fields) == 1:
+            return Decoded({fields[0]: Column(table)}, {"columns": names} if names else {})
+        missing = next(field for field in fields if field not in names)
+        raise DataShapeError(
+            f"the file has no column {missing!r}",
+            where=str(path),
+            hint=suggestion(missing, names, kind="columns")
+            if names
+            else "give it a header line with the names of its columns",
+        )
+
+
+def find_layout(path: Path) -> Layout:
+    """Find the delimiter and the header of a file by its first rows.
+
+    A first row without any number is a header.
+
+    Raises:
+        DataShapeError: The file holds no rows of numbers.
+    """
+    lines: list[tuple[int, str]] = []
+    with path.open(encoding=ENCODING) as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                lines.append((number, line))
+            if len(lines) > SAMPLE_ROWS:
+                break
+    if not lines:
+        raise DataShapeError("the file holds no rows", where=str(path), hint="give at least one")
+    texts = [line for _number, line in lines]
+    delimiter = max(DELIMITERS, key=lambda one: _fitness(texts, one))
+    first = [cell.strip() for cell in _cells(texts[0], delimiter)]
+    if any(_is_number(cell) for cell in first):
+        return Layout(delimiter, None, 0)
+    if len(lines) == 1:
+        raise DataShapeError(
+            "the file holds a header but no rows of numbers",
+            where=f"{path}:{lines[0][0]}",
+            hint="give at least one row",
+        )
+    return Layout(delimiter, tuple(first), lines[0][0])
+
+
+def _fitness(lines: list[str], delimiter: str) -> tuple[float, bool, bool]:
+    """Rank a delimiter: how many cells it turns into numbers, then how even the rows are."""
+    rows = [_cells(line, delimiter) for line in lines[1:] or lines]
+    cells = [cell for row in rows for cell in row]
+    numeric = sum(_is_number(cell) for cell in cells) / len(cells)
+    widths = {len(row) for row in rows}
+    return numeric, len(widths) == 1, max(widths) > 1
+
+
+def _cells(line: str, delimiter: str) -> list[str]:
+    if delimiter == " ":
+        return line.split()
+    return next(csv.reader([line], delimiter=delimiter), [])
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return "_" not in cell  # Python takes 1_000 for a number; a table does not
+
+
+def _parse(path: Path, layout: Layout) -> Array:
+    delimiter = None if layout.delimiter == " " else layout.delimiter
+    try:
+        table: Array = np.loadtxt(
+            path,
+            delimiter=delimiter,
+            skiprows=layout.skip,
+            comments=None,
+            quotechar='"',
+            ndmin=2,
+            encoding=ENCODING,
+        )
+    except UnicodeDecodeError:
+        raise
+    except ValueError as error:
+        _explain(path, layout)
+        raise DataValueError(
+            f"the file cannot be read as a table of numbers: {error}",
+            where=str(path),
+            hint="every cell must be a number",
+        ) from error
+    if layout.header is not None and table.shape[1] != len(layout.header):
+        raise _ragged(path, layout.skip + 1, table.shape[1], len(layout.header))
+    return table
+
+
+def _explain(path: Path, layout: Layout) -> None:
+    """Raise the error that names the first bad line and column, reading line by line."""
+    width = len(layout.header) if layout.header else 0
+    for number, cells in _rows(path, layout):
+        width = width or len(cells)
+        if len(cells) != width:
+            raise _ragged(path, number, len(cells), width)
+        for column, cell in enumerate(cells, 1):
+            if not _is_number(cell):
+                raise _bad_cell(path, layout, number, column, cell)
+
+
+def _rows(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
+    with path.open(encoding=ENCODING) as file:
+        for number, line in enumerate(file, 1):
+            if number > layout.skip and line.strip():
+                yield number, _cells(line, layout.delimiter)
+
+
+def _ragged(path: Path, line: int, found: int, expected: int) -> DataShapeError:
+    return DataShapeError(
+        f"a row has {found} cells where {expected} are expected",
+        where=f"{path}:{line}",
+        hint="every row must have as many cells as the first",
+    )
+
+
+def _bad_cell(path: Path, layout: Layout, line: int, column: int, cell: str) -> DataValueError:
+    name = f" ({layout.header[column - 1]!r})" if layout.header else ""
+    text = cell if len(cell) <= 40 else f"{cell[:40]}…"
+    if not cell.strip():
+        return DataValueError(
+            f"the cell in column {column}{name} is empty",
+            where=f"{path}:{line}",
+            hint="write nan for a missing value, or remove the row",
+        )
+    comma = cell.count(",") == 1 and math.isfinite(_or_nan(cell.replace(",", ".")))
+    return DataValueError(
+        f"the cell in column {column}{name} is not a number: {text!r}",
+        where=f"{path}:{line}",
+        hint="write numbers with a decimal point" if comma else "every cell must be a number",
+    )
+
+
+def _or_nan(text: str) -> float:
+    return float(text) if _is_number(text) else math.nan

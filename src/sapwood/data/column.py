@@ -1,0 +1,83 @@
+"""One field of a dataset: an array, and where its bytes lie if they lie in a file."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sapwood.core.errors import DataShapeError
+from sapwood.data.slice import FilePlace
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Column:
+    """A field's values.
+
+    Attributes:
+        array: One item per row; for a file a read-only memory map.
+        place: The bytes in the file, if agents can map them as they are; None means that
+            publishing copies the array.
+    """
+
+    array: Array
+    place: FilePlace | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Decoded:
+    """What a codec reads from a file.
+
+    Attributes:
+        columns: The fields.
+        meta: What else the file says, for example the height and width of an image.
+        named: Whether the names of the fields come from the file; otherwise there is one
+            field, and whoever wants the data names it.
+    """
+
+    columns: Mapping[str, Column]
+    meta: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    named: bool = False
+
+
+def check_array(array: Array, where: str) -> Array:
+    """Return the array if a dataset can hold it: at least one item, no Python objects.
+
+    Raises:
+        DataShapeError: It cannot; the message says why and what to do.
+    """
+    if array.ndim == 0:
+        raise DataShapeError(
+            "the data are a single value, not an array of items",
+            where=where,
+            hint="give an array whose first axis counts the items",
+        )
+    if array.dtype.hasobject:
+        raise DataShapeError(
+            "the array holds Python objects, which native code cannot read",
+            where=where,
+            hint="convert it, for example with array.astype(float)",
+        )
+    if array.dtype.names is not None:
+        raise DataShapeError(
+            "the array is structured (its items are records)",
+            where=where,
+            hint="give its fields by name: {name: array[name] for name in array.dtype.names}",
+        )
+    if isinstance(array, np.ma.MaskedArray):
+        raise DataShapeError(
+            "the array is masked, and a mask does not reach the agents",
+            where=where,
+            hint="fill the masked values first: array.filled(value)",
+        )
+    if array.size == 0:
+        raise DataShapeError(
+            f"the data are empty (shape {array.shape})",
+            where=where,
+            hint="give at least one item",
+        )
+    return array

@@ -1,0 +1,218 @@
+"""A dataset: named arrays of one length, of which agents hold slices."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from sapwood.core.errors import DataShapeError
+from sapwood.data.checks import find_not_finite, require_kind
+from sapwood.data.chunks import split_range
+from sapwood.data.column import Array, Column
+from sapwood.data.publish import Published
+from sapwood.environment.names import suggestion
+
+
+class Dataset:
+    """Items that a run works on; made by :func:`sapwood.data.load`.
+
+    Args:
+        columns: The fields by name, all of one length; none for a range of indices.
+        items: The indices of the items; they begin at 0 except for ranges.
+        origin: Where the data come from, for people.
+        meta: What the source says besides the arrays, for example height and width.
+        named: Whether the source named the fields; otherwise whoever wants the data may.
+
+    Example:
+        >>> data = Dataset({"x": Column(np.arange(6.0))}, items=range(6), origin="an array")
+        >>> data["x"].sum()
+        np.float64(15.0)
+    """
+
+    __slots__ = ("_columns", "items", "meta", "named", "origin")
+
+    def __init__(
+        self,
+        columns: Mapping[str, Column],
+        *,
+        items: range,
+        origin: str,
+        meta: Mapping[str, Any] | None = None,
+        named: bool = False,
+    ) -> None:
+        self._columns = dict(columns)
+        self.items = items
+        self.origin = origin
+        self.meta: Mapping[str, Any] = MappingProxyType(dict(meta or {}))
+        self.named = named
+
+    @property
+    def length(self) -> int:
+        """Number of items."""
+        return len(self.items)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the fields, in order; empty for a range."""
+        return tuple(self._columns)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all arrays, bytes."""
+        return sum(column.array.nbytes for column in self._columns.values())
+
+    def __len__(self) -> int:
+        return self.length
+
+    def array(self, name: str) -> Array:
+        """Return a field as a read-only array; the first axis counts the items.
+
+        Raises:
+            DataShapeError: There is no such field; the message has the nearest names.
+        """
+        view = self._column(name).array.view()
+        view.flags.writeable = False
+        return view
+
+    def __getitem__(self, name: str) -> Array:
+        return self.array(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._columns
+
+    def renamed(self, name: str) -> Dataset:
+        """Return the same data with their one field renamed, if the source did not name it."""
+        if self.named or len(self._columns) != 1 or name in self._columns:
+            return self
+        column = next(iter(self._columns.values()))
+        return Dataset({name: column}, items=self.items, origin=self.origin, meta=self.meta)
+
+    def split(self, parts: int, chunk: int | None = None) -> list[range]:
+        """Return which items each of ``parts`` agents gets, as ranges of indices.
+
+        Args:
+            parts: How many parts, at least 1.
+            chunk: Items per chunk; a part is a run of whole chunks. None: as even as possible.
+
+        Raises:
+            InputError: ``parts`` or ``chunk`` is less than 1.
+        """
+        return split_range(self.items, parts, chunk)
+
+    def publish(self, fields: Sequence[str] | None = None) -> Published:
+        """Make the data visible to the processes of this machine until the result is closed.
+
+        Args:
+            fields: The fields to publish; None for all.
+
+        Raises:
+            DataShapeError: There is no such field.
+            ResourceError: The machine has not enough memory.
+        """
+        names = self.fields if fields is None else fields
+        return Published(self.items, {name: self._column(name) for name in names})
+
+    def require(
+        self, field: str, *, ndim: int | None = None, kind: str = "", columns: int | None = None
+    ) -> Array:
+        """Return a field that a program can use, or say why it cannot.
+
+        Args:
+            field: Its name.
+            ndim: Number of dimensions that the array must have.
+            kind: Letters of the kinds of numbers that it may have: ``f`` floating point,
+                ``i`` signed, ``u`` unsigned, ``b`` boolean, ``c`` complex. Empty: any.
+            columns: Length that the second axis must have.
+
+        Raises:
+            DataShapeError: The field is missing or of another type or shape.
+        """
+        array = self.array(field)
+        require_kind(array, ndim=ndim, kind=kind, columns=columns, where=self._where(field))
+        return array
+
+    def require_finite(self, fields: Sequence[str] | None = None) -> None:
+        """Check that no value is NaN or infinite.
+
+        Args:
+            fields: The fields to look at; None for all.
+
+        Raises:
+            DataShapeError: There is no such field.
+            DataValueError: There are such values; the message says how many and where the
+                first is.
+        """
+        for name in self.fields if fields is None else fields:
+            find_not_finite(self.array(name), where=self._where(name))
+
+    def sample(self, count: int, seed: int) -> dict[str, Array]:
+        """Draw different items at random; the same seed draws the same items.
+
+        Args:
+            count: How many, at most the number of items.
+            seed: Any integer from 0.
+
+        Returns:
+            The drawn rows of every field, by name.
+
+        Raises:
+            DataShapeError: There are not so many items, or the items are bare indices.
+        """
+        if not self._columns:
+            raise DataShapeError(
+                "a range has no rows to sample", where=self.origin, hint="draw indices instead"
+            )
+        if not 0 <= count <= self.length:
+            raise DataShapeError(
+                f"cannot draw {count} different items out of {self.length}",
+                where=self.origin,
+                hint="draw fewer, or give more data",
+            )
+        rows = np.random.default_rng(seed).choice(self.length, count, replace=False)
+        return {name: column.array[rows] for name, column in self._columns.items()}
+
+    def _column(self, name: str) -> Column:
+        column = self._columns.get(name)
+        if column is None:
+            raise DataShapeError(
+                f"the dataset has no field {name!r}",
+                where=self.origin,
+                hint=suggestion(name, self._columns, kind="fields"),
+            )
+        return column
+
+    def _where(self, field: str) -> str:
+        return f"field {field!r} of {self.origin}"
+
+    def _describe(self) -> list[tuple[str, str, str]]:
+        """Return name, dtype and shape of an item of each field."""
+        return [
+            (name, str(column.array.dtype), "".join(map(_extent, column.array.shape[1:])))
+            for name, column in self._columns.items()
+        ]
+
+    def __repr__(self) -> str:
+        parts = [f"{self.length} items"]
+        parts += [f"{name}: {dtype}{shape}" for name, dtype, shape in self._describe()]
+        if self._columns:
+            parts.append(f"{self.nbytes} bytes")
+        return f"<Dataset {', '.join(parts)}, from {self.origin}>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{html.escape(name)}</td><td>{dtype}</td><td>{shape or 'one number'}</td></tr>"
+            for name, dtype, shape in self._describe()
+        )
+        table = f"<table><tr><th>field</th><th>type</th><th>item</th></tr>{rows}</table>"
+        return (
+            f"<b>Dataset</b>: {self.length} items, {self.nbytes} bytes, "
+            f"from {html.escape(self.origin)}{table if rows else ''}"
+        )
+
+
+def _extent(extent: int) -> str:
+    return f"[{extent}]"

@@ -1,0 +1,163 @@
+"""Makes a dataset out of whatever holds the data: an array, a file, a range."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sapwood.core.errors import DataMissingError, DataShapeError
+from sapwood.data.codecs import codec_for
+from sapwood.data.column import Column, check_array
+from sapwood.data.dataset import Dataset
+from sapwood.environment.names import suggestion
+
+
+def load(source: Any, *, fields: Sequence[str] = ("data",)) -> Dataset:
+    """Return a dataset; files are mapped or read, arrays are looked at but not copied.
+
+    Args:
+        source: One of
+
+            - a numpy array (or anything numpy makes one of), whose first axis counts the items;
+            - a dictionary of such arrays, all of the same length;
+            - a path: ``.npy`` (memory-mapped), ``.csv`` (numbers) or an image (one item a pixel);
+            - a ``range`` with step 1, whose items are indices without arrays;
+            - a dataset.
+        fields: The fields that are wanted. Data without names of their own get the first.
+
+    Raises:
+        DataMissingError: The file is missing, a folder, unreadable or of an unknown format.
+        DataShapeError: The data are empty, ragged, of different lengths or of Python objects.
+        DataValueError: The file is damaged, or a cell is not a number.
+
+    Example:
+        >>> data = load(np.zeros((10, 3)), fields=["points"])
+        >>> data
+        <Dataset 10 items, points: float64[3], 240 bytes, from an array>
+        >>> data.split(3)
+        [range(0, 4), range(4, 7), range(7, 10)]
+    """
+    if not fields:
+        raise DataShapeError("no fields are wanted", hint="name at least one")
+    if isinstance(source, Dataset):
+        return source.renamed(fields[0]) if len(fields) == 1 else source
+    if isinstance(source, range):
+        return _from_range(source)
+    if isinstance(source, str | Path):
+        return _from_file(Path(source), fields)
+    if isinstance(source, Mapping):
+        return _from_mapping(source)
+    array = _as_array(source, "an array")
+    _require_one(fields, "an array")
+    return Dataset({fields[0]: Column(array)}, items=range(len(array)), origin="an array")
+
+
+def _from_range(items: range) -> Dataset:
+    if items.step != 1:
+        raise DataShapeError(
+            f"a range with step {items.step} cannot be split",
+            where=repr(items),
+            hint="use range(start, stop) and compute the rest from the index",
+        )
+    if not items:
+        raise DataShapeError("the range is empty", where=repr(items), hint="give stop > start")
+    return Dataset({}, items=items, origin=repr(items))
+
+
+def _from_mapping(source: Mapping[Any, Any]) -> Dataset:
+    if not source:
+        raise DataShapeError("the dictionary holds no arrays", hint="give at least one field")
+    columns: dict[str, Column] = {}
+    for name, value in source.items():
+        if not isinstance(name, str) or not name.isidentifier():
+            raise DataShapeError(
+                f"{name!r} cannot name a field", hint="use names like those of Python variables"
+            )
+        columns[name] = Column(_as_array(value, f"field {name!r}"))
+    lengths = {name: len(column.array) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise DataShapeError(
+            "the fields have different numbers of items: "
+            + ", ".join(f"{name} {length}" for name, length in lengths.items()),
+            hint="the first axis of every array counts the items",
+        )
+    length = next(iter(lengths.values()))
+    return Dataset(columns, items=range(length), origin="arrays", named=True)
+
+
+def _from_file(given: Path, fields: Sequence[str]) -> Dataset:
+    path = _readable_file(given.expanduser())
+    decoded = codec_for(path).read(path, fields)
+    if not decoded.named:
+        _require_one(fields, str(given))
+    length = len(next(iter(decoded.columns.values())).array)
+    return Dataset(
+        decoded.columns,
+        items=range(length),
+        origin=str(given),
+        meta=decoded.meta,
+        named=decoded.named,
+    )
+
+
+def _readable_file(path: Path) -> Path:
+    """Return the absolute path of a file that exists, is not empty and can be read."""
+    try:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise DataMissingError(
+                "this is a folder, not a data file", where=str(path), hint="name a file in it"
+            )
+        if not stat.S_ISREG(status.st_mode):
+            raise DataMissingError("this is not a regular file", where=str(path))
+        codec_for(path)
+        with path.open("rb"):
+            pass
+    except FileNotFoundError as error:
+        raise DataMissingError(
+            "there is no such file", where=str(path), hint=_nearby(path)
+        ) from error
+    except OSError as error:
+        raise DataMissingError(
+            f"the file cannot be read: {error.strerror}",
+            where=str(path),
+            hint="check its permissions and those of its folders",
+        ) from error
+    if not status.st_size:
+        raise DataShapeError("the file is empty", where=str(path), hint="write it again")
+    return path.resolve()
+
+
+def _nearby(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f"the folder {path.parent} does not exist"
+    try:
+        names = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
+    except OSError:
+        return "check the path"
+    hint = suggestion(path.name, names, kind="files there")
+    return hint if hint.startswith("did you mean") else "check the path"
+
+
+def _as_array(value: Any, where: str) -> Any:
+    try:
+        array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    except ValueError as error:
+        raise DataShapeError(
+            "numpy cannot make an array of the data: the rows have different lengths",
+            where=where,
+            hint="give rows of one length, or several fields",
+        ) from error
+    return check_array(array, where)
+
+
+def _require_one(fields: Sequence[str], what: str) -> None:
+    if len(fields) > 1:
+        raise DataShapeError(
+            f"{len(fields)} fields are wanted ({', '.join(fields)}), but {what} holds one",
+            hint="give a dictionary with an array for each field",
+        )

@@ -1,0 +1,214 @@
+"""A slice: the part of a dataset that one agent works on, opened without copying.
+
+Agents import this module, so it loads nothing but numpy, msgspec and the rooms below.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from sapwood.comm.shared_memory import MappedBlocks, SharedRef
+from sapwood.core.errors import DataMissingError, DataShapeError, ProtocolError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class FilePlace(msgspec.Struct, frozen=True, array_like=True, tag="file"):
+    """Bytes in a file, and what the file looked like when they were measured.
+
+    Attributes:
+        path: Absolute path of the file.
+        offset: Where the bytes begin, bytes.
+        nbytes: How many bytes.
+        size: Size of the whole file, bytes.
+        mtime_ns: Time of its last change, nanoseconds.
+    """
+
+    path: str
+    offset: int
+    nbytes: int
+    size: int
+    mtime_ns: int
+
+
+class MemoryPlace(msgspec.Struct, frozen=True, array_like=True, tag="memory"):
+    """Bytes in the shared memory of the process that published the dataset."""
+
+    memory: SharedRef
+
+
+class FieldRef(msgspec.Struct, frozen=True, array_like=True):
+    """One field of a slice: its name, the type and shape of an item, and its bytes."""
+
+    name: str
+    dtype: str
+    item_shape: tuple[int, ...]
+    place: FilePlace | MemoryPlace
+
+
+class SliceRef(msgspec.Struct, frozen=True, array_like=True):
+    """A slice as plain data: what is sent to an agent instead of the items themselves.
+
+    Attributes:
+        start: Index of the first item in the dataset.
+        stop: Index after the last item; ``start == stop`` is an empty slice.
+        fields: Where the bytes of each field lie; none for a range.
+    """
+
+    start: int
+    stop: int
+    fields: tuple[FieldRef, ...] = ()
+
+
+class Slice:
+    """The items ``start`` to ``stop`` of a dataset, as read-only arrays.
+
+    A field is an attribute and an item: ``slice.points`` is ``slice["points"]``.
+
+    Attributes:
+        start: Index of the first item in the dataset.
+        stop: Index after the last item.
+        arrays: The fields by name; the first axis counts the items of the slice.
+
+    Example:
+        >>> part = Slice(10, 12, {"points": np.array([[1.0, 2.0], [3.0, 4.0]])})
+        >>> len(part), part.points.shape
+        (2, (2, 2))
+    """
+
+    __slots__ = ("arrays", "start", "stop")
+
+    def __init__(self, start: int, stop: int, arrays: Mapping[str, Array]) -> None:
+        self.start = start
+        self.stop = stop
+        self.arrays: Mapping[str, Array] = MappingProxyType(dict(arrays))
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.start, self.stop))
+
+    def __getitem__(self, name: str) -> Array:
+        array = self.arrays.get(name)
+        if array is None:
+            raise _no_field(name, self.arrays)
+        return array
+
+    def __getattr__(self, name: str) -> Array:
+        # Reached only for what is not an attribute; names with underscores are Python's own.
+        if name.startswith("__") or name in Slice.__slots__:
+            raise AttributeError(name)
+        array = self.arrays.get(name)
+        if array is None:
+            raise AttributeError(str(_no_field(name, self.arrays)))
+        return array
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self.arrays})
+
+    def __repr__(self) -> str:
+        fields = ", ".join(
+            f"{name}: {array.dtype}{list(array.shape)}" for name, array in self.arrays.items()
+        )
+        return f"<Slice {self.start}:{self.stop}" + (f" {fields}>" if fields else ">")
+
+
+def open_slice(ref: SliceRef, blocks: MappedBlocks) -> Slice:
+    """Open a slice that another process of this machine published.
+
+    Args:
+        ref: The reference.
+        blocks: The mappings of this process; the same for all slices, so that a block is
+            mapped once.
+
+    Raises:
+        DataMissingError: A file is gone or has changed since it was published.
+        ProtocolError: The reference is malformed or its memory is gone.
+    """
+    count = ref.stop - ref.start
+    if count < 0:
+        raise ProtocolError(f"a slice ends before it starts ({ref.start}:{ref.stop})")
+    return Slice(
+        ref.start, ref.stop, {field.name: _open_field(field, count, blocks) for field in ref.fields}
+    )
+
+
+def _open_field(field: FieldRef, count: int, blocks: MappedBlocks) -> Array:
+    try:
+        dtype = np.dtype(field.dtype)
+    except (TypeError, ValueError) as error:
+        raise ProtocolError(f"a slice has a field of unknown type {field.dtype!r}") from error
+    if dtype.hasobject or not dtype.itemsize or any(extent < 0 for extent in field.item_shape):
+        raise ProtocolError(
+            f"a slice has a field of impossible type {field.dtype!r} or shape {field.item_shape}"
+        )
+    shape = (count, *field.item_shape)
+    nbytes = math.prod(shape) * dtype.itemsize
+    place = field.place
+    held = place.memory.nbytes if isinstance(place, MemoryPlace) else place.nbytes
+    if held != nbytes:
+        raise ProtocolError(
+            f"field {field.name!r} of a slice is {nbytes} bytes, but its reference names {held}"
+        )
+    if not nbytes:
+        array = np.zeros(shape, dtype)
+        array.flags.writeable = False
+        return array
+    if isinstance(place, MemoryPlace):
+        buffer: memoryview = blocks.view(place.memory)
+    else:
+        buffer = map_file(place)
+    array = np.frombuffer(buffer, dtype).reshape(shape)
+    array.flags.writeable = False
+    return array
+
+
+def map_file(place: FilePlace) -> memoryview:
+    """Return bytes of a file without reading them; the kernel loads what is looked at.
+
+    Raises:
+        DataMissingError: The file is gone, cannot be read or has changed.
+    """
+    try:
+        fd = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise DataMissingError(
+            f"a data file cannot be opened any more: {error.strerror}",
+            where=place.path,
+            hint="keep the file until the run is done",
+        ) from error
+    try:
+        status = os.fstat(fd)
+        if status.st_size != place.size or status.st_mtime_ns != place.mtime_ns:
+            raise DataMissingError(
+                "a data file has changed since the dataset was loaded",
+                where=place.path,
+                hint="load it again, and do not write to it during a run",
+            )
+        begin = place.offset - place.offset % mmap.ALLOCATIONGRANULARITY
+        if begin < 0 or place.offset + place.nbytes > place.size:
+            raise ProtocolError("a slice points outside its file", where=place.path)
+        length = place.offset - begin + place.nbytes
+        mapped = mmap.mmap(fd, length, access=mmap.ACCESS_READ, offset=begin)
+    finally:
+        os.close(fd)
+    return memoryview(mapped)[place.offset - begin :]
+
+
+def _no_field(name: str, known: Mapping[str, Array]) -> DataShapeError:
+    from sapwood.environment.names import (  # noqa: PLC0415 - only errors need it; agents load this
+        suggestion,
+    )
+
+    return DataShapeError(
+        f"the slice has no field {name!r}", hint=suggestion(name, known, kind="fields")
+    )
