@@ -1,0 +1,1 @@
+"""Runs and tasks: what agents do, iteration after iteration, and what it cost."""

@@ -1,0 +1,1 @@
+"""The communication stack: a core without I/O, and thin drivers around it."""

@@ -73,9 +73,7 @@ class Encoded:
         if not self.nbytes:
             return b""
         if len(self.arrays) == 1:
-            return memoryview(self.arrays[0]).cast("B") if self.arrays[0].ndim else (
-                self.arrays[0].tobytes()
-            )
+            return self.arrays[0].reshape(-1).view(np.uint8).data
         buffer = bytearray(self.nbytes)
         self.write_into(memoryview(buffer))
         return buffer
@@ -165,8 +163,9 @@ def _dtype_text(dtype: np.dtype[Any]) -> str:
 
 def _dtype_from(text: str) -> np.dtype[Any]:
     if text.startswith("["):
-        return np.dtype(_read_descr(text))
-    dtype = np.dtype(text)
+        described: np.dtype[Any] = np.dtype(_read_descr(text))
+        return described
+    dtype: np.dtype[Any] = np.dtype(text)
     if dtype.hasobject:
         raise ProtocolError("a peer sent an array of Python objects")
     return dtype
@@ -244,7 +243,10 @@ _FALLBACKS: list[tuple[type, _Converter]] = [
     (np.ndarray, _array),
     (bytearray, lambda _layout, value, _depth: bytes(value)),
     (memoryview, lambda _layout, value, _depth: bytes(value)),
-    (msgspec.Struct, lambda layout, value, depth: layout.convert(msgspec.to_builtins(value), depth)),
+    (
+        msgspec.Struct,
+        lambda layout, value, depth: layout.convert(msgspec.to_builtins(value), depth),
+    ),
 ]
 
 

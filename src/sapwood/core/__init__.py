@@ -1,0 +1,1 @@
+"""Vocabulary: errors, trees, sets of ranks. Pure, no I/O; everything may import it."""

@@ -110,9 +110,7 @@ class SapwoodError(Exception):
     def from_record(cls, record: ErrorRecord) -> SapwoodError:
         """Return the error that a record describes, of the class its code names."""
         kind = error_classes().get(record.code, SapwoodError)
-        return kind(
-            record.what, where=record.where, hint=record.hint, details=dict(record.details)
-        )
+        return kind(record.what, where=record.where, hint=record.hint, details=dict(record.details))
 
     def located(self, where: str) -> Self:
         """Add a place to an error that does not know one yet, and return the same error."""

@@ -1,0 +1,1 @@
+"""The public Python API, re-exported by ``sapwood``; nothing else is public."""

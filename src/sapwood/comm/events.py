@@ -1,0 +1,234 @@
+"""What goes into the protocol core (events) and what comes out of it (effects).
+
+The core is ``Node.step(now, event) -> list[Effect]``. It does no I/O, reads no clock and makes
+no random numbers: whoever drives it, a transport or a test with virtual time, does that.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from sapwood.comm.messages import AnyMessage, StreamSpec
+from sapwood.comm.payload import Payload
+from sapwood.core.errors import ErrorRecord
+from sapwood.core.rankset import Ranges
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """Base of what happens to a node."""
+
+
+class LinkOpened(Event, frozen=True):
+    """A transport has a new connection."""
+
+    link: int
+    initiator: bool
+
+
+class Received(Event, frozen=True):
+    """A frame arrived on a link."""
+
+    link: int
+    message: AnyMessage
+    payload: Payload | None
+
+
+class LinkClosed(Event, frozen=True):
+    """A connection ended."""
+
+    link: int
+    reason: str
+
+
+class Tick(Event, frozen=True):
+    """Time passed."""
+
+
+class OpenStream(Event, frozen=True):
+    """Root: open a stream to its members."""
+
+    spec: StreamSpec
+
+
+class CloseStream(Event, frozen=True):
+    """Root: close a stream; its agents drop what they do for it."""
+
+    stream: int
+
+
+class Broadcast(Event, frozen=True):
+    """Root: begin the next wave of a stream."""
+
+    stream: int
+    body: bytes
+    payload: Payload | None
+
+
+class Rejoin(Event, frozen=True):
+    """Root: give a place that is back the open streams and the waves that miss it."""
+
+    rank: int
+
+
+class Contribute(Event, frozen=True):
+    """Agent: contribute to a wave."""
+
+    stream: int
+    wave: int
+    attempt: int
+    weight: float
+    body: bytes
+    payload: Payload | None
+
+
+class Fail(Event, frozen=True):
+    """Agent: cannot contribute to a wave."""
+
+    stream: int
+    wave: int
+    attempt: int
+    error: ErrorRecord
+
+
+class Ask(Event, frozen=True):
+    """Send an active message to a place; its answer comes as :class:`Answered`."""
+
+    destination: int
+    handler: str
+    number: int
+    body: bytes
+    payload: Payload | None
+
+
+class Answer(Event, frozen=True):
+    """Answer an active message."""
+
+    destination: int
+    number: int
+    body: bytes
+    payload: Payload | None
+    error: ErrorRecord | None = None
+
+
+class Leave(Event, frozen=True):
+    """Say goodbye on every link."""
+
+    reason: str = ""
+
+
+class Effect(msgspec.Struct, frozen=True, gc=False):
+    """Base of what a node wants done."""
+
+
+class Transmit(Effect, frozen=True):
+    """Send one message on several links; encode it once."""
+
+    links: tuple[int, ...]
+    message: AnyMessage
+    payload: Payload | None = None
+
+
+class Disconnect(Effect, frozen=True):
+    """Close a link after what was sent."""
+
+    link: int
+    reason: str
+
+
+class ParentUp(Effect, frozen=True):
+    """The link to the parent stands."""
+
+
+class ParentLost(Effect, frozen=True):
+    """The link to the parent is gone."""
+
+    reason: str
+
+
+class PlaceJoined(Effect, frozen=True):
+    """Root: a place of the tree is there."""
+
+    rank: int
+    incarnation: int
+    pid: int
+
+
+class PlacesLost(Effect, frozen=True):
+    """Root: places of the tree are gone."""
+
+    ranks: Ranges
+    reason: str
+
+
+class PlaceSilent(Effect, frozen=True):
+    """Nothing was heard of a neighbour for longer than the failure time."""
+
+    rank: int
+    link: int
+    seconds: float
+
+
+class StreamOpened(Effect, frozen=True):
+    """Agent: a stream begins."""
+
+    spec: StreamSpec
+
+
+class StreamClosed(Effect, frozen=True):
+    """Agent: a stream ends; work for it is to be cancelled."""
+
+    stream: int
+
+
+class WaveArrived(Effect, frozen=True):
+    """Agent: a wave wants a contribution."""
+
+    spec: StreamSpec
+    wave: int
+    attempt: int
+    body: bytes
+    payload: Payload | None
+
+
+class WaveCompleted(Effect, frozen=True):
+    """Root: all members contributed; the accumulated value is in ``total``."""
+
+    stream: int
+    wave: int
+    total: dict[str, object]
+    ranks: Ranges
+    weight: float
+
+
+class WaveFailed(Effect, frozen=True):
+    """Root: a member could not contribute."""
+
+    stream: int
+    wave: int
+    rank: int
+    error: ErrorRecord
+
+
+class Asked(Effect, frozen=True):
+    """An active message arrived."""
+
+    source: int
+    handler: str
+    number: int
+    body: bytes
+    payload: Payload | None
+
+
+class Answered(Effect, frozen=True):
+    """The answer to an active message arrived, or it is known that none will come."""
+
+    number: int
+    body: bytes
+    payload: Payload | None
+    error: ErrorRecord | None
+
+
+class Released(Effect, frozen=True):
+    """Nobody needs a payload any more: its memory may be used again."""
+
+    payload: Payload

@@ -1,0 +1,176 @@
+"""Frames: how messages and payloads are cut out of a stream of bytes.
+
+::
+
+    0      2         3       4             8                16
+    +------+---------+-------+-------------+----------------+---------+---------+
+    | "SW" | version | flags | header size |  payload size  | header  | payload |
+    +------+---------+-------+-------------+----------------+---------+---------+
+
+Sizes are little-endian. The header is one message. With :data:`FLAG_SHARED` the payload is a
+reference to shared memory in its place. The decoder never believes a size beyond its bounds.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+
+from sapwood.comm import messages
+from sapwood.comm.messages import AnyMessage
+from sapwood.comm.payload import Payload
+from sapwood.comm.shared_memory import SharedRef
+from sapwood.core.errors import ProtocolError
+
+MAGIC = b"SW"
+FRAME_VERSION = 1
+FLAG_SHARED = 0x01
+
+PREFIX = struct.Struct("<2sBBIQ")
+
+MAX_HEADER = 8 * 2**20
+"""Bytes of one header: a message without its arrays."""
+
+MAX_PAYLOAD = 64 * 2**30
+"""Bytes of one payload that travels inline."""
+
+_ref_encode = msgspec.msgpack.Encoder().encode
+_ref_decode = msgspec.msgpack.Decoder(SharedRef).decode
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """A decoded frame: a message, and where its payload is."""
+
+    message: AnyMessage
+    payload: memoryview | None
+    shared: SharedRef | None
+
+
+def encode(
+    message: AnyMessage, payload: Payload | None, *, share: bool
+) -> list[bytes | memoryview]:
+    """Return a frame as buffers to be written one after the other.
+
+    Args:
+        message: The header.
+        payload: Bytes that belong to it.
+        share: Whether the receiver can map this machine's shared memory.
+
+    Raises:
+        ProtocolError: The message is larger than :data:`MAX_HEADER`.
+    """
+    header = messages.encode(message)
+    if len(header) > MAX_HEADER:
+        raise ProtocolError(
+            f"a message of {len(header)} bytes is over the limit of {MAX_HEADER}",
+            hint="put bulk data into numpy arrays: they travel beside the message",
+        )
+    if payload is None or not payload.nbytes:
+        return [PREFIX.pack(MAGIC, FRAME_VERSION, 0, len(header), 0) + header]
+    if share and payload.ref is not None:
+        ref = _ref_encode(payload.ref)
+        prefix = PREFIX.pack(MAGIC, FRAME_VERSION, FLAG_SHARED, len(header), len(ref))
+        return [prefix + header + ref]
+    prefix = PREFIX.pack(MAGIC, FRAME_VERSION, 0, len(header), payload.nbytes)
+    if payload.nbytes <= SMALL_PAYLOAD:
+        return [b"".join((prefix, header, payload.view))]
+    return [prefix + header, payload.view]
+
+
+SMALL_PAYLOAD = 16 * 1024
+"""Bytes up to which one copy is cheaper than a second buffer in the system call."""
+
+
+class FrameDecoder:
+    """Cuts frames out of bytes that arrive in pieces of any size.
+
+    Args:
+        max_payload: Largest inline payload that is accepted, bytes.
+
+    Example:
+        >>> decoder = FrameDecoder()
+        >>> data = b"".join(encode(messages.Close(7), None, share=False))
+        >>> decoder.feed(data[:5]), [frame.message for frame in decoder.feed(data[5:])]
+        ([], [Close(stream=7)])
+    """
+
+    __slots__ = ("_buffer", "_flags", "_header_size", "_max_payload", "_need", "_payload_size")
+
+    def __init__(self, max_payload: int = MAX_PAYLOAD) -> None:
+        self._buffer = bytearray()
+        self._max_payload = max_payload
+        self._header_size = -1
+        self._payload_size = 0
+        self._flags = 0
+        self._need = PREFIX.size
+
+    def feed(self, data: bytes | memoryview) -> list[Frame]:
+        """Return the frames that are complete now.
+
+        Raises:
+            ProtocolError: The bytes are not this protocol, or a size is over its bound.
+        """
+        frames: list[Frame] = []
+        if self._buffer:
+            self._buffer += data
+            if len(self._buffer) < self._need:
+                return frames
+            # Take the buffer over: payloads stay views into it, without a copy.
+            view = memoryview(self._buffer)
+            self._buffer = bytearray()
+        else:
+            view = memoryview(data)
+        position = self._take(view, frames)
+        if position < len(view):
+            rest = view[position:]
+            self._buffer += rest
+        return frames
+
+    def _take(self, view: memoryview, frames: list[Frame]) -> int:
+        """Append the complete frames of a buffer to a list; return where the rest begins."""
+        position = 0
+        size = len(view)
+        while True:
+            if self._header_size < 0:
+                if size - position < PREFIX.size:
+                    self._need = PREFIX.size
+                    return position
+                self._read_prefix(view, position)
+            total = PREFIX.size + self._header_size + self._payload_size
+            if size - position < total:
+                self._need = total
+                return position
+            start = position + PREFIX.size
+            end = start + self._header_size
+            position += total
+            frames.append(self._frame(view[start:end], view[end:position]))
+            self._header_size = -1
+
+    def _read_prefix(self, view: memoryview, position: int) -> None:
+        magic, version, flags, header_size, payload_size = PREFIX.unpack_from(view, position)
+        if magic != MAGIC or version != FRAME_VERSION:
+            raise ProtocolError(
+                "the peer does not speak this protocol",
+                where=f"first bytes {bytes(view[position : position + 4])!r}",
+            )
+        if flags & ~FLAG_SHARED:
+            raise ProtocolError(f"a frame has unknown flags {flags:#x}")
+        limit = MAX_HEADER if flags & FLAG_SHARED else self._max_payload
+        if header_size > MAX_HEADER or payload_size > limit:
+            raise ProtocolError(
+                f"a frame announces {header_size} + {payload_size} bytes, over the limit of "
+                f"{MAX_HEADER} + {limit}"
+            )
+        self._header_size, self._payload_size, self._flags = header_size, payload_size, flags
+
+    def _frame(self, header: memoryview, rest: memoryview) -> Frame:
+        message = messages.decode(header)
+        if not self._payload_size:
+            return Frame(message, None, None)
+        if self._flags & FLAG_SHARED:
+            try:
+                return Frame(message, None, _ref_decode(rest))
+            except msgspec.MsgspecError as error:
+                raise ProtocolError(f"malformed shared-memory reference: {error}") from error
+        return Frame(message, rest, None)

@@ -1,0 +1,185 @@
+"""One link to one neighbour: handshake, heartbeat, failure detection. No I/O.
+
+Life of a link, as a table (:data:`TRANSITIONS`)::
+
+    CONNECTING --opened--> GREETING --greeted--> UP --silent--> SUSPECT --heard--> UP
+         |                     |                 |                 |
+         +------- closed ------+---- closed -----+---- closed -----+--> CLOSED
+
+The side that connects sends ``Hello``; the side that accepts answers ``Welcome`` or
+``Refused``. A neighbour from which nothing is heard for ``failure_after`` is suspect; whoever
+owns the node decides what to do about it.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from sapwood.comm.messages import PROTOCOL_VERSION, Hello, Welcome
+from sapwood.core.errors import ProtocolError
+
+
+class LinkState(enum.Enum):
+    """States of a link."""
+
+    CONNECTING = "connecting"
+    GREETING = "greeting"
+    UP = "up"
+    SUSPECT = "suspect"
+    CLOSED = "closed"
+
+
+class LinkEvent(enum.Enum):
+    """What happens to a link."""
+
+    OPENED = "opened"
+    GREETED = "greeted"
+    SILENT = "silent"
+    HEARD = "heard"
+    CLOSED = "closed"
+
+
+TRANSITIONS: dict[tuple[LinkState, LinkEvent], LinkState] = {
+    (LinkState.CONNECTING, LinkEvent.OPENED): LinkState.GREETING,
+    (LinkState.GREETING, LinkEvent.GREETED): LinkState.UP,
+    (LinkState.GREETING, LinkEvent.SILENT): LinkState.SUSPECT,
+    (LinkState.UP, LinkEvent.SILENT): LinkState.SUSPECT,
+    (LinkState.SUSPECT, LinkEvent.HEARD): LinkState.UP,
+    (LinkState.CONNECTING, LinkEvent.CLOSED): LinkState.CLOSED,
+    (LinkState.GREETING, LinkEvent.CLOSED): LinkState.CLOSED,
+    (LinkState.UP, LinkEvent.CLOSED): LinkState.CLOSED,
+    (LinkState.SUSPECT, LinkEvent.CLOSED): LinkState.CLOSED,
+}
+"""(state, event) → next state; any other pair is a mistake of the program."""
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Who a place is.
+
+    Attributes:
+        cluster: Name of the cluster; both ends must agree.
+        rank: Place in the tree.
+        incarnation: Counts the processes that have held this place.
+        pid: Process id.
+        machine: What decides whether two processes can share memory (see ``machine.py``).
+        credential: What the other side checks.
+    """
+
+    cluster: str
+    rank: int
+    incarnation: int
+    pid: int
+    machine: str
+    credential: bytes = b""
+
+    def hello(self) -> Hello:
+        """Return the first message of the side that connects."""
+        return Hello(
+            PROTOCOL_VERSION,
+            self.cluster,
+            self.rank,
+            self.incarnation,
+            self.pid,
+            self.machine,
+            self.credential,
+        )
+
+    def welcome(self) -> Welcome:
+        """Return the answer of the side that accepts."""
+        return Welcome(PROTOCOL_VERSION, self.rank, self.pid, self.machine)
+
+
+class LinkTiming(msgspec.Struct, frozen=True):
+    """When a link speaks and when it worries, in seconds."""
+
+    heartbeat: float = 1.0
+    failure_after: float = 10.0
+
+
+class Link:
+    """State of one link.
+
+    Args:
+        number: The transport's name for the connection.
+        initiator: Whether this side connected.
+        now: Time of creation, seconds.
+    """
+
+    __slots__ = (
+        "incarnation",
+        "initiator",
+        "last_heard",
+        "last_sent",
+        "number",
+        "pid",
+        "rank",
+        "same_machine",
+        "state",
+    )
+
+    def __init__(self, number: int, *, initiator: bool, now: float) -> None:
+        self.number = number
+        self.initiator = initiator
+        self.state = LinkState.CONNECTING
+        self.rank = -1
+        self.incarnation = 0
+        self.pid = 0
+        self.same_machine = False
+        self.last_heard = now
+        self.last_sent = now
+
+    def advance(self, event: LinkEvent) -> None:
+        """Go to the next state.
+
+        Raises:
+            ProtocolError: The event cannot happen in this state.
+        """
+        following = TRANSITIONS.get((self.state, event))
+        if following is None:
+            raise ProtocolError(f"link {self.number} got {event.value} while {self.state.value}")
+        self.state = following
+
+    @property
+    def usable(self) -> bool:
+        """Whether messages other than the handshake may pass."""
+        return self.state in {LinkState.UP, LinkState.SUSPECT}
+
+    def greet(self, message: Hello | Welcome, me: Identity) -> None:
+        """Take the neighbour's greeting.
+
+        Raises:
+            ProtocolError: It is of another version or cluster.
+        """
+        check_greeting(message, me)
+        self.rank = message.rank
+        self.pid = message.pid
+        self.same_machine = message.machine == me.machine
+        if isinstance(message, Hello):
+            self.incarnation = message.incarnation
+        self.advance(LinkEvent.GREETED)
+
+    def heard(self, now: float) -> None:
+        """Note that something arrived."""
+        self.last_heard = now
+        if self.state is LinkState.SUSPECT and self.rank >= 0:
+            self.advance(LinkEvent.HEARD)
+
+    def forgive(self, seconds: float) -> None:
+        """Do not count a time in which this process itself did not run."""
+        self.last_heard += seconds
+
+    def __repr__(self) -> str:
+        return f"Link({self.number}, {self.state.value}, rank {self.rank}, pid {self.pid})"
+
+
+def check_greeting(message: Hello | Welcome, me: Identity) -> None:
+    """Raise ProtocolError if a greeting is not meant for this place."""
+    if message.version != PROTOCOL_VERSION:
+        raise ProtocolError(
+            f"the peer speaks protocol version {message.version}, this side {PROTOCOL_VERSION}",
+            hint="install the same version of Sapwood on both sides",
+        )
+    if isinstance(message, Hello) and message.cluster != me.cluster:
+        raise ProtocolError("the peer belongs to another cluster", where=message.cluster)

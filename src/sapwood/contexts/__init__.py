@@ -1,0 +1,1 @@
+"""Execution contexts: processes on this machine, started fast and watched."""

@@ -1,0 +1,61 @@
+"""Sets of ranks as text and as ranges, for people and for the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+Ranges = tuple[tuple[int, int], ...]
+"""Sorted, disjoint half-open ranges ``(start, stop)``."""
+
+
+def to_ranges(ranks: Iterable[int]) -> Ranges:
+    """Return the ranks as sorted half-open ranges.
+
+    Example:
+        >>> to_ranges([3, 1, 2, 7])
+        ((1, 4), (7, 8))
+    """
+    ranges: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if ranges and ranges[-1][1] == rank:
+            ranges[-1][1] = rank + 1
+        else:
+            ranges.append([rank, rank + 1])
+    return tuple((start, stop) for start, stop in ranges)
+
+
+def from_ranges(ranges: Iterable[tuple[int, int]]) -> set[int]:
+    """Return the set that the ranges cover."""
+    return {rank for start, stop in ranges for rank in range(start, stop)}
+
+
+def merge(left: Ranges, right: Ranges) -> Ranges:
+    """Return the union of two disjoint sets of ranges.
+
+    Example:
+        >>> merge(((1, 3),), ((3, 5),))
+        ((1, 5),)
+    """
+    merged: list[tuple[int, int]] = []
+    for start, stop in sorted((*left, *right)):
+        if merged and merged[-1][1] == start:
+            merged[-1] = (merged[-1][0], stop)
+        else:
+            merged.append((start, stop))
+    return tuple(merged)
+
+
+def fold(name: str, ranks: Iterable[int]) -> str:
+    """Return a set of places as people write it.
+
+    Example:
+        >>> fold("agent", [1, 2, 3, 7])
+        'agent[1-3,7]'
+        >>> fold("agent", [4])
+        'agent 4'
+    """
+    ranges = to_ranges(ranks)
+    if len(ranges) == 1 and ranges[0][1] - ranges[0][0] == 1:
+        return f"{name} {ranges[0][0]}"
+    parts = [f"{a}" if b - a == 1 else f"{a}-{b - 1}" for a, b in ranges]
+    return f"{name}[{','.join(parts)}]"

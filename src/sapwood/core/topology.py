@@ -1,0 +1,108 @@
+"""The tree: which place is whose child.
+
+Rank 0 is the front end, ranks ``1 … agents`` are the agents, junctions come after them. A
+vertex covers a contiguous range of agents, so sets of ranks stay short and the order by rank
+is the order from left to right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from sapwood.core.errors import ConfigurationError
+
+ROOT = 0
+"""Rank of the front end."""
+
+
+class Tree(msgspec.Struct, frozen=True):
+    """A rooted tree of ranks.
+
+    Attributes:
+        agents: Number of leaves.
+        parents: Parent of each rank; the root's is -1.
+    """
+
+    agents: int
+    parents: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of places, front end and junctions included."""
+        return len(self.parents)
+
+    @property
+    def junctions(self) -> range:
+        """Ranks of the junctions."""
+        return range(self.agents + 1, self.size)
+
+    def is_agent(self, rank: int) -> bool:
+        """Whether a rank is a leaf."""
+        return 0 < rank <= self.agents
+
+    def children(self, rank: int) -> list[int]:
+        """Children of a rank, from left to right."""
+        found = [child for child, parent in enumerate(self.parents) if parent == rank]
+        return sorted(found, key=lambda child: min(self.leaves(child), default=child))
+
+    def ancestors(self, rank: int) -> Iterator[int]:
+        """Ranks above, nearest first, the root last."""
+        while (rank := self.parents[rank]) >= 0:
+            yield rank
+
+    def subtree(self, rank: int) -> list[int]:
+        """The rank and everything below it, parents before children."""
+        order = [rank]
+        for vertex in order:
+            order.extend(child for child, parent in enumerate(self.parents) if parent == vertex)
+        return order
+
+    def leaves(self, rank: int) -> list[int]:
+        """Agents at or below a rank, in order."""
+        return sorted(vertex for vertex in self.subtree(rank) if self.is_agent(vertex))
+
+
+def flat(agents: int) -> Tree:
+    """Return the tree in which every agent is a child of the front end.
+
+    Example:
+        >>> flat(3).children(0)
+        [1, 2, 3]
+    """
+    if agents < 1:
+        raise ConfigurationError("a tree needs at least one agent", where=f"agents={agents}")
+    return Tree(agents, (-1, *([ROOT] * agents)))
+
+
+def kary(agents: int, fanout: int) -> Tree:
+    """Return the tree of least depth in which no vertex has more than ``fanout`` children.
+
+    Raises:
+        ConfigurationError: ``fanout`` is less than two, or there is no agent.
+
+    Example:
+        >>> tree = kary(4, 2)
+        >>> [tree.children(rank) for rank in (0, *tree.junctions)]
+        [[5, 6], [1, 2], [3, 4]]
+    """
+    if fanout < 2:
+        raise ConfigurationError("a fan-out must be at least 2", where=f"fanout={fanout}")
+    parents: list[int] = list(flat(agents).parents)
+    level = list(range(1, agents + 1))
+    while len(level) > fanout:
+        above: list[int] = []
+        for start in range(0, len(level), fanout):
+            group = level[start : start + fanout]
+            above.append(len(parents))
+            parents.append(ROOT)
+            for child in group:
+                parents[child] = above[-1]
+        level = above
+    return Tree(agents, tuple(parents))
+
+
+def plan(agents: int, fanout: int) -> Tree:
+    """Return the flat tree for ``fanout`` 0, else the k-ary one."""
+    return kary(agents, fanout) if fanout else flat(agents)

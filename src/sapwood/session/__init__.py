@@ -1,0 +1,1 @@
+"""The tree as a whole: its processes started, watched, replaced, ended."""
