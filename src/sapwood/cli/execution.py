@@ -1,0 +1,128 @@
+"""Runs what a request asks for and shows how it goes."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import typer
+
+from sapwood.cli.answer import Answer, print_json, show_answer
+from sapwood.cli.failures import EXIT_INTERRUPTED
+from sapwood.cli.live import Display, open_display
+from sapwood.cli.request import RunRequest
+from sapwood.cli.summary import summarise
+from sapwood.client import Run, local
+from sapwood.code import Program, load_program
+from sapwood.core.errors import DataMissingError
+from sapwood.data import Dataset, load
+
+POLL_SECONDS = 0.1
+"""Time between two looks at the progress of a run."""
+
+CANCEL_SECONDS = 0.7
+"""Longest wait for a cancelled run to end by itself."""
+
+
+def execute(request: RunRequest) -> int:
+    """Run the program of a request to its end and show the answer.
+
+    Returns:
+        The exit code: 0, or 130 after Ctrl-C.
+
+    Raises:
+        SapwoodError: Anything that kept the run from finishing.
+    """
+    program = load_program(request.program, request.parameters)
+    dataset = load_data(program, request.data)
+    with _termination_interrupts(), local(request.agents, fanout=request.fanout) as cluster:
+        run = cluster.run(
+            program,
+            dataset,
+            chunk=request.chunk,
+            time_limit=request.time_limit,
+            on_agent_loss=request.on_agent_loss,
+        )
+        if not _follow(run, _display(program, request)):
+            return EXIT_INTERRUPTED
+        result = run.result()
+        answer = _answer(program, dataset, run, result, request)
+    if request.output is not None:
+        program.output(result, dataset, request.output)
+    if request.as_json:
+        print_json(answer)
+    elif not request.quiet:
+        show_answer(answer)
+    return 0
+
+
+def load_data(program: Program, path: Path | None) -> Dataset:
+    """Return the dataset of a file, or without one the data that the program brings.
+
+    Raises:
+        DataMissingError: There is neither.
+        DataError: They cannot be used.
+    """
+    source: Any = path if path is not None else program.default_data()
+    if source is None:
+        raise DataMissingError(
+            f"program {program.name} brings no data of its own", hint="name a file with --data"
+        )
+    return load(source, fields=program.inputs)
+
+
+def _display(program: Program, request: RunRequest) -> Display:
+    quiet = request.quiet or request.as_json
+    return open_display(program.name, quiet=quiet, verbose=request.verbose)
+
+
+def _follow(run: Run, display: Display) -> bool:
+    """Show progress until the run ends; False when Ctrl-C ended it."""
+    try:
+        while not run.wait(POLL_SECONDS):
+            display.show(run.progress)
+        display.show(run.progress)
+    except KeyboardInterrupt:
+        display.close()
+        typer.echo(
+            "sapwood: interrupted, cancelling the run; Ctrl-C again to stop at once", err=True
+        )
+        run.cancel()
+        run.wait(CANCEL_SECONDS)
+        return False
+    finally:
+        display.close()
+    return True
+
+
+def _answer(
+    program: Program, dataset: Dataset, run: Run, result: Any, request: RunRequest
+) -> Answer:
+    return Answer(
+        program=program.name,
+        parameters=summarise(program.values),
+        data=dataset.origin,
+        items=dataset.length,
+        progress=run.progress,
+        statistics=run.statistics,
+        result=summarise(result),
+        output=None if request.output is None else str(request.output),
+    )
+
+
+@contextmanager
+def _termination_interrupts() -> Iterator[None]:
+    """Let SIGTERM end the run the way Ctrl-C does, so that nothing is left behind."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,110 @@
+"""From an error to what the user sees of it: a text on stderr and an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import traceback
+from collections.abc import Iterator
+
+import typer
+
+from sapwood.core.errors import InputError, ResourceError, SapwoodError
+
+EXIT_INTERNAL = 70
+EXIT_INTERRUPTED = 130
+EXIT_CODES: dict[int, str] = {
+    0: "success",
+    1: "another error",
+    2: "wrong input: option, configuration, program, parameter or data",
+    3: "a source does not compile, or there is no compiler",
+    4: "user code failed: exception, crash, time or memory limit",
+    5: "this machine has not enough memory, disk, processes or files",
+    6: "an agent or a connection was lost",
+    EXIT_INTERNAL: "a fault in Sapwood itself",
+    EXIT_INTERRUPTED: "interrupted by Ctrl-C",
+}
+"""What each exit code of the command line means."""
+
+WHOLE_DETAILS = frozenset({"compiler output"})
+"""Details that are shown whole; others are cut to their last lines unless debugging."""
+
+DETAIL_LINES = 20
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+
+
+def explain(error: SapwoodError, *, debug: bool = False) -> str:
+    """Return what a user reads about an error: what, where, what to do, and details.
+
+    Example:
+        >>> print(explain(SapwoodError("no such file", where="a.npy", hint="check the path")))
+        sapwood: error SW000: no such file
+          where: a.npy
+          hint:  check the path
+    """
+    lines = [f"sapwood: error {error.code}: {error.what}"]
+    if error.where:
+        lines.append(f"  where: {error.where}")
+    if error.hint:
+        lines.append(f"  hint:  {error.hint}")
+    for title, body in error.details.items():
+        lines += ["", f"{title}:", *_detail(title, body, debug=debug)]
+    return "\n".join(lines)
+
+
+def as_sapwood_error(error: Exception) -> SapwoodError | None:
+    """Return an error of the operating system as one of ours; None for anything else."""
+    if isinstance(error, SapwoodError):
+        return error
+    if isinstance(error, OSError) and error.strerror:
+        kind = ResourceError if error.errno in _FULL else InputError
+        return kind(error.strerror, where=str(error.filename or ""))
+    return None
+
+
+@contextlib.contextmanager
+def reported(*, debug: bool = False, as_json: bool = False) -> Iterator[None]:
+    """Turn errors of the block into text on stderr and the exit code of their class.
+
+    Args:
+        debug: Show the traceback and whole details.
+        as_json: Print the error as ``{"error": …}`` on stdout too.
+
+    Raises:
+        typer.Exit: With the exit code, after any error.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, typer.Abort):
+        typer.echo("sapwood: interrupted", err=True)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    except (typer.Exit, typer.BadParameter, BrokenPipeError):
+        raise
+    except Exception as error:  # noqa: BLE001 - the last place before the user
+        raise typer.Exit(_show(error, debug=debug, as_json=as_json)) from None
+
+
+def _show(error: Exception, *, debug: bool, as_json: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    known = as_sapwood_error(error)
+    if known is None:
+        what = f"{type(error).__name__}: {error}"
+        hint = "this is a fault in Sapwood, not in your input; --debug shows where"
+        typer.echo(f"sapwood: internal error: {what}\n  hint:  {hint}", err=True)
+        return EXIT_INTERNAL
+    typer.echo(explain(known, debug=debug), err=True)
+    if as_json:
+        import msgspec  # noqa: PLC0415 - only wanted here
+
+        typer.echo(msgspec.json.encode({"error": known.to_record()}))
+    return known.exit_code
+
+
+def _detail(title: str, body: str, *, debug: bool) -> list[str]:
+    lines = body.rstrip().splitlines()
+    left_out = len(lines) - DETAIL_LINES
+    if debug or title in WHOLE_DETAILS or left_out <= 0:
+        return lines
+    return [f"… {left_out} lines before, shown by --debug", *lines[-DETAIL_LINES:]]

@@ -1,0 +1,51 @@
+"""The command ``sapwood``: puts the nouns together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sapwood.cli import config, node, program, run
+from sapwood.cli.failures import EXIT_CODES
+
+_EPILOG = "Exit codes: " + "; ".join(f"{code} {text}" for code, text in EXIT_CODES.items()) + "."
+
+app = typer.Typer(
+    name="sapwood",
+    help="Turn machines into one tree and run compiled programs on it.",
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+)
+app.command("run", epilog=_EPILOG)(run.run)
+app.add_typer(program.app, name="program")
+app.add_typer(node.app, name="node")
+app.add_typer(config.app, name="config")
+
+
+def _show_version(wanted: bool) -> None:  # noqa: FBT001 - the shape of a typer callback
+    if wanted:
+        from importlib.metadata import version  # noqa: PLC0415 - a slow import, wanted only here
+
+        typer.echo(f"sapwood {version('sapwood')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit.", callback=_show_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    del version  # its callback has done the work
+
+
+def main() -> None:
+    """Run the command line; the entry point of the console script."""
+    app()

@@ -1,0 +1,122 @@
+"""``sapwood run``: one program over one dataset on agents of this machine."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sapwood.cli import completion
+from sapwood.cli.arguments import output_path, parameters
+from sapwood.cli.failures import reported
+from sapwood.cli.request import RunRequest
+
+
+class AgentLoss(enum.StrEnum):
+    """What to do when an agent is lost in the middle of a run."""
+
+    REPLACE = "replace"
+    FAIL = "fail"
+
+
+def run(  # noqa: PLR0913 - each parameter is one option of the command line
+    *,
+    program: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder with a program.toml, or a Python file with a Program class.",
+            autocompletion=completion.programs,
+        ),
+    ],
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Data to run over: .npy, .csv or an image; default: the program's own.",
+        ),
+    ] = None,
+    agents: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Agents to start; default: one a processor core."),
+    ] = None,
+    fanout: Annotated[
+        int | None,
+        typer.Option(metavar="K", min=2, help="Children of a junction; default: a flat tree."),
+    ] = None,
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--parameter",
+            "-p",
+            metavar="NAME=VALUE",
+            help="Parameter of the program; may be given several times.",
+            autocompletion=completion.parameter_names,
+        ),
+    ] = None,
+    chunk: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Items that stay together when data are split."),
+    ] = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=0.001, help="Longest time of one call of the map."),
+    ] = None,
+    memory_limit: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Most memory of one runner, for example 2GiB."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the result to this file."),
+    ] = None,
+    on_agent_loss: Annotated[
+        AgentLoss,
+        typer.Option(help="What to do when an agent is lost.", case_sensitive=False),
+    ] = AgentLoss.REPLACE,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on stdout, nothing else.")
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Show what would be built and how data would be split."),
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show errors only.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show progress as lines, also into a file.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+) -> None:
+    """Run a program over data on agents of this machine.
+
+    Ctrl-C cancels the run; nothing is left behind.
+    """
+    with reported(debug=debug, as_json=as_json):
+        request = RunRequest(
+            program=program,
+            data=data,
+            agents=agents,
+            fanout=fanout,
+            parameters=parameters(parameter or ()),
+            chunk=chunk,
+            time_limit=time_limit,
+            memory_limit=memory_limit,
+            output=output_path(output),
+            on_agent_loss=on_agent_loss.value,
+            quiet=quiet,
+            verbose=verbose,
+            as_json=as_json,
+        )
+        _execute(request, dry_run=dry_run)
+
+
+def _execute(request: RunRequest, *, dry_run: bool) -> None:
+    if dry_run:
+        from sapwood.cli.plan import show_plan  # noqa: PLC0415 - --help must not load numpy
+
+        show_plan(request)
+        return
+    from sapwood.cli.execution import execute  # noqa: PLC0415 - --help must not load numpy
+
+    raise typer.Exit(execute(request))

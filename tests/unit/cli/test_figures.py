@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sapwood.cli import figures
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0 µs"),
+        (0.00042, "420 µs"),
+        (0.0009996, "1.00 ms"),
+        (0.0123, "12.3 ms"),
+        (0.99951, "1.00 s"),
+        (59.94, "59.9 s"),
+        (100, "1 min 40 s"),
+        (3599.6, "1 h 00 min"),
+    ],
+)
+def test_seconds(value: float, text: str) -> None:
+    assert figures.seconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (0.25, "0.25"), (999, "999"), (999.6, "1.00 k"), (8_123_456, "8.12 M")],
+)
+def test_count(value: float, text: str) -> None:
+    assert figures.count(value) == text
+
+
+def test_size_is_binary() -> None:
+    assert figures.size(1024**3) == "1.00 GiB"
+    assert figures.size(1000) == "0.98 KiB"
+
+
+@given(st.floats(0, 1e17))
+def test_a_count_is_short_and_within_half_a_percent(value: float) -> None:
+    text = figures.count(value)
+    match = re.fullmatch(r"([\d.]+)(?: ([kMGTP]))?", text)
+    assert match is not None
+    number, suffix = match.groups()
+    factor = 1000 ** " kMGTP".index(suffix or " ")
+    assert len(text) <= 7
+    assert float(number) * factor == pytest.approx(value, rel=0.006, abs=0.006)

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from sapwood.activity.progress import Progress, RunState
+from sapwood.cli.live import LineDisplay, LiveDisplay, SilentDisplay, open_display, render_progress
+
+SNAPSHOT = Progress(
+    state=RunState.RUNNING,
+    iteration=7,
+    iterations=20,
+    seconds=1.4,
+    seconds_per_iteration=0.2,
+    items=273_280,
+    items_per_second=1_366_400.0,
+    agents=4,
+    metrics={"inertia": 1234567.891},
+)
+
+
+def terminal() -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None)
+
+
+def text_of(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_two_lines_with_everything() -> None:
+    console = terminal()
+    console.print(render_progress("quantize", SNAPSHOT))
+    lines = text_of(console).splitlines()
+    assert len(lines) == 2
+    assert lines[0].split()[:2] == ["quantize", "7/20"]
+    assert lines[0].rstrip().endswith("1.40 s")
+    assert "inertia 1234568   200 ms/iteration   1.37 M items/s   4 agents" in lines[1]
+
+
+def test_a_long_name_and_many_metrics_stay_within_two_lines() -> None:
+    console = terminal()
+    many = {f"metric_{number}": 1.0 for number in range(20)}
+    snapshot = Progress(state=RunState.RUNNING, iteration=1, seconds=1.0, agents=1, metrics=many)
+    console.print(render_progress("x" * 100, snapshot))
+    lines = text_of(console).splitlines()
+    assert len(lines) == 2
+    assert max(map(len, lines)) <= 80
+
+
+def test_live_display_leaves_the_terminal_as_it_was() -> None:
+    console = terminal()
+    display = LiveDisplay("quantize", console)
+    display.show(SNAPSHOT)
+    display.close()
+    text = text_of(console)
+    assert "7/20" in text
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1
+
+
+def test_lines_are_rare_except_the_last() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    display = LineDisplay("quantize", console)
+    for tenth in range(50):
+        display.show(Progress(state=RunState.RUNNING, iteration=tenth, seconds=tenth / 10))
+    display.show(Progress(state=RunState.DONE, iteration=50, seconds=5.0))
+    lines = text_of(console).splitlines()
+    assert [line.split(",")[-1] for line in lines] == [" 0 µs", " 2.00 s", " 4.00 s", " 5.00 s"]
+    assert lines[-1].startswith("quantize: done, iteration 50, ")
+
+
+def test_a_file_gets_nothing_unless_asked() -> None:
+    assert isinstance(open_display("x", quiet=False, verbose=False), SilentDisplay)
+    assert isinstance(open_display("x", quiet=False, verbose=True), LineDisplay)
+    assert isinstance(open_display("x", quiet=True, verbose=True), SilentDisplay)
