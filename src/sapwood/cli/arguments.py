@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from sapwood.core.errors import InputError, ParameterError
 
 
-def parameters(assignments: Iterable[str]) -> dict[str, Any]:
-    """Return the values of ``-p name=value`` options by name.
-
-    A value that reads as a TOML number, boolean or array is one; anything else is text.
+def parameters(assignments: Iterable[str]) -> dict[str, str]:
+    """Return the texts of ``-p name=value`` options by name; the program gives them types.
 
     Raises:
         ParameterError: An option has no ``=``, no name, or repeats a name.
 
     Example:
-        >>> parameters(["colours=16", "tolerance=1e-3", "seed=random"])
-        {'colours': 16, 'tolerance': 0.001, 'seed': 'random'}
+        >>> parameters(["colours=16", "title=a=b"])
+        {'colours': '16', 'title': 'a=b'}
     """
-    values: dict[str, Any] = {}
+    values: dict[str, str] = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
-        name = name.strip()
-        if not equals or not name:
+        if not equals or not name.strip():
             raise ParameterError(
                 f"{assignment!r} is not a parameter", hint="write -p name=value, without blanks"
             )
-        if name in values:
-            raise ParameterError(f"parameter {name!r} is given twice", where="-p")
-        values[name] = _literal(text)
+        if name.strip() in values:
+            raise ParameterError(f"parameter {name.strip()!r} is given twice", where="-p")
+        values[name.strip()] = text
     return values
 
 
@@ -53,13 +48,3 @@ def output_path(path: Path | None) -> Path | None:
     if not os.access(path if path.exists() else folder, os.W_OK):
         raise InputError("the output cannot be written", where=str(path))
     return path
-
-
-def _literal(text: str) -> Any:
-    try:
-        table = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
-        return text
-    value = table["value"]
-    plain = isinstance(value, bool | int | float | str | list)
-    return value if plain and len(table) == 1 else text

@@ -104,7 +104,7 @@ def _answer(
 ) -> Answer:
     return Answer(
         program=program.name,
-        parameters=summarise(program.values),
+        parameters=dict(program.parameters),
         data=dataset.origin,
         items=dataset.length,
         progress=run.progress,

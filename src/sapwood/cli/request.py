@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +14,7 @@ class RunRequest:
     data: Path | None = None
     agents: int | None = None
     fanout: int | None = None
-    parameters: dict[str, Any] = field(default_factory=dict)
+    parameters: dict[str, str] = field(default_factory=dict)
     chunk: int | None = None
     time_limit: float | None = None
     memory_limit: str | None = None

@@ -3,38 +3,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sapwood.cli.arguments import output_path, parameters
 from sapwood.core.errors import InputError, ParameterError
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("16", 16),
-        ("-2", -2),
-        ("1e-3", 1e-3),
-        ("true", True),
-        ("[1, 2]", [1, 2]),
-        ("random", "random"),
-        ('"16"', "16"),
-        ("", ""),
-        ("a=b", "a=b"),
-        ("2020-01-01", "2020-01-01"),
-        ("1\nother = 2", "1\nother = 2"),
-    ],
-)
-def test_values(text: str, value: object) -> None:
-    read = parameters([f"name={text}"])["name"]
-    assert read == value
-    assert type(read) is type(value)
-
-
-@given(st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False))
-def test_numbers_come_back(number: float) -> None:
-    assert parameters([f"x={number!r}"])["x"] == number
+def test_values_stay_text() -> None:
+    assert parameters(["colours=16", "title=a=b", "empty="]) == {
+        "colours": "16",
+        "title": "a=b",
+        "empty": "",
+    }
 
 
 @pytest.mark.parametrize("text", ["colours", "=3", ""])
