@@ -1,0 +1,184 @@
+"""Every setting with its default, unit and meaning: a tree of frozen structures.
+
+A new setting is one line here; configuration files, variables, ``sapwood config show`` and
+the commented ``defaults.toml`` follow from it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from sapwood.core.errors import ConfigurationError
+
+Level = Literal["debug", "info", "warning", "error", "critical", "off"]
+"""From which severity on messages are shown; ``off`` shows none."""
+
+Bytes = Annotated[int, Meta(ge=0, extra={"unit": "bytes"})]
+"""A size; files and variables may write ``"64 KiB"``."""
+
+Seconds = Annotated[float, Meta(ge=0, extra={"unit": "seconds"})]
+"""A duration; files and variables may write ``"500 ms"``."""
+
+PathText = Annotated[str, Meta(extra={"unit": "path"})]
+"""A path; in a configuration file it is relative to the folder of that file."""
+
+Count = Annotated[int, Meta(ge=0)]
+"""A whole number from 0."""
+
+
+def about(text: str) -> Any:
+    """Return the description of a setting, for use inside ``Annotated``."""
+    return Meta(description=text)
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all groups of settings."""
+
+
+class ClusterSettings(Section, frozen=True):
+    """The tree that a cluster on this machine has."""
+
+    agents: Annotated[
+        Count, about("Number of agents; 0 means as many as this process may use cores.")
+    ] = 0
+    fanout: Annotated[
+        Count, about("Children of each junction; 0 means all agents directly below the root.")
+    ] = 0
+    ready_timeout: Annotated[Seconds, about("How long the agents may take to become ready.")] = 30.0
+
+
+class LimitSettings(Section, frozen=True):
+    """What user code may take, and how large a cluster may be."""
+
+    memory: Annotated[Bytes, about("Memory of each runner process; 0 means no limit.")] = 0
+    time: Annotated[Seconds, about("Duration of each call of user code; 0 means no limit.")] = 0.0
+    output: Annotated[
+        Bytes, about("Captured output of each call that is kept; the middle of more is cut out.")
+    ] = 64 * 2**10
+    agents: Annotated[int, Meta(ge=1), about("Most agents that one cluster may have.")] = 1024
+
+
+class CacheSettings(Section, frozen=True):
+    """Where built programs are kept."""
+
+    folder: Annotated[
+        PathText, about("Folder of the build cache; empty means $XDG_CACHE_HOME/sapwood.")
+    ] = ""
+    size: Annotated[
+        Bytes, about("Size of the build cache; what was not used for longest goes first.")
+    ] = 2 * 2**30
+
+    def path(self) -> Path:
+        """Return the folder of the build cache, absolute; it may not exist yet."""
+        if self.folder:
+            return Path(self.folder).expanduser().absolute()
+        base = os.environ.get("XDG_CACHE_HOME", "")
+        return (Path(base) if base else Path.home() / ".cache").absolute() / "sapwood"
+
+
+class LevelPair(Section, frozen=True):
+    """Levels of one component, where they differ from the general ones."""
+
+    console: Annotated[Level | None, about("Level on the console; absent: the general one.")] = None
+    file: Annotated[Level | None, about("Level in the file; absent: the general one.")] = None
+
+
+class LogSettings(Section, frozen=True):
+    """What is logged, and where to."""
+
+    console: Annotated[Level, about("Level of messages on the console (standard error).")] = (
+        "warning"
+    )
+    file: Annotated[
+        PathText, about("File that messages are appended to as JSON lines; empty: none.")
+    ] = ""
+    file_level: Annotated[Level, about("Level of messages in the file.")] = "debug"
+    components: Annotated[
+        dict[str, LevelPair],
+        about(
+            "Levels of single components, in tables such as [log.components.comm] with the "
+            "keys console and file."
+        ),
+    ] = {}
+
+
+class CommSettings(Section, frozen=True):
+    """How the places of a tree talk to each other."""
+
+    heartbeat: Annotated[Seconds, about("Time between signs of life on a silent link.")] = 2.0
+    failure_after: Annotated[
+        Seconds, about("Silence after which a neighbour counts as lost; more than the heartbeat.")
+    ] = 30.0
+    inline_limit: Annotated[
+        Bytes, about("Payloads up to this size travel in the message, larger ones beside it.")
+    ] = 64 * 2**10
+    max_message: Annotated[Bytes, about("Largest message that is accepted.")] = 2**30
+
+    def __post_init__(self) -> None:
+        """Hold the two times against each other."""
+        if self.failure_after <= self.heartbeat:
+            raise ConfigurationError(
+                f"a neighbour cannot count as lost after {self.failure_after} s of silence "
+                f"when signs of life come every {self.heartbeat} s",
+                where="comm.failure_after",
+                hint="make comm.failure_after several times comm.heartbeat",
+            )
+
+
+class RestartSettings(Section, frozen=True):
+    """When a dead component or process is started again."""
+
+    limit: Annotated[
+        Count, about("Restarts within the window after which a component stays dead.")
+    ] = 5
+    window: Annotated[Seconds, about("The window in which restarts are counted.")] = 60.0
+    backoff: Annotated[Seconds, about("Wait before the first restart; doubles each time.")] = 0.1
+    backoff_max: Annotated[Seconds, about("Longest wait before a restart.")] = 10.0
+
+    def __post_init__(self) -> None:
+        """Hold the two waits against each other."""
+        if self.backoff_max < self.backoff:
+            raise ConfigurationError(
+                f"the longest wait before a restart ({self.backoff_max} s) is shorter than the "
+                f"first ({self.backoff} s)",
+                where="restart.backoff_max",
+                hint="make restart.backoff_max at least restart.backoff",
+            )
+
+
+class EnvironmentSettings(Section, frozen=True):
+    """The environment variables of builds and runners."""
+
+    source: Annotated[
+        list[PathText],
+        about("Shell files that /bin/sh sources at start; their exports reach builds and runners."),
+    ] = []
+    source_timeout: Annotated[Seconds, about("How long sourcing these files may take.")] = 30.0
+
+
+class Settings(Section, frozen=True):
+    """All settings.
+
+    Example:
+        >>> Settings(cluster=ClusterSettings(agents=4)).cluster.agents
+        4
+    """
+
+    cluster: Annotated[ClusterSettings, about("The tree of a cluster on this machine.")] = (
+        ClusterSettings()
+    )
+    limits: Annotated[LimitSettings, about("What user code may take.")] = LimitSettings()
+    cache: Annotated[CacheSettings, about("Where built programs are kept.")] = CacheSettings()
+    log: Annotated[LogSettings, about("What is logged, and where to.")] = LogSettings()
+    comm: Annotated[CommSettings, about("How the places of the tree talk.")] = CommSettings()
+    restart: Annotated[RestartSettings, about("When dead components are started again.")] = (
+        RestartSettings()
+    )
+    environment: Annotated[
+        EnvironmentSettings, about("Environment variables of builds and runners.")
+    ] = EnvironmentSettings()
