@@ -8,11 +8,15 @@ from typing import Any
 
 import msgspec
 import typer
+from rich.text import Text
 
 from sapwood.activity.progress import Progress
 from sapwood.activity.statistics import RunStatistics
-from sapwood.cli import figures, tables
+from sapwood.cli import figures
+from sapwood.cli.output import write
+from sapwood.cli.statistics import agent_table, function_table, run_line
 from sapwood.cli.summary import summarise
+from sapwood.environment.units import describe_size
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,21 +34,17 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 def show_answer(answer: Answer) -> None:
     """Print an answer as lines and tables."""
-    console = tables.output_console()
-    console.print(tables.run_line(answer.statistics), style="bold")
     metrics = {name: figures.metric(value) for name, value in answer.progress.metrics.items()}
-    for name, text in (_scalars(answer.result) | metrics).items():
-        console.print(f"  {name} {text}")
-    console.print(tables.agent_table(answer.statistics))
-    console.print(tables.function_table(answer.statistics))
+    lines = [f"  {name} {text}" for name, text in (_scalars(answer.result) | metrics).items()]
+    write(
+        Text(run_line(answer.statistics), style="bold"),
+        *map(Text, lines),
+        agent_table(answer.statistics),
+        function_table(answer.statistics),
+    )
     if answer.output is not None:
         length = Path(answer.output).stat().st_size
-        console.print(f"wrote {answer.output} ({figures.size(length)})", soft_wrap=True)
-
-
-def print_json(value: Any) -> None:
-    """Print plain data or a structure as one JSON object."""
-    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+        typer.echo(f"wrote {answer.output} ({describe_size(length)})")
 
 
 def _scalars(result: Any) -> dict[str, str]:

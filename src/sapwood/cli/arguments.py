@@ -6,30 +6,44 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from sapwood.core.errors import InputError, ParameterError
+from sapwood.core.errors import InputError
 
 
-def parameters(assignments: Iterable[str]) -> dict[str, str]:
-    """Return the texts of ``-p name=value`` options by name; the program gives them types.
+def assignments(texts: Iterable[str], option: str) -> dict[str, str]:
+    """Return the texts of options such as ``-p name=value`` by name.
 
     Raises:
-        ParameterError: An option has no ``=``, no name, or repeats a name.
+        InputError: A text has no ``=`` or no name, or a name is given twice.
 
     Example:
-        >>> parameters(["colours=16", "title=a=b"])
+        >>> assignments(["colours=16", "title=a=b"], "-p")
         {'colours': '16', 'title': 'a=b'}
     """
     values: dict[str, str] = {}
-    for assignment in assignments:
-        name, equals, text = assignment.partition("=")
-        if not equals or not name.strip():
-            raise ParameterError(
-                f"{assignment!r} is not a parameter", hint="write -p name=value, without blanks"
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip()
+        if not equals or not name:
+            raise InputError(
+                f"{option} cannot be {text!r}", hint=f"write {option} name=value, without blanks"
             )
-        if name.strip() in values:
-            raise ParameterError(f"parameter {name.strip()!r} is given twice", where="-p")
-        values[name.strip()] = text
+        if name in values:
+            raise InputError(f"{name!r} is given twice", where=option, hint="give it once")
+        values[name] = value
     return values
+
+
+def existing_file(path: Path) -> Path:
+    """Return the path of a file that exists.
+
+    Raises:
+        InputError: It is missing or a folder.
+    """
+    if path.is_dir():
+        raise InputError("this is a folder", where=str(path), hint="name a file in it")
+    if not path.exists():
+        raise InputError("there is no such file", where=str(path), hint="check the path")
+    return path
 
 
 def output_path(path: Path | None) -> Path | None:

@@ -31,11 +31,11 @@ def parameter_names(context: typer.Context, incomplete: str) -> list[tuple[str, 
     if program is None:
         return []
     from sapwood.code import load_program  # noqa: PLC0415 - only wanted when completing -p
-    from sapwood.core.errors import SapwoodError  # noqa: PLC0415 - as above
+    from sapwood.code.program import parameters_of  # noqa: PLC0415 - as above
 
     try:
-        parameters = type(load_program(Path(program))).parameters()
-    except SapwoodError:
+        parameters = parameters_of(type(load_program(Path(program))))
+    except Exception:  # noqa: BLE001 - whatever is wrong, completion offers nothing and is silent
         return []
     return [
         (f"{name}=", parameter.help)
@@ -53,4 +53,9 @@ def _leads_to_program(entry: Path) -> bool:
         return True
     if not entry.is_dir() or entry.name.startswith("."):
         return False
-    return _is_program(entry) or any(_is_program(child) for child in entry.iterdir())
+    if _is_program(entry):
+        return True
+    try:
+        return any(_is_program(child) for child in entry.iterdir())
+    except OSError:
+        return False

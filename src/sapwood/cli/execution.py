@@ -11,15 +11,17 @@ from typing import Any
 
 import typer
 
-from sapwood.cli.answer import Answer, print_json, show_answer
+from sapwood.cli.answer import Answer, show_answer
 from sapwood.cli.failures import EXIT_INTERRUPTED
 from sapwood.cli.live import Display, open_display
+from sapwood.cli.output import print_json
 from sapwood.cli.request import RunRequest
 from sapwood.cli.summary import summarise
 from sapwood.client import Run, local
 from sapwood.code import Program, load_program
 from sapwood.core.errors import DataMissingError
 from sapwood.data import Dataset, load
+from sapwood.environment.configuration import load_configuration
 
 POLL_SECONDS = 0.1
 """Time between two looks at the progress of a run."""
@@ -37,14 +39,15 @@ def execute(request: RunRequest) -> int:
     Raises:
         SapwoodError: Anything that kept the run from finishing.
     """
+    settings = load_configuration(request.flags).settings
     program = load_program(request.program, request.parameters)
     dataset = load_data(program, request.data)
-    with _termination_interrupts(), local(request.agents, fanout=request.fanout) as cluster:
+    with _termination_interrupts(), local(settings=settings) as cluster:
         run = cluster.run(
             program,
             dataset,
             chunk=request.chunk,
-            time_limit=request.time_limit,
+            time_limit=settings.limits.time or None,
             on_agent_loss=request.on_agent_loss,
         )
         if not _follow(run, _display(program, request)):
@@ -67,7 +70,9 @@ def load_data(program: Program, path: Path | None) -> Dataset:
         DataMissingError: There is neither.
         DataError: They cannot be used.
     """
-    source: Any = path if path is not None else program.default_data()
+    source: Any = path
+    if source is None and (default := getattr(program, "default_data", None)) is not None:
+        source = default()
     if source is None:
         raise DataMissingError(
             f"program {program.name} brings no data of its own", hint="name a file with --data"

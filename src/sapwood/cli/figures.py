@@ -1,9 +1,8 @@
-"""Numbers as people read them: seconds, counts, rates and sizes, each in few characters."""
+"""Numbers as people read them: seconds, counts, rates and metrics, each in few characters."""
 
 from __future__ import annotations
 
 _COUNT_SUFFIXES = ("", " k", " M", " G", " T", " P")
-_SIZE_SUFFIXES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def seconds(value: float) -> str:
@@ -32,17 +31,13 @@ def count(value: float) -> str:
         >>> count(950), count(273_280), count(8_123_456)
         ('950', '273 k', '8.12 M')
     """
-    return _scaled(value, 1000.0, _COUNT_SUFFIXES, "")
-
-
-def size(value: float) -> str:
-    """Return a number of bytes with a binary suffix.
-
-    Example:
-        >>> size(512), size(3 * 1024**2)
-        ('512 B', '3.00 MiB')
-    """
-    return _scaled(value, 1024.0, _SIZE_SUFFIXES, " ")
+    power = 0
+    scaled = float(value)
+    while abs(scaled) >= 999.5 and power < len(_COUNT_SUFFIXES) - 1:
+        scaled /= 1000.0
+        power += 1
+    whole = power == 0 and scaled == int(scaled)
+    return (f"{scaled:.0f}" if whole else _three_digits(scaled)) + _COUNT_SUFFIXES[power]
 
 
 def metric(value: float) -> str:
@@ -53,16 +48,6 @@ def metric(value: float) -> str:
         ('3', '1234568', '1.5e-09')
     """
     return f"{value:.7g}"
-
-
-def _scaled(value: float, base: float, suffixes: tuple[str, ...], gap: str) -> str:
-    power = 0
-    scaled = float(value)
-    while abs(scaled) >= 999.5 and power < len(suffixes) - 1:
-        scaled /= base
-        power += 1
-    whole = power == 0 and scaled == int(scaled)
-    return f"{f'{scaled:.0f}' if whole else _three_digits(scaled)}{gap}{suffixes[power]}"
 
 
 def _three_digits(value: float) -> str:

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """The options of ``sapwood run``, parsed but not yet tried."""
+    """The options of ``sapwood run``, parsed but not yet tried.
+
+    Attributes:
+        program: Folder or Python file.
+        data: File of data, or None for the program's own.
+        parameters: Texts by name.
+        flags: Settings by dotted key: agents, fan-out, limits and ``--set``.
+        chunk: Items that stay together, or None.
+        output: Where to write the result, or None.
+        on_agent_loss: ``replace`` or ``fail``.
+        quiet: Show errors only.
+        verbose: Show progress as lines.
+        as_json: Print one JSON object.
+    """
 
     program: Path
     data: Path | None = None
-    agents: int | None = None
-    fanout: int | None = None
-    parameters: dict[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    flags: Mapping[str, str | int] = field(default_factory=dict)
     chunk: int | None = None
-    time_limit: float | None = None
-    memory_limit: str | None = None
     output: Path | None = None
     on_agent_loss: str = "replace"
     quiet: bool = False

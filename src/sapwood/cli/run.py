@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from sapwood.cli import completion
-from sapwood.cli.arguments import output_path, parameters
+from sapwood.cli.arguments import assignments, output_path
 from sapwood.cli.failures import reported
+from sapwood.cli.options import Debug, Json, Set
 from sapwood.cli.request import RunRequest
 
 
@@ -60,8 +61,8 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
         typer.Option(metavar="N", min=1, help="Items that stay together when data are split."),
     ] = None,
     time_limit: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", min=0.001, help="Longest time of one call of the map."),
+        str | None,
+        typer.Option(metavar="TIME", help="Longest time of one call, for example 2s or 500ms."),
     ] = None,
     memory_limit: Annotated[
         str | None,
@@ -75,9 +76,8 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
         AgentLoss,
         typer.Option(help="What to do when an agent is lost.", case_sensitive=False),
     ] = AgentLoss.REPLACE,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on stdout, nothing else.")
-    ] = False,
+    settings: Set = None,
+    as_json: Json = False,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Show what would be built and how data would be split."),
@@ -86,22 +86,26 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show progress as lines, also into a file.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    debug: Debug = False,
 ) -> None:
     """Run a program over data on agents of this machine.
 
     Ctrl-C cancels the run; nothing is left behind.
     """
     with reported(debug=debug, as_json=as_json):
+        given = {
+            "cluster.agents": agents,
+            "cluster.fanout": fanout,
+            "limits.time": time_limit,
+            "limits.memory": memory_limit,
+        }
+        flags = {key: value for key, value in given.items() if value is not None}
         request = RunRequest(
             program=program,
             data=data,
-            agents=agents,
-            fanout=fanout,
-            parameters=parameters(parameter or ()),
+            parameters=assignments(parameter or (), "-p"),
+            flags=assignments(settings or (), "--set") | flags,
             chunk=chunk,
-            time_limit=time_limit,
-            memory_limit=memory_limit,
             output=output_path(output),
             on_agent_loss=on_agent_loss.value,
             quiet=quiet,

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from sapwood.cli.arguments import output_path, parameters
-from sapwood.core.errors import InputError, ParameterError
+from sapwood.cli.arguments import assignments, existing_file, output_path
+from sapwood.core.errors import InputError
 
 
 def test_values_stay_text() -> None:
-    assert parameters(["colours=16", "title=a=b", "empty="]) == {
+    assert assignments(["colours=16", "title=a=b", "empty="], "-p") == {
         "colours": "16",
         "title": "a=b",
         "empty": "",
@@ -18,14 +18,24 @@ def test_values_stay_text() -> None:
 
 @pytest.mark.parametrize("text", ["colours", "=3", ""])
 def test_not_an_assignment(text: str) -> None:
-    with pytest.raises(ParameterError) as caught:
-        parameters([text])
+    with pytest.raises(InputError, match="-p cannot be") as caught:
+        assignments([text], "-p")
     assert "name=value" in caught.value.hint
 
 
 def test_twice() -> None:
-    with pytest.raises(ParameterError, match="twice"):
-        parameters(["a=1", "a=2"])
+    with pytest.raises(InputError, match="'a' is given twice"):
+        assignments(["a=1", "a=2"], "--set")
+
+
+def test_existing_file(tmp_path: Path) -> None:
+    file = tmp_path / "sapwood.toml"
+    with pytest.raises(InputError, match="no such file"):
+        existing_file(file)
+    with pytest.raises(InputError, match="folder"):
+        existing_file(tmp_path)
+    file.touch()
+    assert existing_file(file) == file
 
 
 def test_output_path(tmp_path: Path) -> None:

@@ -34,11 +34,6 @@ def test_count(value: float, text: str) -> None:
     assert figures.count(value) == text
 
 
-def test_size_is_binary() -> None:
-    assert figures.size(1024**3) == "1.00 GiB"
-    assert figures.size(1000) == "0.98 KiB"
-
-
 @given(st.floats(0, 1e17))
 def test_a_count_is_short_and_within_half_a_percent(value: float) -> None:
     text = figures.count(value)

@@ -6,7 +6,8 @@ import pytest
 from rich.console import Console, RenderableType
 
 from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, RunStatistics
-from sapwood.cli import tables
+from sapwood.cli.output import WIDTH
+from sapwood.cli.statistics import agent_table, function_table, run_line
 
 
 def statistics(agents: int, items: int) -> RunStatistics:
@@ -40,20 +41,20 @@ def statistics(agents: int, items: int) -> RunStatistics:
 
 
 def lines_of(renderable: RenderableType) -> list[str]:
-    console = Console(file=io.StringIO(), width=tables.WIDTH)
+    console = Console(file=io.StringIO(), width=WIDTH)
     console.print(renderable)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
 
 
 def test_agent_table() -> None:
-    lines = lines_of(tables.agent_table(statistics(4, 273_280)))
+    lines = lines_of(agent_table(statistics(4, 273_280)))
     assert lines[0].rstrip() == "Agents"
     row = next(line for line in lines if line.split()[:1] == ["2"])
     assert row.split() == ["2", "136640..204960", "68.3", "k", "20", "0", "8.12", "M", "1.00", "s", "100", "ms"]  # fmt: skip # noqa: E501 - one row, one line
 
 
-@pytest.mark.parametrize("table", [tables.agent_table, tables.function_table])
+@pytest.mark.parametrize("table", [agent_table, function_table])
 def test_large_figures_stay_whole_within_eighty_columns(table: object) -> None:
     assert callable(table)
     lines = lines_of(table(statistics(64, 9_999_999_999)))
@@ -62,6 +63,6 @@ def test_large_figures_stay_whole_within_eighty_columns(table: object) -> None:
 
 
 def test_run_line() -> None:
-    assert tables.run_line(statistics(2, 100)) == (
+    assert run_line(statistics(2, 100)) == (
         "quantize: 20 iterations in 1.50 s, build 400 ms, prepare 0 µs, update 2.00 ms"
     )

@@ -1,59 +1,13 @@
-"""Tables of at most 80 columns."""
+"""The statistics of a run as a line and tables."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Sequence
-
-from rich.console import Console
 from rich.table import Table
 
 from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, RunStatistics
 from sapwood.cli import figures
-
-WIDTH = 80
-"""Columns that every table fits into."""
-
-
-def output_console() -> Console:
-    """Return a console on stdout; colours only where it is a terminal that wants them."""
-    console = Console(file=sys.stdout, highlight=False)
-    console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
-    return console
-
-
-def table(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, wrap: str = ""
-) -> Table:
-    """Return a table.
-
-    Args:
-        title: Stands above it, may be empty.
-        columns: Headings; a heading that ends in ``>`` is of a column of numbers.
-        rows: Cells.
-        wrap: Heading of the one column that may break into several lines.
-    """
-    made = Table(
-        title=title or None,
-        title_justify="left",
-        title_style="bold",
-        header_style="underline",
-        box=None,
-        padding=(0, 1),
-        collapse_padding=True,
-        pad_edge=False,
-    )
-    for column in columns:
-        heading = column.removesuffix(">")
-        made.add_column(
-            heading,
-            justify="right" if column.endswith(">") else "left",
-            no_wrap=heading != wrap,
-            overflow="fold" if heading == wrap else "ellipsis",
-        )
-    for row in rows:
-        made.add_row(*row)
-    return made
+from sapwood.cli.output import table
+from sapwood.environment.units import describe_size
 
 
 def agent_table(statistics: RunStatistics) -> Table:
@@ -109,5 +63,5 @@ def _function_row(agent: int, function: FunctionStatistics) -> tuple[str, ...]:
         str(function.calls),
         str(function.errors),
         *map(figures.seconds, times),
-        figures.size(function.bytes_in),
+        describe_size(function.bytes_in),
     )

@@ -1,0 +1,68 @@
+"""How anything gets to stdout: tables of at most 80 columns, lines, and JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+import typer
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+WIDTH = 80
+"""Columns that every table fits into."""
+
+
+def output_console() -> Console:
+    """Return a console on stdout; colours only where it is a terminal that wants them."""
+    console = Console(file=sys.stdout, highlight=False)
+    console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
+    return console
+
+
+def table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, wrap: str = ""
+) -> Table:
+    """Return a table.
+
+    Args:
+        title: Stands above it, may be empty.
+        columns: Headings; a heading that ends in ``>`` is of a column of numbers.
+        rows: Cells.
+        wrap: Heading of the one column that may break into several lines.
+    """
+    made = Table(
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+        header_style="underline",
+        box=None,
+        padding=(0, 1),
+        collapse_padding=True,
+        pad_edge=False,
+    )
+    for column in columns:
+        heading = column.removesuffix(">")
+        made.add_column(
+            heading,
+            justify="right" if column.endswith(">") else "left",
+            no_wrap=heading != wrap,
+            overflow="fold" if heading == wrap else "ellipsis",
+        )
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def write(*parts: RenderableType) -> None:
+    """Print tables and lines, one below the other."""
+    console = output_console()
+    for part in parts:
+        console.print(part)
+
+
+def print_json(value: Any) -> None:
+    """Print plain data or a structure as one JSON object."""
+    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
