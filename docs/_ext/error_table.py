@@ -1,4 +1,4 @@
-"""The directive ``error-table``: every error class with its code and exit code."""
+"""The directives ``error-table`` and ``exit-code-table``: all errors and exit codes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
+from sapwood.cli.failures import EXIT_CODES
 from sapwood.core.errors import error_classes
 
 
@@ -21,6 +22,12 @@ def table() -> str:
     return "\n".join(lines)
 
 
+def exit_codes() -> str:
+    """Return a Markdown table of the exit codes."""
+    lines = ["| exit code | meaning |", "|---|---|"]
+    return "\n".join(lines + [f"| {code} | {text} |" for code, text in EXIT_CODES.items()])
+
+
 class ErrorTable(SphinxDirective):
     """Insert the table."""
 
@@ -29,7 +36,16 @@ class ErrorTable(SphinxDirective):
         return self.parse_text_to_nodes(table())
 
 
+class ExitCodeTable(SphinxDirective):
+    """Insert the table."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return the table's nodes."""
+        return self.parse_text_to_nodes(exit_codes())
+
+
 def setup(app: Sphinx) -> ExtensionMetadata:
     """Register the directive."""
     app.add_directive("error-table", ErrorTable)
+    app.add_directive("exit-code-table", ExitCodeTable)
     return {"version": "1", "parallel_read_safe": True}

@@ -1,0 +1,113 @@
+"""Runs the code of the README, the tutorial and the how-to guides, page by page.
+
+A block after ``<!-- file: NAME -->`` is written to that file. The other Python blocks of a page
+run as one script, unless ``<!-- not run -->`` stands above. Every command in a shell block
+that begins with ``sapwood`` must exist.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs" / "tutorial").glob("*.md")),
+    *sorted((ROOT / "docs" / "how-to").glob("*.md")),
+]
+_BLOCK = re.compile(
+    r"^(?:<!-- (?P<note>[^\n]*) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    note: str
+    language: str
+    text: str
+
+    @property
+    def file(self) -> str:
+        return self.note.removeprefix("file: ") if self.note.startswith("file: ") else ""
+
+
+def blocks_of(page: Path) -> Iterator[Block]:
+    for match in _BLOCK.finditer(page.read_text(encoding="utf-8")):
+        yield Block(match["note"] or "", match["language"], match["text"])
+
+
+def page_id(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    script = []
+    for block in blocks_of(page):
+        if block.file:
+            target = tmp_path / block.file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(block.text, encoding="utf-8")
+        elif block.language == "python" and block.note != "not run":
+            script.append(block.text)
+    if not script:
+        pytest.skip("no Python on this page")
+    (tmp_path / "page.py").write_text("\n".join(script), encoding="utf-8")
+    finished = run([sys.executable, "page.py"], tmp_path)
+    assert finished.returncode == 0, finished.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_the_files_of_a_page_are_right(page: Path, tmp_path: Path) -> None:
+    written = False
+    for block in blocks_of(page):
+        if block.file:
+            target = tmp_path / block.file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(block.text, encoding="utf-8")
+            written = True
+    if not written:
+        pytest.skip("no files on this page")
+    for program in tmp_path.rglob("program.toml"):
+        finished = run([*sapwood(), "program", "show", str(program.parent)], tmp_path)
+        assert finished.returncode == 0, finished.stderr
+    for settings in tmp_path.rglob("sapwood.toml"):
+        finished = run([*sapwood(), "config", "validate", str(settings)], tmp_path)
+        assert finished.returncode == 0, finished.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_the_commands_of_a_page_exist(page: Path) -> None:
+    commands = {
+        tuple(word for word in shlex.split(line, comments=True)[1:3] if word.isalpha())
+        for block in blocks_of(page)
+        if block.language == "sh"
+        for line in block.text.splitlines()
+        if line.startswith("sapwood ")
+    }
+    for command in commands:
+        finished = run([*sapwood(), *command, "--help"], ROOT)
+        assert finished.returncode == 0, finished.stderr
+
+
+def sapwood() -> list[str]:
+    return [sys.executable, "-c", "from sapwood.cli.main import main; main()"]
+
+
+def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"XDG_CACHE_HOME": str(folder / "cache")}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=100,
+        check=False,
+    )  # fmt: skip
