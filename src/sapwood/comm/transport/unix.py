@@ -5,6 +5,7 @@ import os
 import socket
 import struct
 from collections.abc import Sequence
+from typing import cast
 
 from sapwood.comm.transport.base import ConnectionHandler, Listener
 from sapwood.core.errors import CommunicationError
@@ -65,8 +66,8 @@ class _Socket(asyncio.Protocol):
         self._number = -1
         self._transport: asyncio.Transport | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - asyncio gives no other
+    def connection_made(self, base: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, base)  # uvloop's own class does not inherit from it
         if not self._initiator and _peer_user(transport) != os.geteuid():
             transport.abort()
             return

@@ -1,0 +1,75 @@
+"""Shared memory that is used again: the first touch of a page costs more than all later ones."""
+
+from sapwood.comm.payload import Payload
+from sapwood.comm.shared_memory import SharedBlock
+from sapwood.comm.values import Encoded
+
+MAX_POOL_BYTES = 2**30
+"""Bytes of free blocks that one process keeps."""
+
+
+class BlockPool:
+    """Blocks of this process, by size class.
+
+    Args:
+        inline_limit: Payloads up to this many bytes travel in the message instead.
+    """
+
+    def __init__(self, inline_limit: int) -> None:
+        self._inline_limit = inline_limit
+        self._free: dict[int, list[SharedBlock]] = {}
+        self._free_bytes = 0
+
+    def take(self, nbytes: int) -> SharedBlock:
+        """Return a block of at least ``nbytes`` bytes.
+
+        Raises:
+            ResourceError: The machine has not that much memory left.
+        """
+        size = size_class(nbytes)
+        free = self._free.get(size)
+        if free:
+            self._free_bytes -= size
+            return free.pop()
+        return SharedBlock(size)
+
+    def give_back(self, block: SharedBlock) -> None:
+        """Keep a block for the next user, or free it when there are enough."""
+        size = block.capacity
+        if self._free_bytes + size > MAX_POOL_BYTES:
+            block.close()
+            return
+        self._free_bytes += size
+        self._free.setdefault(size, []).append(block)
+
+    def place(self, encoded: Encoded) -> Payload | None:
+        """Put the arrays of a value where its receiver can reach them best."""
+        if not encoded.nbytes:
+            return None
+        if encoded.nbytes <= self._inline_limit:
+            return Payload(encoded.payload())
+        block = self.take(encoded.nbytes)
+        encoded.write_into(block.view)
+        nbytes = encoded.nbytes
+        return Payload(block.view[:nbytes], block.ref(0, nbytes), owner=block)
+
+    def close(self) -> None:
+        """Free all blocks that are not in use."""
+        for blocks in self._free.values():
+            for block in blocks:
+                block.close()
+        self._free.clear()
+        self._free_bytes = 0
+
+
+def size_class(nbytes: int) -> int:
+    """Round up to a power of two, at least a page, or to a multiple of 16 MiB above that.
+
+    Example:
+        >>> size_class(5000), size_class(40 * 2**20) // 2**20
+        (8192, 48)
+    """
+    large = 16 * 2**20
+    if nbytes > large:
+        return -(-nbytes // large) * large
+    return max(4096, 1 << (nbytes - 1).bit_length())

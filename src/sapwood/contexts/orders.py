@@ -1,0 +1,87 @@
+"""What a front end and its zygote say to each other, one message a datagram.
+
+The control socket is a ``SOCK_SEQPACKET`` pair that only these two processes hold. Its end is
+the order to stop: a front end that is killed leaves no process behind.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+MAX_ORDER = 160 * 1024
+"""Bytes of one message; a Unix datagram of the default buffer size holds it."""
+
+
+class Configure(msgspec.Struct, frozen=True, tag="configure"):
+    """What every process that is forked from now on gets.
+
+    Attributes:
+        folder: Removed by the zygote when it ends, if it is still there.
+        configuration: Handed to the entry function as it is.
+        environment: Variables set in the zygote and so in all its children.
+    """
+
+    folder: str
+    configuration: bytes
+    environment: dict[str, str] = {}
+
+
+class ProcessSpec(msgspec.Struct, frozen=True, array_like=True):
+    """One process to be forked: ``module:function`` to run, and who it is to be."""
+
+    entry: str
+    rank: int
+    incarnation: int
+
+
+class Spawn(msgspec.Struct, frozen=True, tag="spawn"):
+    """Fork processes, in this order."""
+
+    processes: list[ProcessSpec]
+
+
+class Kill(msgspec.Struct, frozen=True, tag="kill"):
+    """Send a signal to a process that this zygote forked and that still lives."""
+
+    pid: int
+    signal: int
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """The zygote has imported everything; ``seconds`` is how long that took."""
+
+    pid: int
+    seconds: float
+
+
+class Spawned(msgspec.Struct, frozen=True, tag="spawned"):
+    """A process was forked."""
+
+    rank: int
+    incarnation: int
+    pid: int
+
+
+class SpawnFailed(msgspec.Struct, frozen=True, tag="spawn-failed"):
+    """A process could not be forked."""
+
+    rank: int
+    incarnation: int
+    reason: str
+
+
+class Exited(msgspec.Struct, frozen=True, tag="exited"):
+    """A process ended; ``status`` is its exit code, or minus the signal that killed it."""
+
+    rank: int
+    incarnation: int
+    pid: int
+    status: int
+
+
+Order = Configure | Spawn | Kill
+Report = Ready | Spawned | SpawnFailed | Exited
+
+encode = msgspec.msgpack.Encoder().encode
+decode_order: Callable[[bytes], Order] = msgspec.msgpack.Decoder(Order).decode
+decode_report: Callable[[bytes], Report] = msgspec.msgpack.Decoder(Report).decode

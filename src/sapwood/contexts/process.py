@@ -1,0 +1,65 @@
+"""What a forked process does first: die with its parent, and forget what it inherited."""
+
+import ctypes
+import os
+import signal
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def _prctl(option: int, argument: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, argument, 0, 0, 0) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def die_with_parent(parent: int) -> None:
+    """Have this process killed when its parent ends; end now if that has happened already.
+
+    Args:
+        parent: Process id of the parent, taken before the fork.
+    """
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of all descendants whose own parent ends."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def forget_signals() -> None:
+    """Undo the signal set-up that a fork copied from its parent."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def children(pid: int) -> list[int]:
+    """Return the process ids of the children of the main thread of a process."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:  # noqa: PTH123 - hot
+            return [int(word) for word in file.read().split()]
+    except FileNotFoundError:
+        return []
+
+
+def describe_status(status: int) -> str:
+    """Return an exit status as people say it.
+
+    Args:
+        status: Exit code, or minus the signal's number.
+
+    Example:
+        >>> describe_status(-11), describe_status(3)
+        ('killed by SIGSEGV', 'exited with code 3')
+    """
+    if status >= 0:
+        return f"exited with code {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"

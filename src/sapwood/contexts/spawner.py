@@ -1,0 +1,145 @@
+"""The front end's hold on its zygote: start it, have processes forked, hear of their ends."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+
+from sapwood.contexts import orders
+from sapwood.core.errors import ResourceError
+
+BATCH = 64
+"""Processes in one order."""
+
+END_TIMEOUT = 5.0
+"""Seconds that a zygote gets to end its processes before it is killed itself."""
+
+_BOOT = (
+    "import sys; sys.path[:] = sys.argv[2].split(chr(0x1f)); "
+    "from sapwood.contexts.zygote import main; main(int(sys.argv[1]), sys.argv[3].split(','))"
+)
+
+_SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+"""A process from which others fork must not have threads; runners undo this."""
+
+
+class Spawner:
+    """Starts a zygote and speaks with it.
+
+    Args:
+        preload: Modules that the zygote imports before it forks.
+        configure: What its processes get.
+        on_report: Told what the zygote reports, on the loop's thread.
+        on_end: Told when the zygote is gone without having been closed.
+    """
+
+    def __init__(
+        self,
+        preload: Sequence[str],
+        configure: orders.Configure,
+        on_report: Callable[[orders.Report], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        self._preload = preload
+        self._configure = configure
+        self._on_report = on_report
+        self._on_end = on_end
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._control: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the zygote; 0 before the start."""
+        return self._process.pid if self._process is not None else 0
+
+    def start(self) -> None:
+        """Start the zygote; orders may follow at once.
+
+        Raises:
+            ResourceError: The process cannot be started.
+        """
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            command = [sys.executable, "-S", "-c", _BOOT, str(theirs.fileno())]
+            command += [chr(0x1F).join(sys.path), ",".join(self._preload)]
+            try:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(),),
+                    env=os.environ | _SINGLE_THREADED,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                ours.close()
+                raise ResourceError(f"cannot start a process: {error.strerror}") from error
+        self._control = ours
+        ours.send(orders.encode(self._configure))
+
+    def listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Hear reports on a loop; called on its thread."""
+        assert self._control is not None  # noqa: S101 - start() comes first
+        self._loop = loop
+        self._control.settimeout(0)
+        loop.add_reader(self._control.fileno(), self._readable)
+
+    def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
+        """Have processes forked."""
+        for start in range(0, len(processes), BATCH):
+            self._send(orders.Spawn(list(processes[start : start + BATCH])))
+
+    def kill(self, pid: int, number: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal to a process of this zygote."""
+        self._send(orders.Kill(pid, number))
+
+    def close(self) -> None:
+        """End the zygote and all its descendants, and wait for that."""
+        self._let_go()
+        zygote = self._process
+        if zygote is None:
+            return
+        try:
+            zygote.wait(END_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            zygote.kill()
+            zygote.wait()
+
+    def detach(self) -> None:
+        """Stop listening; called on the loop's thread before :meth:`close`."""
+        if self._loop is not None and self._control is not None:
+            self._loop.remove_reader(self._control.fileno())
+            self._loop = None
+
+    def _let_go(self) -> None:
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+
+    def _send(self, order: orders.Order) -> None:
+        if self._control is None:
+            return
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._control.settimeout(None)
+            try:
+                self._control.send(orders.encode(order))
+            finally:
+                self._control.settimeout(0)
+
+    def _readable(self) -> None:
+        while self._control is not None:
+            try:
+                data = self._control.recv(orders.MAX_ORDER)
+            except BlockingIOError:
+                return
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                self.detach()
+                self._on_end()
+                return
+            self._on_report(orders.decode_report(data))

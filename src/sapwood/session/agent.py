@@ -1,0 +1,131 @@
+"""The process of an agent: a leaf that answers waves and requests by handlers.
+
+What the handlers do belongs to the rooms above; an agent itself only knows ``echo`` (a
+stream that returns what it is sent) and ``ping``.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from sapwood.comm import events as ev
+from sapwood.comm import values
+from sapwood.comm.payload import Payload
+from sapwood.core.errors import ProtocolError, SapwoodError
+from sapwood.session.member import Member, MemberConfiguration, read_configuration
+
+
+class Contribution:
+    """A wave that an agent is to answer, once."""
+
+    __slots__ = ("_agent", "arrived")
+
+    def __init__(self, agent: "Agent", arrived: ev.WaveArrived) -> None:
+        self._agent = agent
+        self.arrived = arrived
+
+    def give(self, body: bytes, payload: Payload | None, weight: float = 1.0) -> None:
+        """Contribute an encoded value that stands for ``weight`` items."""
+        wave = self.arrived
+        self._agent.post(
+            ev.Contribute(wave.spec.stream, wave.wave, wave.attempt, weight, body, payload)
+        )
+
+    def fail(self, error: SapwoodError) -> None:
+        """Say why there is no contribution."""
+        wave = self.arrived
+        record = error.to_record()
+        self._agent.post(ev.Fail(wave.spec.stream, wave.wave, wave.attempt, record))
+
+
+class Question:
+    """A request that an agent is to answer, once."""
+
+    __slots__ = ("_agent", "asked")
+
+    def __init__(self, agent: "Agent", asked: ev.Asked) -> None:
+        self._agent = agent
+        self.asked = asked
+
+    def value(self) -> Any:
+        """Return the request's argument."""
+        payload = self.asked.payload
+        return values.decode(self.asked.body, payload.view if payload is not None else b"")
+
+    def reply(self, value: Any) -> None:
+        """Answer with a value."""
+        encoded = values.encode(value)
+        self.give(encoded.body, self._agent.pool.place(encoded))
+
+    def give(self, body: bytes, payload: Payload | None) -> None:
+        """Answer with an encoded value."""
+        self._agent.post(ev.Answer(self.asked.source, self.asked.number, body, payload))
+
+    def fail(self, error: SapwoodError) -> None:
+        """Answer with an error."""
+        record = error.to_record()
+        self._agent.post(ev.Answer(self.asked.source, self.asked.number, b"", None, record))
+
+
+class Agent(Member):
+    """A leaf of the tree.
+
+    Attributes:
+        waves: What to do with a wave, by the stream's handler.
+        requests: What to do with a request, by its handler.
+        on_stream_closed: Told when a stream ends.
+    """
+
+    def __init__(self, configuration: MemberConfiguration, rank: int, incarnation: int) -> None:
+        super().__init__(
+            configuration,
+            rank,
+            incarnation,
+            {
+                ev.WaveArrived: self._wave_arrived,
+                ev.Asked: self._asked,
+                ev.StreamClosed: self._stream_closed,
+            },
+        )
+        self.post = self.place.post
+        self.waves: dict[str, Callable[[Contribution], None]] = {"echo": _echo}
+        self.requests: dict[str, Callable[[Question], None]] = {"ping": _ping}
+        self.on_stream_closed: Callable[[int], None] = _ignore
+
+    def _wave_arrived(self, effect: ev.WaveArrived) -> None:
+        contribution = Contribution(self, effect)
+        handler = self.waves.get(effect.spec.handler)
+        if handler is None:
+            contribution.fail(ProtocolError(f"no wave handler '{effect.spec.handler}'"))
+        else:
+            handler(contribution)
+
+    def _asked(self, effect: ev.Asked) -> None:
+        question = Question(self, effect)
+        handler = self.requests.get(effect.handler)
+        if handler is None:
+            question.fail(ProtocolError(f"no request handler '{effect.handler}'"))
+            return
+        try:
+            handler(question)
+        except SapwoodError as error:
+            question.fail(error)
+
+    def _stream_closed(self, effect: ev.StreamClosed) -> None:
+        self.on_stream_closed(effect.stream)
+
+
+def _echo(contribution: Contribution) -> None:
+    contribution.give(contribution.arrived.body, contribution.arrived.payload)
+
+
+def _ping(question: Question) -> None:
+    question.give(question.asked.body, question.asked.payload)
+
+
+def _ignore(_stream: int) -> None:
+    pass
+
+
+def main(configuration: bytes, rank: int, incarnation: int) -> None:
+    """Run an agent that runs no user code; entry of a forked process."""
+    Agent(read_configuration(configuration), rank, incarnation).run()

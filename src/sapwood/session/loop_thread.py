@@ -1,0 +1,68 @@
+"""The thread that runs a front end's event loop, so that the user's threads stay their own."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import uvloop
+
+from sapwood.core.errors import ClosedError
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """An event loop in a daemon thread.
+
+    Attributes:
+        loop: The loop; touch it only from functions passed to :meth:`post` or :meth:`call`.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    @property
+    def started(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    def post(self, function: Callable[..., Any], *args: Any) -> None:
+        """Have a function called on the loop's thread; do not wait.
+
+        Raises:
+            ClosedError: The loop has ended.
+        """
+        try:
+            self.loop.call_soon_threadsafe(function, *args)
+        except RuntimeError as error:
+            raise ClosedError("the cluster is closed") from error
+
+    def call(self, function: Callable[..., T], *args: Any) -> T:
+        """Have a function called on the loop's thread and return its result."""
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(function(*args))
+            except BaseException as error:  # noqa: BLE001 - handed to the caller
+                future.set_exception(error)
+
+        self.post(run)
+        return future.result()
+
+    def stop(self) -> None:
+        """End the loop and the thread."""
+        if self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join()
+        if not self.loop.is_closed():
+            self.loop.close()
+
+    def _run(self) -> None:
+        self.loop.run_forever()

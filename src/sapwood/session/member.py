@@ -1,0 +1,129 @@
+"""What agents and junctions have in common: a process with a place, held by its parent."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvloop
+
+from sapwood.comm import events as ev
+from sapwood.comm.link import Identity, LinkTiming
+from sapwood.comm.machine import machine_id
+from sapwood.comm.node import Node
+from sapwood.comm.place import Handlers, Place
+from sapwood.comm.pool import BlockPool
+from sapwood.comm.transport.unix import UnixTransport
+from sapwood.core.errors import CommunicationError
+from sapwood.core.topology import Tree
+
+CONNECT_PAUSE = 0.005
+"""Seconds between two tries to reach a parent that does not listen yet."""
+
+
+class MemberConfiguration(msgspec.Struct, frozen=True, kw_only=True):
+    """What every process of a session needs to know.
+
+    Attributes:
+        cluster: Name of the cluster.
+        folder: Where the sockets are.
+        credential: What neighbours show each other.
+        machine: Identity of this machine for shared memory.
+        tree: The whole tree.
+        timing: When links speak and worry.
+        inline_limit: Bytes up to which arrays travel in the message.
+        connect_timeout: Seconds to reach the parent.
+        extra: Settings of the layers above, by name.
+    """
+
+    cluster: str
+    folder: str
+    credential: bytes
+    tree: Tree
+    timing: LinkTiming
+    inline_limit: int
+    connect_timeout: float
+    extra: dict[str, Any] = {}
+
+    def address(self, rank: int) -> str:
+        """Return where a place listens."""
+        return str(Path(self.folder) / f"{rank}.sock")
+
+
+def read_configuration(data: bytes) -> MemberConfiguration:
+    """Return the configuration that a starter encoded."""
+    return msgspec.msgpack.decode(data, type=MemberConfiguration)
+
+
+class Member:
+    """A process of a session below the front end.
+
+    Args:
+        configuration: What all processes share.
+        rank: Place in the tree.
+        incarnation: Which process at this place it is.
+        handlers: What to do with effects.
+    """
+
+    def __init__(
+        self, configuration: MemberConfiguration, rank: int, incarnation: int, handlers: Handlers
+    ) -> None:
+        self.configuration = configuration
+        self.rank = rank
+        self.loop = uvloop.new_event_loop()
+        self.pool = BlockPool(configuration.inline_limit)
+        identity = Identity(
+            configuration.cluster,
+            rank,
+            incarnation,
+            os.getpid(),
+            machine_id(),
+            configuration.credential,
+        )
+        node = Node(identity, configuration.tree, configuration.timing, self.pool.place)
+        own: Handlers = {ev.ParentLost: self._parent_lost, ev.Released: self._released}
+        self.place = Place(node, {**own, **handlers}, self.loop, self._problem)
+        self._transport = UnixTransport()
+        self._ended: asyncio.Future[None] = self.loop.create_future()
+
+    def run(self) -> None:
+        """Live until the parent is gone."""
+        self.loop.run_until_complete(self._live())
+
+    def end(self) -> None:
+        """Let :meth:`run` return."""
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    async def _live(self) -> None:
+        if self.place.node.router.children:
+            address = self.configuration.address(self.rank)
+            await self._transport.listen(address, self.place)
+        await self._connect()
+        self.place.start()
+        await self._ended
+
+    async def _connect(self) -> None:
+        address = self.configuration.address(self.place.node.router.parent)
+        deadline = self.loop.time() + self.configuration.connect_timeout
+        while True:
+            try:
+                await self._transport.connect(address, self.place)
+            except CommunicationError:
+                if self.loop.time() > deadline:
+                    raise
+                await asyncio.sleep(CONNECT_PAUSE)
+            else:
+                return
+
+    def _parent_lost(self, _effect: ev.ParentLost) -> None:
+        self.end()
+
+    def _released(self, effect: ev.Released) -> None:
+        if effect.payload.owner is not None:
+            self.pool.give_back(effect.payload.owner)
+
+    def _problem(self, text: str) -> None:
+        sys.stderr.write(f"sapwood: rank {self.rank}: {text}\n")

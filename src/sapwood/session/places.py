@@ -1,0 +1,95 @@
+"""What the front end knows of the processes of its tree, as a table of states.
+
+::
+
+    STARTING --joined--> READY --gone--> LOST --spawned--> STARTING
+        +------------------gone-----------^
+"""
+
+import enum
+from collections.abc import Iterable, Iterator
+
+from sapwood.core.errors import ProtocolError
+from sapwood.core.topology import Tree
+
+
+class PlaceState(enum.Enum):
+    """States of the process at a place."""
+
+    STARTING = "starting"
+    READY = "ready"
+    LOST = "lost"
+
+
+class PlaceEvent(enum.Enum):
+    """What happens to the process at a place."""
+
+    JOINED = "joined"
+    GONE = "gone"
+    SPAWNED = "spawned"
+
+
+TRANSITIONS: dict[tuple[PlaceState, PlaceEvent], PlaceState] = {
+    (PlaceState.STARTING, PlaceEvent.JOINED): PlaceState.READY,
+    (PlaceState.STARTING, PlaceEvent.GONE): PlaceState.LOST,
+    (PlaceState.READY, PlaceEvent.GONE): PlaceState.LOST,
+    (PlaceState.LOST, PlaceEvent.SPAWNED): PlaceState.STARTING,
+    (PlaceState.LOST, PlaceEvent.GONE): PlaceState.LOST,
+}
+"""(state, event) → next state; any other pair is a mistake of the program."""
+
+
+class PlaceRecord:
+    """The process at one place.
+
+    Attributes:
+        rank: The place.
+        incarnation: Counts the processes that have been at this place.
+        pid: Process id; 0 while there is none.
+        state: Where it is in its life.
+    """
+
+    __slots__ = ("incarnation", "pid", "rank", "state")
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.incarnation = 1
+        self.pid = 0
+        self.state = PlaceState.STARTING
+
+    def advance(self, event: PlaceEvent) -> None:
+        """Go to the next state.
+
+        Raises:
+            ProtocolError: The event cannot happen in this state.
+        """
+        following = TRANSITIONS.get((self.state, event))
+        if following is None:
+            raise ProtocolError(f"rank {self.rank} got {event.value} while {self.state.value}")
+        self.state = following
+
+    def __repr__(self) -> str:
+        return f"PlaceRecord({self.rank}, {self.state.value}, pid {self.pid})"
+
+
+class Places:
+    """All places of a tree below the front end."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._records = {rank: PlaceRecord(rank) for rank in range(1, tree.size)}
+
+    def __getitem__(self, rank: int) -> PlaceRecord:
+        return self._records[rank]
+
+    def __iter__(self) -> Iterator[PlaceRecord]:
+        return iter(self._records.values())
+
+    def all_ready(self, ranks: Iterable[int] | None = None) -> bool:
+        """Whether all places, or all of ``ranks``, have a ready process."""
+        wanted = self._records if ranks is None else ranks
+        return all(self._records[rank].state is PlaceState.READY for rank in wanted)
+
+    def agents(self) -> list[PlaceRecord]:
+        """Return the agents, in order."""
+        return [record for record in self if self._tree.is_agent(record.rank)]

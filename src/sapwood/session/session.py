@@ -1,0 +1,341 @@
+"""A session on this machine: a tree of forked processes, its streams and requests.
+
+The front end is the user's process. A thread of its own runs the event loop with the root of
+the tree; everything that changes happens on that thread, and the methods here may be called
+from any other.
+"""
+
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sapwood.comm import events as ev
+from sapwood.comm import values
+from sapwood.comm.link import Identity, LinkTiming
+from sapwood.comm.machine import machine_id
+from sapwood.comm.messages import StreamSpec
+from sapwood.comm.node import Node
+from sapwood.comm.place import Place
+from sapwood.comm.pool import BlockPool
+from sapwood.comm.transport.base import Listener
+from sapwood.comm.transport.unix import UnixTransport
+from sapwood.contexts import orders
+from sapwood.core.errors import ClosedError, SapwoodError
+from sapwood.core.rankset import to_ranges
+from sapwood.core.topology import ROOT, Tree
+from sapwood.session.keeper import Keeper, RestartPolicy
+from sapwood.session.loop_thread import LoopThread
+from sapwood.session.member import MemberConfiguration
+from sapwood.session.streams import StreamHandle
+
+JUNCTION_ENTRY = "sapwood.session.junction:main"
+
+
+class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a session is made; times in seconds.
+
+    Attributes:
+        tree: Shape of the tree.
+        agent_entry: ``module:function`` that every agent runs.
+        ready_timeout: How long the processes may take to become ready.
+        timing: When links speak and worry.
+        inline_limit: Bytes up to which arrays travel in the message.
+        restart: When processes that end are replaced.
+        environment: Variables for all processes.
+        extra: Settings for the agents, by name.
+    """
+
+    tree: Tree
+    agent_entry: str
+    ready_timeout: float = 30.0
+    timing: LinkTiming = LinkTiming()
+    inline_limit: int = 64 * 1024
+    restart: RestartPolicy = RestartPolicy()
+    environment: dict[str, str] = {}
+    extra: dict[str, Any] = {}
+
+
+class PlacesChanged(msgspec.Struct, frozen=True):
+    """Told to listeners: places were lost, or are back with new processes.
+
+    Attributes:
+        top: The highest of the places: what :meth:`Session.rejoin` wants.
+        agents: Agents among them.
+        back: Whether they are back; else they are gone.
+        reason: Why they are gone.
+    """
+
+    top: int
+    agents: tuple[int, ...]
+    back: bool
+    reason: str = ""
+
+
+class Session:
+    """A tree of processes on this machine.
+
+    Args:
+        options: How it is made.
+
+    Raises (from :meth:`start`):
+        ResourceError: Processes cannot be started.
+        AgentLostError: A process ended before it was ready, again and again.
+    """
+
+    def __init__(self, options: SessionOptions) -> None:
+        self.options = options
+        self.tree = options.tree
+        self.pool = BlockPool(options.inline_limit)
+        self._folder = Path(tempfile.mkdtemp(prefix="sapwood-", dir=_runtime_folder()))
+        self._thread = LoopThread("sapwood-session")
+        self._streams: dict[int, StreamHandle] = {}
+        self._requests: dict[int, Future[Any]] = {}
+        self._next_stream = 1
+        self._next_request = 1
+        self._listeners: list[Callable[[PlacesChanged], None]] = []
+        self._lock = threading.Lock()
+        self._closed = False
+        self._server: Listener | None = None
+        configuration = MemberConfiguration(
+            cluster=self._folder.name,
+            folder=str(self._folder),
+            credential=secrets.token_bytes(32),
+            tree=options.tree,
+            timing=options.timing,
+            inline_limit=options.inline_limit,
+            connect_timeout=options.ready_timeout,
+            extra=options.extra,
+        )
+        identity = Identity(
+            configuration.cluster, ROOT, 1, os.getpid(), machine_id(), configuration.credential
+        )
+        node = Node(identity, options.tree, options.timing, self.pool.place)
+        self._address = configuration.address(ROOT)
+        self.keeper = Keeper(
+            options.tree,
+            self._entry,
+            orders.Configure(
+                str(self._folder), msgspec.msgpack.encode(configuration), options.environment
+            ),
+            options.restart,
+            self._places_changed,
+        )
+        self._place = Place(
+            node,
+            {
+                ev.PlaceJoined: self.keeper.joined,
+                ev.PlacesLost: self.keeper.lost,
+                ev.PlaceSilent: self.keeper.silent,
+                ev.WaveCompleted: self._wave_completed,
+                ev.WaveFailed: self._wave_failed,
+                ev.Answered: self._answered,
+                ev.Released: self._released,
+            },
+            self._thread.loop,
+            _problem,
+        )
+
+    # --- life --------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start all processes and wait until they are ready."""
+        try:
+            self.keeper.start()
+            self._thread.start()
+            self._thread.post(self._listen)
+            self.keeper.wait_ready(self.options.ready_timeout)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End all processes and leave nothing behind; a second call does nothing."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        if self._thread.started:
+            self._thread.call(self._end)
+        self.keeper.close()
+        self._thread.stop()
+        self.pool.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._closed
+
+    def subscribe(self, listener: Callable[[PlacesChanged], None]) -> Callable[[], None]:
+        """Have a function told of lost and replaced places, on the loop's thread.
+
+        Returns:
+            A function that ends the subscription.
+        """
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    # --- streams and requests ----------------------------------------------------------------
+
+    def open_stream(
+        self,
+        handler: str,
+        reduce: dict[str, str],
+        members: Sequence[int] | None = None,
+        context: str = "",
+    ) -> StreamHandle:
+        """Open a stream to agents.
+
+        Args:
+            handler: What the agents do with a wave.
+            reduce: Reduction of each field of their answers.
+            members: Agents that take part; all by default.
+            context: What the handler belongs to.
+
+        Example:
+            A stream of the built-in handler ``echo``, which returns what it is sent::
+
+                with_all = session.open_stream("echo", {"x": "sum"})
+                with_all.broadcast({"x": 1}).result().total  # {'x': number of agents}
+        """
+        ranks = range(1, self.tree.agents + 1) if members is None else members
+        with self._lock:
+            number = self._next_stream
+            self._next_stream += 1
+        spec = StreamSpec(number, handler, to_ranges(ranks), dict(reduce), context)
+        handle = StreamHandle(spec, self._thread, self._place.post, self.pool, self._forget)
+        self._thread.post(self._open, handle)
+        return handle
+
+    def ask(self, rank: int, handler: str, value: Any) -> "Future[Any]":
+        """Have a handler called at an agent; the future is its answer.
+
+        Raises:
+            DataValueError: The value cannot travel.
+            ClosedError: The session is closed.
+        """
+        encoded = values.encode(value)
+        future: Future[Any] = Future()
+        with self._lock:
+            number = self._next_request
+            self._next_request += 1
+        self._thread.post(self._ask, rank, handler, number, encoded, future)
+        return future
+
+    def rejoin(self, top: int) -> None:
+        """Give places that are back their streams and the waves that miss them."""
+        self._thread.post(self._place.post, ev.Rejoin(top))
+
+    # --- on the loop's thread ----------------------------------------------------------------
+
+    def _listen(self) -> None:
+        loop = self._thread.loop
+        task = loop.create_task(UnixTransport().listen(self._address, self._place))
+
+        def listening(done: Any) -> None:
+            error = done.exception()
+            if error is not None:
+                self.keeper.give_up(error)
+            else:
+                self._server = done.result()
+
+        task.add_done_callback(listening)
+        self._place.start()
+        self.keeper.listen(loop)
+
+    def _end(self) -> None:
+        reason = ClosedError("the cluster was closed")
+        for stream in list(self._streams.values()):
+            stream.abandon(reason)
+        for future in self._requests.values():
+            future.set_exception(reason)
+        self._requests.clear()
+        self.keeper.detach()
+        if self._server is not None:
+            self._server.close()
+        self._place.close()
+
+    def _open(self, handle: StreamHandle) -> None:
+        if self._closed:
+            handle.abandon(ClosedError("the cluster was closed"))
+            return
+        self._streams[handle.spec.stream] = handle
+        self._place.post(ev.OpenStream(handle.spec))
+
+    def _forget(self, stream: int) -> None:
+        self._streams.pop(stream, None)
+
+    def _ask(
+        self,
+        rank: int,
+        handler: str,
+        number: int,
+        encoded: values.Encoded,
+        future: "Future[Any]",
+    ) -> None:
+        try:
+            if self._closed:
+                raise ClosedError("the cluster was closed")
+            payload = self.pool.place(encoded)
+        except SapwoodError as error:
+            future.set_exception(error)
+            return
+        self._requests[number] = future
+        if payload is not None and payload.owner is not None:
+            owner = payload.owner
+            future.add_done_callback(lambda _: self.pool.give_back(owner))
+        self._place.post(ev.Ask(rank, handler, number, encoded.body, payload))
+
+    def _answered(self, effect: ev.Answered) -> None:
+        future = self._requests.pop(effect.number, None)
+        if future is None:
+            return
+        if effect.error is not None:
+            future.set_exception(SapwoodError.from_record(effect.error))
+            return
+        try:
+            view = effect.payload.view if effect.payload is not None else b""
+            future.set_result(values.decode(effect.body, bytes(view)))
+        except SapwoodError as error:
+            future.set_exception(error)
+
+    def _wave_completed(self, effect: ev.WaveCompleted) -> None:
+        stream = self._streams.get(effect.stream)
+        if stream is not None:
+            stream.completed(effect)
+
+    def _wave_failed(self, effect: ev.WaveFailed) -> None:
+        stream = self._streams.get(effect.stream)
+        if stream is not None:
+            stream.failed(effect)
+
+    def _released(self, effect: ev.Released) -> None:
+        if effect.payload.owner is not None:
+            self.pool.give_back(effect.payload.owner)
+
+    def _places_changed(self, top: int, ranks: Sequence[int], reason: str, *, back: bool) -> None:
+        agents = tuple(rank for rank in ranks if self.tree.is_agent(rank))
+        change = PlacesChanged(top, agents, back, reason)
+        for listener in tuple(self._listeners):
+            listener(change)
+
+    def _entry(self, rank: int) -> str:
+        return self.options.agent_entry if self.tree.is_agent(rank) else JUNCTION_ENTRY
+
+
+def _runtime_folder() -> str | None:
+    folder = os.environ.get("XDG_RUNTIME_DIR", "")
+    return folder if folder and os.access(folder, os.W_OK) else None
+
+
+def _problem(text: str) -> None:
+    sys.stderr.write(f"sapwood: {text}\n")
