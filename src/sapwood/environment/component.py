@@ -1,0 +1,79 @@
+"""What a component is: a part of the runtime that is started, watched and stopped as one.
+
+Examples are the listener of a transport, the build cache, the agents of a cluster. Any object
+with the methods of :class:`Component` is one; nothing has to be inherited.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from sapwood.core.clock import Clock
+from sapwood.environment.lifecycle import State
+from sapwood.environment.logs import ComponentLogger
+from sapwood.environment.settings import Settings
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Event:
+    """Something that the other components and all subscribers are told.
+
+    Attributes:
+        at: When, seconds of the supervisor's clock.
+        topic: What it is about; those of the supervisor are constants of its module.
+        source: The component that it is about or that published it; empty for all of them.
+        value: What is told.
+    """
+
+    at: float
+    topic: str
+    source: str
+    value: Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ComponentContext:
+    """What a component is given at its start, and all that it may use of its surroundings.
+
+    Attributes:
+        settings: The configuration.
+        logger: Where it logs.
+        publish: Tells the other components something: ``publish(topic, value)``.
+        clock: The time.
+    """
+
+    settings: Settings
+    logger: ComponentLogger
+    publish: Callable[[str, Any], None]
+    clock: Clock
+
+
+class Component(Protocol):
+    """A part of the runtime that is started, watched and stopped as one.
+
+    The supervisor calls these methods from one thread: ``start`` once for every life, then
+    ``check`` from time to time and ``receive`` for every event, then ``stop``. None of them may
+    block for long. After ``stop`` or a failure ``start`` may be called again.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name, unique in its supervisor: in logs, events and errors."""
+
+    def start(self, context: ComponentContext) -> None:
+        """Begin to work; whatever it raises means that it could not start.
+
+        Args:
+            context: Configuration, logging, messages to the other components, the time.
+        """
+
+    def check(self) -> State:
+        """Return STARTING, READY, DEGRADED or FAILED: how it is now."""
+
+    def receive(self, event: Event) -> None:
+        """Take note of what another component or the supervisor tells."""
+
+    def stop(self) -> None:
+        """End and give everything back; stopping what never started is allowed."""

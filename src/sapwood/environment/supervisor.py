@@ -1,0 +1,269 @@
+"""Starts components, watches them, restarts the dead and tells the others.
+
+The supervisor has no thread and no timer of its own: whoever owns it calls :meth:`poll` when
+the time that it returned has passed, which makes it run the same under asyncio, in a plain loop
+and in tests with virtual time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Self
+
+from sapwood.core.clock import Clock, MonotonicClock
+from sapwood.core.errors import InputError
+from sapwood.environment.component import Component, ComponentContext, Event
+from sapwood.environment.lifecycle import TRANSITIONS, Lifecycle, State
+from sapwood.environment.logs import logger
+from sapwood.environment.restart import RestartBudget
+from sapwood.environment.settings import Settings
+
+CHECK_INTERVAL = 0.5
+"""Seconds between two looks at components that are well."""
+
+START_INTERVAL = 0.01
+"""Seconds between two looks while a component is starting."""
+
+STATE_CHANGED = "component.state"
+"""Topic: a component changed its state; the value is the step."""
+
+RESTART_PLANNED = "component.restart"
+"""Topic: a dead component will be restarted; the value is the wait in seconds."""
+
+GIVEN_UP = "component.given-up"
+"""Topic: a dead component used up its restarts; the value is why it died."""
+
+ALL_READY = "all.ready"
+"""Topic: every component is ready; the value is how long that took, in seconds."""
+
+
+class _Watched:
+    """A component with its life, its budget of restarts, and whether it can be told events."""
+
+    __slots__ = ("budget", "component", "due", "life", "listening", "started")
+
+    def __init__(self, component: Component, clock: Clock, settings: Settings) -> None:
+        self.component = component
+        self.life = Lifecycle(component.name, clock)
+        self.budget = RestartBudget(settings.restart)
+        self.started = 0.0
+        self.due: float | None = None
+        self.listening = False
+
+
+class Supervisor:
+    """Keeps components alive; a context manager that starts and stops them.
+
+    Args:
+        components: In the order in which they start; they stop in the reverse order.
+        settings: The configuration they get; ``restart`` and ``cluster.ready_timeout`` are
+            used here.
+        clock: The time.
+
+    Raises:
+        InputError: Two components have the same name.
+    """
+
+    def __init__(
+        self,
+        components: Sequence[Component],
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._settings = settings or Settings()
+        self._clock = clock or MonotonicClock()
+        self._watched = {
+            component.name: _Watched(component, self._clock, self._settings)
+            for component in components
+        }
+        if len(self._watched) != len(components):
+            raise InputError(
+                "two components have the same name",
+                where=", ".join(component.name for component in components),
+            )
+        self._subscribers: list[Callable[[Event], None]] = []
+        self._queue: deque[Event] = deque()
+        self._delivering = False
+        self._not_ready_since: float | None = None
+        self._log = logger("supervisor")
+
+    @property
+    def states(self) -> Mapping[str, State]:
+        """The state of every component by name."""
+        return MappingProxyType({name: one.life.state for name, one in self._watched.items()})
+
+    def story(self, name: str) -> str:
+        """Return what a component went through, one step a line."""
+        return self._watched[name].life.story()
+
+    def subscribe(self, listener: Callable[[Event], None]) -> Callable[[], None]:
+        """Tell a function every event from now on.
+
+        Returns:
+            A function that ends the subscription.
+        """
+        self._subscribers.append(listener)
+        return lambda: self._subscribers.remove(listener)
+
+    def start(self) -> None:
+        """Start all components; :meth:`poll` then follows them until they are ready."""
+        self._not_ready_since = self._clock.now()
+        for one in self._watched.values():
+            self._start(one)
+        self._look_at_all()
+
+    def poll(self) -> float | None:
+        """Look at every component, restart what is due.
+
+        Returns:
+            Seconds after which to call again; None if nothing is left to watch.
+        """
+        now = self._clock.now()
+        for one in self._watched.values():
+            state = one.life.state
+            if state is State.FAILED and one.due is not None and now >= one.due:
+                one.due = None
+                self._start(one)
+            elif state in {State.STARTING, State.READY, State.DEGRADED}:
+                self._check(one)
+        self._look_at_all()
+        return self._next_look()
+
+    def stop(self) -> tuple[str, ...]:
+        """Stop all components, the last one first.
+
+        Returns:
+            The names of those that raised an error while stopping; it is in the log.
+        """
+        failed = []
+        for name, one in reversed(self._watched.items()):
+            one.due = None
+            if one.life.state in {State.STARTING, State.READY, State.DEGRADED}:
+                self._move(one, State.STOPPING)
+                if reason := self._stop_quietly(one):
+                    failed.append(name)
+                    self._move(one, State.FAILED, reason)
+            if one.life.state is not State.STOPPED:
+                self._move(one, State.STOPPED)
+        return tuple(failed)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def _start(self, one: _Watched) -> None:
+        self._move(one, State.STARTING)
+        one.started = self._clock.now()
+        name = one.component.name
+        context = ComponentContext(
+            settings=self._settings,
+            logger=logger(name),
+            publish=lambda topic, value: self._tell(topic, name, value),
+            clock=self._clock,
+        )
+        try:
+            one.component.start(context)
+        except Exception as error:  # noqa: BLE001 - a component's failure is the supervisor's work
+            self._fail(one, f"{type(error).__name__}: {error}")
+        else:
+            one.listening = True
+            self._check(one)
+
+    def _check(self, one: _Watched) -> None:
+        try:
+            found = one.component.check()
+        except Exception as error:  # noqa: BLE001 - a component's failure is the supervisor's work
+            self._fail(one, f"{type(error).__name__}: {error}")
+            return
+        if found is State.FAILED:
+            self._fail(one, "it reported a failure")
+        elif found is not one.life.state:
+            if found in TRANSITIONS[one.life.state] and found is not State.STOPPING:
+                self._move(one, found)
+            else:
+                self._fail(one, f"it was {one.life.state.value} and says it is {found.value}")
+        elif found is State.STARTING:
+            limit = self._settings.cluster.ready_timeout
+            if self._clock.now() - one.started >= limit:
+                self._fail(one, f"it was not ready within {limit:g} s")
+
+    def _fail(self, one: _Watched, reason: str) -> None:
+        self._move(one, State.FAILED, reason)
+        self._stop_quietly(one)
+        now = self._clock.now()
+        if self._not_ready_since is None:
+            self._not_ready_since = now
+        wait = one.budget.next_wait(now)
+        if wait is None:
+            self._move(one, State.STOPPED)
+            self._tell(GIVEN_UP, one.component.name, reason)
+        else:
+            one.due = now + wait
+            self._tell(RESTART_PLANNED, one.component.name, wait)
+
+    def _stop_quietly(self, one: _Watched) -> str:
+        """Stop a component; return what went wrong, or nothing."""
+        one.listening = False
+        try:
+            one.component.stop()
+        except Exception as error:  # noqa: BLE001 - the others must be stopped all the same
+            self._log.exception("component does not stop", name=one.component.name)
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    def _look_at_all(self) -> None:
+        """Tell everybody, once, when all components have become ready."""
+        if self._not_ready_since is None:
+            return
+        if all(one.life.state is State.READY for one in self._watched.values()):
+            seconds = self._clock.now() - self._not_ready_since
+            self._not_ready_since = None
+            self._tell(ALL_READY, "", seconds)
+
+    def _next_look(self) -> float | None:
+        now = self._clock.now()
+        waits = []
+        for one in self._watched.values():
+            if one.due is not None:
+                waits.append(max(0.0, one.due - now))
+            elif one.life.state is State.STARTING:
+                waits.append(START_INTERVAL)
+            elif one.life.state in {State.READY, State.DEGRADED}:
+                waits.append(CHECK_INTERVAL)
+        return min(waits, default=None)
+
+    def _move(self, one: _Watched, state: State, reason: str = "") -> None:
+        step = one.life.move(state, reason)
+        log = self._log.warning if state is State.FAILED else self._log.info
+        log("component " + state.value, name=one.component.name, reason=step.reason)
+        self._tell(STATE_CHANGED, one.component.name, step)
+
+    def _tell(self, topic: str, source: str, value: Any) -> None:
+        """Tell all but the source; what they publish meanwhile is told afterwards, in order."""
+        self._queue.append(Event(self._clock.now(), topic, source, value))
+        if self._delivering:
+            return
+        self._delivering = True
+        try:
+            while self._queue:
+                self._deliver(self._queue.popleft())
+        finally:
+            self._delivering = False
+
+    def _deliver(self, event: Event) -> None:
+        listeners: list[Callable[[Event], None]] = [
+            one.component.receive
+            for name, one in self._watched.items()
+            if one.listening and name != event.source
+        ]
+        listeners += self._subscribers
+        for listener in listeners:
+            try:
+                listener(event)
+            except Exception:  # noqa: BLE001 - one deaf listener must not silence the others
+                self._log.exception("a listener failed", topic=event.topic)

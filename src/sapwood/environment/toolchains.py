@@ -1,0 +1,152 @@
+"""Compilers, GPUs and libraries of this machine, with their versions."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+COMPILERS = (
+    ("C", ("cc", "gcc", "clang"), "apt-get install gcc libc6-dev"),
+    ("C++", ("c++", "g++", "clang++"), "apt-get install g++"),
+)
+"""What must be there: language, commands that compile it, how to get one."""
+
+OTHER_TOOLS = ("gcc", "clang", "zig", "nvcc")
+"""Compilers that are shown if they are there."""
+
+LIBRARIES = ("msgspec", "numpy", "uvloop", "cloudpickle", "psutil", "structlog", "pyelftools")
+OPTIONAL_LIBRARIES = (("pillow", "images as data"),)
+
+QUERY_TIME_LIMIT = 10.0
+"""Seconds that a command may take to say its version; some drivers hang."""
+
+_VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
+
+
+class Found(NamedTuple):
+    """Name, value, status and hint of something that was looked for."""
+
+    name: str
+    value: str
+    status: Literal["ok", "warning", "missing"] = "ok"
+    hint: str = ""
+
+
+def compiler_items() -> Iterator[Found]:
+    """Yield the compilers: one for each language, then others that are there."""
+    shown = set()
+    for language, commands, install in COMPILERS:
+        path = next((found for name in commands if (found := shutil.which(name))), None)
+        if path is None:
+            yield Found(
+                language, "none", "missing", f"{install}, or the like on other distributions"
+            )
+            continue
+        shown.add(path)
+        version = ask(path, "--version")
+        if version is None:
+            yield Found(
+                language, f"{path} does not run", "warning", f"reinstall it, for example {install}"
+            )
+        else:
+            yield Found(language, f"{path}: {version.splitlines()[0]}")
+    for name in OTHER_TOOLS:
+        path = shutil.which(name)
+        if path is None or path in shown:
+            continue
+        version = ask(path, "version" if name == "zig" else "--version")
+        if version is not None:
+            yield Found(name, f"{path}: {_version_line(version)}")
+
+
+def gpu_items(root: Path = Path("/")) -> Iterator[Found]:
+    """Yield the GPUs and their driver; none is a normal answer.
+
+    Args:
+        root: Where ``/proc`` is found (tests give a folder of their own).
+    """
+    command = shutil.which("nvidia-smi")
+    query = "--query-gpu=index,name,memory.total,driver_version"
+    listed = ask(command, query, "--format=csv,noheader") if command else None
+    rows = [line.split(", ") for line in (listed or "").splitlines()]
+    if rows and all(len(row) == 4 for row in rows):
+        for number, name, memory, driver in rows:
+            yield Found(f"GPU {number}", f"{name}, {memory}, driver {driver}")
+        return
+    try:
+        text = (root / "proc/driver/nvidia/version").read_text()
+        cards = sorted((root / "proc/driver/nvidia/gpus").iterdir())
+    except OSError:
+        yield Found("GPU", "none")
+        return
+    match = _VERSION.search(text)
+    for index, card in enumerate(cards):
+        yield Found(
+            f"GPU {index}",
+            f"{_card_model(card)}, driver {match[0] if match else 'unknown'}",
+            "warning",
+            "nvidia-smi does not work here; install the driver's tools to see memory and load",
+        )
+
+
+def library_items() -> Iterator[Found]:
+    """Yield the versions of Python and of the packages that Sapwood works with."""
+    yield Found("Python", f"{sys.version.split()[0]} at {sys.executable}")
+    for name in ("sapwood", *LIBRARIES):
+        version = _installed(name)
+        if version is None:
+            yield Found(name, "not installed", "missing", f"pip install {name}")
+        else:
+            yield Found(name, version)
+    for name, purpose in OPTIONAL_LIBRARIES:
+        version = _installed(name)
+        if version is None:
+            yield Found(name, "not installed", "warning", f"for {purpose}: pip install {name}")
+        else:
+            yield Found(name, version)
+
+
+def ask(*command: str) -> str | None:
+    """Return what a command prints; None if it fails, prints nothing or takes too long."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=QUERY_TIME_LIMIT,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode("utf-8", "replace").strip() or None
+
+
+def _version_line(text: str) -> str:
+    """Return the line of a version text that has the version in it."""
+    lines = text.splitlines()
+    return next((line.strip() for line in lines if _VERSION.search(line)), lines[0].strip())
+
+
+def _card_model(card: Path) -> str:
+    try:
+        lines = (card / "information").read_text().splitlines()
+    except OSError:
+        return "unknown card"
+    for line in lines:
+        name, _colon, value = line.partition(":")
+        if name.strip() == "Model":
+            return value.strip()
+    return "unknown card"
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
