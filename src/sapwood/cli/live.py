@@ -69,7 +69,7 @@ class LineDisplay:
         """Print a line if the last one is long enough ago or the run has ended."""
         if progress.seconds >= self._next or progress.state.final:
             self._next = progress.seconds + LINE_INTERVAL
-            self._console.print(progress_line(self._program, progress), highlight=False)
+            self._console.print(Text(progress_line(self._program, progress)))
 
     def close(self) -> None:
         """Nothing to give back."""

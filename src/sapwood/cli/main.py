@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sapwood.cli import config, node, program, run
+from sapwood.cli import cache, config, node, program, run
 from sapwood.cli.failures import EXIT_CODES
 
 _EPILOG = "Exit codes: " + "; ".join(f"{code} {text}" for code, text in EXIT_CODES.items()) + "."
@@ -23,6 +23,7 @@ app.command("run", epilog=_EPILOG)(run.run)
 app.add_typer(program.app, name="program")
 app.add_typer(node.app, name="node")
 app.add_typer(config.app, name="config")
+app.add_typer(cache.app, name="cache")
 
 
 def _show_version(wanted: bool) -> None:  # noqa: FBT001 - the shape of a typer callback

@@ -10,6 +10,7 @@ import msgspec
 import typer
 from rich.console import Console, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 WIDTH = 80
 """Columns that every table fits into."""
@@ -52,7 +53,7 @@ def table(
             overflow="fold" if heading == wrap else "ellipsis",
         )
     for row in rows:
-        made.add_row(*row)
+        made.add_row(*map(Text, row))
     return made
 
 

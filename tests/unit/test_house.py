@@ -1,0 +1,48 @@
+"""Rules of the house that no other tool holds."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import sapwood
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "src" / "sapwood").rglob("*.py"))
+MAX_LINES = 400
+EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
+
+_DOCUMENTED = re.compile(r"^\.\. auto\w+:: sapwood\.(\w+)$", re.MULTILINE)
+
+
+def test_the_public_names_are_exactly_the_documented_ones() -> None:
+    page = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+    assert sorted(_DOCUMENTED.findall(page)) == sorted(sapwood.__all__)
+
+
+def test_every_public_name_is_there() -> None:
+    for name in sapwood.__all__:
+        assert getattr(sapwood, name).__doc__, name
+
+
+@pytest.mark.parametrize("folder", ["src", "tests", "benchmarks", "examples", "docs"])
+def test_every_file_name_says_something(folder: str) -> None:
+    names = {path.stem.removeprefix("test_") for path in (ROOT / folder).rglob("*.py")}
+    assert not names & EMPTY_NAMES
+
+
+def test_no_module_is_too_long() -> None:
+    lengths = {path.relative_to(ROOT): len(path.read_text().splitlines()) for path in SOURCES}
+    assert {path: length for path, length in lengths.items() if length > MAX_LINES} == {}
+
+
+def test_every_unit_test_file_stands_under_the_name_of_a_module() -> None:
+    for test in (ROOT / "tests" / "unit").rglob("test_*.py"):
+        room = test.parent.relative_to(ROOT / "tests" / "unit")
+        name = test.stem.removeprefix("test_")
+        if room == Path():
+            continue  # about the whole house, like this file
+        module = ROOT / "src" / "sapwood" / room / name
+        assert module.with_suffix(".py").is_file() or module.is_dir(), test
