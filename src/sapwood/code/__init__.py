@@ -1,0 +1,15 @@
+"""Programs: what they are, how they are built, and how they reach a runner.
+
+::
+
+    parameter, native → program → load ┐
+    bundle, capture, folder ───────────┤
+    languages, toolchain, target ──────┴→ build → cache → image (opened in a runner)
+    dwarf, annotations → interface → binding, map_binding
+"""
+
+from __future__ import annotations
+
+from sapwood.code.load import load_program
+
+__all__ = ["load_program"]

@@ -1,0 +1,204 @@
+"""``program.toml``: a program as a folder.
+
+::
+
+    [program]
+    name = "quantize"                 # default: the folder's name
+    description = "…"
+    python = "quantize.py"            # optional: init, map, update, done, metrics, …
+    sources = ["assign.c"]            # optional: C and C++ files
+    inputs = ["data"]                 # fields of the dataset that the map wants
+
+    [parameters.colours]
+    default = 16                      # the only key that must be there
+    type = "int"                      # int, float, str, bool; default: that of the default
+    minimum = 2
+    maximum = 256
+    choices = [8, 16, 32]
+    help = "colours to keep"
+
+    [map]
+    function = "assign"               # a native function; without [map] the Python file's map
+
+    [reduce]
+    sums = "sum"
+
+A function of the Python file becomes the program's method of the same name; its first argument
+is the program, so that ``def init(program, data)`` reads ``program.colours``. A Python file may
+define a :class:`~sapwood.code.program.Program` subclass instead; then the class says everything,
+and ``[program]`` holds only ``python``, ``name`` and ``description``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from sapwood.code.native import Native
+from sapwood.code.parameter import PARAMETER_TYPES, Parameter
+from sapwood.code.program import Program
+from sapwood.code.spelling import suggest
+from sapwood.core.errors import ProgramError
+
+MAIN_FILE = "program.toml"
+
+METHODS = ("init", "map", "update", "done", "metrics", "iterations", "result", "output")
+"""Functions of the Python file that become methods of the program."""
+
+
+class ProgramTable(msgspec.Struct, frozen=True):
+    """``[program]``."""
+
+    name: str = ""
+    description: str = ""
+    python: str = ""
+    sources: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ("data",)
+
+
+class ParameterTable(msgspec.Struct, frozen=True):
+    """``[parameters.NAME]``."""
+
+    default: bool | int | float | str
+    type: str = ""
+    minimum: int | float | None = None
+    maximum: int | float | None = None
+    choices: tuple[bool | int | float | str, ...] | None = None
+    help: str = ""
+
+
+class MapTable(msgspec.Struct, frozen=True):
+    """``[map]``."""
+
+    function: str
+
+
+class Definition(msgspec.Struct, frozen=True):
+    """A whole ``program.toml``."""
+
+    program: ProgramTable
+    parameters: dict[str, ParameterTable] = {}
+    map: MapTable | None = None
+    reduce: dict[str, str] = {}
+
+
+def read_definition(data: bytes, *, where: str) -> Definition:
+    """Read and check a ``program.toml``.
+
+    Raises:
+        ProgramError: It is not TOML, a key is unknown, or a value is of the wrong type.
+    """
+    import tomllib  # noqa: PLC0415 - only programs in folders need it, and agents start faster
+
+    try:
+        document = tomllib.loads(data.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ProgramError(f"not valid TOML: {error}", where=where) from error
+    _check_keys(document, where)
+    try:
+        return msgspec.convert(document, Definition)
+    except msgspec.ValidationError as error:
+        raise ProgramError(f"a value is wrong: {error}", where=where) from error
+
+
+def class_from_definition(
+    definition: Definition, functions: Mapping[str, Any], *, where: str
+) -> type[Program]:
+    """Make the program class of a folder from its TOML and the functions of its Python file.
+
+    Raises:
+        ProgramError: There is no map, or two, or a parameter's definition is wrong.
+    """
+    table = definition.program
+    attributes: dict[str, Any] = {
+        "name": table.name,
+        "description": table.description,
+        "sources": table.sources,
+        "inputs": table.inputs,
+        "reduce": dict(definition.reduce),
+        **{name: functions[name] for name in METHODS if name in functions},
+    }
+    for name, spec in definition.parameters.items():
+        attributes[name] = _parameter(spec, where=f"{where} [parameters.{name}]")
+    if definition.map is not None:
+        if "map" in functions:
+            raise ProgramError(
+                f"both [map] and {table.python} define the map",
+                where=where,
+                hint="keep one of them",
+            )
+        attributes["map"] = Native(definition.map.function)
+    elif "map" not in functions:
+        raise ProgramError(
+            "the program has no map",
+            where=where,
+            hint='write [map] function = "NAME" for a native one, or def map(program, slice, '
+            "state) in the Python file",
+        )
+    try:
+        return type(table.name, (Program,), attributes)
+    except ProgramError as error:
+        raise error.located(where) from None
+
+
+def _parameter(table: ParameterTable, *, where: str) -> Parameter:
+    if table.type and table.type not in PARAMETER_TYPES:
+        raise ProgramError(
+            f"unknown type {table.type!r}", where=where, hint=suggest(table.type, PARAMETER_TYPES)
+        )
+    return Parameter(
+        table.default,
+        kind=PARAMETER_TYPES.get(table.type),
+        minimum=table.minimum,
+        maximum=table.maximum,
+        choices=table.choices,
+        help=table.help,
+    )
+
+
+def check_minimal(definition: Definition, class_name: str, *, where: str) -> None:
+    """Refuse what a ``program.toml`` says a second time beside a program class.
+
+    Raises:
+        ProgramError: It holds more than python, name and description.
+    """
+    table = definition.program
+    given = {
+        "sources": bool(table.sources),
+        "inputs": table.inputs != ProgramTable().inputs,
+        "[parameters]": bool(definition.parameters),
+        "[map]": definition.map is not None,
+        "[reduce]": bool(definition.reduce),
+    }
+    extra = [name for name, present in given.items() if present]
+    if extra:
+        raise ProgramError(
+            f"{', '.join(extra)} cannot stand beside a program class",
+            where=where,
+            hint=f"say it in class {class_name} of {table.python}",
+        )
+
+
+def _check_keys(document: dict[str, Any], where: str) -> None:
+    _check_table(document, Definition, where)
+    if "program" not in document:
+        raise ProgramError(
+            "the table [program] is missing", where=where, hint='write [program] and name = "…"'
+        )
+    for key, kind in (("program", ProgramTable), ("map", MapTable)):
+        _check_table(document.get(key, {}), kind, f"{where} [{key}]")
+    parameters = document.get("parameters", {})
+    for name, table in parameters.items() if isinstance(parameters, dict) else ():
+        _check_table(table, ParameterTable, f"{where} [parameters.{name}]")
+
+
+def _check_table(table: Any, kind: type[msgspec.Struct], where: str) -> None:
+    if not isinstance(table, dict):
+        raise ProgramError("a table is expected here", where=where)
+    for key in table:
+        if key not in kind.__struct_fields__:
+            raise ProgramError(
+                f"unknown key {key}", where=where, hint=suggest(key, kind.__struct_fields__)
+            )

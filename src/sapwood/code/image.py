@@ -1,0 +1,203 @@
+"""Program images: what a runner needs to run a program, and opening one.
+
+An image travels as plain data. Opening it imports the user's Python and loads the user's
+library: only a runner process does that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from sapwood.code.bundle import Bundle, native_files
+from sapwood.code.interface import FunctionSignature
+from sapwood.code.library import LibraryImage
+from sapwood.code.load import class_of_bundle
+from sapwood.code.program import Program
+from sapwood.code.spelling import suggest
+from sapwood.core.errors import FunctionMissingError, ProgramError
+
+if TYPE_CHECKING:
+    from sapwood.code.build import Built
+    from sapwood.code.languages.base import Language, LoadedCode
+
+
+class ProgramImage(msgspec.Struct, frozen=True, kw_only=True):
+    """A program as an agent gets it.
+
+    Attributes:
+        hash: Identity of the program.
+        name: Its name, for people.
+        python: The Python part as files or as a pickled class.
+        parameters: Parameter values by name.
+        libraries: What was built of its sources.
+        search_path: Where the front end imports modules from.
+    """
+
+    hash: str
+    name: str
+    python: Bundle
+    parameters: dict[str, bool | int | float | str]
+    libraries: tuple[LibraryImage, ...] = ()
+    search_path: tuple[str, ...] = ()
+
+
+class OpenProgram:
+    """A program whose Python and libraries are loaded in this process.
+
+    Attributes:
+        image: What it was opened from.
+        program: The program itself.
+    """
+
+    def __init__(self, image: ProgramImage) -> None:
+        self.image = image
+        _extend_search_path(image.search_path)
+        self.program: Program = class_of_bundle(image.python)(**image.parameters)
+        self._loaded: list[tuple[LibraryImage, LoadedCode]] = []
+        self._functions: dict[str, Callable[..., Any]] = {}
+        try:
+            for library in image.libraries:
+                self._loaded.append((library, _load(library)))
+            self.program.loaded_functions = self.function
+            self.map: Callable[[Any, dict[str, Any]], dict[str, Any]] = self._bind_map()
+        except BaseException:
+            self.close()
+            raise
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """Return a native function, ready to be called with Python values.
+
+        Raises:
+            FunctionMissingError: No library of the program has it.
+        """
+        function = self._functions.get(name)
+        if function is None:
+            code, _ = self._find(name)
+            function = self._functions[name] = code.function(name, self.image.parameters)
+        return function
+
+    def call(self, function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call a native function by name.
+
+        Raises:
+            FunctionMissingError: No library of the program has it.
+            ArgumentError: An argument does not fit.
+        """
+        return self.function(function)(*args, **kwargs)
+
+    def close(self) -> None:
+        """Unload the libraries; functions of this program must not be called afterwards."""
+        self._functions.clear()
+        self.program.loaded_functions = None
+        while self._loaded:
+            library, code = self._loaded.pop()
+            _language(library.language).unload(code)
+
+    def _find(self, name: str) -> tuple[LoadedCode, FunctionSignature]:
+        for library, code in self._loaded:
+            signature = library.interface.function(name)
+            if signature is not None:
+                return code, signature
+        known = [name for library in self.image.libraries for name in library.interface.names()]
+        raise FunctionMissingError(
+            f"the program has no native function {name}",
+            where=self.image.name,
+            hint=suggest(name, known),
+        )
+
+    def _bind_map(self) -> Callable[[Any, dict[str, Any]], dict[str, Any]]:
+        name = self.program.map_function
+        if name is None:
+            return self._python_map
+        from sapwood.code.map_binding import bind_map  # noqa: PLC0415 - only native maps need it
+
+        _, signature = self._find(name)
+        return bind_map(self.program, signature, self.function(name))
+
+    def _python_map(self, slice: Any, state: dict[str, Any]) -> dict[str, Any]:  # noqa: A002 - as Program.map
+        partial = self.program.map(slice, state)
+        if not isinstance(partial, dict) or partial.keys() != self.program.reduce.keys():
+            raise _wrong_result(self.program, partial)
+        return partial
+
+
+def make_image(program: Program, built: Built) -> ProgramImage:
+    """Return the image of a program and of what was built of its sources."""
+    bundle = program.bundle
+    return ProgramImage(
+        hash=bundle.hash,
+        name=program.name,
+        python=bundle.without(native_files(bundle)),
+        parameters=dict(program.parameters),
+        libraries=tuple(library.image for library in built.libraries),
+        search_path=tuple(str(Path(entry).absolute()) for entry in sys.path),
+    )
+
+
+def open_image(image: ProgramImage) -> OpenProgram:
+    """Load a program in this process. This runs code of the user.
+
+    Raises:
+        ProgramError: The Python part fails to import, or a library is missing or damaged.
+    """
+    return OpenProgram(image)
+
+
+def _load(library: LibraryImage) -> LoadedCode:
+    path = Path(library.path)
+    try:
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ProgramError(
+            f"the built library cannot be read: {error.strerror}",
+            where=library.path,
+            hint="run again: it is built again",
+        ) from error
+    if found != library.sha256:
+        raise ProgramError(
+            "the built library is damaged",
+            where=library.path,
+            hint="remove the build cache and run again",
+        )
+    return _language(library.language).load(path, library.interface)
+
+
+def _language(name: str) -> Language:
+    from sapwood.code.languages.registry import language  # noqa: PLC0415 - only native code needs it
+
+    return language(name)
+
+
+def _extend_search_path(entries: Sequence[str]) -> None:
+    for entry in entries:
+        if entry not in sys.path:
+            sys.path.append(entry)
+
+
+def _wrong_result(program: Program, partial: Any) -> ProgramError:
+    where = f"{program.name}.map"
+    if not isinstance(partial, dict):
+        return ProgramError(
+            f"the map must return a dictionary, not {type(partial).__name__}",
+            where=where,
+            hint=f"return one with the fields {', '.join(program.reduce)}",
+        )
+    for name in partial:
+        if name not in program.reduce:
+            return ProgramError(
+                f"the map returned a field {name} that no reduction names",
+                where=where,
+                hint=suggest(str(name), program.reduce),
+            )
+    missing = [name for name in program.reduce if name not in partial]
+    return ProgramError(
+        f"the map did not return {', '.join(missing)}",
+        where=where,
+        hint="return every field that reduce names",
+    )

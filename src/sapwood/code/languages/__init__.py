@@ -1,0 +1,1 @@
+"""Languages: how sources become something that can be called."""

@@ -1,0 +1,207 @@
+"""What C and C++ share: compile each source, link one library, find its functions, load it."""
+
+from __future__ import annotations
+
+import _ctypes
+import ctypes
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from sapwood.code.binding import NativeFunction
+from sapwood.code.interface import Interface
+from sapwood.code.languages.base import Artefact, BuildRequest, LoadedCode
+from sapwood.code.toolchain import Compiler, find_compiler
+from sapwood.core.errors import BuildError, ProgramError, ResourceError
+
+COMPILE_SECONDS: Final = 600.0
+"""How long one run of a compiler may take."""
+
+LIBRARY = "library.so"
+DEBUG = "library.debug"
+
+_FLAGS: Final = (
+    "-O3",
+    "-g",
+    "-fPIC",
+    "-fvisibility=default",
+    "-fno-semantic-interposition",  # exported functions may still be inlined into each other
+)
+_NATIVE: Final[Mapping[str, str]] = {"aarch64": "-mcpu=native", "ppc64le": "-mcpu=native"}
+_LINK: Final = ("-shared", "-Wl,--no-undefined")
+_FIRST_PLACE = re.compile(
+    r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:\d+:)? (?:fatal )?error", re.MULTILINE
+)
+
+
+class CompiledLanguage:
+    """Base of C and C++."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    absorbs: tuple[str, ...] = ()
+    variable: str
+    """The environment variable with the user's flags; they come last, so they win."""
+
+    def flags(self, compiler: Compiler, request: BuildRequest) -> tuple[str, ...]:
+        """Return the flags of a compilation."""
+        native = _NATIVE.get(request.target.architecture, "-march=native")
+        user = shlex.split(request.environment.get(self.variable, ""))
+        return (*_FLAGS, native, *self.extra_flags(compiler), *user)
+
+    def extra_flags(self, compiler: Compiler) -> tuple[str, ...]:
+        """Return the flags of this language only."""
+        return ()
+
+    def link_flags(self, request: BuildRequest) -> tuple[str, ...]:
+        """Return the flags of linking."""
+        return (*_LINK, *shlex.split(request.environment.get("LDFLAGS", "")))
+
+    def identity(self, request: BuildRequest) -> Mapping[str, str]:
+        """Return compiler and flags."""
+        compiler = find_compiler(self.name, request.environment)
+        return {
+            "compiler": compiler.identity,
+            "flags": shlex.join(self.flags(compiler, request)),
+            "link": shlex.join(self.link_flags(request)),
+        }
+
+    def compile(self, source: str, request: BuildRequest, place: Path) -> Path:
+        """Compile one source into an object file."""
+        compiler = find_compiler(self.name, request.environment)
+        target = place / (re.sub(r"[^\w.-]", "_", source) + ".o")
+        command = [
+            *compiler.command,
+            *self.flags(compiler, request),
+            f"-ffile-prefix-map={request.folder}=.",
+            *("-c", source, "-o", str(target)),
+        ]
+        run_compiler(command, request, what=f"{source} does not compile")
+        return target
+
+    def build(self, request: BuildRequest) -> Artefact:
+        """Compile the sources and link them into one library."""
+        place = request.folder / ".objects"
+        place.mkdir()
+        objects = [
+            self.language_of(source).compile(source, request, place) for source in request.sources
+        ]
+        compiler = find_compiler(self.name, request.environment)
+        command = [
+            *compiler.command,
+            *self.flags(compiler, request),
+            *map(str, objects),
+            *self.link_flags(request),
+            *("-lm", "-o", str(request.output / LIBRARY)),
+        ]
+        run_compiler(command, request, what=f"{', '.join(request.sources)} cannot be linked")
+        return Artefact(library=LIBRARY, debug=DEBUG)
+
+    def language_of(self, source: str) -> CompiledLanguage:
+        """Return the language that compiles a source of this library."""
+        return self
+
+    def discover(self, request: BuildRequest, artefact: Artefact) -> Interface:
+        """Return the library's functions by its debug information, then strip it."""
+        from sapwood.code.discovery import (  # noqa: PLC0415 - needs parsers that runners do not
+            discover,
+        )
+
+        return discover(request, artefact)
+
+    def load(self, path: Path, interface: Interface) -> LoadedCode:
+        """Load a library into this process.
+
+        Raises:
+            ProgramError: It cannot be loaded here.
+        """
+        try:
+            return _LoadedLibrary(
+                ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL), interface
+            )
+        except OSError as error:
+            raise ProgramError(
+                f"the built library cannot be loaded: {error}",
+                where=str(path),
+                hint="it needs a library that this machine has not, or was built for another one",
+            ) from error
+
+    def unload(self, code: LoadedCode) -> None:
+        """Unload a library; its functions must not be called afterwards."""
+        if isinstance(code, _LoadedLibrary):
+            _ctypes.dlclose(code.handle)
+
+
+class _LoadedLibrary:
+    """A library in this process."""
+
+    def __init__(self, library: ctypes.CDLL, interface: Interface) -> None:
+        self._library = library
+        self._interface = interface
+        self.handle: int = library._handle  # noqa: SLF001 - ctypes has no public name for it
+
+    def function(self, name: str, constants: Mapping[str, Any]) -> Callable[..., Any]:
+        """Return a function of the library."""
+        signature = self._interface.function(name)
+        if signature is None:
+            raise ProgramError(f"the library has no function {name}")
+        return NativeFunction(signature, self._library[name], constants)
+
+
+def run_compiler(command: Sequence[str], request: BuildRequest, *, what: str) -> None:
+    """Run a compiler in the folder of the sources.
+
+    Raises:
+        BuildError: It refuses, with its whole text.
+        ResourceError: The disk is full.
+    """
+    # Temporary files go where the cache cleans up after a kill; messages are in English.
+    variables = {**request.environment, "TMPDIR": str(request.folder.absolute()), "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            list(command),
+            cwd=request.folder,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=COMPILE_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BuildError(
+            f"{what}: the compiler took more than {COMPILE_SECONDS:.0f} s", where=command[0]
+        ) from error
+    if done.returncode == 0:
+        return
+    if "No space left on device" in done.stdout:
+        raise ResourceError(
+            "the disk of the build cache is full",
+            where=str(request.output),
+            hint="make room, or choose another cache folder",
+        )
+    place = _FIRST_PLACE.search(done.stdout)
+    raise BuildError(
+        what,
+        where=f"{place['file']}:{place['line']}" if place else request.sources[0],
+        hint=_compile_hint(done.returncode, done.stdout),
+        details={
+            "compiler output": done.stdout or f"{command[0]} said nothing",
+            "command": shlex.join(command),
+            "folder": request.origin,
+        },
+    )
+
+
+def _compile_hint(status: int, output: str) -> str:
+    if status < 0 or "Killed" in output:
+        return "the compiler was killed: the machine may be out of memory"
+    if "undefined reference" in output:
+        return "a function is declared but no source defines it: add the source that does"
+    return ""

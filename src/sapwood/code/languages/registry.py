@@ -1,0 +1,95 @@
+"""The languages that are there: the built-in ones and those of plug-ins."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from sapwood.code.languages.base import ENTRY_POINT_GROUP, Language
+from sapwood.code.languages.c import C
+from sapwood.code.languages.cpp import Cpp
+from sapwood.code.languages.python import Python
+from sapwood.code.spelling import suggest
+from sapwood.core.errors import ProgramError
+
+
+@functools.cache
+def built_in_languages() -> dict[str, Language]:
+    """Return C, C++ and Python by name."""
+    languages: tuple[Language, ...] = (C(), Cpp(), Python())
+    return {language.name: language for language in languages}
+
+
+@functools.cache
+def languages() -> dict[str, Language]:
+    """Return all languages by name, plug-ins included.
+
+    Raises:
+        ProgramError: A plug-in cannot be imported, or takes the name of another language.
+    """
+    from importlib.metadata import (  # noqa: PLC0415 - slow, and runners need only built-in ones
+        entry_points,
+    )
+
+    found = dict(built_in_languages())
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        try:
+            loaded = point.load()
+        except Exception as error:
+            raise ProgramError(
+                f"language plug-in {point.name} cannot be imported: {error}",
+                where=point.value,
+                hint="repair or uninstall the package that provides it",
+            ) from error
+        made: Language = loaded() if isinstance(loaded, type) else loaded
+        if made.name in found:
+            raise ProgramError(
+                f"two languages are called {made.name}",
+                where=point.value,
+                hint="uninstall the package that provides the second one",
+            )
+        found[made.name] = made
+    return found
+
+
+def language(name: str) -> Language:
+    """Return a language by name.
+
+    Raises:
+        ProgramError: There is none of that name.
+    """
+    found = built_in_languages().get(name) or languages().get(name)
+    if found is None:
+        raise ProgramError(f"unknown language {name}", hint=suggest(name, languages()))
+    return found
+
+
+def group_sources(sources: Sequence[str], *, where: str) -> list[tuple[Language, tuple[str, ...]]]:
+    """Group sources by the language that builds them: one library each.
+
+    Raises:
+        ProgramError: No language has the suffix of a source.
+
+    Example:
+        >>> [(made_by.name, names) for made_by, names in group_sources(["a.c", "b.cc"], where="")]
+        [('c++', ('a.c', 'b.cc'))]
+    """
+    if not sources:
+        return []
+    known = {suffix: each for each in languages().values() for suffix in each.suffixes}
+    groups: dict[str, list[str]] = {}
+    for source in sources:
+        suffix = PurePosixPath(source).suffix
+        if suffix not in known:
+            raise ProgramError(
+                f"no language for source {source}",
+                where=where,
+                hint=suggest(suffix, known) + "; headers are found by their #include",
+            )
+        groups.setdefault(known[suffix].name, []).append(source)
+    for name in list(groups):
+        for absorbed in language(name).absorbs:
+            if name in groups:
+                groups[name] += groups.pop(absorbed, [])
+    return [(language(name), tuple(sorted(names))) for name, names in groups.items()]

@@ -1,0 +1,166 @@
+"""Loading programs from a folder, a file, a class or an object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from sapwood.code.bundle import Bundle, read_file
+from sapwood.code.capture import unpickle_class
+from sapwood.code.folder import (
+    MAIN_FILE,
+    METHODS,
+    check_minimal,
+    class_from_definition,
+    read_definition,
+)
+from sapwood.code.program import Program
+from sapwood.code.python_module import import_main, python_files
+from sapwood.code.spelling import suggest
+from sapwood.core.errors import ProgramError
+
+_NO_PARAMETERS: Mapping[str, Any] = {}
+
+
+def load_program(
+    source: Path | str | type[Program] | Program, parameters: Mapping[str, Any] = _NO_PARAMETERS
+) -> Program:
+    """Load a program and give it its parameters.
+
+    Args:
+        source: A folder with ``program.toml``, the path of that file, a Python file with one
+            program class (``file.py::Name`` where it has several), a program class, or a
+            program, whose parameters are kept where no new ones are given.
+        parameters: Values by name; strings are read as a command line gives them.
+
+    Raises:
+        ProgramError: The source is missing or does not define a program.
+        ParameterError: A parameter is unknown or its value does not fit.
+    """
+    if isinstance(source, Program):
+        program = type(source)(**{**source.parameters, **parameters})
+    elif isinstance(source, type):
+        if not issubclass(source, Program):
+            raise ProgramError(
+                f"class {source.__name__} is no program", hint="derive it from sapwood.Program"
+            )
+        program = source(**parameters)
+    else:
+        program = class_of_bundle(_read_bundle(str(source)))(**parameters)
+    program.bundle  # noqa: B018 - read the files now: an edit from here on is another version
+    return program
+
+
+def class_of_bundle(bundle: Bundle) -> type[Program]:
+    """Return the program class of a bundle. This runs code of the user.
+
+    Raises:
+        ProgramError: The bundle does not define a program.
+    """
+    if not bundle.main:
+        kind = unpickle_class(bundle.pickled)
+        if not issubclass(kind, Program):
+            raise ProgramError("the image of a program holds no program class")
+        return kind
+    if bundle.main.endswith(".toml"):
+        kind = _class_of_folder(bundle)
+    else:
+        path = str(Path(bundle.origin) / bundle.main)
+        found = _classes(import_main(bundle, bundle.main))
+        kind = _choose(found, bundle.class_name, where=path)
+    kind.class_bundle = bundle
+    return kind
+
+
+def _class_of_folder(bundle: Bundle) -> type[Program]:
+    where = str(Path(bundle.origin) / bundle.main)
+    definition = read_definition(bundle.files[bundle.main], where=where)
+    table = definition.program
+    name = table.name or Path(bundle.origin).name
+    definition = msgspec.structs.replace(
+        definition, program=msgspec.structs.replace(table, name=name)
+    )
+    if not table.python:
+        return class_from_definition(definition, {}, where=where)
+    module = import_main(bundle, table.python)
+    classes = _classes(module)
+    if not classes:
+        functions = {key: value for key, value in vars(module).items() if key in METHODS}
+        kind = class_from_definition(definition, functions, where=where)
+        kind.__module__ = module.__name__
+        return kind
+    kind = _choose(classes, "", where=where)
+    check_minimal(definition, kind.__name__, where=where)
+    kind.name = name
+    if table.description:
+        kind.description = table.description
+    return kind
+
+
+def _read_bundle(text: str) -> Bundle:
+    path_text, _, class_name = text.partition("::")
+    path = Path(path_text).expanduser().resolve()
+    if path.is_dir():
+        path /= MAIN_FILE
+        if not path.is_file():
+            raise ProgramError(
+                f"the folder holds no {MAIN_FILE}",
+                where=str(path.parent),
+                hint="name a program's folder, or a Python file with a program class",
+            )
+    if not path.is_file():
+        beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise ProgramError("no such program", where=str(path), hint=suggest(path.name, beside))
+    folder, main = path.parent, path.name
+    if path.suffix == ".toml":
+        files = {main: read_file(folder, main, named_by=str(path))}
+        python = read_definition(files[main], where=str(path)).program.python
+        if python:
+            files |= python_files(folder, python, named_by=str(path))
+    elif path.suffix == ".py":
+        files = python_files(folder, main, named_by=str(path))
+    else:
+        raise ProgramError(
+            f"{path.name} is no program",
+            where=str(path),
+            hint="name a folder with program.toml, or a Python file with a program class",
+        )
+    return Bundle(origin=str(folder), main=main, class_name=class_name, files=files)
+
+
+def _classes(module: ModuleType) -> dict[str, type[Program]]:
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, type)
+        and issubclass(value, Program)
+        and value.__module__ == module.__name__
+    }
+
+
+def _choose(found: dict[str, type[Program]], name: str, *, where: str) -> type[Program]:
+    if name:
+        if name in found:
+            return found[name]
+        raise ProgramError(f"no program class {name}", where=where, hint=suggest(name, found))
+    leaves = [
+        kind
+        for kind in found.values()
+        if not any(kind in other.__mro__[1:] for other in found.values())
+    ]
+    if len(leaves) == 1:
+        return leaves[0]
+    if not leaves:
+        raise ProgramError(
+            "the file defines no program", where=where, hint="derive a class from sapwood.Program"
+        )
+    names = ", ".join(kind.__name__ for kind in leaves)
+    raise ProgramError(
+        f"the file defines several programs: {names}",
+        where=where,
+        hint=f"name one: {Path(where).name}::{leaves[0].__name__}",
+    )

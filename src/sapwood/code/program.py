@@ -1,0 +1,229 @@
+"""Programs: what runs over the agents, iteration after iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from sapwood.code.bundle import Bundle
+from sapwood.code.capture import capture
+from sapwood.code.native import Native, native
+from sapwood.code.parameter import Parameter, ParameterValue, parameter
+from sapwood.code.result_file import write_result
+from sapwood.code.spelling import suggest
+from sapwood.core.errors import ParameterError, ProgramError
+
+__all__ = ["REDUCTIONS", "NativeFunctionRef", "Program", "native", "parameter"]
+
+REDUCTIONS: Final = ("sum", "min", "max", "mean", "concat", "count")
+"""How a field of the map's result can be reduced in the tree."""
+
+
+class Program:
+    """Base of all programs: subclass it, or write a folder with ``program.toml``.
+
+    One iteration maps the state over every slice of the data, reduces each field of the
+    results in the tree, and makes the next state of what arrives at the root. ``init``,
+    ``update``, ``done``, ``metrics`` and ``result`` run in the caller's process; ``map`` runs
+    on the agents. Only parameters and state travel: what a method keeps on ``self`` stays
+    in its process.
+
+    Attributes:
+        name: Shown to people; the name of the class unless set.
+        description: One sentence for people.
+        sources: C and C++ files, relative to the folder of the file that defines the class.
+        inputs: Fields of the dataset that ``map`` wants, in order.
+        reduce: Each field of the map's result, and how it is reduced: ``sum``, ``min``,
+            ``max``, ``mean``, ``concat`` or ``count``.
+
+    Raises:
+        ParameterError: A parameter is unknown or its value does not fit.
+
+    Example:
+        >>> class Mean(Program):
+        ...     reduce = {"total": "sum", "n": "sum"}
+        ...     def map(self, slice, state):
+        ...         return {"total": slice.data.sum(), "n": len(slice)}
+        ...     def result(self, state):
+        ...         return state["total"] / state["n"]
+        >>> Mean()
+        Mean()
+    """
+
+    name: ClassVar[str] = ""
+    description: ClassVar[str] = ""
+    sources: ClassVar[Sequence[str]] = ()
+    inputs: ClassVar[Sequence[str]] = ("data",)
+    reduce: ClassVar[Mapping[str, str]] = {}
+
+    class_bundle: ClassVar[Bundle | None] = None
+    """The files that the class was read from; None for a class that Python itself imported."""
+
+    loaded_functions: Callable[[str], Callable[..., Any]] | None = None
+    """Finds a native function by name where the library is loaded; None elsewhere."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "name" not in cls.__dict__:
+            cls.name = cls.__name__
+        check_definition(cls)
+
+    def __init__(self, **parameters: Any) -> None:
+        declared = parameters_of(type(self))
+        for name in parameters:
+            if name not in declared:
+                raise ParameterError(
+                    f"unknown parameter {name}",
+                    where=self.name or type(self).__name__,
+                    hint=suggest(name, declared),
+                )
+        self.parameters: dict[str, ParameterValue] = {
+            name: spec.check(parameters[name]) if name in parameters else spec.default
+            for name, spec in declared.items()
+        }
+        self._bundle: Bundle | None = None
+
+    def init(self, data: Any) -> dict[str, Any]:
+        """Return the first state: a dictionary of arrays, numbers and strings."""
+        return {}
+
+    def map(self, slice: Any, state: dict[str, Any]) -> dict[str, Any]:  # noqa: A002 - what it is
+        """Return the partial result of one slice: the fields that ``reduce`` names.
+
+        Args:
+            slice: ``start``, ``stop``, ``len()``, and the slice's arrays by field name.
+            state: What ``init`` or the last ``update`` returned; not to be changed.
+        """
+        raise ProgramError(
+            "the program has no map", where=self.name, hint="define map, or map = native(…)"
+        )
+
+    def update(self, state: dict[str, Any], total: dict[str, Any]) -> dict[str, Any]:
+        """Return the next state, made of the reduced result of one iteration."""
+        return total
+
+    def done(self, state: dict[str, Any]) -> bool:
+        """Say whether this state is the last; asked after every update."""
+        return True
+
+    def metrics(self, state: dict[str, Any]) -> dict[str, float]:
+        """Return figures to show as progress, for example ``{"inertia": 1.2e6}``."""
+        return {}
+
+    def iterations(self) -> int | None:
+        """Return the number of iterations that are planned, or None when it is not known."""
+        return None
+
+    def result(self, state: dict[str, Any]) -> Any:
+        """Return what ``run.result()`` gives, made of the last state."""
+        return state
+
+    def output(self, result: Any, data: Any, path: Path) -> None:
+        """Write the result to a file; ``.npz``, ``.npy`` or ``.json`` unless overridden."""
+        write_result(result, path)
+
+    @property
+    def bundle(self) -> Bundle:
+        """The files of the program as they were when they were first asked for."""
+        if self._bundle is None:
+            kind = type(self)
+            own = vars(kind).get("class_bundle")
+            self._bundle = capture(own, kind, Program)
+        return self._bundle
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the names and contents of the program's files, in hexadecimal."""
+        return self.bundle.hash
+
+    @property
+    def map_function(self) -> str | None:
+        """Name of the native map function, or None when the map is Python."""
+        attribute = _attribute(type(self), "map")
+        return attribute.function if isinstance(attribute, Native) else None
+
+    def function(self, name: str) -> NativeFunctionRef:
+        """Return a reference to a native function, for ``cluster.submit``."""
+        return NativeFunctionRef(self, name)
+
+    def __getitem__(self, name: str) -> NativeFunctionRef:
+        return self.function(name)
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={value!r}" for name, value in self.parameters.items())
+        return f"{self.name or type(self).__name__}({values})"
+
+
+class NativeFunctionRef:
+    """A function of a program, to hand to ``cluster.submit`` or ``cluster.map``.
+
+    Attributes:
+        program: The program whose sources define it.
+        function: Its name.
+    """
+
+    __slots__ = ("function", "program")
+
+    def __init__(self, program: Program, function: str) -> None:
+        self.program = program
+        self.function = function
+
+    def __repr__(self) -> str:
+        return f"<native function {self.function} of {self.program!r}>"
+
+
+def parameters_of(kind: type[Program]) -> dict[str, Parameter]:
+    """Return the parameters of a program class by name, inherited ones first."""
+    found: dict[str, Parameter] = {}
+    for base in reversed(kind.__mro__):
+        for name, value in vars(base).items():
+            if isinstance(value, Parameter):
+                found[name] = value
+            elif name in found:
+                del found[name]
+    return found
+
+
+def natives_of(kind: type[Program]) -> dict[str, Native]:
+    """Return the native functions that a program class names, by attribute."""
+    names = {name for base in kind.__mro__ for name in vars(base)}
+    found = {name: _attribute(kind, name) for name in sorted(names)}
+    return {name: value for name, value in found.items() if isinstance(value, Native)}
+
+
+def check_definition(kind: type[Program]) -> None:
+    """Check what a program class says of itself.
+
+    Raises:
+        ProgramError: A reduction is unknown, or a parameter takes a name that has a meaning.
+    """
+    for field, reduction in kind.reduce.items():
+        if reduction not in REDUCTIONS:
+            raise ProgramError(
+                f"unknown reduction {reduction!r} for field {field}",
+                where=kind.name,
+                hint=suggest(str(reduction), REDUCTIONS),
+            )
+    for key in ("sources", "inputs"):
+        names = getattr(kind, key)
+        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+            raise ProgramError(
+                f"{key} must be a list of names, not {names!r}",
+                where=kind.name,
+                hint=f'write {key} = ["{names}"]' if isinstance(names, str) else "",
+            )
+    for name in parameters_of(kind):
+        if name.startswith("_") or hasattr(Program, name) or name in {"parameters", "bundle"}:
+            raise ProgramError(
+                f"a parameter cannot be called {name}",
+                where=kind.name,
+                hint="that name already means something in every program; choose another",
+            )
+
+
+def _attribute(kind: type, name: str) -> Any:
+    for base in kind.__mro__:
+        if name in vars(base):
+            return vars(base)[name]
+    return None

@@ -1,0 +1,165 @@
+"""Python files of a bundle, imported from memory, so that a run keeps the version it began with.
+
+The main file becomes a module of a unique name. Files beside it that it imports are served
+from the bundle while it is being imported, and leave ``sys.modules`` again afterwards: two
+programs may each have a ``helpers.py``.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.abc
+import importlib.machinery
+import linecache
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from sapwood.code.bundle import Bundle, read_file
+from sapwood.core.errors import BuildError, ProgramError, SapwoodError
+
+_importing = threading.RLock()  # sys.modules and sys.meta_path belong to the whole process
+
+
+def python_files(folder: Path, main: str, *, named_by: str) -> dict[str, bytes]:
+    """Return a Python file and the files beside it that it imports, by name."""
+    files: dict[str, bytes] = {}
+    pending = [main]
+    while pending:
+        name = pending.pop()
+        if name in files:
+            continue
+        files[name] = read_file(folder, name, named_by=named_by)
+        for module in _imported(files[name], str(folder / name)):
+            pending.extend(_beside(folder, module))
+    return files
+
+
+def import_main(bundle: Bundle, main: str) -> ModuleType:
+    """Import a Python file of a bundle under a unique name.
+
+    Raises:
+        BuildError: It is not valid Python.
+        ProgramError: It raised an exception.
+    """
+    path = str(Path(bundle.origin) / main)
+    name = f"sapwood_program_{bundle.hash[:16]}_{Path(main).stem}"
+    code = check_syntax(bundle.files[main], path)
+    module = ModuleType(name)
+    module.__file__ = path
+    _remember_lines(path, bundle.files[main])
+    with _importing, _serving(bundle):
+        sys.modules[name] = module
+        try:
+            exec(code, module.__dict__)  # noqa: S102 - running the user's program is the task
+        except SapwoodError:
+            del sys.modules[name]
+            raise
+        except Exception as error:
+            del sys.modules[name]
+            raise ProgramError(
+                f"importing {main} failed: {type(error).__name__}: {error}",
+                where=_last_line(error, path),
+                details={"traceback": traceback.format_exc()},
+            ) from error
+    return module
+
+
+class _BundleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds top-level modules and packages among the files of a bundle."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self._bundle = bundle
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        stem = fullname.replace(".", "/")
+        for name, package in ((f"{stem}/__init__.py", True), (f"{stem}.py", False)):
+            if name in self._bundle.files:
+                origin = str(Path(self._bundle.origin) / name)
+                spec = importlib.machinery.ModuleSpec(
+                    fullname, self, origin=origin, is_package=package, loader_state=name
+                )
+                spec.has_location = True
+                return spec
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        spec = module.__spec__
+        assert spec is not None  # noqa: S101 - the import system sets it before it calls this
+        path = str(spec.origin)
+        data = self._bundle.files[spec.loader_state]
+        _remember_lines(path, data)
+        exec(check_syntax(data, path), module.__dict__)  # noqa: S102 - as import_main
+
+
+@contextmanager
+def _serving(bundle: Bundle) -> Iterator[None]:
+    tops = {
+        Path(name).parts[0].removesuffix(".py") for name in bundle.files if name.endswith(".py")
+    }
+
+    def take() -> dict[str, ModuleType]:
+        names = [name for name in sys.modules if name.partition(".")[0] in tops]
+        return {name: sys.modules.pop(name) for name in names}
+
+    hidden = take()
+    finder = _BundleFinder(bundle)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        take()
+        sys.modules.update(hidden)
+
+
+def check_syntax(data: bytes, path: str) -> CodeType:
+    """Compile a Python file.
+
+    Raises:
+        BuildError: It is not valid Python.
+    """
+    try:
+        return compile(data, path, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        raise BuildError(
+            f"{Path(path).name} is not valid Python: {getattr(error, 'msg', error)}",
+            where=f"{path}:{line}" if line else path,
+            details={"compiler output": "".join(traceback.format_exception_only(error))},
+        ) from error
+
+
+def _remember_lines(path: str, data: bytes) -> None:
+    # Tracebacks show the lines that ran, also after the file was edited or where it is not.
+    lines = data.decode("utf-8", "replace").splitlines(keepends=True)
+    linecache.cache[path] = (len(data), None, lines, path)
+
+
+def _imported(data: bytes, path: str) -> Iterator[str]:
+    check_syntax(data, path)
+    for node in ast.walk(ast.parse(data)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+
+
+def _beside(folder: Path, module: str) -> Iterator[str]:
+    top = module.partition(".")[0]
+    if (folder / f"{top}.py").is_file():
+        yield f"{top}.py"
+    elif (folder / top / "__init__.py").is_file():
+        for path in sorted((folder / top).rglob("*.py")):
+            yield path.relative_to(folder).as_posix()
+
+
+def _last_line(error: BaseException, path: str) -> str:
+    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    return f"{path}:{lines[-1].lineno}" if lines else path

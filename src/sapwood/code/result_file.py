@@ -1,0 +1,72 @@
+"""Writing a program's result to a file when the program does not say how."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sapwood.core.errors import ProgramError
+
+
+def write_result(result: Any, path: Path) -> None:
+    """Write a result as ``.npz`` (dictionary), ``.npy`` (one array) or ``.json``.
+
+    Raises:
+        ProgramError: The suffix is another one, or the result does not fit the format.
+    """
+    writer = _WRITERS.get(path.suffix.lower())
+    if writer is None:
+        raise ProgramError(
+            f"do not know how to write {path.suffix or 'a file without suffix'}",
+            where=str(path),
+            hint=f"use {', '.join(_WRITERS)}, or override Program.output",
+        )
+    try:
+        writer(result, path)
+    except (TypeError, ValueError) as error:
+        raise ProgramError(
+            f"the result does not fit a {path.suffix} file: {error}",
+            where=str(path),
+            hint="use another suffix, or override Program.output",
+        ) from error
+
+
+def _write_npz(result: Any, path: Path) -> None:
+    if not isinstance(result, Mapping):
+        raise TypeError("it is no dictionary")
+    arrays: dict[str, Any] = {str(name): np.asarray(value) for name, value in result.items()}
+    _refuse_objects(*arrays.values())
+    np.savez(path, allow_pickle=False, **arrays)
+
+
+def _write_npy(result: Any, path: Path) -> None:
+    array = np.asarray(result)
+    _refuse_objects(array)
+    np.save(path, array, allow_pickle=False)
+
+
+def _refuse_objects(*arrays: np.ndarray[Any, Any]) -> None:
+    if any(array.dtype.hasobject for array in arrays):
+        raise TypeError("it holds Python objects")
+
+
+def _write_json(result: Any, path: Path) -> None:
+    text = json.dumps(result, default=_plain, indent=2, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+_WRITERS: dict[str, Callable[[Any, Path], None]] = {
+    ".npz": _write_npz,
+    ".npy": _write_npy,
+    ".json": _write_json,
+}
