@@ -23,7 +23,8 @@ check: $(VENV)/with-check ## check format, lint, types, layers and spelling
 	$(BIN)/codespell
 
 bench: $(VENV)/with-bench ## run every benchmark at its full size
-	@set -e; for script in benchmarks/[a-z]*.py; do echo "$$script" >&2; $(BIN)/python "$$script"; done
+	@set -e; for script in $$(grep -l __main__ benchmarks/*.py); do \
+	    echo "$$script" >&2; $(BIN)/python "$$script"; done
 
 docs: $(VENV)/with-docs ## build the documentation into docs/_build; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
