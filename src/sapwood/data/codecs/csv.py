@@ -112,13 +112,21 @@ def find_layout(path: Path) -> Layout:
     return Layout(delimiter, tuple(first), lines[0][0])
 
 
-def _fitness(lines: list[str], delimiter: str) -> tuple[float, bool, bool]:
-    """Rank a delimiter: how many cells it turns into numbers, then how even the rows are."""
-    rows = [_cells(line, delimiter) for line in lines[1:] or lines]
-    cells = [cell for row in rows for cell in row]
-    numeric = sum(_is_number(cell) for cell in cells) / len(cells)
-    widths = {len(row) for row in rows}
-    return numeric, len(widths) == 1, max(widths) > 1
+def _fitness(lines: list[str], delimiter: str) -> tuple[float, float, bool, bool]:
+    """Rank a delimiter: how much it turns into numbers, then whether the rows are even."""
+    first, *body = [_cells(line, delimiter) for line in lines]
+    widths = {len(row) for row in (first, *body)}
+    return (
+        _numeric([cell for row in body for cell in row]),
+        _numeric(first),
+        len(widths) == 1,
+        max(widths) > 1,
+    )
+
+
+def _numeric(cells: list[str]) -> float:
+    """Return the fraction of cells that are numbers."""
+    return sum(map(_is_number, cells)) / max(1, len(cells))
 
 
 def _cells(line: str, delimiter: str) -> list[str]:
