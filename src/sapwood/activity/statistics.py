@@ -71,7 +71,7 @@ class RunStatistics(msgspec.Struct, frozen=True, kw_only=True):
     def _repr_html_(self) -> str:
         head = "<tr><th>agent<th>slice<th>calls<th>items/s<th>map s<th>wait s</tr>"
         rows = "".join(
-            f"<tr><td>{a.agent}<td>{a.start}–{a.stop}<td>{a.calls}<td>{a.items_per_second:,.0f}"
+            f"<tr><td>{a.agent}<td>{a.start}:{a.stop}<td>{a.calls}<td>{a.items_per_second:,.0f}"
             f"<td>{a.map_seconds:.3f}<td>{a.wait_seconds:.3f}</tr>"
             for a in self.agents
         )

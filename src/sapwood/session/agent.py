@@ -13,6 +13,9 @@ from sapwood.comm.payload import Payload
 from sapwood.core.errors import ProtocolError, SapwoodError
 from sapwood.session.member import Member, MemberConfiguration, read_configuration
 
+TAKEN = "taken"
+"""Request by which an asker says that it has read an answer in shared memory."""
+
 
 class Contribution:
     """A wave that an agent is to answer, once."""
@@ -58,6 +61,8 @@ class Question:
 
     def give(self, body: bytes, payload: Payload | None) -> None:
         """Answer with an encoded value."""
+        if payload is not None and payload.owner is not None:
+            self._agent.hold(self.asked.number, payload)
         self._agent.post(ev.Answer(self.asked.source, self.asked.number, body, payload))
 
     def fail(self, error: SapwoodError) -> None:
@@ -73,6 +78,8 @@ class Agent(Member):
         waves: What to do with a wave, by the stream's handler.
         requests: What to do with a request, by its handler.
         on_stream_closed: Told when a stream ends.
+        on_released: Offered payloads that nobody needs any more; says whether it took one.
+        on_answered: Told when a request of this agent was answered.
     """
 
     def __init__(self, configuration: MemberConfiguration, rank: int, incarnation: int) -> None:
@@ -84,12 +91,28 @@ class Agent(Member):
                 ev.WaveArrived: self._wave_arrived,
                 ev.Asked: self._asked,
                 ev.StreamClosed: self._stream_closed,
+                ev.Released: self._give_back,
+                ev.Answered: self._answered,
             },
         )
         self.post = self.place.post
         self.waves: dict[str, Callable[[Contribution], None]] = {"echo": _echo}
         self.requests: dict[str, Callable[[Question], None]] = {"ping": _ping}
         self.on_stream_closed: Callable[[int], None] = _ignore
+        self.on_released: Callable[[Payload], bool] = _not_mine
+        self.on_answered: Callable[[], None] = _nothing
+        self._next_request = 1
+        self._held: dict[int, Payload] = {}
+        self.requests[TAKEN] = self._taken
+
+    def hold(self, number: int, payload: Payload) -> None:
+        """Keep the memory of an answer until the asker has taken it."""
+        self._held[number] = payload
+
+    def ask(self, destination: int, handler: str, body: bytes) -> None:
+        """Send a request to a place; :attr:`on_answered` hears of its answer."""
+        self.post(ev.Ask(destination, handler, self._next_request, body, None))
+        self._next_request += 1
 
     def _wave_arrived(self, effect: ev.WaveArrived) -> None:
         contribution = Contribution(self, effect)
@@ -113,6 +136,19 @@ class Agent(Member):
     def _stream_closed(self, effect: ev.StreamClosed) -> None:
         self.on_stream_closed(effect.stream)
 
+    def _give_back(self, effect: ev.Released) -> None:
+        if not self.on_released(effect.payload):
+            self._released(effect)
+
+    def _taken(self, question: Question) -> None:
+        payload = self._held.pop(int(question.value()), None)
+        if payload is not None:
+            self._give_back(ev.Released(payload))
+        question.reply(None)
+
+    def _answered(self, _effect: ev.Answered) -> None:
+        self.on_answered()
+
 
 def _echo(contribution: Contribution) -> None:
     contribution.give(contribution.arrived.body, contribution.arrived.payload)
@@ -123,6 +159,14 @@ def _ping(question: Question) -> None:
 
 
 def _ignore(_stream: int) -> None:
+    pass
+
+
+def _not_mine(_payload: Payload) -> bool:
+    return False
+
+
+def _nothing() -> None:
     pass
 
 

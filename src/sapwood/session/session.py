@@ -29,9 +29,10 @@ from sapwood.comm.pool import BlockPool
 from sapwood.comm.transport.base import Listener
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.contexts import orders
-from sapwood.core.errors import ClosedError, SapwoodError
+from sapwood.core.errors import ClosedError, ProtocolError, SapwoodError
 from sapwood.core.rankset import to_ranges
 from sapwood.core.topology import ROOT, Tree
+from sapwood.session.agent import TAKEN
 from sapwood.session.keeper import Keeper, RestartPolicy
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.member import MemberConfiguration
@@ -98,7 +99,8 @@ class Session:
         self._folder = Path(tempfile.mkdtemp(prefix="sapwood-", dir=_runtime_folder()))
         self._thread = LoopThread("sapwood-session")
         self._streams: dict[int, StreamHandle] = {}
-        self._requests: dict[int, Future[Any]] = {}
+        self._requests: dict[int, tuple[int, Future[Any]]] = {}
+        self._handlers: dict[str, Callable[[int, Any], None]] = {}
         self._next_stream = 1
         self._next_request = 1
         self._listeners: list[Callable[[PlacesChanged], None]] = []
@@ -138,6 +140,7 @@ class Session:
                 ev.WaveCompleted: self._wave_completed,
                 ev.WaveFailed: self._wave_failed,
                 ev.Answered: self._answered,
+                ev.Asked: self._asked,
                 ev.Released: self._released,
             },
             self._thread.loop,
@@ -231,6 +234,14 @@ class Session:
         self._thread.post(self._ask, rank, handler, number, encoded, future)
         return future
 
+    def tell(self, rank: int, handler: str, value: Any) -> None:
+        """Have a handler called at an agent; nobody waits for the answer."""
+        self.ask(rank, handler, value).add_done_callback(_observe)
+
+    def answer(self, handler: str, function: Callable[[int, Any], None]) -> None:
+        """Have ``function(rank, value)`` called when an agent asks; on the loop's thread."""
+        self._handlers[handler] = function
+
     def rejoin(self, top: int) -> None:
         """Give places that are back their streams and the waves that miss them."""
         self._thread.post(self._place.post, ev.Rejoin(top))
@@ -256,7 +267,7 @@ class Session:
         reason = ClosedError("the cluster was closed")
         for stream in list(self._streams.values()):
             stream.abandon(reason)
-        for future in self._requests.values():
+        for _, future in self._requests.values():
             future.set_exception(reason)
         self._requests.clear()
         self.keeper.detach()
@@ -289,24 +300,40 @@ class Session:
         except SapwoodError as error:
             future.set_exception(error)
             return
-        self._requests[number] = future
+        self._requests[number] = (rank, future)
         if payload is not None and payload.owner is not None:
             owner = payload.owner
             future.add_done_callback(lambda _: self.pool.give_back(owner))
         self._place.post(ev.Ask(rank, handler, number, encoded.body, payload))
 
     def _answered(self, effect: ev.Answered) -> None:
-        future = self._requests.pop(effect.number, None)
-        if future is None:
+        entry = self._requests.pop(effect.number, None)
+        if entry is None:
             return
+        rank, future = entry
         if effect.error is not None:
             future.set_exception(SapwoodError.from_record(effect.error))
             return
         try:
-            view = effect.payload.view if effect.payload is not None else b""
-            future.set_result(values.decode(effect.body, bytes(view)))
+            payload = effect.payload
+            # A copy: the agent may use its memory again, and the user may write to the arrays.
+            data = bytearray(payload.view) if payload is not None else b""
+            if payload is not None and payload.ref is not None:
+                self.tell(rank, TAKEN, effect.number)
+            future.set_result(values.decode(effect.body, data))
         except SapwoodError as error:
             future.set_exception(error)
+
+    def _asked(self, effect: ev.Asked) -> None:
+        handler = self._handlers.get(effect.handler)
+        error = None
+        if handler is None:
+            error = ProtocolError(f"no request handler '{effect.handler}'").to_record()
+        else:
+            view = effect.payload.view if effect.payload is not None else b""
+            handler(effect.source, values.decode(effect.body, view))
+        nothing = values.encode(None).body
+        self._place.post(ev.Answer(effect.source, effect.number, nothing, None, error))
 
     def _wave_completed(self, effect: ev.WaveCompleted) -> None:
         stream = self._streams.get(effect.stream)
@@ -335,6 +362,10 @@ class Session:
 def _runtime_folder() -> str | None:
     folder = os.environ.get("XDG_RUNTIME_DIR", "")
     return folder if folder and os.access(folder, os.W_OK) else None
+
+
+def _observe(future: "Future[Any]") -> None:
+    future.exception()
 
 
 def _problem(text: str) -> None:

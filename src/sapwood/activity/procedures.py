@@ -1,0 +1,107 @@
+"""What a runner can do: open programs and slices, map, call. This is where user code runs."""
+
+import hashlib
+import pickle
+import site
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from sapwood.code.image import OpenProgram, ProgramImage, open_image
+from sapwood.code.runner.child import Procedure
+from sapwood.comm.shared_memory import MappedBlocks
+from sapwood.data.slice import Slice, SliceRef, open_slice
+
+MAX_OPEN_PROGRAMS = 16
+"""Programs and functions of tasks that a runner keeps loaded."""
+
+
+class Procedures:
+    """The state of a runner.
+
+    Args:
+        blocks: Memory of other processes that is mapped here.
+    """
+
+    def __init__(self, blocks: MappedBlocks) -> None:
+        self._blocks = blocks
+        self._runs: dict[str, tuple[OpenProgram, Slice]] = {}
+        self._programs: OrderedDict[bytes, OpenProgram] = OrderedDict()
+        self._functions: OrderedDict[bytes, Callable[..., Any]] = OrderedDict()
+        self._site_ready = False
+
+    def table(self) -> dict[str, Procedure]:
+        """Return the procedures by name."""
+        return {
+            "open": self._open,
+            "ready": _ready,
+            "close": self._close,
+            "map": self._map,
+            "call": self._call,
+            "native": self._native,
+        }
+
+    def _open(self, run: str, argument: dict[str, bytes]) -> None:
+        self._make_site_ready()
+        image = msgspec.msgpack.decode(argument["image"], type=ProgramImage)
+        reference = msgspec.msgpack.decode(argument["slice"], type=SliceRef)
+        part = open_slice(reference, self._blocks)
+        self._close(run, None)
+        self._runs[run] = (open_image(image), part)
+
+    def _close(self, run: str, _argument: Any) -> None:
+        opened = self._runs.pop(run, None)
+        if opened is not None:
+            opened[0].close()
+
+    def _map(self, run: str, state: dict[str, Any]) -> Any:
+        program, part = self._runs[run]
+        return program.map(part, state)
+
+    def _call(self, _context: str, argument: dict[str, Any]) -> Any:
+        function = _remembered(self._functions, argument["code"], self._load_function)
+        args, kwargs = argument["arguments"]
+        return function(*args, **kwargs)
+
+    def _native(self, _context: str, argument: dict[str, Any]) -> Any:
+        program = _remembered(self._programs, argument["code"], self._load_program)
+        args, kwargs = argument["arguments"]
+        return program.call(argument["native"], args, kwargs)
+
+    def _load_function(self, code: bytes) -> Callable[..., Any]:
+        self._make_site_ready()
+        # Code of the user, as a library is: only a runner, which exists to run it, loads it.
+        function: Callable[..., Any] = pickle.loads(code)  # noqa: S301 - see above
+        return function
+
+    def _load_program(self, code: bytes) -> OpenProgram:
+        self._make_site_ready()
+        return open_image(msgspec.msgpack.decode(code, type=ProgramImage))
+
+    def _make_site_ready(self) -> None:
+        """Run what ``python -S`` left out, so that user code finds the usual interpreter."""
+        if not self._site_ready:
+            self._site_ready = True
+            site.main()
+
+
+def _ready(_run: str, _argument: Any) -> None:
+    """Do nothing: what came before this call has happened."""
+
+
+def make_procedures(blocks: MappedBlocks) -> dict[str, Procedure]:
+    """Return the table of procedures of a new runner."""
+    return Procedures(blocks).table()
+
+
+def _remembered(known: OrderedDict[bytes, Any], code: bytes, load: Callable[[bytes], Any]) -> Any:
+    key = hashlib.sha256(code).digest()
+    if key in known:
+        known.move_to_end(key)
+        return known[key]
+    loaded = known[key] = load(code)
+    while len(known) > MAX_OPEN_PROGRAMS:
+        known.popitem(last=False)
+    return loaded

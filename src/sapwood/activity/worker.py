@@ -1,0 +1,217 @@
+"""What an agent does for runs and tasks: hands them to its runner and answers."""
+
+import os
+
+import msgspec
+
+from sapwood.activity import orders, procedures
+from sapwood.activity.measure import FunctionMeter
+from sapwood.activity.statistics import AgentStatistics
+from sapwood.code.runner.host import RunnerHost
+from sapwood.code.runner.jobs import Job, Lease, Outcome, Preparation, encode_argument
+from sapwood.comm import values
+from sapwood.comm.payload import Payload
+from sapwood.core.errors import SapwoodError
+from sapwood.core.topology import ROOT
+from sapwood.session.agent import Agent, Contribution, Question
+from sapwood.session.member import read_configuration
+
+OUTPUT_BACKLOG = 256 * 1024
+"""Bytes of output that wait to be sent to the front end; older ones are dropped."""
+
+
+class OpenedRun:
+    """A run that this agent takes part in."""
+
+    def __init__(self, order: orders.OpenRun) -> None:
+        self.order = order
+        self.meter = FunctionMeter(order.function)
+        self.wait_seconds = 0.0
+        self.answered_at = 0.0
+
+
+class Worker:
+    """Connects an agent with its runner.
+
+    Args:
+        agent: The agent.
+        settings: What it needs of the settings.
+    """
+
+    def __init__(self, agent: Agent, settings: orders.AgentSettings) -> None:
+        self._agent = agent
+        self._runs: dict[str, OpenedRun] = {}
+        self._streams: dict[int, str] = {}
+        self._meters: dict[str, FunctionMeter] = {}
+        self._output = bytearray()
+        self._output_sent = False
+        self._runner = RunnerHost(
+            agent.loop, settings.runner, procedures.make_procedures, self._printed
+        )
+        agent.waves[orders.MAP] = self._map
+        agent.requests[orders.OPEN_RUN] = self._open_run
+        agent.requests[orders.CLOSE_RUN] = self._close_run
+        agent.requests[orders.CALL_TASK] = self._call_task
+        agent.on_stream_closed = self._stream_closed
+        agent.on_released = self._released
+        agent.on_answered = self._output_taken
+
+    # --- runs ----------------------------------------------------------------------------------
+
+    def _open_run(self, question: Question) -> None:
+        order = msgspec.convert(question.value(), orders.OpenRun)
+        body, payload = encode_argument({"image": order.image, "slice": order.slice})
+        self._runs[order.run] = OpenedRun(order)
+        self._runner.prepare(order.run, Preparation("open", body, payload, order.function))
+        nothing, _ = encode_argument(None)
+        # Opening at once shows mistakes before the first iteration, on all agents in parallel.
+        self._runner.submit(
+            Job(
+                "ready",
+                order.run,
+                nothing,
+                None,
+                lambda _outcome: question.reply({"pid": os.getpid(), "runner": self._runner.pid}),
+                question.fail,
+                needs=order.run,
+                function=f"opening {order.function}",
+            )
+        )
+
+    def _map(self, contribution: Contribution) -> None:
+        arrived = contribution.arrived
+        run = self._runs.get(arrived.spec.context)
+        if run is None:
+            return
+        self._streams[arrived.spec.stream] = arrived.spec.context
+        now = self._agent.loop.time()
+        if run.answered_at:
+            run.wait_seconds += now - run.answered_at
+        bytes_in = len(arrived.body) + (arrived.payload.nbytes if arrived.payload else 0)
+
+        def done(outcome: Outcome) -> None:
+            bytes_out = len(outcome.body) + (outcome.payload.nbytes if outcome.payload else 0)
+            run.meter.succeeded(outcome.seconds, bytes_in, bytes_out)
+            run.answered_at = self._agent.loop.time()
+            contribution.give(outcome.body, outcome.payload, float(run.order.items))
+
+        def failed(error: SapwoodError) -> None:
+            run.meter.failed()
+            contribution.fail(error)
+
+        self._runner.submit(
+            Job(
+                "map",
+                arrived.spec.context,
+                arrived.body,
+                arrived.payload,
+                done,
+                failed,
+                time_limit=run.order.time_limit,
+                needs=arrived.spec.context,
+                function=run.order.function,
+            )
+        )
+
+    def _close_run(self, question: Question) -> None:
+        name = str(question.value())
+        run = self._runs.pop(name, None)
+        self._runner.forget(name)
+        if run is None:
+            question.reply(None)
+            return
+        question.reply(msgspec.to_builtins(self._statistics(run)))
+        if self._runner.pid:
+            body, payload = encode_argument(None)
+            self._runner.submit(Job("close", name, body, payload, _nothing, _nothing))
+
+    def _statistics(self, run: OpenedRun) -> AgentStatistics:
+        meter = run.meter.statistics()
+        items = run.order.items
+        good = meter.calls - meter.errors
+        return AgentStatistics(
+            agent=self._agent.rank,
+            pid=os.getpid(),
+            items=items,
+            calls=meter.calls,
+            errors=meter.errors,
+            map_seconds=meter.total,
+            wait_seconds=run.wait_seconds,
+            items_per_second=good * items / meter.total if meter.total else 0.0,
+            functions=(meter,),
+        )
+
+    def _stream_closed(self, stream: int) -> None:
+        name = self._streams.pop(stream, None)
+        if name is not None:
+            self._runner.cancel(name)
+
+    # --- tasks ---------------------------------------------------------------------------------
+
+    def _call_task(self, question: Question) -> None:
+        asked = question.asked
+        value = question.value()
+        order = msgspec.convert(
+            {**value, "arguments": None}, orders.CallTask, builtin_types=(bytes,)
+        )
+        argument = {"code": order.code, "native": order.native, "arguments": value["arguments"]}
+        encoded = values.encode(argument)
+        meter = self._meters.setdefault(order.function, FunctionMeter(order.function))
+        bytes_in = len(asked.body) + (asked.payload.nbytes if asked.payload else 0)
+
+        def done(outcome: Outcome) -> None:
+            bytes_out = len(outcome.body) + (outcome.payload.nbytes if outcome.payload else 0)
+            meter.succeeded(outcome.seconds, bytes_in, bytes_out)
+            question.give(outcome.body, outcome.payload)
+
+        def failed(error: SapwoodError) -> None:
+            meter.failed()
+            question.fail(error)
+
+        self._runner.submit(
+            Job(
+                "native" if order.native else "call",
+                f"task {asked.number}",
+                encoded.body,
+                Payload(encoded.payload()) if encoded.nbytes else None,
+                done,
+                failed,
+                time_limit=order.time_limit,
+                function=order.function,
+            )
+        )
+
+    # --- memory and output ---------------------------------------------------------------------
+
+    def _released(self, payload: Payload) -> bool:
+        if isinstance(payload.owner, Lease):
+            self._runner.give_back(payload.owner)
+            return True
+        return False
+
+    def _printed(self, data: bytes) -> None:
+        self._output += data
+        if len(self._output) > OUTPUT_BACKLOG:
+            del self._output[: len(self._output) - OUTPUT_BACKLOG]
+        if not self._output_sent:
+            self._output_taken()
+
+    def _output_taken(self) -> None:
+        """Send what was printed meanwhile: one message is under way at a time."""
+        self._output_sent = bool(self._output)
+        if self._output:
+            encoded = values.encode(bytes(self._output))
+            self._output.clear()
+            self._agent.ask(ROOT, orders.OUTPUT, encoded.body)
+
+
+def main(configuration: bytes, rank: int, incarnation: int) -> None:
+    """Run an agent that runs user code; entry of a forked process."""
+    settings = read_configuration(configuration)
+    agent = Agent(settings, rank, incarnation)
+    Worker(agent, msgspec.convert(settings.extra, orders.AgentSettings))
+    agent.run()
+
+
+def _nothing(_outcome: object) -> None:
+    pass

@@ -1,0 +1,226 @@
+"""The runner process: set-up after the fork, then one call after the other."""
+
+import contextlib
+import ctypes
+import faulthandler
+import gc
+import os
+import random
+import resource
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from sapwood.code.runner import calls
+from sapwood.comm import values
+from sapwood.comm.shared_memory import MappedBlocks, SharedBlock
+from sapwood.contexts import process
+from sapwood.core.errors import MemoryLimitError, SapwoodError, UserCodeError
+
+Procedure = Callable[[str, Any], Any]
+"""``procedure(context, argument) -> result``."""
+
+_SOCKET_FD = 3
+_MAX_FD = 1 << 20
+
+
+class RunnerOptions(msgspec.Struct, frozen=True):
+    """How a runner is set up.
+
+    Attributes:
+        memory: Limit of private memory in bytes; 0 for none.
+        output: Bytes of captured output that are kept.
+        threads: Threads that OpenMP and BLAS may use.
+        crash_handler: Library that writes a native backtrace; empty for none.
+    """
+
+    memory: int = 0
+    output: int = 64 * 1024
+    threads: int = 1
+    crash_handler: str = ""
+
+
+def main(
+    connection: socket.socket,
+    output: int,
+    parent: int,
+    options: RunnerOptions,
+    make_procedures: Callable[[MappedBlocks], dict[str, Procedure]],
+) -> NoReturn:
+    """Run a runner in a process that was forked just now; never returns."""
+    status = 1
+    try:
+        gc.freeze()
+        process.die_with_parent(parent)
+        process.forget_signals()
+        os.setpgid(0, 0)
+        control = _take_descriptors(connection, output)
+        _limit(options)
+        _show_crashes(options)
+        blocks = MappedBlocks()
+        Runner(control, blocks, make_procedures(blocks)).serve()
+        status = 0
+    except BaseException:  # noqa: BLE001 - the last frame of a process reports everything
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+
+
+class Runner:
+    """Serves calls until the agent closes the connection.
+
+    Args:
+        control: Connection to the agent.
+        blocks: Memory of other processes that is mapped here.
+        procedures: What can be called.
+    """
+
+    def __init__(
+        self, control: socket.socket, blocks: MappedBlocks, procedures: dict[str, Procedure]
+    ) -> None:
+        self._control = control
+        self._blocks = blocks
+        self._procedures = procedures
+        self._free: dict[int, list[SharedBlock]] = {}
+        self._lent: dict[int, SharedBlock] = {}
+        self._flush_c = ctypes.CDLL(None).fflush
+
+    def serve(self) -> None:
+        """Serve calls until there are no more."""
+        while data := self._control.recv(calls.MAX_DATAGRAM):
+            call = calls.decode_call(data)
+            for inode in call.free:
+                block = self._lent.pop(inode)
+                self._free.setdefault(block.capacity, []).append(block)
+            self._control.send(calls.encode(self._answer(call)))
+
+    def _answer(self, call: calls.Call) -> calls.Result:
+        begin = time.perf_counter()
+        seconds = 0.0
+        error: SapwoodError | None
+        try:
+            argument = values.decode(self._bytes(call.body), self._bytes(call.payload))
+            procedure = self._procedures[call.procedure]
+            begin = time.perf_counter()
+            result = procedure(call.context, argument)
+            seconds = time.perf_counter() - begin
+            encoded = values.encode(result)
+            body = self._lend(encoded.body)
+            payload = self._lend_arrays(encoded)
+            error = None
+        except SystemExit as stop:
+            error = UserCodeError(
+                f"user code called sys.exit({stop.code!r})",
+                hint="return from the function instead of ending the process",
+            )
+        except MemoryError as problem:
+            error = MemoryLimitError(
+                f"user code ran out of memory: {problem}",
+                hint="use more agents or smaller chunks, or raise limits.memory",
+                details={"traceback": _traceback(problem)},
+            )
+        except SapwoodError as problem:
+            error = problem
+        except BaseException as problem:  # noqa: BLE001 - whatever user code raises is reported
+            error = UserCodeError(
+                _one_line(problem),
+                details={"type": type(problem).__qualname__, "traceback": _traceback(problem)},
+            )
+        self._flush()
+        if error is None:
+            return calls.Result(call.number, body, payload, seconds)
+        seconds = seconds or time.perf_counter() - begin
+        nothing = calls.Bulk()
+        return calls.Result(call.number, nothing, nothing, seconds, error.to_record())
+
+    def _bytes(self, bulk: calls.Bulk) -> bytes | memoryview:
+        return bulk.inline if bulk.shared is None else self._blocks.view(bulk.shared)
+
+    def _lend(self, data: bytes) -> calls.Bulk:
+        if len(data) <= calls.INLINE:
+            return calls.Bulk(data)
+        block = self._take(len(data))
+        block.view[: len(data)] = data
+        return calls.Bulk(shared=block.ref(0, len(data)))
+
+    def _lend_arrays(self, encoded: values.Encoded) -> calls.Bulk:
+        if encoded.nbytes <= calls.INLINE:
+            return calls.Bulk(bytes(encoded.payload()))
+        block = self._take(encoded.nbytes)
+        encoded.write_into(block.view)
+        return calls.Bulk(shared=block.ref(0, encoded.nbytes))
+
+    def _take(self, nbytes: int) -> SharedBlock:
+        fitting = [size for size, free in self._free.items() if free and nbytes <= size]
+        if fitting and min(fitting) <= 2 * nbytes:
+            block = self._free[min(fitting)].pop()
+        else:
+            block = SharedBlock(nbytes)
+        self._lent[block.inode] = block
+        return block
+
+    def _flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        self._flush_c(None)
+
+
+def _take_descriptors(connection: socket.socket, output: int) -> socket.socket:
+    """Read nothing, print to the agent's pipe, keep the connection, close everything else."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    moved = os.dup(connection.fileno())
+    os.dup2(null, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.dup2(moved, _SOCKET_FD, inheritable=False)
+    os.closerange(_SOCKET_FD + 1, _MAX_FD)
+    sys.stdin = open(0, closefd=False, encoding="utf-8")  # noqa: SIM115 - it is a descriptor
+    sys.stdout = open(  # noqa: SIM115 - it is a descriptor
+        1, "w", buffering=1, closefd=False, encoding="utf-8", errors="replace"
+    )
+    sys.stderr = open(  # noqa: SIM115 - it is a descriptor
+        2, "w", buffering=1, closefd=False, encoding="utf-8", errors="replace"
+    )
+    return socket.socket(fileno=_SOCKET_FD)
+
+
+def _limit(options: RunnerOptions) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump would delay the news of a crash
+    if options.memory:
+        resource.setrlimit(resource.RLIMIT_DATA, (options.memory, options.memory))
+    threads = str(options.threads)
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[variable] = threads
+    random.seed()
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+
+
+def _show_crashes(options: RunnerOptions) -> None:
+    faulthandler.enable(file=2, all_threads=False)
+    if options.crash_handler and Path(options.crash_handler).exists():
+        ctypes.CDLL(options.crash_handler).sapwood_install_crash_handler(2)
+
+
+def _one_line(problem: BaseException) -> str:
+    text = str(problem)
+    name = type(problem).__qualname__
+    return f"{name}: {text}" if text else name
+
+
+def _traceback(problem: BaseException) -> str:
+    """Return the traceback from the user's code on: the frames of this file left out."""
+    frame = problem.__traceback__
+    while frame is not None and frame.tb_frame.f_code.co_filename == __file__:
+        frame = frame.tb_next
+    return "".join(traceback.format_exception(type(problem), problem, frame))

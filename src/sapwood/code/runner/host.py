@@ -1,0 +1,350 @@
+"""The agent's hold on its runner: forks it when needed, hears of its end, never dies with it.
+
+::
+
+    NONE --call--> IDLE --send--> BUSY --result--> IDLE
+      ^                             |                |
+      +-------- death --------------+----------------+
+"""
+
+import asyncio
+import contextlib
+import enum
+import os
+import signal
+import socket
+from collections import deque
+from collections.abc import Callable
+
+from sapwood.code.runner import calls, child
+from sapwood.code.runner.child import Procedure, RunnerOptions
+from sapwood.code.runner.crash import crash_error
+from sapwood.code.runner.jobs import Job, Lease, Outcome, Preparation
+from sapwood.code.runner.output import OutputCapture
+from sapwood.comm.payload import Payload
+from sapwood.comm.shared_memory import MappedBlocks, SharedBlock, SharedRef
+from sapwood.core.errors import (
+    CancelledError,
+    ResourceError,
+    SapwoodError,
+    TimeLimitError,
+)
+
+MAX_WAITING = 100_000
+"""Calls that may wait for one runner."""
+
+
+class RunnerState(enum.Enum):
+    """States of a runner."""
+
+    NONE = "none"
+    IDLE = "idle"
+    BUSY = "busy"
+
+
+class RunnerHost:
+    """One runner process at a time, and the calls for it in order.
+
+    Args:
+        loop: Event loop of the agent.
+        options: How runners are set up.
+        make_procedures: Makes the runner's table of procedures, in the runner.
+        on_output: Gets what the runner prints.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        options: RunnerOptions,
+        make_procedures: Callable[[MappedBlocks], dict[str, Procedure]],
+        on_output: Callable[[bytes], None],
+    ) -> None:
+        self.state = RunnerState.NONE
+        self.pid = 0
+        self.crashes = 0
+        self.blocks = MappedBlocks()
+        self._loop = loop
+        self._options = options
+        self._make_procedures = make_procedures
+        self._on_output = on_output
+        self._connection: socket.socket | None = None
+        self._pidfd = -1
+        self._dying = False
+        self._output: OutputCapture | None = None
+        self._waiting: deque[Job] = deque()
+        self._running: Job | None = None
+        self._number = 0
+        self._killed: SapwoodError | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._preparations: dict[str, Preparation] = {}
+        self._prepared: set[str] = set()
+        self._opened: dict[int, int] = {}
+        self._returned: list[int] = []
+        self._spill: list[SharedBlock] = []
+
+    # --- for the agent -------------------------------------------------------------------------
+
+    def prepare(self, name: str, preparation: Preparation) -> None:
+        """Note what must happen in a runner before jobs that need ``name``."""
+        self._preparations[name] = preparation
+
+    def forget(self, name: str) -> None:
+        """Drop a preparation."""
+        self._preparations.pop(name, None)
+        self._prepared.discard(name)
+
+    def submit(self, job: Job) -> None:
+        """Run a job when those before it are done."""
+        if len(self._waiting) >= MAX_WAITING:
+            job.on_error(ResourceError(f"more than {MAX_WAITING} calls wait for one runner"))
+            return
+        self._waiting.append(job)
+        if self._running is None:
+            self._next()
+
+    def cancel(self, context: str) -> None:
+        """Drop all jobs of a context; one that runs is killed."""
+        dropped = [job for job in self._waiting if job.context == context]
+        for job in dropped:
+            self._waiting.remove(job)
+            job.on_error(CancelledError("the call was cancelled"))
+        if self._running is not None and self._running.context == context:
+            self._kill(CancelledError("the call was cancelled"))
+
+    def give_back(self, lease: Lease) -> None:
+        """Let the runner use a result's memory again."""
+        if lease.runner == self.pid:
+            self._returned.append(lease.inode)
+
+    def close(self) -> None:
+        """End the runner."""
+        self._waiting.clear()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    # --- one call ------------------------------------------------------------------------------
+
+    def _next(self) -> None:
+        if self._dying or self._running is not None or not self._waiting:
+            return
+        job = self._waiting.popleft()
+        if job.needs and job.needs not in self._prepared:
+            preparation = self._preparations.get(job.needs)
+            if preparation is None:
+                job.on_error(CancelledError("the run is over"))
+                self._next()
+                return
+            self._waiting.appendleft(job)
+            job = self._preparation_job(job, preparation)
+        try:
+            if self.state is RunnerState.NONE:
+                self._fork()
+            self._send(job)
+        except SapwoodError as error:
+            job.on_error(error)
+            self._next()
+
+    def _preparation_job(self, job: Job, preparation: Preparation) -> Job:
+        name = job.needs
+
+        def prepared(_outcome: Outcome) -> None:
+            self._prepared.add(name)
+
+        def failed(error: SapwoodError) -> None:
+            if self._waiting and self._waiting[0] is job:
+                self._waiting.popleft()
+            job.on_error(error)
+
+        return Job(
+            preparation.procedure,
+            job.context,
+            preparation.body,
+            preparation.payload,
+            prepared,
+            failed,
+            time_limit=job.time_limit,
+            function=preparation.function,
+        )
+
+    def _send(self, job: Job) -> None:
+        self._number += 1
+        free, self._returned = tuple(self._returned), []
+        call = calls.Call(
+            self._number, job.procedure, job.context, self._bulk(job.body), self._arrays(job), free
+        )
+        assert self._connection is not None  # noqa: S101 - _fork() made it
+        assert self._output is not None  # noqa: S101 - _fork() made it
+        self._output.begin()
+        self._running = job
+        self.state = RunnerState.BUSY
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # its end is noticed
+            self._connection.send(calls.encode(call))
+        if job.time_limit:
+            self._timer = self._loop.call_later(job.time_limit, self._too_long, job)
+
+    def _bulk(self, data: bytes) -> calls.Bulk:
+        if len(data) <= calls.INLINE:
+            return calls.Bulk(data)
+        block = SharedBlock(len(data))
+        block.view[: len(data)] = data
+        self._spill.append(block)
+        return calls.Bulk(shared=block.ref(0, len(data)))
+
+    def _arrays(self, job: Job) -> calls.Bulk:
+        payload = job.payload
+        if payload is None:
+            return calls.Bulk()
+        if payload.ref is not None:
+            return calls.Bulk(shared=payload.ref)
+        return self._bulk(bytes(payload.view))
+
+    def _readable(self) -> None:
+        if self._connection is None:
+            return
+        try:
+            data = self._connection.recv(calls.MAX_DATAGRAM)
+        except (BlockingIOError, ConnectionResetError):
+            return
+        if not data:
+            self._loop.remove_reader(self._connection.fileno())
+            return
+        self._finished(calls.decode_result(data))
+
+    def _finished(self, result: calls.Result) -> None:
+        job = self._running
+        if job is None or result.number != self._number:
+            return
+        self._end_of_call()
+        self.state = RunnerState.IDLE
+        if result.error is not None:
+            error = SapwoodError.from_record(result.error)
+            self._with_output(error)
+            job.on_error(error)
+        else:
+            self._deliver(job, result)
+        self._next()
+
+    def _deliver(self, job: Job, result: calls.Result) -> None:
+        try:
+            body, payload = self._adopt_body(result.body), self._adopt(result.payload)
+        except SapwoodError as error:
+            job.on_error(error)
+            return
+        job.on_done(Outcome(body, payload, result.seconds))
+
+    def _adopt_body(self, bulk: calls.Bulk) -> bytes:
+        if bulk.shared is None:
+            return bulk.inline
+        data = bytes(self.blocks.view(bulk.shared))
+        self._returned.append(bulk.shared.inode)
+        return data
+
+    def _adopt(self, bulk: calls.Bulk) -> Payload | None:
+        """Keep a result's memory open here, so that it outlives the runner."""
+        if bulk.shared is None:
+            return Payload(bulk.inline) if bulk.inline else None
+        ref = bulk.shared
+        fd = self._opened.get(ref.inode)
+        if fd is None:
+            fd = os.open(f"/proc/{ref.pid}/fd/{ref.fd}", os.O_RDWR | os.O_CLOEXEC)
+            self._opened[ref.inode] = fd
+        own = SharedRef(os.getpid(), fd, ref.inode, ref.capacity, ref.offset, ref.nbytes)
+        return Payload.mapped(own, self.blocks, Lease(ref.pid, ref.inode, fd))
+
+    def _end_of_call(self) -> None:
+        self._running = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for block in self._spill:
+            block.close()
+        self._spill.clear()
+
+    def _with_output(self, error: SapwoodError) -> None:
+        if self._output is not None:
+            self._output.drain()
+            text = self._output.text()
+            if text.strip():
+                error.details.setdefault("output", text)
+
+    # --- the process ---------------------------------------------------------------------------
+
+    def _fork(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        output = OutputCapture(self._loop, self._options.output, self._on_output)
+        parent = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            ours.close()
+            theirs.close()
+            output.close()
+            raise ResourceError(f"cannot start a runner: {error.strerror}") from error
+        if pid == 0:
+            child.main(theirs, output.write_end, parent, self._options, self._make_procedures)
+        theirs.close()
+        output.close_write_end()
+        ours.settimeout(0)
+        self.pid, self._connection, self._output = pid, ours, output
+        self._pidfd = os.pidfd_open(pid)
+        self._loop.add_reader(ours.fileno(), self._readable)
+        self._loop.add_reader(self._pidfd, self._died)
+        self.state = RunnerState.IDLE
+
+    def _too_long(self, job: Job) -> None:
+        limit = f"{job.time_limit:g} s"
+        self._kill(
+            TimeLimitError(
+                f"{job.function or 'user code'} ran longer than {limit} and was killed",
+                hint="raise the time limit, or use more agents or smaller chunks",
+            )
+        )
+
+    def _kill(self, reason: SapwoodError) -> None:
+        self._killed = reason
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def _died(self) -> None:
+        pid, output = self.pid, self._output
+        self._dying = True
+        self._readable()  # a last result may still be there
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        _, raw = os.waitpid(pid, 0)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        if output is not None:
+            output.drain()
+        error = self._killed or self._crash(os.waitstatus_to_exitcode(raw), output)
+        job = self._running
+        self._end_of_call()
+        self._clear()
+        self._dying = False
+        if job is not None:
+            job.on_error(error)
+        self._next()
+
+    def _crash(self, status: int, output: OutputCapture | None) -> SapwoodError:
+        self.crashes += 1
+        function = (self._running.function if self._running else "") or "user code"
+        text = output.text() if output is not None else ""
+        return crash_error(function, status, text, memory_limited=self._options.memory > 0)
+
+    def _clear(self) -> None:
+        if self._connection is not None:
+            self._loop.remove_reader(self._connection.fileno())
+            self._connection.close()
+        if self._output is not None:
+            self._output.close()
+        for fd in self._opened.values():
+            os.close(fd)
+        self._opened.clear()
+        self.pid, self._connection, self._output, self._killed = 0, None, None, None
+        self._prepared.clear()
+        self._returned.clear()
+        self.state = RunnerState.NONE

@@ -1,0 +1,101 @@
+"""What an agent hands to its runner, and what comes back."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from sapwood.comm import values
+from sapwood.comm.payload import Payload
+from sapwood.core.errors import SapwoodError
+
+
+class Job:
+    """A call and what to do with its outcome.
+
+    Attributes:
+        procedure: Name in the runner's table.
+        context: What the call belongs to; :meth:`RunnerHost.cancel` takes it.
+        body: Encoded argument.
+        payload: Its arrays.
+        on_done: Gets the result.
+        on_error: Gets the error.
+        time_limit: Seconds after which the call is killed; 0 for no limit.
+        needs: Name of the preparation that must have happened in the same process.
+        function: What user code the call runs, for error messages.
+    """
+
+    __slots__ = (
+        "body",
+        "context",
+        "function",
+        "needs",
+        "on_done",
+        "on_error",
+        "payload",
+        "procedure",
+        "time_limit",
+    )
+
+    def __init__(  # noqa: PLR0913 - a plain record
+        self,
+        procedure: str,
+        context: str,
+        body: bytes,
+        payload: Payload | None,
+        on_done: Callable[["Outcome"], None],
+        on_error: Callable[[SapwoodError], None],
+        *,
+        time_limit: float = 0.0,
+        needs: str = "",
+        function: str = "",
+    ) -> None:
+        self.procedure = procedure
+        self.context = context
+        self.body = body
+        self.payload = payload
+        self.on_done = on_done
+        self.on_error = on_error
+        self.time_limit = time_limit
+        self.needs = needs
+        self.function = function
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """The result of a job.
+
+    Attributes:
+        body: Encoded value.
+        payload: Its arrays; its owner goes back to :meth:`RunnerHost.give_back`.
+        seconds: Time inside the procedure.
+    """
+
+    body: bytes
+    payload: Payload | None
+    seconds: float
+
+
+class Lease:
+    """A block of the runner that somebody still reads; kept open past the runner's death."""
+
+    __slots__ = ("fd", "inode", "runner")
+
+    def __init__(self, runner: int, inode: int, fd: int) -> None:
+        self.runner = runner
+        self.inode = inode
+        self.fd = fd
+
+
+class Preparation(msgspec.Struct, frozen=True):
+    """A call that must have happened in a runner before others, for example opening a program."""
+
+    procedure: str
+    body: bytes
+    payload: Payload | None
+    function: str = ""
+
+
+def encode_argument(value: Any) -> tuple[bytes, Payload | None]:
+    """Encode a procedure's argument for a :class:`Job` or :class:`Preparation`."""
+    encoded = values.encode(value)
+    return encoded.body, Payload(encoded.payload()) if encoded.nbytes else None

@@ -1,0 +1,79 @@
+"""What a runner prints: read as it comes, bounded, kept for errors and passed on by lines."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable
+
+_READ = 64 * 1024
+
+
+class OutputCapture:
+    """Reads the pipe that is a runner's stdout and stderr.
+
+    Args:
+        loop: Event loop of the agent.
+        limit: Bytes that are kept for error messages.
+        on_output: Gets what arrives.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, limit: int, on_output: Callable[[bytes], None]
+    ) -> None:
+        self._loop = loop
+        self._limit = limit
+        self._on_output = on_output
+        self._kept = bytearray()
+        self._lost = 0
+        self._read, self.write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        os.set_blocking(self.write_end, True)
+        loop.add_reader(self._read, self._readable)
+
+    def begin(self) -> None:
+        """Forget what was printed before: a new call begins."""
+        self._kept.clear()
+        self._lost = 0
+
+    def text(self) -> str:
+        """Return what was printed since :meth:`begin`; of too much, the end."""
+        text = self._kept.decode("utf-8", "replace")
+        return f"… {self._lost} bytes left out …\n{text}" if self._lost else text
+
+    def drain(self) -> None:
+        """Read what is in the pipe now."""
+        while self._take():
+            pass
+
+    def close(self) -> None:
+        """Stop reading."""
+        if self._read >= 0:
+            self._loop.remove_reader(self._read)
+            os.close(self._read)
+            self._read = -1
+        self.close_write_end()
+
+    def close_write_end(self) -> None:
+        """Close this process' copy of the end that the runner writes to."""
+        if self.write_end >= 0:
+            os.close(self.write_end)
+            self.write_end = -1
+
+    def _readable(self) -> None:
+        if not self._take(once=True):
+            self._loop.remove_reader(self._read)
+
+    def _take(self, *, once: bool = False) -> bool:
+        data = b""
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(self._read, _READ)
+            if not data:
+                return False
+        if not data:
+            return once
+        self._kept += data
+        if len(self._kept) > self._limit:
+            cut = len(self._kept) - self._limit
+            self._lost += cut
+            del self._kept[:cut]
+        self._on_output(data)
+        return True
