@@ -49,4 +49,4 @@ def _root(
 
 def main() -> None:
     """Run the command line; the entry point of the console script."""
-    app()
+    app(prog_name="sapwood")

@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+Sapwood = Callable[..., subprocess.CompletedProcess[str]]
+
+COMMAND = ["-c", "from sapwood.cli.main import main; main()"]
+EXPECTED = float((np.arange(1000.0) ** 2).sum())
+
+
+def test_json_has_everything(sapwood: Sapwood, squares: Path) -> None:
+    done = sapwood("run", str(squares), "--agents", "2", "-p", "rounds=4", "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    answer = json.loads(done.stdout)
+    assert answer["program"] == "squares"
+    assert answer["parameters"] == {"rounds": 4, "power": 2.0}
+    assert answer["items"] == 1000
+    assert answer["result"] == {"total": EXPECTED}
+    assert answer["progress"]["state"] == "done"
+    assert answer["progress"]["iteration"] == answer["progress"]["iterations"] == 4
+    agents = answer["statistics"]["agents"]
+    assert [(a["start"], a["stop"], a["calls"]) for a in agents] == [(0, 500, 4), (500, 1000, 4)]
+    assert all(function["calls"] == 4 for a in agents for function in a["functions"])
+
+
+def test_tables_for_people(sapwood: Sapwood, squares: Path, tmp_path: Path) -> None:
+    done = sapwood("run", str(squares), "--agents", "2", "--output", "result.json")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("squares: 3 iterations in ")
+    assert lines[1] == f"  total {EXPECTED:.7g}"
+    assert ["0", "0..500", "500", "3", "0"] in [line.split()[:5] for line in lines]
+    assert any(line.startswith("wrote result.json (") for line in lines)
+    assert max(map(len, lines)) <= 80
+    assert json.loads((tmp_path / "result.json").read_text()) == {"total": EXPECTED}
+
+
+def test_data_from_a_file(sapwood: Sapwood, squares: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.full(10, 2.0))
+    done = sapwood("run", str(squares), "--data", "x.npy", "--agents", "3", "--json")
+    assert json.loads(done.stdout)["result"] == {"total": 40.0}, done.stderr
+
+
+def test_quiet_says_nothing(sapwood: Sapwood, squares: Path) -> None:
+    done = sapwood("run", str(squares), "--agents", "1", "--quiet")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_verbose_shows_lines_on_stderr(sapwood: Sapwood, squares: Path) -> None:
+    done = sapwood("run", str(squares), "--agents", "1", "--verbose")
+    assert done.returncode == 0
+    assert "squares: done, iteration 3/3, total" in done.stderr
+
+
+def test_fanout_does_not_change_the_result(sapwood: Sapwood, squares: Path) -> None:
+    done = sapwood("run", str(squares), "--agents", "5", "--fanout", "2", "--json")
+    assert json.loads(done.stdout)["result"]["total"] == pytest.approx(EXPECTED), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "texts"),
+    [
+        (["-p", "round=4"], 2, ["SW121", "round", "did you mean", "rounds"]),
+        (["-p", "rounds=none"], 2, ["SW121", "rounds", "whole number"]),
+        (["-p", "rounds=0"], 2, ["SW121", "below its minimum"]),
+        (["-p", "rounds"], 2, ["-p name=value"]),
+        (["--data", "none.npy"], 2, ["SW131", "none.npy"]),
+        (["--data", "squares"], 2, ["SW131", "folder"]),
+        (["--output", "nowhere/x.json"], 2, ["does not exist", "nowhere"]),
+        (["--output", "x.doc"], 2, [".doc"]),
+        (["--memory-limit", "much"], 2, ["limits.memory", "a size such as"]),
+        (["--set", "limits.tiem=3"], 2, ["did you mean 'time'"]),
+    ],
+)
+def test_wrong_input_is_one_screen(
+    sapwood: Sapwood, squares: Path, arguments: list[str], code: int, texts: list[str]
+) -> None:
+    done = sapwood("run", str(squares), "--agents", "1", *arguments)
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.startswith("sapwood: error SW")
+    assert len(done.stderr.splitlines()) <= 24
+    assert "Traceback" not in done.stderr
+    for text in texts:
+        assert text in done.stderr
+
+
+def test_no_such_program(sapwood: Sapwood) -> None:
+    done = sapwood("run", "nowhere")
+    assert done.returncode == 2
+    assert "SW120" in done.stderr
+
+
+def test_a_source_that_does_not_compile(sapwood: Sapwood, squares: Path) -> None:
+    source = squares / "squares.c"
+    source.write_text(source.read_text().replace("x[i] * x[i]", "x[i] * y[i]"))
+    done = sapwood("run", str(squares), "--agents", "1")
+    assert done.returncode == 3
+    assert "error SW122: squares.c does not compile" in done.stderr
+    assert "where: squares.c:11" in done.stderr
+    assert "compiler output:" in done.stderr
+    assert "'y' undeclared" in done.stderr
+
+
+def test_no_compiler(sapwood: Sapwood, squares: Path) -> None:
+    done = sapwood("run", str(squares), "--agents", "1", PATH="/nonexistent")
+    assert done.returncode == 3
+    assert "SW123" in done.stderr
+    assert "apt-get install gcc" in done.stderr
+
+
+def test_a_crash_of_user_code(sapwood: Sapwood, squares: Path) -> None:
+    source = squares / "squares.c"
+    source.write_text(source.read_text().replace("*total = 0;", "*(volatile int *)0 = 1;"))
+    done = sapwood("run", str(squares), "--agents", "2", "--json")
+    assert done.returncode == 4
+    assert "SW202" in done.stderr
+    assert "SIGSEGV" in done.stderr
+    assert json.loads(done.stdout)["error"]["code"] == "SW202"
+
+
+def test_a_call_over_its_time_limit(sapwood: Sapwood, squares: Path) -> None:
+    source = squares / "squares.c"
+    source.write_text(
+        source.read_text().replace("*total = 0;", "for (volatile int forever = 1; forever;) {}")
+    )
+    done = sapwood("run", str(squares), "--agents", "1", "--time-limit", "200ms")
+    assert done.returncode == 4
+    assert "SW203" in done.stderr
+
+
+def test_dry_run_builds_and_runs_nothing(sapwood: Sapwood, squares: Path, tmp_path: Path) -> None:
+    arguments = ("run", str(squares), "--agents", "3", "-p", "rounds=7", "--dry-run")
+    planned = sapwood(*arguments)
+    assert planned.returncode == 0, planned.stderr
+    assert "squares.c" in planned.stdout
+    assert "-O3" in planned.stdout
+    assert "not built yet" in planned.stdout
+    assert ["rounds", "int", "7"] in [line.split()[:3] for line in planned.stdout.splitlines()]
+    assert ["2", "667..1000", "333"] in [line.split() for line in planned.stdout.splitlines()]
+    assert max(map(len, planned.stdout.splitlines())) <= 80
+    assert not list(tmp_path.glob("cache/sapwood/entries/*"))
+
+    assert sapwood("run", str(squares), "--agents", "3", "--quiet").returncode == 0
+    plan = json.loads(sapwood(*arguments, "--json").stdout)
+    assert [library["cached"] for library in plan["libraries"]] == [True]
+    assert [part["items"] for part in plan["split"]] == [334, 333, 333]
+
+
+def test_ctrl_c_ends_within_a_second_and_leaves_nothing(
+    environment: dict[str, str], squares: Path, tmp_path: Path
+) -> None:
+    process = start(environment, tmp_path, squares, "--verbose")
+    family = wait_for_iterations(process)
+    interrupted = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=10)
+    assert time.monotonic() - interrupted < 1.0
+    assert process.returncode == 130
+    assert "sapwood: interrupted, cancelling the run" in errors
+    assert "Traceback" not in errors
+    assert psutil.wait_procs(family, timeout=1)[1] == []
+
+
+def test_sigterm_cleans_up_too(environment: dict[str, str], squares: Path, tmp_path: Path) -> None:
+    process = start(environment, tmp_path, squares, "--verbose")
+    family = wait_for_iterations(process)
+    process.terminate()
+    process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert psutil.wait_procs(family, timeout=1)[1] == []
+
+
+def test_a_terminal_gets_a_live_display(
+    environment: dict[str, str], squares: Path, tmp_path: Path
+) -> None:
+    master, slave = pty.openpty()
+    command = [sys.executable, *COMMAND, "run", str(squares), "--agents", "1", "-p", "rounds=20000"]
+    variables = {**environment, "TERM": "xterm", "COLUMNS": "80"}
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=variables, stderr=slave, stdout=subprocess.DEVNULL
+    ) as process:
+        os.close(slave)
+        seen = read_until(master, b"items/s")
+        process.send_signal(signal.SIGINT)
+        seen += read_until(master, b"interrupted")
+        drain(master)
+    os.close(master)
+    text = seen.decode()
+    assert "/20000" in text
+    assert "total 3.328335e+08" in text
+    assert "1 agent" in text
+
+
+def start(
+    environment: dict[str, str], folder: Path, program: Path, *arguments: str
+) -> subprocess.Popen[str]:
+    options = ["--agents", "2", "-p", "rounds=1000000", *arguments]
+    return subprocess.Popen(
+        [sys.executable, *COMMAND, "run", str(program), *options],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for_iterations(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Wait until the run has begun, and return all processes that belong to it."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "running" in line:
+            break
+    else:
+        pytest.fail("the run never began")
+    family: list[psutil.Process] = psutil.Process(process.pid).children(recursive=True)
+    return family
+
+
+def read_until(descriptor: int, text: bytes) -> bytes:
+    seen = b""
+    while text not in seen:
+        ready, _, _ = select.select([descriptor], [], [], 30)
+        assert ready, f"{text!r} never came, but {seen!r}"
+        seen += os.read(descriptor, 4096)
+    return seen
+
+
+def drain(descriptor: int) -> None:
+    try:
+        while os.read(descriptor, 4096):
+            pass
+    except OSError:
+        pass  # Linux ends a pseudo-terminal without writers this way
