@@ -1,1 +1,67 @@
-"""Sapwood."""
+"""Sapwood turns a set of machines into one tree and runs compiled programs on it.
+
+What is listed in ``__all__`` is the public API; it lives in ``sapwood.client`` and is imported
+when first used, so that the processes of a cluster, which need none of it, start fast.
+
+The rooms, lowest first; each imports only those before it (import-linter holds this)::
+
+    core  comm  environment  contexts  code  data  session  activity  client  testing  cli
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sapwood.client import (
+        AgentStatistics,
+        AgentView,
+        Cluster,
+        Dataset,
+        FunctionStatistics,
+        Program,
+        Progress,
+        Run,
+        RunState,
+        RunStatistics,
+        SapwoodError,
+        Settings,
+        load,
+        load_program,
+        local,
+        native,
+        parameter,
+    )
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AgentStatistics",
+    "AgentView",
+    "Cluster",
+    "Dataset",
+    "FunctionStatistics",
+    "Program",
+    "Progress",
+    "Run",
+    "RunState",
+    "RunStatistics",
+    "SapwoodError",
+    "Settings",
+    "load",
+    "load_program",
+    "local",
+    "native",
+    "parameter",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'sapwood' has no attribute {name!r}")
+    value = getattr(import_module("sapwood.client"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,1 +1,32 @@
 """The public Python API, re-exported by ``sapwood``; nothing else is public."""
+
+from sapwood.activity.progress import Progress, RunState
+from sapwood.activity.run import Run
+from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, RunStatistics
+from sapwood.client.cluster import AgentView, Cluster
+from sapwood.client.local import local
+from sapwood.code import load_program
+from sapwood.code.program import Program, native, parameter
+from sapwood.core.errors import SapwoodError
+from sapwood.data import Dataset, load
+from sapwood.environment.settings import Settings
+
+__all__ = [
+    "AgentStatistics",
+    "AgentView",
+    "Cluster",
+    "Dataset",
+    "FunctionStatistics",
+    "Program",
+    "Progress",
+    "Run",
+    "RunState",
+    "RunStatistics",
+    "SapwoodError",
+    "Settings",
+    "load",
+    "load_program",
+    "local",
+    "native",
+    "parameter",
+]

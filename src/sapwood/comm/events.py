@@ -65,8 +65,9 @@ class Broadcast(Event, frozen=True):
 
 
 class Rejoin(Event, frozen=True):
-    """Root: give a place that is back the open streams and the waves that miss it."""
+    """Root: give a place that is back a stream and the waves that miss it."""
 
+    stream: int
     rank: int
 
 

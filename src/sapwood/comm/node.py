@@ -269,17 +269,16 @@ class Node:
         return [ev.Transmit(self._links_to(stream.children), message, event.payload)]
 
     def _rejoin(self, _now: float, event: ev.Rejoin) -> Effects:
-        """Bring a place that is back into every stream it is a member of."""
+        """Bring a place that is back into a stream it is a member of."""
         child = self.router.next_hop(event.rank)
+        stream = self.streams.get(event.stream)
+        if stream is None or child not in stream.children:
+            return []
         links = self._links_to((child,))
-        effects: Effects = []
-        for stream in self.streams.values():
-            if child not in stream.children:
-                continue
-            effects.append(ev.Transmit(links, msg.Open(stream.spec, event.rank)))
-            for wave in stream.waves.values():
-                if child in wave.waiting:
-                    effects.append(self._repeat(stream, wave, child, event.rank, links))
+        effects: Effects = [ev.Transmit(links, msg.Open(stream.spec, event.rank))]
+        for wave in stream.waves.values():
+            if child in wave.waiting:
+                effects.append(self._repeat(stream, wave, child, event.rank, links))
         return effects
 
     def _repeat(

@@ -34,12 +34,17 @@ Errors cross process borders as :class:`ErrorRecord`, a plain structure, never p
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+import builtins
+import functools
+from typing import Any, ClassVar, Self
 
 import msgspec
 
 MAX_RECORD_TEXT = 64 * 1024
 """Longest text of one field of an error record, in characters; the middle is cut out."""
+
+EXCEPTION_TYPE = "exception type"
+"""Title of the detail that names the class of a user's exception; it is not shown."""
 
 
 class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -90,11 +95,12 @@ class SapwoodError(Exception):
         if self.hint:
             text += f". Hint: {self.hint}"
         for title, body in self.details.items():
-            text += f"\n--- {title} ---\n{body.rstrip()}"
+            if title != EXCEPTION_TYPE:
+                text += f"\n--- {title} ---\n{body.rstrip()}"
         return text
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.what, self.where, self.hint, self.details)
+        return SapwoodError.from_record, (self.to_record(),)
 
     def to_record(self) -> ErrorRecord:
         """Return this error as plain data."""
@@ -110,6 +116,8 @@ class SapwoodError(Exception):
     def from_record(cls, record: ErrorRecord) -> SapwoodError:
         """Return the error that a record describes, of the class its code names."""
         kind = error_classes().get(record.code, SapwoodError)
+        if kind is UserCodeError:
+            kind = _also_builtin(record.details.get(EXCEPTION_TYPE, ""))
         return kind(record.what, where=record.where, hint=record.hint, details=dict(record.details))
 
     def located(self, where: str) -> Self:
@@ -201,7 +209,11 @@ class ExecutionError(SapwoodError):
 
 
 class UserCodeError(ExecutionError):
-    """User code raised an exception; ``details["traceback"]`` is its traceback."""
+    """User code raised an exception; ``details["traceback"]`` is its traceback.
+
+    Where the exception was a built-in one, the error is an instance of that class too:
+    ``except ValueError`` catches what a function raised on an agent.
+    """
 
     code = "SW201"
 
@@ -278,10 +290,20 @@ def error_classes() -> dict[str, type[SapwoodError]]:
     return classes
 
 
-def _rebuild(
-    kind: type[SapwoodError], what: str, where: str, hint: str, details: dict[str, str]
-) -> SapwoodError:
-    return kind(what, where=where, hint=hint, details=details)
+@functools.cache
+def _also_builtin(name: str) -> type[UserCodeError]:
+    """Return a class of errors that also are the built-in exception of a name, if it is one."""
+    builtin = getattr(builtins, name, None)
+    if not (isinstance(builtin, type) and issubclass(builtin, Exception)):
+        return UserCodeError
+    try:
+        return type(UserCodeError.__name__, (UserCodeError, builtin), {"__init__": _plain_init})
+    except TypeError:  # some built-in exceptions cannot be combined
+        return UserCodeError
+
+
+def _plain_init(self: SapwoodError, what: str, **rest: Any) -> None:
+    SapwoodError.__init__(self, what, **rest)
 
 
 def _shorten(text: str) -> str:

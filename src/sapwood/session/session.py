@@ -242,9 +242,18 @@ class Session:
         """Have ``function(rank, value)`` called when an agent asks; on the loop's thread."""
         self._handlers[handler] = function
 
-    def rejoin(self, top: int) -> None:
-        """Give places that are back their streams and the waves that miss them."""
-        self._thread.post(self._place.post, ev.Rejoin(top))
+    def rejoin(self, stream: int, top: int) -> None:
+        """Give places that are back a stream and the waves that miss them."""
+        self._thread.post(self._place.post, ev.Rejoin(stream, top))
+
+    def on_loop(self, function: Callable[..., Any], *args: Any) -> None:
+        """Have a function called on the loop's thread."""
+        self._thread.post(function, *args)
+
+    @property
+    def failure(self) -> SapwoodError | None:
+        """Why places stay lost, if the restart policy gave up."""
+        return self.keeper.failure
 
     # --- on the loop's thread ----------------------------------------------------------------
 

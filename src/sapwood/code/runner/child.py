@@ -21,7 +21,7 @@ from sapwood.code.runner import calls
 from sapwood.comm import values
 from sapwood.comm.shared_memory import MappedBlocks, SharedBlock
 from sapwood.contexts import process
-from sapwood.core.errors import MemoryLimitError, SapwoodError, UserCodeError
+from sapwood.core.errors import EXCEPTION_TYPE, MemoryLimitError, SapwoodError, UserCodeError
 
 Procedure = Callable[[str, Any], Any]
 """``procedure(context, argument) -> result``."""
@@ -133,7 +133,10 @@ class Runner:
         except BaseException as problem:  # noqa: BLE001 - whatever user code raises is reported
             error = UserCodeError(
                 _one_line(problem),
-                details={"type": type(problem).__qualname__, "traceback": _traceback(problem)},
+                details={
+                    EXCEPTION_TYPE: type(problem).__qualname__,
+                    "traceback": _traceback(problem),
+                },
             )
         self._flush()
         if error is None:

@@ -67,7 +67,7 @@ class _Socket(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, base: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, base)  # uvloop's own class does not inherit from it
+        transport = cast("asyncio.Transport", base)  # uvloop's own class does not inherit from it
         if not self._initiator and _peer_user(transport) != os.geteuid():
             transport.abort()
             return

@@ -1,0 +1,322 @@
+"""A run: init, then broadcast the state, map, reduce, update, until the program is done."""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, TimeoutError  # noqa: A004 - the one that futures raise
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from sapwood.activity import orders
+from sapwood.activity.crew import Crew
+from sapwood.activity.progress import Progress, RunState
+from sapwood.activity.statistics import AgentStatistics, RunStatistics
+from sapwood.code.build import Built, build
+from sapwood.code.cache import BuildCache
+from sapwood.code.image import make_image
+from sapwood.code.program import Program
+from sapwood.core.errors import (
+    EXCEPTION_TYPE,
+    CancelledError,
+    ProgramError,
+    SapwoodError,
+    UserCodeError,
+)
+from sapwood.data.dataset import Dataset
+from sapwood.data.publish import Published
+from sapwood.session.session import Session
+from sapwood.session.streams import StreamHandle
+
+T = TypeVar("T")
+
+_numbers = itertools.count(1)
+
+
+class RunOptions(msgspec.Struct, frozen=True):
+    """How a run is made.
+
+    Attributes:
+        chunk: Items that stay together; None for slices as even as possible.
+        time_limit: Seconds that one map may take; 0 for no limit.
+        on_agent_loss: ``replace`` goes on with a new process, ``fail`` ends the run.
+    """
+
+    chunk: int | None = None
+    time_limit: float = 0.0
+    on_agent_loss: Literal["replace", "fail"] = "replace"
+
+
+class Run:
+    """One execution of a program over a dataset; made by ``cluster.run``.
+
+    It works in a thread of its own; every method may be called from any thread.
+
+    Args:
+        session: Where it runs.
+        program: What runs.
+        data: What it runs over.
+        cache: Where built libraries are kept.
+        options: How.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        program: Program,
+        data: Dataset,
+        cache: BuildCache,
+        options: RunOptions,
+    ) -> None:
+        self.name = f"{program.name}-{next(_numbers)}"
+        self.program = program
+        self.data = data
+        self._session = session
+        self._cache = cache
+        self._options = options
+        self._future: Future[Any] = Future()
+        self._cancelled = threading.Event()
+        self._stream: StreamHandle | None = None
+        self._crew: Crew | None = None
+        self._began = time.perf_counter()
+        self._loop_began = 0.0
+        self._progress = Progress(
+            state=RunState.PREPARING, iterations=program.iterations(), items=len(data)
+        )
+        self._statistics = RunStatistics(program=program.name)
+        self._update_seconds = 0.0
+        self._thread = threading.Thread(target=self._work, name=f"sapwood-{self.name}", daemon=True)
+        self._thread.start()
+
+    # --- for users -----------------------------------------------------------------------------
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for the end of the run and return the program's result.
+
+        Raises:
+            SapwoodError: The run failed or was cancelled.
+            TimeoutError: It has not ended after ``timeout`` seconds.
+        """
+        return self._future.result(timeout)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end of the run; return whether it has ended."""
+        try:
+            self._future.exception(timeout)
+        except TimeoutError:
+            return False
+        return True
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the end of the run and return its error, if any."""
+        return self._future.exception(timeout)
+
+    def done(self) -> bool:
+        """Whether the run has ended."""
+        return self._future.done()
+
+    def cancel(self) -> bool:
+        """Stop the run; what its agents compute is killed. Returns False if it had ended."""
+        if self._future.done():
+            return False
+        self._cancelled.set()
+        if self._crew is not None:
+            self._crew.fail(CancelledError("the run was cancelled"))
+        return True
+
+    def cancelled(self) -> bool:
+        """Whether the run was cancelled."""
+        return self._progress.state is RunState.CANCELLED
+
+    def add_done_callback(self, function: Callable[["Run"], object]) -> None:
+        """Have a function called with this run when it has ended."""
+        self._future.add_done_callback(lambda _: function(self))
+
+    @property
+    def future(self) -> "Future[Any]":
+        """The run as a ``concurrent.futures.Future``, for ``asyncio.wrap_future``."""
+        return self._future
+
+    @property
+    def progress(self) -> Progress:
+        """How far the run has come."""
+        progress = self._progress
+        if progress.state.final:
+            return progress
+        return msgspec.structs.replace(progress, seconds=time.perf_counter() - self._began)
+
+    @property
+    def statistics(self) -> RunStatistics:
+        """What the run cost; complete when it has ended."""
+        return self._statistics
+
+    # --- the thread of the run -----------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            result = self._execute()
+        except SapwoodError as error:
+            cancelled = self._cancelled.is_set() or isinstance(error, CancelledError)
+            self._finish(RunState.CANCELLED if cancelled else RunState.FAILED)
+            self._future.set_exception(error)
+        except BaseException as error:  # noqa: BLE001 - whoever waits for the run gets it
+            self._finish(RunState.FAILED)
+            self._future.set_exception(error)
+        else:
+            self._finish(RunState.DONE)
+            self._future.set_result(result)
+
+    def _finish(self, state: RunState) -> None:
+        seconds = time.perf_counter() - self._began
+        self._progress = msgspec.structs.replace(self._progress, state=state, seconds=seconds)
+
+    def _execute(self) -> Any:
+        program = self.program
+        built = build(program, cache=self._cache)
+        if not getattr(program, "allow_nan", False):
+            self.data.require_finite()
+        with self.data.publish(_wanted_fields(program, self.data)) as published:
+            slices = [part for part in self.data.split(self._agents(), self._options.chunk) if part]
+            crew = self._crew = self._gather(built, published, slices)
+            found: list[dict[str, Any]] = []
+            try:
+                crew.open()
+                state = self._user("init", program.init, self.data)
+                crew.wait_ready()
+                prepared = time.perf_counter() - self._began
+                state = self._iterate(crew, state)
+            finally:
+                if not self._session.closed:
+                    found = crew.close()
+                self._note_statistics(found, slices, built)
+            self._statistics = msgspec.structs.replace(self._statistics, prepare_seconds=prepared)
+        return self._user("result", program.result, state)
+
+    def _agents(self) -> int:
+        return self._session.tree.agents
+
+    def _gather(self, built: Built, published: Published, slices: list[range]) -> Crew:
+        image = msgspec.msgpack.encode(make_image(self.program, built))
+        function = self.program.map_function or f"{self.program.name}.map"
+        opening = {
+            rank: orders.OpenRun(
+                run=self.name,
+                image=image,
+                slice=msgspec.msgpack.encode(published.ref(part.start, part.stop)),
+                items=len(part),
+                function=function,
+                time_limit=self._options.time_limit,
+            )
+            for rank, part in enumerate(slices, start=1)
+        }
+        if self._cancelled.is_set():
+            raise CancelledError("the run was cancelled")
+        return Crew(self._session, opening, replace=self._options.on_agent_loss == "replace")
+
+    def _iterate(self, crew: Crew, state: dict[str, Any]) -> dict[str, Any]:
+        program = self.program
+        stream = self._stream = self._session.open_stream(
+            orders.MAP, dict(program.reduce), crew.ranks, self.name
+        )
+        crew.serve(stream)
+        self._progress = msgspec.structs.replace(
+            self._progress, state=RunState.RUNNING, agents=len(crew.ranks)
+        )
+        self._loop_began = time.perf_counter()
+        try:
+            for iteration in itertools.count(1):
+                if self._cancelled.is_set():
+                    raise CancelledError("the run was cancelled")
+                total = stream.broadcast(_checked_state(program, state)).result().total
+                begin = time.perf_counter()
+                state = self._user("update", program.update, state, total)
+                done = self._user("done", program.done, state)
+                self._update_seconds += time.perf_counter() - begin
+                self._note_iteration(iteration, state)
+                if done:
+                    return state
+        finally:
+            stream.close()
+        raise AssertionError("the loop above ends by return or raise")
+
+    def _user(self, what: str, function: Callable[..., T], *args: Any) -> T:
+        """Call a method of the program in this process; its errors say which method it was."""
+        try:
+            return function(*args)
+        except SapwoodError:
+            raise
+        except Exception as error:
+            raise UserCodeError(
+                f"{type(error).__qualname__}: {error}",
+                where=f"{self.program.name}.{what}",
+                details={EXCEPTION_TYPE: type(error).__qualname__},
+            ) from error
+
+    def _note_iteration(self, iteration: int, state: dict[str, Any]) -> None:
+        now = time.perf_counter()
+        elapsed = now - self._loop_began
+        items = len(self.data)
+        self._progress = Progress(
+            state=RunState.RUNNING,
+            iteration=iteration,
+            iterations=self._progress.iterations,
+            seconds=now - self._began,
+            seconds_per_iteration=elapsed / iteration,
+            items=items,
+            items_per_second=iteration * items / elapsed if elapsed else 0.0,
+            agents=self._progress.agents,
+            metrics=dict(self._user("metrics", self.program.metrics, state)),
+        )
+
+    def _note_statistics(
+        self, found: list[dict[str, Any]], slices: list[range], built: Built
+    ) -> None:
+        agents: list[AgentStatistics] = []
+        for entry in found:
+            one = msgspec.convert(entry, AgentStatistics)
+            part = slices[one.agent - 1]
+            agents.append(msgspec.structs.replace(one, start=part.start, stop=part.stop))
+        self._statistics = RunStatistics(
+            program=self.program.name,
+            iterations=self._progress.iteration,
+            seconds=time.perf_counter() - self._began,
+            build_seconds=built.seconds,
+            update_seconds=self._update_seconds,
+            replaced_agents=self._crew.replaced if self._crew is not None else 0,
+            agents=tuple(agents),
+        )
+
+    def __repr__(self) -> str:
+        progress = self.progress
+        planned = f"/{progress.iterations}" if progress.iterations else ""
+        metrics = "".join(f", {name} {value:g}" for name, value in progress.metrics.items())
+        return (
+            f"<Run {self.name}: {progress.state}, iteration {progress.iteration}{planned}, "
+            f"{progress.agents} agents, {progress.seconds:.2f} s{metrics}>"
+        )
+
+
+def _wanted_fields(program: Program, data: Dataset) -> list[str] | None:
+    """Return the fields that the agents need; None for a range, which has none."""
+    if not data.fields:
+        return None
+    missing = [name for name in program.inputs if name not in data]
+    if missing:
+        raise ProgramError(
+            f"the program wants the fields {', '.join(program.inputs)}, "
+            f"the data have {', '.join(data.fields)}",
+            where=program.name,
+            hint="pass a dictionary of arrays with those names",
+        )
+    return list(program.inputs)
+
+
+def _checked_state(program: Program, state: Any) -> dict[str, Any]:
+    if not isinstance(state, dict):
+        raise ProgramError(
+            f"a state must be a dictionary, not {type(state).__name__}",
+            where=program.name,
+            hint="return a dictionary from init and update",
+        )
+    return state

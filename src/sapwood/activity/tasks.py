@@ -1,0 +1,140 @@
+"""Single calls: spread over the agents, one answer each, ``concurrent.futures`` semantics."""
+
+import threading
+from collections import deque
+from concurrent.futures import Future
+from typing import Any
+
+import msgspec
+
+from sapwood.activity import orders
+from sapwood.comm import values
+from sapwood.core.errors import AgentLostError, ClosedError, DataValueError, ResourceError
+from sapwood.session.session import PlacesChanged, Session
+
+MAX_QUEUED_TASKS = 1_000_000
+"""Tasks that may wait for an agent."""
+
+AHEAD = 2
+"""Tasks that an agent has at a time: one runs, the next is there when it ends."""
+
+MAX_ATTEMPTS = 3
+"""How often a task is tried when the agent it is on is lost."""
+
+
+class Task:
+    """A call and its future."""
+
+    __slots__ = ("attempts", "call", "future", "value")
+
+    def __init__(self, call: orders.CallTask, future: "Future[Any]") -> None:
+        self.call = call
+        self.future = future
+        self.value = msgspec.structs.asdict(call)
+        self.attempts = 0
+
+
+class TaskPool:
+    """Gives tasks to agents that have room for one.
+
+    Args:
+        session: Where the agents live.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._lock = threading.Lock()
+        self._queue: deque[Task] = deque()
+        self._load = dict.fromkeys(range(1, session.tree.agents + 1), 0)
+        self._gone: set[int] = set()
+        self._unsubscribe = session.subscribe(self._places_changed)
+
+    def submit(self, call: orders.CallTask) -> "Future[Any]":
+        """Queue a call and return its future.
+
+        Raises:
+            ClosedError: The cluster is closed.
+            ResourceError: Too many tasks wait.
+        """
+        if self._session.closed:
+            raise ClosedError("the cluster is closed")
+        future: Future[Any] = Future()
+        with self._lock:
+            if len(self._queue) >= MAX_QUEUED_TASKS:
+                raise ResourceError(
+                    f"more than {MAX_QUEUED_TASKS} tasks wait", hint="wait for some results first"
+                )
+            self._queue.append(Task(call, future))
+        self._dispatch()
+        return future
+
+    def close(self) -> None:
+        """Fail the tasks that wait."""
+        self._unsubscribe()
+        with self._lock:
+            waiting, self._queue = self._queue, deque()
+        for task in waiting:
+            if task.future.set_running_or_notify_cancel():
+                task.future.set_exception(ClosedError("the cluster was closed"))
+
+    def _dispatch(self) -> None:
+        while True:
+            with self._lock:
+                free = [rank for rank in self._load if rank not in self._gone]
+                if not self._queue or not free:
+                    return
+                rank = min(free, key=self._load.__getitem__)
+                if self._load[rank] >= AHEAD:
+                    return
+                task = self._queue.popleft()
+                self._load[rank] += 1
+            self._send(rank, task)
+
+    def _send(self, rank: int, task: Task) -> None:
+        if not task.attempts and not task.future.set_running_or_notify_cancel():
+            self._room(rank)
+            return
+        task.attempts += 1
+        try:
+            answer = self._session.ask(rank, orders.CALL_TASK, task.value)
+        except (ClosedError, DataValueError) as error:
+            self._room(rank)
+            task.future.set_exception(error)
+            return
+        answer.add_done_callback(lambda done: self._answered(rank, task, done))
+
+    def _answered(self, rank: int, task: Task, done: "Future[Any]") -> None:
+        self._room(rank)
+        error = done.exception()
+        if error is None:
+            task.future.set_result(done.result())
+        elif isinstance(error, AgentLostError) and task.attempts < MAX_ATTEMPTS:
+            with self._lock:
+                self._queue.appendleft(task)
+        else:
+            task.future.set_exception(error)
+        self._dispatch()
+
+    def _room(self, rank: int) -> None:
+        with self._lock:
+            self._load[rank] -= 1
+
+    def _places_changed(self, change: PlacesChanged) -> None:
+        with self._lock:
+            if change.back:
+                self._gone.difference_update(change.agents)
+            else:
+                self._gone.update(change.agents)
+        failure = self._session.failure
+        if failure is not None and len(self._gone) == len(self._load):
+            self.close()
+        self._dispatch()
+
+
+def can_travel(value: Any) -> bool:
+    """Whether a value can be sent without being part of the code."""
+    try:
+        values.encode(value)
+    except DataValueError:
+        return False
+    return True

@@ -1,0 +1,253 @@
+"""A cluster as users hold it."""
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from html import escape
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import cloudpickle
+import msgspec
+
+from sapwood.activity import orders
+from sapwood.activity.run import Run, RunOptions
+from sapwood.activity.tasks import TaskPool, can_travel
+from sapwood.client.output import OutputPrinter
+from sapwood.code.build import build
+from sapwood.code.cache import BuildCache
+from sapwood.code.image import make_image
+from sapwood.code.load import load_program
+from sapwood.code.program import NativeFunctionRef, Program
+from sapwood.core.errors import ClosedError, ConfigurationError, DataMissingError
+from sapwood.data.sources import load
+from sapwood.environment.settings import Settings
+from sapwood.session.session import Session
+
+AgentLoss = Literal["replace", "fail"]
+
+
+class AgentView(msgspec.Struct, frozen=True):
+    """One agent, as it is now.
+
+    Attributes:
+        rank: Its place in the tree, from 1.
+        pid: Its process id; 0 while it is being replaced.
+        state: ``starting``, ``ready`` or ``lost``.
+        incarnation: Counts the processes that have been this agent.
+    """
+
+    rank: int
+    pid: int
+    state: str
+    incarnation: int
+
+
+class Cluster:
+    """Agents on this machine and the tree between them and you; made by :func:`sapwood.local`.
+
+    Use it as a context manager, or call :meth:`close`. All methods may be called from any
+    thread.
+    """
+
+    def __init__(self, session: Session, settings: Settings) -> None:
+        self.settings = settings
+        self._session = session
+        self._cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
+        self._tasks = TaskPool(session)
+        self._runs: list[Run] = []
+        self._images: dict[tuple[str, str], bytes] = {}
+        self._printer = OutputPrinter()
+        session.answer(orders.OUTPUT, self._printer.take)
+
+    # --- runs ----------------------------------------------------------------------------------
+
+    def run(
+        self,
+        program: Program | type[Program] | str | Path,
+        data: Any = None,
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        chunk: int | None = None,
+        time_limit: float | None = None,
+        on_agent_loss: AgentLoss = "replace",
+    ) -> Run:
+        """Start a program over data and return at once.
+
+        Args:
+            program: A program, its class, or the folder or file it is in.
+            data: Arrays, a dictionary of arrays, a path, a ``range`` or a dataset; without
+                data the program's own ``default_data``.
+            parameters: Values for the program's parameters.
+            chunk: Items that stay together; by default slices as even as possible.
+            time_limit: Seconds that one map call may take; by default ``limits.time``.
+            on_agent_loss: ``"replace"`` goes on with a new process, ``"fail"`` ends the run.
+
+        Raises:
+            ProgramError: The program cannot be loaded.
+            DataError: The data cannot be used.
+            ClosedError: The cluster is closed.
+
+        Example:
+            ::
+
+                with sapwood.local(agents=4) as cluster:
+                    run = cluster.run(KMeans(colours=16), data=pixels)
+                    print(run.result())
+        """
+        self._must_be_open()
+        if on_agent_loss not in {"replace", "fail"}:
+            raise ConfigurationError(
+                f"on_agent_loss is {on_agent_loss!r}", hint="use 'replace' or 'fail'"
+            )
+        loaded = load_program(program, parameters or {})
+        limit = self.settings.limits.time if time_limit is None else time_limit
+        run = Run(
+            self._session,
+            loaded,
+            load(_data_of(loaded, data), fields=loaded.inputs),
+            self._cache,
+            RunOptions(chunk, limit, on_agent_loss),
+        )
+        self._runs = [known for known in self._runs if not known.done()]
+        self._runs.append(run)
+        return run
+
+    # --- tasks ---------------------------------------------------------------------------------
+
+    def submit(
+        self, function: Callable[..., Any] | NativeFunctionRef, /, *args: Any, **kwargs: Any
+    ) -> "Future[Any]":
+        """Call a function on some agent; the future has its result.
+
+        Args:
+            function: A Python function, or a native one: ``program["name"]``.
+            *args: Positional arguments.
+            **kwargs: Keyword arguments.
+
+        Raises:
+            ClosedError: The cluster is closed.
+
+        Example:
+            ::
+
+                cluster.submit(pow, 2, 10).result()  # 1024
+        """
+        self._must_be_open()
+        return self._tasks.submit(self._call(function, self._code(function), args, kwargs))
+
+    def map(
+        self, function: Callable[..., Any] | NativeFunctionRef, items: Iterable[Any]
+    ) -> "list[Future[Any]]":
+        """Call a function once for each item; the futures are in the order of the items."""
+        self._must_be_open()
+        code = self._code(function)
+        return [self._tasks.submit(self._call(function, code, (item,), {})) for item in items]
+
+    def _code(self, function: Callable[..., Any] | NativeFunctionRef) -> bytes:
+        if isinstance(function, NativeFunctionRef):
+            return self._image(function.program)
+        if not callable(function):
+            raise ConfigurationError(
+                f"{function!r} cannot be called", hint="pass a function, or program['name']"
+            )
+        return bytes(cloudpickle.dumps(function))
+
+    def _call(
+        self,
+        function: Callable[..., Any] | NativeFunctionRef,
+        code: bytes,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> orders.CallTask:
+        limit = self.settings.limits.time
+        if isinstance(function, NativeFunctionRef):
+            name = function.function
+            return orders.CallTask(code, name, name, (args, kwargs), limit)
+        name = getattr(function, "__qualname__", repr(function))
+        arguments: Any = (args, kwargs)
+        if not can_travel(arguments):
+            # What cannot travel as a value becomes part of the code, which only a runner loads.
+            code = bytes(cloudpickle.dumps(functools.partial(function, *args, **kwargs)))
+            arguments = ((), {})
+        return orders.CallTask(code, "", name, arguments, limit)
+
+    def _image(self, program: Program) -> bytes:
+        key = (program.hash, repr(sorted(program.parameters.items())))
+        image = self._images.get(key)
+        if image is None:
+            built = build(program, cache=self._cache)
+            image = self._images[key] = msgspec.msgpack.encode(make_image(program, built))
+        return image
+
+    # --- the cluster itself --------------------------------------------------------------------
+
+    @property
+    def agents(self) -> tuple[AgentView, ...]:
+        """The agents, as they are now."""
+        return tuple(
+            AgentView(record.rank, record.pid, record.state.value, record.incarnation)
+            for record in self._session.keeper.places.agents()
+        )
+
+    @property
+    def session(self) -> Session:
+        """The tree underneath: streams and requests, for tools."""
+        return self._session
+
+    @property
+    def closed(self) -> bool:
+        """Whether the cluster is closed."""
+        return self._session.closed
+
+    def close(self) -> None:
+        """Cancel what runs, end all processes, leave nothing behind."""
+        for run in self._runs:
+            run.cancel()
+        self._tasks.close()
+        self._session.close()
+        for run in self._runs:
+            run.wait()
+        self._runs.clear()
+
+    def _must_be_open(self) -> None:
+        if self.closed:
+            raise ClosedError("the cluster is closed", hint="make a new one with sapwood.local()")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return "<Cluster: closed>"
+        agents = self.agents
+        ready = sum(agent.state == "ready" for agent in agents)
+        running = sum(not run.done() for run in self._runs)
+        junctions = len(self._session.tree.junctions)
+        tree = f", {junctions} junctions" if junctions else ""
+        return f"<Cluster: {ready} of {len(agents)} agents ready{tree}, {running} runs>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{agent.rank}</td><td>{agent.pid}</td><td>{agent.state}</td></tr>"
+            for agent in self.agents
+        )
+        return (
+            f"<details><summary>{escape(repr(self))}</summary><table>"
+            f"<tr><th>agent</th><th>pid</th><th>state</th></tr>{rows}</table></details>"
+        )
+
+
+def _data_of(program: Program, data: Any) -> Any:
+    if data is not None:
+        return data
+    default = getattr(program, "default_data", None)
+    found = default() if default is not None else None
+    if found is None:
+        raise DataMissingError(
+            f"program {program.name} brings no data of its own", hint="pass data=…"
+        )
+    return found

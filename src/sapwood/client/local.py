@@ -1,0 +1,104 @@
+"""``sapwood.local``: a cluster on this machine, inside your process."""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from sapwood.activity.orders import AgentSettings
+from sapwood.client.cluster import Cluster
+from sapwood.code.runner.child import RunnerOptions
+from sapwood.comm.link import LinkTiming
+from sapwood.core.errors import ConfigurationError, ResourceError
+from sapwood.core.topology import plan
+from sapwood.environment.configuration import load_configuration
+from sapwood.environment.settings import Settings
+from sapwood.session.keeper import RestartPolicy
+from sapwood.session.session import Session, SessionOptions
+
+AGENT_ENTRY = "sapwood.activity.worker:main"
+
+AGENT_MEMORY = 8 * 2**20
+"""Bytes that an agent and its runner take at least; ``benchmarks/startup.py`` measures it."""
+
+
+def local(
+    agents: int | None = None, *, fanout: int | None = None, settings: Settings | None = None
+) -> Cluster:
+    """Start a cluster on this machine.
+
+    Args:
+        agents: Number of agents; by default ``cluster.agents``, or else one for each core that
+            this process may use.
+        fanout: Children of each junction; by default ``cluster.fanout``; 0 for no junctions.
+        settings: All settings; by default those of configuration files and variables.
+
+    Raises:
+        ConfigurationError: A number is out of range.
+        ResourceError: The machine has not enough memory or processes for the agents.
+
+    Example:
+        ::
+
+            with sapwood.local(agents=4) as cluster:
+                print(cluster.submit(pow, 2, 10).result())
+    """
+    chosen = settings if settings is not None else load_configuration().settings
+    count = chosen.cluster.agents if agents is None else agents
+    if agents is None and count == 0:
+        count = len(os.sched_getaffinity(0))
+    _check_count(count, chosen)
+    width = chosen.cluster.fanout if fanout is None else fanout
+    session = Session(
+        SessionOptions(
+            tree=plan(count, width),
+            agent_entry=AGENT_ENTRY,
+            ready_timeout=chosen.cluster.ready_timeout,
+            timing=LinkTiming(chosen.comm.heartbeat, chosen.comm.failure_after),
+            inline_limit=chosen.comm.inline_limit,
+            restart=RestartPolicy(
+                chosen.restart.limit,
+                chosen.restart.window,
+                chosen.restart.backoff,
+                chosen.restart.backoff_max,
+            ),
+            extra=msgspec.to_builtins(AgentSettings(_runner_options(count, chosen))),
+        )
+    )
+    session.start()
+    return Cluster(session, chosen)
+
+
+def _runner_options(agents: int, settings: Settings) -> RunnerOptions:
+    cores = len(os.sched_getaffinity(0))
+    return RunnerOptions(
+        memory=settings.limits.memory,
+        output=settings.limits.output,
+        threads=max(1, cores // agents),
+    )
+
+
+def _check_count(agents: int, settings: Settings) -> None:
+    if agents < 1:
+        raise ConfigurationError("a cluster needs at least one agent", where=f"agents={agents}")
+    if agents > settings.limits.agents:
+        raise ConfigurationError(
+            f"{agents} agents are more than the limit of {settings.limits.agents}",
+            hint="raise limits.agents if this is meant",
+        )
+    available = _available_memory()
+    if agents * AGENT_MEMORY > available:
+        raise ResourceError(
+            f"{agents} agents need about {agents * AGENT_MEMORY / 2**30:.1f} GiB of memory, "
+            f"{available / 2**30:.1f} GiB are free",
+            hint="use fewer agents",
+        )
+
+
+def _available_memory() -> int:
+    """Return the memory that can be used now, in bytes."""
+    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        name, _, rest = line.partition(":")
+        if name == "MemAvailable":
+            return int(rest.split()[0]) * 1024
+    raise ResourceError("/proc/meminfo does not say how much memory is available")
