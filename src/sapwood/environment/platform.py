@@ -116,7 +116,7 @@ def _quota(folder: Path) -> tuple[int, int]:
     """Return the time that a control group may run per period, microseconds; (0, 0): no limit."""
     try:
         if (folder / "cpu.max").exists():
-            quota, period = (folder / "cpu.max").read_text().split()
+            quota, _space, period = (folder / "cpu.max").read_text().strip().partition(" ")
         else:
             quota = (folder / "cpu.cfs_quota_us").read_text().strip()
             period = (folder / "cpu.cfs_period_us").read_text().strip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import tomllib
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -100,9 +101,10 @@ class Setting:
         return self.convert(value, origin)
 
 
-def all_settings() -> list[Setting]:
+@functools.cache
+def all_settings() -> tuple[Setting, ...]:
     """Return every setting, in the order of the structures."""
-    return list(_walk(Settings, ()))
+    return tuple(_walk(Settings, ()))
 
 
 def find_setting(key: Key, origin: str) -> Setting:

@@ -1,0 +1,114 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from sapwood.environment import platform as platform_module
+from sapwood.environment.platform import (
+    PlatformItem,
+    PlatformReport,
+    check_platform,
+    processor_model,
+    usable_cores,
+)
+from sapwood.environment.settings import CacheSettings, Settings
+
+
+def write(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def test_everything_is_looked_at() -> None:
+    report = check_platform()
+    seen = {(item.group, item.name) for item in report.items}
+    assert seen >= {
+        ("processor", "architecture"),
+        ("processor", "model"),
+        ("processor", "usable cores"),
+        ("memory", "total"),
+        ("memory", "available"),
+        ("memory", "/dev/shm"),  # noqa: S108 - the name of an item, not a file to write
+        ("disk", "build cache"),
+        ("compiler", "C"),
+        ("compiler", "C++"),
+        ("limits", "open files"),
+        ("limits", "processes"),
+        ("python", "Python"),
+        ("python", "numpy"),
+    }
+    assert any(item.group == "gpu" for item in report.items)
+    assert all(item.hint for item in report.items if item.status != "ok")
+
+
+def test_a_missing_item_makes_the_report_not_ok() -> None:
+    fine = PlatformItem("memory", "total", "1 GiB")
+    low = PlatformItem("memory", "free", "1 B", "warning", "end <other> programs")
+    none = PlatformItem("compiler", "C", "none", "missing", "install gcc")
+    assert PlatformReport((fine, low)).ok
+    assert not PlatformReport((fine, none)).ok
+    assert PlatformReport((fine, none)).find("compiler", "C") is none
+    assert "end &lt;other&gt; programs" in PlatformReport((low,))._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/cpu.max": "100000 100000\n"},
+        {
+            "proc/self/cgroup": "2:cpu,cpuacct:/a\n",
+            "sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us": "150000\n",
+            "sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us": "100000\n",
+        },
+    ],
+)
+def test_a_quota_limits_the_cores(
+    tmp_path: Path, files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(8)))
+    assert usable_cores(write(tmp_path, files)) == 1
+
+
+@pytest.mark.parametrize("quota", ["max 100000\n", "nonsense"])
+def test_no_quota_leaves_the_affinity(
+    tmp_path: Path, quota: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(8)))
+    files = {"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/cpu.max": quota}
+    assert usable_cores(write(tmp_path, files)) == 8
+
+
+def test_a_tiny_quota_is_one_core(tmp_path: Path) -> None:
+    files = {"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/cpu.max": "1000 100000\n"}
+    assert usable_cores(write(tmp_path, files)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "model"),
+    [
+        ("processor : 0\nmodel name\t: AMD EPYC 9B14\n", "AMD EPYC 9B14"),
+        ("processor : 0\nModel : Raspberry Pi 5\n", "Raspberry Pi 5"),
+        ("processor : 0\n", "unknown"),
+    ],
+)
+def test_names_of_processors(tmp_path: Path, text: str, model: str) -> None:
+    assert processor_model(write(tmp_path, {"proc/cpuinfo": text})) == model
+
+
+def test_little_memory_and_disk_are_warnings(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(platform_module, "available_memory", lambda: 2**20)
+    monkeypatch.setattr(platform_module, "MIN_DISK", 2**60)
+    settings = Settings(cache=CacheSettings(folder=str(tmp_path / "not" / "yet")))
+    report = check_platform(settings)
+    memory, disk = report.find("memory", "available"), report.find("disk", "build cache")
+    assert memory is not None
+    assert (memory.status, memory.value) == ("warning", "1 MiB")
+    assert disk is not None
+    assert disk.status == "warning"
+    assert str(tmp_path / "not" / "yet") in disk.value
+    assert report.ok

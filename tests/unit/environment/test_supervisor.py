@@ -1,0 +1,291 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sapwood.core.clock import VirtualClock
+from sapwood.core.errors import InputError
+from sapwood.environment.component import Component, ComponentContext, Event
+from sapwood.environment.lifecycle import State
+from sapwood.environment.settings import ClusterSettings, RestartSettings, Settings
+from sapwood.environment.supervisor import (
+    ALL_READY,
+    CHECK_INTERVAL,
+    GIVEN_UP,
+    RESTART_PLANNED,
+    STATE_CHANGED,
+    Supervisor,
+)
+
+SETTINGS = Settings(
+    restart=RestartSettings(limit=3, window=60, backoff=1, backoff_max=3),
+    cluster=ClusterSettings(ready_timeout=20),
+)
+
+
+class Part:
+    """A component whose state the test decides; it writes what happens into a journal."""
+
+    def __init__(self, name: str, journal: list[str] | None = None) -> None:
+        self.name = name
+        self.now = State.READY
+        self.journal = [] if journal is None else journal
+        self.heard: list[Event] = []
+        self.error: dict[str, Exception] = {}
+        self.context: ComponentContext | None = None
+        self.on_event: Callable[[Event], None] | None = None
+
+    def start(self, context: ComponentContext) -> None:
+        self.context = context
+        self._act("start")
+
+    def check(self) -> State:
+        self._act("check")
+        return self.now
+
+    def receive(self, event: Event) -> None:
+        self.heard.append(event)
+        if self.on_event is not None:
+            self.on_event(event)
+
+    def stop(self) -> None:
+        self._act("stop")
+
+    def publish(self, topic: str, value: Any) -> None:
+        assert self.context is not None
+        self.context.publish(topic, value)
+
+    def _act(self, what: str) -> None:
+        if what != "check":
+            self.journal.append(f"{what} {self.name}")
+        if what in self.error:
+            raise self.error[what]
+
+
+def run_for(supervisor: Supervisor, clock: VirtualClock, seconds: float) -> None:
+    """Poll whenever the supervisor wants to be polled, until the time has passed."""
+    end = clock.now() + seconds
+    wait = supervisor.poll()
+    while wait is not None and clock.now() + wait <= end:
+        clock.advance(wait)
+        wait = supervisor.poll()
+
+
+def make(*parts: Part) -> tuple[Supervisor, VirtualClock, list[Event]]:
+    clock = VirtualClock()
+    components: list[Component] = list(parts)
+    supervisor = Supervisor(components, SETTINGS, clock)
+    events: list[Event] = []
+    supervisor.subscribe(events.append)
+    return supervisor, clock, events
+
+
+def state_of(supervisor: Supervisor, name: str) -> State:
+    return supervisor.states[name]
+
+
+def values(events: list[Event], topic: str) -> list[Any]:
+    return [event.value for event in events if event.topic == topic]
+
+
+def test_components_start_in_order_and_stop_in_reverse() -> None:
+    journal: list[str] = []
+    supervisor, _clock, _events = make(Part("a", journal), Part("b", journal))
+    with supervisor:
+        assert set(supervisor.states.values()) == {State.READY}
+    assert journal == ["start a", "start b", "stop b", "stop a"]
+    assert set(supervisor.states.values()) == {State.STOPPED}
+    assert supervisor.poll() is None
+
+
+def test_readiness_is_told_once_with_its_time() -> None:
+    slow, fast = Part("slow"), Part("fast")
+    slow.now = State.STARTING
+    supervisor, clock, events = make(slow, fast)
+    supervisor.start()
+    run_for(supervisor, clock, 2.0)
+    assert values(events, ALL_READY) == []
+    slow.now = State.READY
+    run_for(supervisor, clock, 5.0)
+    (seconds,) = values(events, ALL_READY)
+    assert seconds == pytest.approx(2.0, abs=0.05)
+    assert [event.topic for event in fast.heard if event.topic == ALL_READY] == [ALL_READY]
+    assert ALL_READY in [event.topic for event in slow.heard]
+
+
+def test_a_component_that_dies_is_restarted_after_a_wait_and_the_others_are_told() -> None:
+    journal: list[str] = []
+    weak, other = Part("weak", journal), Part("other")
+    supervisor, clock, events = make(weak, other)
+    supervisor.start()
+    weak.now = State.FAILED
+    supervisor.poll()
+    assert state_of(supervisor, "weak") is State.FAILED
+    assert values(events, RESTART_PLANNED) == [1]
+    weak.now = State.READY
+    clock.advance(0.9)
+    supervisor.poll()
+    assert state_of(supervisor, "weak") is State.FAILED
+    clock.advance(0.1)
+    supervisor.poll()
+    assert state_of(supervisor, "weak") is State.READY
+    assert journal == ["start weak", "stop weak", "start weak"]
+    told = [step.after for step in values(other.heard, STATE_CHANGED)]
+    assert told[-3:] == [State.FAILED, State.STARTING, State.READY]
+    assert values(events, ALL_READY) == [0.0, 1.0]
+
+
+def test_waits_grow_and_after_the_limit_it_is_given_up() -> None:
+    weak, other = Part("weak"), Part("other")
+    weak.error["check"] = RuntimeError("broken")
+    supervisor, clock, events = make(weak, other)
+    supervisor.start()
+    run_for(supervisor, clock, 30.0)
+    assert values(events, RESTART_PLANNED) == [1, 2, 3]
+    assert values(events, GIVEN_UP) == ["RuntimeError: broken"]
+    assert supervisor.states == {"weak": State.STOPPED, "other": State.READY}
+    assert "failed -> stopped: given up" in supervisor.story("weak")
+    assert GIVEN_UP in [event.topic for event in other.heard]
+
+
+def test_failures_far_apart_are_never_given_up() -> None:
+    weak = Part("weak")
+    supervisor, clock, events = make(weak)
+    supervisor.start()
+    for _ in range(10):
+        weak.now = State.FAILED
+        supervisor.poll()
+        weak.now = State.READY
+        run_for(supervisor, clock, 61.0)
+    assert values(events, RESTART_PLANNED) == [1] * 10
+    assert state_of(supervisor, "weak") is State.READY
+
+
+def test_a_component_that_cannot_start_is_a_failed_one() -> None:
+    weak = Part("weak")
+    weak.error["start"] = OSError("port taken")
+    supervisor, clock, events = make(weak)
+    supervisor.start()
+    assert values(events, STATE_CHANGED)[-1].reason == "OSError: port taken"
+    del weak.error["start"]
+    run_for(supervisor, clock, 2.0)
+    assert state_of(supervisor, "weak") is State.READY
+
+
+def test_a_component_that_never_gets_ready_is_a_failed_one() -> None:
+    weak = Part("weak")
+    weak.now = State.STARTING
+    supervisor, clock, _events = make(weak)
+    supervisor.start()
+    run_for(supervisor, clock, 19.9)
+    assert state_of(supervisor, "weak") is State.STARTING
+    run_for(supervisor, clock, 0.2)
+    assert "not ready within 20 s" in supervisor.story("weak")
+
+
+def test_a_component_that_contradicts_the_table_is_a_failed_one() -> None:
+    weak = Part("weak")
+    supervisor, _clock, events = make(weak)
+    supervisor.start()
+    weak.now = State.STARTING
+    supervisor.poll()
+    assert state_of(supervisor, "weak") is State.FAILED
+    assert "was ready and says it is starting" in values(events, STATE_CHANGED)[-1].reason
+
+
+def test_degraded_and_back() -> None:
+    part = Part("part")
+    supervisor, _clock, events = make(part)
+    supervisor.start()
+    for state in (State.DEGRADED, State.READY):
+        part.now = state
+        assert supervisor.poll() == CHECK_INTERVAL
+        assert state_of(supervisor, "part") is state
+    assert values(events, RESTART_PLANNED) == []
+
+
+def test_what_a_component_publishes_reaches_the_others_in_order() -> None:
+    one, two, three = Part("one"), Part("two"), Part("three")
+    supervisor, _clock, events = make(one, two, three)
+    supervisor.start()
+
+    def answer(event: Event) -> None:
+        if event.topic == "question":
+            two.publish("answer", 42)
+
+    two.on_event = answer
+    one.publish("question", None)
+    heard = [(event.source, event.topic) for event in three.heard[-2:]]
+    assert heard == [("one", "question"), ("two", "answer")]
+    assert [event.topic for event in events[-2:]] == ["question", "answer"]
+    assert "question" not in [event.topic for event in one.heard]
+    assert one.heard[-1].value == 42
+
+
+def test_a_listener_that_fails_does_not_silence_the_others() -> None:
+    bad, good = Part("bad"), Part("good")
+    supervisor, _clock, events = make(bad, good)
+    supervisor.start()
+
+    def refuse(_event: Event) -> None:
+        raise RuntimeError("deaf")
+
+    bad.on_event = refuse
+    good.publish("topic", 1)
+    assert events[-1].topic == "topic"
+    assert state_of(supervisor, "bad") is State.READY
+
+
+def test_nobody_is_told_before_the_start_or_after_the_end() -> None:
+    first, last = Part("first"), Part("last")
+    supervisor, _clock, _events = make(first, last)
+    with supervisor:
+        assert not any(
+            event.source == "first" and event.topic == STATE_CHANGED for event in last.heard
+        )
+        count = len(last.heard)
+    # `last` stops first: it hears nothing of the end of `first`.
+    assert len(last.heard) == count
+
+
+def test_a_subscription_ends() -> None:
+    part = Part("part")
+    supervisor, _clock, _events = make(part)
+    heard: list[Event] = []
+    end = supervisor.subscribe(heard.append)
+    end()
+    supervisor.start()
+    assert heard == []
+
+
+def test_stopping_goes_on_past_a_component_that_refuses() -> None:
+    good, bad = Part("good"), Part("bad")
+    bad.error["stop"] = RuntimeError("no")
+    supervisor, _clock, _events = make(good, bad)
+    supervisor.start()
+    assert supervisor.stop() == ("bad",)
+    assert set(supervisor.states.values()) == {State.STOPPED}
+    assert good.journal[-1] == "stop good"
+    assert supervisor.stop() == ()
+
+
+def test_stopping_before_starting() -> None:
+    supervisor, _clock, _events = make(Part("part"))
+    assert supervisor.stop() == ()
+    assert supervisor.states == {"part": State.STOPPED}
+
+
+def test_a_planned_restart_does_not_outlive_the_stop() -> None:
+    weak = Part("weak")
+    weak.error["check"] = RuntimeError("broken")
+    supervisor, clock, _events = make(weak)
+    supervisor.start()
+    supervisor.stop()
+    clock.advance(100)
+    assert supervisor.poll() is None
+    assert supervisor.states == {"weak": State.STOPPED}
+
+
+def test_names_are_unique() -> None:
+    with pytest.raises(InputError, match="same name"):
+        make(Part("a"), Part("a"))
