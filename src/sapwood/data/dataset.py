@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -203,6 +202,8 @@ class Dataset:
         return f"<Dataset {', '.join(parts)}, from {self.origin}>"
 
     def _repr_html_(self) -> str:
+        import html  # noqa: PLC0415 - its tables cost 10 ms, and only notebooks need them
+
         rows = "".join(
             f"<tr><td>{html.escape(name)}</td><td>{dtype}</td><td>{shape or 'one number'}</td></tr>"
             for name, dtype, shape in self._describe()

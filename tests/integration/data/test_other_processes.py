@@ -38,6 +38,8 @@ def read_elsewhere(ref: SliceRef) -> dict[str, Any]:
         input=msgspec.msgpack.encode(ref),
         capture_output=True,
         check=True,
+        # The threads of the linear algebra library reserve address space for every core.
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
     )
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
