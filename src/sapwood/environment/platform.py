@@ -11,7 +11,8 @@ from typing import Literal
 
 import msgspec
 
-from sapwood.environment.memory import available_memory, group_folders, total_memory
+from sapwood.environment.cores import usable_cores
+from sapwood.environment.memory import available_memory, total_memory
 from sapwood.environment.settings import Settings
 from sapwood.environment.toolchains import compiler_items, gpu_items, library_items
 from sapwood.environment.units import describe_size
@@ -92,37 +93,6 @@ def check_platform(settings: Settings | None = None) -> PlatformReport:
         lambda: [PlatformItem("python", *found) for found in library_items()],
     ]
     return PlatformReport(tuple(item for look in looks for item in look()))
-
-
-def usable_cores(root: Path = Path("/")) -> int:
-    """Return how many cores this process may use: affinity, and the control group's quota.
-
-    Args:
-        root: Where ``/proc`` and ``/sys`` are found (tests give a folder of their own).
-
-    Example:
-        >>> usable_cores() >= 1
-        True
-    """
-    cores = float(len(os.sched_getaffinity(0)))
-    for folder in group_folders("cpu", root):
-        quota, period = _quota(folder)
-        if quota > 0 and period > 0:
-            cores = min(cores, quota / period)
-    return max(1, int(cores))
-
-
-def _quota(folder: Path) -> tuple[int, int]:
-    """Return the time that a control group may run per period, microseconds; (0, 0): no limit."""
-    try:
-        if (folder / "cpu.max").exists():
-            quota, _space, period = (folder / "cpu.max").read_text().strip().partition(" ")
-        else:
-            quota = (folder / "cpu.cfs_quota_us").read_text().strip()
-            period = (folder / "cpu.cfs_period_us").read_text().strip()
-    except OSError:
-        return 0, 0
-    return (int(quota), int(period)) if quota.isdigit() and period.isdigit() else (0, 0)
 
 
 def _processor() -> list[PlatformItem]:

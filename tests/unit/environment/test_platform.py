@@ -1,4 +1,3 @@
-import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,6 @@ from sapwood.environment.platform import (
     PlatformReport,
     check_platform,
     processor_model,
-    usable_cores,
 )
 from sapwood.environment.settings import CacheSettings, Settings
 
@@ -52,38 +50,6 @@ def test_a_missing_item_makes_the_report_not_ok() -> None:
     assert not PlatformReport((fine, none)).ok
     assert PlatformReport((fine, none)).find("compiler", "C") is none
     assert "end &lt;other&gt; programs" in PlatformReport((low,))._repr_html_()
-
-
-@pytest.mark.parametrize(
-    "files",
-    [
-        {"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/cpu.max": "100000 100000\n"},
-        {
-            "proc/self/cgroup": "2:cpu,cpuacct:/a\n",
-            "sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us": "150000\n",
-            "sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us": "100000\n",
-        },
-    ],
-)
-def test_a_quota_limits_the_cores(
-    tmp_path: Path, files: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(8)))
-    assert usable_cores(write(tmp_path, files)) == 1
-
-
-@pytest.mark.parametrize("quota", ["max 100000\n", "nonsense"])
-def test_no_quota_leaves_the_affinity(
-    tmp_path: Path, quota: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(8)))
-    files = {"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/cpu.max": quota}
-    assert usable_cores(write(tmp_path, files)) == 8
-
-
-def test_a_tiny_quota_is_one_core(tmp_path: Path) -> None:
-    files = {"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/cpu.max": "1000 100000\n"}
-    assert usable_cores(write(tmp_path, files)) == 1
 
 
 @pytest.mark.parametrize(
