@@ -2,10 +2,10 @@
 
 ::
 
-    parameter, native → program → load ┐
+    parameter, native_marker → program → load ┐
     bundle, capture, folder ───────────┤
     languages, toolchain, target ──────┴→ build → cache → image (opened in a runner)
-    dwarf, annotations → interface → binding, map_binding
+    dwarf, comments → interface → binding, map_binding
 """
 
 from __future__ import annotations

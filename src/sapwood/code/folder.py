@@ -36,7 +36,7 @@ from typing import Any
 
 import msgspec
 
-from sapwood.code.native import Native
+from sapwood.code.native_marker import Native
 from sapwood.code.parameter import PARAMETER_TYPES, Parameter
 from sapwood.code.program import Program
 from sapwood.code.spelling import suggest

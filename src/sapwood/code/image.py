@@ -121,7 +121,7 @@ class OpenProgram:
         return bind_map(self.program, signature, self.function(name))
 
     def _python_map(self, slice: Any, state: dict[str, Any]) -> dict[str, Any]:  # noqa: A002 - as Program.map
-        partial = self.program.map(slice, state)
+        partial: Any = self.program.map(slice, state)
         if not isinstance(partial, dict) or partial.keys() != self.program.reduce.keys():
             raise _wrong_result(self.program, partial)
         return partial

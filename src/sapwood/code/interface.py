@@ -85,6 +85,8 @@ class ParameterSignature(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def declaration(self) -> str:
         """The parameter as C text."""
+        if "(*)" in self.c:
+            return self.c.replace("(*)", f"(*{self.name})")
         return f"{self.c}{self.name}" if self.c.endswith("*") else f"{self.c} {self.name}"
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 from sapwood.code.bundle import Bundle
 from sapwood.code.capture import capture
-from sapwood.code.native import Native, native
+from sapwood.code.native_marker import Native, native
 from sapwood.code.parameter import Parameter, ParameterValue, parameter
 from sapwood.code.result_file import write_result
 from sapwood.code.spelling import suggest

@@ -36,18 +36,24 @@ class Compiler(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         language: ``c`` or ``c++``.
         command: How it is started, for example ``("ccache", "gcc")``.
-        path: The first word's file.
-        version: The first line of what it says of itself.
-        triple: The target it builds for, for example ``x86_64-linux-gnu``.
-        stamp: Size and time of its file: a compiler that is updated is another one.
+        path: The first word's file, links followed.
+        stamp: Size and time of the files of its command: an updated compiler is another one.
     """
 
     language: str
     command: tuple[str, ...]
     path: str
-    version: str
-    triple: str
     stamp: str
+
+    @property
+    def version(self) -> str:
+        """The first line of what it says of itself."""
+        return _ask(self.command, "--version", self.stamp)
+
+    @property
+    def triple(self) -> str:
+        """The target it builds for, for example ``x86_64-linux-gnu``."""
+        return _ask(self.command, "-dumpmachine", self.stamp)
 
     @property
     def is_clang(self) -> bool:
@@ -56,8 +62,8 @@ class Compiler(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> str:
-        """Everything that decides what it makes."""
-        return " ".join((*self.command, self.path, self.version, self.triple, self.stamp))
+        """Everything that decides what it makes, found without starting it."""
+        return " ".join((*self.command, self.path, self.stamp))
 
 
 def find_compiler(language: str, environment: Mapping[str, str]) -> Compiler:
@@ -90,7 +96,10 @@ def _find(language: str, wanted: str, search_path: str) -> Compiler:
     for command in commands:
         path = shutil.which(command[0], path=search_path)
         if path is not None:
-            return _probe(language, command, path)
+            stamp = " ".join(_stamp(word, search_path) for word in command)
+            started = (path, *command[1:])
+            resolved = str(Path(path).resolve())
+            return Compiler(language=language, command=started, path=resolved, stamp=stamp)
     if wanted:
         raise CompilerMissingError(
             f"{variable} names a compiler that is not there: {wanted}",
@@ -104,20 +113,17 @@ def _find(language: str, wanted: str, search_path: str) -> Compiler:
     )
 
 
-def _probe(language: str, command: tuple[str, ...], path: str) -> Compiler:
-    status = Path(path).resolve().stat()
-    started = (path, *command[1:])
-    return Compiler(
-        language=language,
-        command=started,
-        path=str(Path(path).resolve()),
-        version=_ask(started, "--version"),
-        triple=_ask(started, "-dumpmachine"),
-        stamp=f"{status.st_size}-{status.st_mtime_ns}",
-    )
+def _stamp(word: str, search_path: str) -> str:
+    path = shutil.which(word, path=search_path)
+    if path is None:
+        return "-"  # an option
+    status = Path(path).stat()
+    return f"{status.st_size}-{status.st_mtime_ns}"
 
 
-def _ask(command: tuple[str, ...], question: str) -> str:
+@functools.lru_cache(maxsize=64)
+def _ask(command: tuple[str, ...], question: str, stamp: str) -> str:
+    del stamp  # only part of what is remembered
     try:
         answer = subprocess.run(
             [*command, question],

@@ -7,6 +7,7 @@ import ctypes
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -49,9 +50,12 @@ class CompiledLanguage:
 
     def flags(self, compiler: Compiler, request: BuildRequest) -> tuple[str, ...]:
         """Return the flags of a compilation."""
+        return (*_FLAGS, *self.extra_flags(compiler), *self.chosen_flags(request))
+
+    def chosen_flags(self, request: BuildRequest) -> tuple[str, ...]:
+        """Return the flag for this machine's processor, and those of the user."""
         native = _NATIVE.get(request.target.architecture, "-march=native")
-        user = shlex.split(request.environment.get(self.variable, ""))
-        return (*_FLAGS, native, *self.extra_flags(compiler), *user)
+        return (native, *shlex.split(request.environment.get(self.variable, "")))
 
     def extra_flags(self, compiler: Compiler) -> tuple[str, ...]:
         """Return the flags of this language only."""
@@ -63,10 +67,11 @@ class CompiledLanguage:
 
     def identity(self, request: BuildRequest) -> Mapping[str, str]:
         """Return compiler and flags."""
-        compiler = find_compiler(self.name, request.environment)
+        # The flags that depend on the kind of compiler follow from the compiler: a finished
+        # build is found without starting it.
         return {
-            "compiler": compiler.identity,
-            "flags": shlex.join(self.flags(compiler, request)),
+            "compiler": find_compiler(self.name, request.environment).identity,
+            "flags": shlex.join((*_FLAGS, *self.chosen_flags(request))),
             "link": shlex.join(self.link_flags(request)),
         }
 
@@ -99,14 +104,14 @@ class CompiledLanguage:
             *("-lm", "-o", str(request.output / LIBRARY)),
         ]
         run_compiler(command, request, what=f"{', '.join(request.sources)} cannot be linked")
-        return Artefact(library=LIBRARY, debug=DEBUG)
+        return Artefact(library=LIBRARY, debug=_split_debug(request))
 
     def language_of(self, source: str) -> CompiledLanguage:
         """Return the language that compiles a source of this library."""
         return self
 
     def discover(self, request: BuildRequest, artefact: Artefact) -> Interface:
-        """Return the library's functions by its debug information, then strip it."""
+        """Return the library's functions by its debug information."""
         from sapwood.code.discovery import (  # noqa: PLC0415 - needs parsers that runners do not
             discover,
         )
@@ -150,6 +155,19 @@ class _LoadedLibrary:
         if signature is None:
             raise ProgramError(f"the library has no function {name}")
         return NativeFunction(signature, self._library[name], constants)
+
+
+def _split_debug(request: BuildRequest) -> str:
+    """Move debug information into a file of its own where objcopy is there."""
+    objcopy = shutil.which("objcopy", path=request.environment.get("PATH", ""))
+    if objcopy is None:
+        return LIBRARY
+    library, debug = str(request.output / LIBRARY), str(request.output / DEBUG)
+    what = "the debug information cannot be split off"
+    run_compiler([objcopy, "--only-keep-debug", library, debug], request, what=what)
+    link = f"--add-gnu-debuglink={debug}"
+    run_compiler([objcopy, "--strip-debug", link, library], request, what=what)
+    return DEBUG
 
 
 def run_compiler(command: Sequence[str], request: BuildRequest, *, what: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 from sapwood.code.languages.base import ENTRY_POINT_GROUP, Language
@@ -65,6 +65,10 @@ def language(name: str) -> Language:
     return found
 
 
+def _by_suffix(found: Mapping[str, Language]) -> dict[str, Language]:
+    return {suffix: each for each in found.values() for suffix in each.suffixes}
+
+
 def group_sources(sources: Sequence[str], *, where: str) -> list[tuple[Language, tuple[str, ...]]]:
     """Group sources by the language that builds them: one library each.
 
@@ -77,7 +81,9 @@ def group_sources(sources: Sequence[str], *, where: str) -> list[tuple[Language,
     """
     if not sources:
         return []
-    known = {suffix: each for each in languages().values() for suffix in each.suffixes}
+    known = _by_suffix(built_in_languages())
+    if any(PurePosixPath(source).suffix not in known for source in sources):
+        known = _by_suffix(languages())
     groups: dict[str, list[str]] = {}
     for source in sources:
         suffix = PurePosixPath(source).suffix

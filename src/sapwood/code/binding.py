@@ -1,0 +1,228 @@
+"""Calling native functions with Python numbers and numpy arrays, which are passed uncopied."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from sapwood.code.argument import (
+    MISSING,
+    Array,
+    ArrayChecker,
+    Checker,
+    Lengths,
+    ScalarChecker,
+    ctype_of,
+)
+from sapwood.code.extent import Extent
+from sapwood.code.interface import FunctionSignature, Role
+from sapwood.code.spelling import suggest
+from sapwood.core.errors import ArgumentError
+
+_C = TypeVar("_C", bound=Checker)
+
+RETURN: Final = "return"
+"""Name of a function's own value among its outputs."""
+
+_DATA_OFFSET: Final = object.__basicsize__
+_pointer_at = ctypes.c_void_p.from_address
+
+
+def address_of(array: Array) -> Any:
+    """Return the address of an array's first element, for ctypes.
+
+    The address is the first member of numpy's array structure, which its public C interface
+    fixes; reading it there takes a sixth of the time of ``array.ctypes.data``. The result
+    must not outlive the array.
+    """
+    return _pointer_at(id(array) + _DATA_OFFSET)
+
+
+def _slow_address_of(array: Array) -> Any:
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+_probe = np.zeros(1)
+_address_of = address_of if address_of(_probe).value == _probe.ctypes.data else _slow_address_of
+del _probe
+
+
+class NativeFunction:
+    """A function of a loaded library.
+
+    Arguments are given by keyword or position. Positions count in the order of the C
+    parameters without outputs, which are allocated, and without lengths that the shapes of
+    arrays tell; both can be given by keyword. A parameter of the name of a program parameter
+    is that, unless it is given.
+
+    Returns its outputs by name, with the function's own value as ``return``; only that value
+    when there are no outputs.
+
+    Raises:
+        ArgumentError: An argument does not fit; the function was not called.
+    """
+
+    def __init__(
+        self, signature: FunctionSignature, function: Any, constants: Mapping[str, Any]
+    ) -> None:
+        self.signature = signature
+        self.__name__ = signature.name
+        self.__doc__ = signature.doc
+        self._function = function
+        checkers: list[Checker] = [
+            ScalarChecker(parameter, signature)
+            if parameter.role is Role.SCALAR
+            else ArrayChecker(parameter, signature)
+            for parameter in signature.parameters
+        ]
+        self._index = {checker.name: index for index, checker in enumerate(checkers)}
+        self._scalars = _numbered(checkers, ScalarChecker)
+        self._arrays = _numbered(checkers, ArrayChecker)
+        self._compound = [(i, array) for i, array in self._arrays if array.compound]
+        outputs = {Role.OUTPUT, Role.INOUT}
+        self._outputs = [(i, array) for i, array in self._arrays if array.signature.role in outputs]
+        self._lengths = length_names(signature)
+        self._told = told_lengths(signature)
+        self._constants = {
+            name: value
+            for name, value in constants.items()
+            if name in self._lengths and type(value) is int and name not in self._index
+        }
+        self._defaults = {
+            self._index[name]: value for name, value in constants.items() if name in self._index
+        }
+        self._positions = [
+            index
+            for name, index in self._index.items()
+            if signature.parameters[index].role is not Role.OUTPUT and name not in self._told
+        ]
+        function.argtypes = [
+            checker.ctype if isinstance(checker, ScalarChecker) else ctypes.c_void_p
+            for checker in checkers
+        ]
+        returns = signature.returns
+        function.restype = None if returns is None else ctype_of(returns.dtype)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        outputs = self.invoke(self._arrange(args, kwargs), {})
+        if not self._outputs:
+            return outputs.get(RETURN)
+        return outputs
+
+    def invoke(self, values: list[Any], lengths: Lengths) -> dict[str, Any]:
+        """Call with values in the order of the C parameters; MISSING where there is none.
+
+        Args:
+            values: Is changed: holds the arrays that were passed afterwards.
+            lengths: More lengths that annotations may name; is changed.
+        """
+        lengths.update(self._constants)
+        for index, default in self._defaults.items():
+            if values[index] is MISSING:
+                values[index] = default
+        for index, scalar in self._scalars:
+            value = values[index]
+            if value is not MISSING:
+                values[index] = converted = scalar.convert(value)
+                if scalar.name in self._lengths:
+                    lengths[scalar.name] = int(converted)
+        for index, array in self._arrays:
+            value = values[index]
+            if value is not MISSING:
+                values[index] = array.check(value, lengths)
+        self._fill(values, lengths)
+        passed = values.copy()
+        for index, _ in self._arrays:
+            passed[index] = _address_of(values[index])
+        returned = self._function(*passed)
+        outputs = {
+            array.name: values[index] if values[index].ndim else values[index][()]
+            for index, array in self._outputs
+        }
+        if self.signature.returns is not None:
+            outputs[RETURN] = returned
+        return outputs
+
+    def _fill(self, values: list[Any], lengths: Lengths) -> None:
+        for index, scalar in self._scalars:
+            if values[index] is MISSING:
+                if scalar.name not in lengths:
+                    raise self._missing(scalar.name)
+                values[index] = scalar.convert(lengths[scalar.name])
+        for index, array in self._arrays:
+            if values[index] is MISSING:
+                if array.signature.role is not Role.OUTPUT:
+                    raise self._missing(array.name)
+                values[index] = array.allocate(lengths)
+        for index, array in self._compound:
+            array.check_compound(values[index], lengths)
+
+    def _arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        values = [MISSING] * len(self._index)
+        if len(args) > len(self._positions):
+            raise ArgumentError(
+                f"{self.signature.name} takes {len(self._positions)} arguments by position, "
+                f"got {len(args)}",
+                where=self.signature.where,
+                hint=f"they are: {self._usage()}",
+            )
+        for index, value in zip(self._positions, args, strict=False):
+            values[index] = value
+        for name, value in kwargs.items():
+            index = self._index.get(name, -1)
+            if index < 0:
+                raise ArgumentError(
+                    f"{self.signature.name} has no parameter {name}",
+                    where=self.signature.where,
+                    hint=suggest(name, self._index),
+                )
+            if values[index] is not MISSING:
+                raise ArgumentError(
+                    f"{self.signature.name}: parameter {name} is given twice",
+                    where=self.signature.where,
+                    hint="give it by position or by keyword",
+                )
+            values[index] = value
+        return values
+
+    def _missing(self, name: str) -> ArgumentError:
+        return ArgumentError(
+            f"{self.signature.name}: parameter {name} is missing",
+            where=self.signature.where,
+            hint=f"call {self.signature.name}({self._usage()})",
+        )
+
+    def _usage(self) -> str:
+        return ", ".join(self.signature.parameters[index].name for index in self._positions)
+
+    def __repr__(self) -> str:
+        return f"<native function {self.signature.declaration}>"
+
+
+def length_names(signature: FunctionSignature) -> set[str]:
+    """Return the names in the extents of all arrays of a function."""
+    return {
+        name
+        for parameter in signature.parameters
+        for text in parameter.shape or ()
+        for name in Extent(text).names
+    }
+
+
+def told_lengths(signature: FunctionSignature) -> set[str]:
+    """Return the lengths that the shapes of arguments tell: plain names in their extents."""
+    return {
+        text.strip()
+        for parameter in signature.parameters
+        if parameter.role in {Role.INPUT, Role.INOUT}
+        for text in parameter.shape or ()
+        if text.strip().isidentifier()
+    }
+
+
+def _numbered(checkers: list[Checker], kind: type[_C]) -> list[tuple[int, _C]]:
+    return [(index, each) for index, each in enumerate(checkers) if isinstance(each, kind)]

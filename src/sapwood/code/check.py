@@ -1,0 +1,156 @@
+"""Checking on the front end that a program and its native map fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sapwood.code.argument import ArrayChecker, ScalarChecker
+from sapwood.code.binding import RETURN, length_names, told_lengths
+from sapwood.code.build import Built
+from sapwood.code.interface import FunctionSignature, Interface, ParameterSignature, Role
+from sapwood.code.map_binding import SLICE_BOUNDS
+from sapwood.code.program import Program, natives_of
+from sapwood.code.spelling import suggest
+from sapwood.core.errors import ArgumentError, FunctionMissingError, ProgramError
+
+Values = Mapping[str, Any]
+
+
+def check_program(
+    program: Program, built: Built, *, state: Values | None = None, arrays: Values | None = None
+) -> None:
+    """Check that every native function a program names is there and gets what it wants.
+
+    Args:
+        program: The program.
+        built: What was built of its sources.
+        state: The first state, once ``init`` has made it; without it, what only the state can
+            tell is not checked.
+        arrays: The dataset's arrays by field, to check their types.
+
+    Raises:
+        FunctionMissingError: A function is not defined, with the nearest names.
+        ProgramError: A function cannot be called from Python, or a reduced field is no output.
+        ArgumentError: A parameter of the map gets nothing, or something of another type.
+    """
+    interface = built.interface
+    for native in natives_of(type(program)).values():
+        find_function(interface, native.function, where=program.name)
+    if program.map_function is None:
+        return
+    signature = find_function(interface, program.map_function, where=program.name)
+    if signature.returns is not None and signature.returns.dtype == "O":
+        return  # a function of a Python source takes slice and state, as Program.map
+    _check_outputs(program, signature)
+    _check_sources_of_parameters(program, signature, state)
+    _check_lengths(program, signature, state)
+    for parameter in signature.parameters:
+        _check_value(program, signature, parameter, state or {}, arrays or {})
+
+
+def find_function(interface: Interface, name: str, *, where: str) -> FunctionSignature:
+    """Return a function of an interface.
+
+    Raises:
+        FunctionMissingError: It is not defined, with the nearest names.
+        ProgramError: It is there but cannot be called from Python.
+    """
+    found = interface.function(name)
+    if found is not None:
+        return found
+    for unbound in interface.unbound:
+        if unbound.name == name:
+            raise ProgramError(
+                f"function {name} cannot be called from Python: {unbound.reason}",
+                where=unbound.where or where,
+                hint='change its signature, or write a small extern "C" function that calls it',
+            )
+    raise FunctionMissingError(
+        f"no source of the program defines a function {name}",
+        where=where,
+        hint=suggest(name, interface.names()),
+    )
+
+
+def _check_outputs(program: Program, signature: FunctionSignature) -> None:
+    written = {Role.OUTPUT, Role.INOUT}
+    outputs = {each.name for each in signature.parameters if each.role in written}
+    if signature.returns is not None:
+        outputs.add(RETURN)
+    for field in program.reduce:
+        if field not in outputs:
+            raise ProgramError(
+                f"{signature.name}: the reduced field {field} is no output of the map",
+                where=signature.where,
+                hint=suggest(field, outputs),
+            )
+    for parameter in signature.parameters:
+        if parameter.role is Role.OUTPUT and parameter.name not in program.reduce:
+            raise ProgramError(
+                f"{signature.name}: parameter {parameter.name} is an output that nothing reduces",
+                where=signature.where,
+                hint=f"name it in reduce, or make it const if it is an input "
+                f"({suggest(parameter.name, program.reduce)})",
+            )
+
+
+def _check_sources_of_parameters(
+    program: Program, signature: FunctionSignature, state: Values | None
+) -> None:
+    if state is None:
+        return
+    known = {*program.inputs, *state, *program.parameters, *told_lengths(signature), *SLICE_BOUNDS}
+    for parameter in signature.parameters:
+        if parameter.role is not Role.OUTPUT and parameter.name not in known:
+            raise ArgumentError(
+                f"{signature.name}: parameter {parameter.name} is not in the data's fields, the "
+                "state or the program's parameters",
+                where=signature.where,
+                hint=suggest(parameter.name, known),
+            )
+
+
+def _check_lengths(program: Program, signature: FunctionSignature, state: Values | None) -> None:
+    scalars = {each.name for each in signature.parameters if each.role is Role.SCALAR}
+    known = {*told_lengths(signature), *scalars, *program.parameters, *SLICE_BOUNDS}
+    for name in sorted(length_names(signature) - known):
+        raise ArgumentError(
+            f"{signature.name}: the length {name} in an @array annotation is not known",
+            where=signature.where,
+            hint=suggest(name, known),
+        )
+
+
+def _check_value(
+    program: Program,
+    signature: FunctionSignature,
+    parameter: ParameterSignature,
+    state: Values,
+    arrays: Values,
+) -> None:
+    name = parameter.name
+    if parameter.role is Role.OUTPUT:
+        return
+    for place in (arrays if name in program.inputs else {}, state, program.parameters):
+        if name in place:
+            value = place[name]
+            break
+    else:
+        return
+    if parameter.role is Role.SCALAR:
+        ScalarChecker(parameter, signature).convert(value)
+        return
+    if name in program.parameters and name not in state and not isinstance(value, np.ndarray | str):
+        raise ArgumentError(
+            f"{signature.name}: parameter {name} is a pointer, but the program's parameter "
+            f"{name} is a number",
+            where=signature.where,
+            hint=f"declare it {parameter.element.c} {name}",
+        )
+    checker = ArrayChecker(parameter, signature)
+    lengths = {key: item for key, item in program.parameters.items() if type(item) is int}
+    # Data may lie behind a view of another layout; its slices are made contiguous.
+    checker.check(np.ascontiguousarray(value) if name in arrays else value, lengths)
