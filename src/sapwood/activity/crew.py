@@ -47,6 +47,8 @@ class Crew:
 
     def open(self) -> None:
         """Have all agents get ready; do not wait."""
+        if self._session.failure is not None:
+            self.fail(self._session.failure)
         for rank in self.ranks:
             self._open(rank)
 

@@ -285,7 +285,7 @@ def error_classes() -> dict[str, type[SapwoodError]]:
     pending: list[type[SapwoodError]] = [SapwoodError]
     while pending:
         kind = pending.pop(0)
-        classes[kind.code] = kind
+        classes.setdefault(kind.code, kind)
         pending.extend(kind.__subclasses__())
     return classes
 

@@ -39,6 +39,18 @@ class RestartPolicy(msgspec.Struct, frozen=True):
     backoff_max: float = 10.0
 
 
+class Repair(msgspec.Struct, frozen=True):
+    """A part of the tree that is being replaced.
+
+    Attributes:
+        ranks: Its places, parents first.
+        pause: Seconds before the new processes start; None where no more are allowed.
+    """
+
+    ranks: list[int]
+    pause: float | None
+
+
 class ChangeListener(Protocol):
     """Told of places that are lost or back."""
 
@@ -77,7 +89,7 @@ class Keeper:
         self._ready = threading.Event()
         self._failure: BaseException | None = None
         self._restarted_at: deque[float] = deque()
-        self._repairs: dict[int, list[int]] = {}
+        self._repairs: dict[int, Repair] = {}
         self._last_reason = ""
 
     # --- life --------------------------------------------------------------------------------
@@ -149,12 +161,13 @@ class Keeper:
         ranks = from_ranges(effect.ranks)
         top = min(ranks, key=lambda rank: len(list(self._tree.ancestors(rank))))
         if self.places[top].state is PlaceState.READY:
-            self._repair(top, effect.reason)
+            self._repair(top, effect.reason, self._pause_before_restart())
 
     def silent(self, effect: ev.PlaceSilent) -> None:
         """A place answers no more, though its process may live."""
         if effect.rank > ROOT:
-            self._repair(effect.rank, f"nothing heard for {effect.seconds:.1f} s")
+            reason = f"nothing heard for {effect.seconds:.1f} s"
+            self._repair(effect.rank, reason, self._pause_before_restart())
 
     # --- what the zygote says --------------------------------------------------------------------
 
@@ -182,7 +195,7 @@ class Keeper:
         if record.state is PlaceState.LOST:
             self._respawn_where_gone()
         else:
-            self._repair(report.rank, reason)
+            self._repair(report.rank, reason, self._pause_before_restart())
 
     def _zygote_ended(self) -> None:
         for record in self.places:
@@ -197,19 +210,20 @@ class Keeper:
             return
         if self._loop is not None:
             self._spawner.listen(self._loop)
+        pause = self._pause_before_restart()
         for top in tops:
-            self._repair(top, "the zygote ended")
+            self._repair(top, "the zygote ended", pause)
 
     # --- repair ----------------------------------------------------------------------------------
 
-    def _repair(self, top: int, reason: str) -> None:
+    def _repair(self, top: int, reason: str, pause: float | None) -> None:
         """End what is left at and below a place, then start it anew."""
         ranks = self._tree.subtree(top)
         # A repair below is part of this one.
         for rank in ranks:
             self._repairs.pop(rank, None)
         self._last_reason = reason
-        self._repairs[top] = ranks
+        self._repairs[top] = Repair(ranks, pause)
         for rank in ranks:
             record = self.places[rank]
             record.advance(PlaceEvent.GONE)
@@ -219,20 +233,19 @@ class Keeper:
         self._respawn_where_gone()
 
     def _respawn_where_gone(self) -> None:
-        for top, ranks in list(self._repairs.items()):
-            records = [self.places[rank] for rank in ranks]
+        for top, repair in list(self._repairs.items()):
+            records = [self.places[rank] for rank in repair.ranks]
             if any(record.pid or record.state is not PlaceState.LOST for record in records):
                 continue
-            pause = self._pause_before_restart()
-            if pause is None:
+            if repair.pause is None:
                 del self._repairs[top]
-                self._give_up_on(ranks)
+                self._give_up_on(repair.ranks)
             elif self._loop is not None:
                 for record in records:
                     record.incarnation += 1
                     record.advance(PlaceEvent.SPAWNED)
                 self.restarts += 1
-                self._loop.call_later(pause, self._spawn_again, self._specs(ranks))
+                self._loop.call_later(repair.pause, self._spawn_again, self._specs(repair.ranks))
 
     def _spawn_again(self, specs: list[orders.ProcessSpec]) -> None:
         wanted = [spec for spec in specs if self.places[spec.rank].incarnation == spec.incarnation]
@@ -240,10 +253,10 @@ class Keeper:
             self._spawner.spawn(wanted)
 
     def _finish_repairs(self) -> None:
-        for top, ranks in list(self._repairs.items()):
-            if self.places.all_ready(ranks):
+        for top, repair in list(self._repairs.items()):
+            if self.places.all_ready(repair.ranks):
                 del self._repairs[top]
-                self._on_change(top, ranks, "", back=True)
+                self._on_change(top, repair.ranks, "", back=True)
 
     def _pause_before_restart(self) -> float | None:
         """Return the seconds to wait, or None where the policy allows no more restarts."""

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import faulthandler
+import fcntl
 import gc
 import os
 import random
@@ -27,6 +28,7 @@ Procedure = Callable[[str, Any], Any]
 """``procedure(context, argument) -> result``."""
 
 _SOCKET_FD = 3
+_CRASH_FD = 4
 _MAX_FD = 1 << 20
 
 
@@ -48,19 +50,27 @@ class RunnerOptions(msgspec.Struct, frozen=True):
 
 def main(
     connection: socket.socket,
-    output: int,
+    pipes: tuple[int, int],
     parent: int,
     options: RunnerOptions,
     make_procedures: Callable[[MappedBlocks], dict[str, Procedure]],
 ) -> NoReturn:
-    """Run a runner in a process that was forked just now; never returns."""
+    """Run a runner in a process that was forked just now; never returns.
+
+    Args:
+        connection: Connection to the agent.
+        pipes: Where to print, and where to write when crashing.
+        parent: Process id of the agent.
+        options: How to set up.
+        make_procedures: Makes the table of procedures.
+    """
     status = 1
     try:
         gc.freeze()
         process.die_with_parent(parent)
         process.forget_signals()
         os.setpgid(0, 0)
-        control = _take_descriptors(connection, output)
+        control = _take_descriptors(connection, *pipes)
         _limit(options)
         _show_crashes(options)
         blocks = MappedBlocks()
@@ -178,15 +188,14 @@ class Runner:
         self._flush_c(None)
 
 
-def _take_descriptors(connection: socket.socket, output: int) -> socket.socket:
+def _take_descriptors(connection: socket.socket, output: int, crash: int) -> socket.socket:
     """Read nothing, print to the agent's pipe, keep the connection, close everything else."""
-    null = os.open(os.devnull, os.O_RDONLY)
-    moved = os.dup(connection.fileno())
-    os.dup2(null, 0)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.dup2(moved, _SOCKET_FD, inheritable=False)
-    os.closerange(_SOCKET_FD + 1, _MAX_FD)
+    sources = (os.open(os.devnull, os.O_RDONLY), output, output, connection.fileno(), crash)
+    # First out of the way of the numbers that they get, then to these.
+    above = [fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, len(sources)) for source in sources]
+    for target, source in enumerate(above):
+        os.dup2(source, target, inheritable=target < _SOCKET_FD)
+    os.closerange(len(sources), _MAX_FD)
     sys.stdin = open(0, closefd=False, encoding="utf-8")  # noqa: SIM115 - it is a descriptor
     sys.stdout = open(  # noqa: SIM115 - it is a descriptor
         1, "w", buffering=1, closefd=False, encoding="utf-8", errors="replace"
@@ -210,9 +219,9 @@ def _limit(options: RunnerOptions) -> None:
 
 
 def _show_crashes(options: RunnerOptions) -> None:
-    faulthandler.enable(file=2, all_threads=False)
+    faulthandler.enable(file=_CRASH_FD, all_threads=False)
     if options.crash_handler and Path(options.crash_handler).exists():
-        ctypes.CDLL(options.crash_handler).sapwood_install_crash_handler(2)
+        ctypes.CDLL(options.crash_handler).sapwood_install_crash_handler(_CRASH_FD)
 
 
 def _one_line(problem: BaseException) -> str:

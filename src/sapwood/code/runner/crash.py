@@ -1,21 +1,26 @@
 """What the end of a runner process means."""
 
 import signal
+from collections.abc import Mapping
+from pathlib import Path
 
+from sapwood.code.runner import child
 from sapwood.contexts.process import describe_status
 from sapwood.core.errors import MemoryLimitError, RunnerCrashError, SapwoodError
 
 
-def crash_error(function: str, status: int, output: str, *, memory_limited: bool) -> SapwoodError:
+def crash_error(
+    function: str, status: int, texts: Mapping[str, str], *, memory_limited: bool
+) -> SapwoodError:
     """Return the error for a runner that ended in the middle of a call.
 
     Args:
         function: What it ran.
         status: Exit code, or minus the signal's number.
-        output: What it had printed in this call.
+        texts: What it left behind, by title: its output, its backtrace.
         memory_limited: Whether its memory had a limit.
     """
-    details = {"output": output} if output.strip() else {}
+    details = {title: _users_part(text) for title, text in texts.items() if text.strip()}
     if status == -signal.SIGKILL and memory_limited:
         return MemoryLimitError(
             f"{function}: the runner was killed, probably for its memory", details=details
@@ -25,6 +30,12 @@ def crash_error(function: str, status: int, output: str, *, memory_limited: bool
         hint=_hint(status),
         details=details,
     )
+
+
+def _users_part(text: str) -> str:
+    """Cut off the frames of a Python stack that belong to the runner itself."""
+    head, found, _ = text.partition(f'  File "{Path(child.__file__)}"')
+    return head.rstrip() + "\n" if found else text
 
 
 def _hint(status: int) -> str:

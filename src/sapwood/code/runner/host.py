@@ -71,6 +71,7 @@ class RunnerHost:
         self._pidfd = -1
         self._dying = False
         self._output: OutputCapture | None = None
+        self._report: OutputCapture | None = None
         self._waiting: deque[Job] = deque()
         self._running: Job | None = None
         self._number = 0
@@ -265,17 +266,16 @@ class RunnerHost:
         self._spill.clear()
 
     def _with_output(self, error: SapwoodError) -> None:
-        if self._output is not None:
-            self._output.drain()
-            text = self._output.text()
-            if text.strip():
-                error.details.setdefault("output", text)
+        text = _drained(self._output)
+        if text.strip():
+            error.details.setdefault("output", text)
 
     # --- the process ---------------------------------------------------------------------------
 
     def _fork(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         output = OutputCapture(self._loop, self._options.output, self._on_output)
+        report = OutputCapture(self._loop, self._options.output)
         parent = os.getpid()
         try:
             pid = os.fork()
@@ -283,13 +283,16 @@ class RunnerHost:
             ours.close()
             theirs.close()
             output.close()
+            report.close()
             raise ResourceError(f"cannot start a runner: {error.strerror}") from error
         if pid == 0:
-            child.main(theirs, output.write_end, parent, self._options, self._make_procedures)
+            pipes = (output.write_end, report.write_end)
+            child.main(theirs, pipes, parent, self._options, self._make_procedures)
         theirs.close()
         output.close_write_end()
+        report.close_write_end()
         ours.settimeout(0)
-        self.pid, self._connection, self._output = pid, ours, output
+        self.pid, self._connection, self._output, self._report = pid, ours, output, report
         self._pidfd = os.pidfd_open(pid)
         self._loop.add_reader(ours.fileno(), self._readable)
         self._loop.add_reader(self._pidfd, self._died)
@@ -310,7 +313,7 @@ class RunnerHost:
             os.kill(self.pid, signal.SIGKILL)
 
     def _died(self) -> None:
-        pid, output = self.pid, self._output
+        pid = self.pid
         self._dying = True
         self._readable()  # a last result may still be there
         self._loop.remove_reader(self._pidfd)
@@ -318,9 +321,7 @@ class RunnerHost:
         _, raw = os.waitpid(pid, 0)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
-        if output is not None:
-            output.drain()
-        error = self._killed or self._crash(os.waitstatus_to_exitcode(raw), output)
+        error = self._killed or self._crash(os.waitstatus_to_exitcode(raw))
         job = self._running
         self._end_of_call()
         self._clear()
@@ -329,22 +330,31 @@ class RunnerHost:
             job.on_error(error)
         self._next()
 
-    def _crash(self, status: int, output: OutputCapture | None) -> SapwoodError:
+    def _crash(self, status: int) -> SapwoodError:
         self.crashes += 1
         function = (self._running.function if self._running else "") or "user code"
-        text = output.text() if output is not None else ""
-        return crash_error(function, status, text, memory_limited=self._options.memory > 0)
+        texts = {"backtrace": _drained(self._report), "output": _drained(self._output)}
+        return crash_error(function, status, texts, memory_limited=self._options.memory > 0)
 
     def _clear(self) -> None:
         if self._connection is not None:
             self._loop.remove_reader(self._connection.fileno())
             self._connection.close()
-        if self._output is not None:
-            self._output.close()
+        for capture in (self._output, self._report):
+            if capture is not None:
+                capture.close()
         for fd in self._opened.values():
             os.close(fd)
         self._opened.clear()
-        self.pid, self._connection, self._output, self._killed = 0, None, None, None
+        self.pid, self._connection, self._killed = 0, None, None
+        self._output = self._report = None
         self._prepared.clear()
         self._returned.clear()
         self.state = RunnerState.NONE
+
+
+def _drained(capture: OutputCapture | None) -> str:
+    if capture is None:
+        return ""
+    capture.drain()
+    return capture.text()

@@ -14,11 +14,14 @@ class OutputCapture:
     Args:
         loop: Event loop of the agent.
         limit: Bytes that are kept for error messages.
-        on_output: Gets what arrives.
+        on_output: Gets what arrives, if somebody wants it at once.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, limit: int, on_output: Callable[[bytes], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        limit: int,
+        on_output: Callable[[bytes], None] | None = None,
     ) -> None:
         self._loop = loop
         self._limit = limit
@@ -75,5 +78,6 @@ class OutputCapture:
             cut = len(self._kept) - self._limit
             self._lost += cut
             del self._kept[:cut]
-        self._on_output(data)
+        if self._on_output is not None:
+            self._on_output(data)
         return True
