@@ -1,0 +1,98 @@
+"""What every test gets: nothing may be left behind by it."""
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+GRACE = 5.0
+"""Seconds that dying processes and threads get to be gone."""
+
+
+class Leftovers:
+    """What this process holds: children, threads, descriptors, folders."""
+
+    def __init__(self) -> None:
+        self.children = set(_descendants(os.getpid()))
+        self.threads = {thread.name for thread in threading.enumerate() if thread.is_alive()}
+        self.descriptors = _descriptors()
+        self.folders = set(_session_folders())
+
+    def since(self, before: "Leftovers") -> list[str]:
+        """Say what is held now and was not before."""
+        found = [f"process {pid}: {_command(pid)}" for pid in self.children - before.children]
+        found += [f"thread {name}" for name in self.threads - before.threads]
+        found += [f"descriptor {text}" for text in self.descriptors - before.descriptors]
+        found += [f"folder {path}" for path in self.folders - before.folders]
+        return found
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind() -> Iterator[None]:
+    """Fail a test that leaves a process, thread, socket, shared memory or folder behind."""
+    gc.collect()
+    before = Leftovers()
+    yield
+    deadline = time.monotonic() + GRACE
+    while True:
+        gc.collect()
+        left = Leftovers().since(before)
+        if not left:
+            return
+        if time.monotonic() > deadline:
+            pytest.fail("left behind:\n  " + "\n  ".join(left))
+        threading.Event().wait(0.01)
+
+
+@pytest.fixture(autouse=True)
+def own_surroundings(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keep the user's configuration out of tests, and the tests' builds out of the user's cache."""
+    home = tmp_path_factory.getbasetemp()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+    for name in list(os.environ):
+        if name.startswith("SAPWOOD_"):
+            monkeypatch.delenv(name)
+
+
+def _descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        try:
+            children = [int(word) for word in (task / "children").read_text().split()]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        for child in children:
+            found += [child, *_descendants(child)]
+    return found
+
+
+def _descriptors() -> set[str]:
+    found: set[str] = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            target = str(entry.readlink())
+        except FileNotFoundError:
+            continue
+        if target.startswith(("socket:", "/memfd:", "anon_inode:", "pipe:")):
+            found.add(f"{entry.name} -> {target}")
+    return found
+
+
+def _session_folders() -> list[str]:
+    folders = {os.environ.get("XDG_RUNTIME_DIR", ""), os.environ.get("TMPDIR", ""), "/tmp"}  # noqa: S108 - where sessions live
+    found = [Path(folder).glob("sapwood-*") for folder in folders if folder]
+    return [str(path) for paths in found for path in paths]
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")[:200]
+    except FileNotFoundError:
+        return "(gone)"
