@@ -14,7 +14,7 @@ from sapwood.activity.progress import Progress
 from sapwood.activity.statistics import RunStatistics
 from sapwood.cli import figures
 from sapwood.cli.output import write
-from sapwood.cli.statistics import agent_table, function_table, run_line
+from sapwood.cli.statistics import agent_table, function_table, run_lines
 from sapwood.cli.summary import summarise
 from sapwood.environment.units import describe_size
 
@@ -35,12 +35,16 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 def show_answer(answer: Answer) -> None:
     """Print an answer as lines and tables."""
     metrics = {name: figures.metric(value) for name, value in answer.progress.metrics.items()}
-    lines = [f"  {name} {text}" for name, text in (_scalars(answer.result) | metrics).items()]
+    headline, *lines = run_lines(answer.statistics)
+    lines += [f"  {name} {text}" for name, text in (_scalars(answer.result) | metrics).items()]
     write(
-        Text(run_line(answer.statistics), style="bold"),
+        Text(headline, style="bold"),
         *map(Text, lines),
+        "",
         agent_table(answer.statistics),
+        "",
         function_table(answer.statistics),
+        "",
     )
     if answer.output is not None:
         length = Path(answer.output).stat().st_size

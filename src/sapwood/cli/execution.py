@@ -17,11 +17,10 @@ from sapwood.cli.live import Display, open_display
 from sapwood.cli.output import print_json
 from sapwood.cli.request import RunRequest
 from sapwood.cli.summary import summarise
-from sapwood.client import Run, local
-from sapwood.code import Program, load_program
+from sapwood.client import Dataset, Program, Run, load, load_program, local
 from sapwood.core.errors import DataMissingError
-from sapwood.data import Dataset, load
 from sapwood.environment.configuration import load_configuration
+from sapwood.environment.logs import configure_logging
 
 POLL_SECONDS = 0.1
 """Time between two looks at the progress of a run."""
@@ -42,12 +41,15 @@ def execute(request: RunRequest) -> int:
     settings = load_configuration(request.flags).settings
     program = load_program(request.program, request.parameters)
     dataset = load_data(program, request.data)
-    with _termination_interrupts(), local(settings=settings) as cluster:
+    with (
+        _termination_interrupts(),
+        configure_logging(settings.log),
+        local(settings=settings) as cluster,
+    ):
         run = cluster.run(
             program,
             dataset,
             chunk=request.chunk,
-            time_limit=settings.limits.time or None,
             on_agent_loss=request.on_agent_loss,
         )
         if not _follow(run, _display(program, request)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,7 @@ class RunRequest:
     flags: Mapping[str, str | int] = field(default_factory=dict)
     chunk: int | None = None
     output: Path | None = None
-    on_agent_loss: str = "replace"
+    on_agent_loss: Literal["replace", "fail"] = "replace"
     quiet: bool = False
     verbose: bool = False
     as_json: bool = False

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,13 +12,6 @@ from sapwood.cli.arguments import assignments, output_path
 from sapwood.cli.failures import reported
 from sapwood.cli.options import Debug, Json, Set
 from sapwood.cli.request import RunRequest
-
-
-class AgentLoss(enum.StrEnum):
-    """What to do when an agent is lost in the middle of a run."""
-
-    REPLACE = "replace"
-    FAIL = "fail"
 
 
 def run(  # noqa: PLR0913 - each parameter is one option of the command line
@@ -73,9 +65,8 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
         typer.Option("--output", "-o", metavar="FILE", help="Write the result to this file."),
     ] = None,
     on_agent_loss: Annotated[
-        AgentLoss,
-        typer.Option(help="What to do when an agent is lost.", case_sensitive=False),
-    ] = AgentLoss.REPLACE,
+        Literal["replace", "fail"], typer.Option(help="What to do when an agent is lost.")
+    ] = "replace",
     settings: Set = None,
     as_json: Json = False,
     dry_run: Annotated[
@@ -107,7 +98,7 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
             flags=assignments(settings or (), "--set") | flags,
             chunk=chunk,
             output=output_path(output),
-            on_agent_loss=on_agent_loss.value,
+            on_agent_loss=on_agent_loss,
             quiet=quiet,
             verbose=verbose,
             as_json=as_json,

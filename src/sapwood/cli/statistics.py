@@ -27,19 +27,21 @@ def function_table(statistics: RunStatistics) -> Table:
     return table("Functions", columns, sorted(rows, key=lambda row: (row[0], int(row[1]))))
 
 
-def run_line(statistics: RunStatistics) -> str:
-    """Return one sentence about the whole run."""
+def run_lines(statistics: RunStatistics) -> list[str]:
+    """Return a headline about the whole run, and where the time outside the maps went."""
     count = statistics.iterations
     iterations = f"{count} iteration{'' if count == 1 else 's'}"
+    build = figures.seconds(statistics.build_seconds)
     parts = [
-        f"{statistics.program}: {iterations} in {figures.seconds(statistics.seconds)}",
-        f"build {figures.seconds(statistics.build_seconds)}",
-        f"prepare {figures.seconds(statistics.prepare_seconds)}",
+        f"prepare {figures.seconds(statistics.prepare_seconds)} (build {build})",
         f"update {figures.seconds(statistics.update_seconds)}",
     ]
     if statistics.replaced_agents:
         parts.append(f"{statistics.replaced_agents} agents replaced")
-    return ", ".join(parts)
+    return [
+        f"{statistics.program}: {iterations} in {figures.seconds(statistics.seconds)}",
+        f"  {', '.join(parts)}",
+    ]
 
 
 def _agent_row(agent: AgentStatistics) -> tuple[str, ...]:

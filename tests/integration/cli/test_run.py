@@ -42,8 +42,8 @@ def test_tables_for_people(sapwood: Sapwood, squares: Path, tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("squares: 3 iterations in ")
-    assert lines[1] == f"  total {EXPECTED:.7g}"
-    assert ["0", "0..500", "500", "3", "0"] in [line.split()[:5] for line in lines]
+    assert lines[2] == f"  total {EXPECTED:.7g}"
+    assert ["1", "0..500", "500", "3", "0"] in [line.split()[:5] for line in lines]
     assert any(line.startswith("wrote result.json (") for line in lines)
     assert max(map(len, lines)) <= 80
     assert json.loads((tmp_path / "result.json").read_text()) == {"total": EXPECTED}

@@ -7,7 +7,7 @@ from rich.console import Console, RenderableType
 
 from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, RunStatistics
 from sapwood.cli.output import WIDTH
-from sapwood.cli.statistics import agent_table, function_table, run_line
+from sapwood.cli.statistics import agent_table, function_table, run_lines
 
 
 def statistics(agents: int, items: int) -> RunStatistics:
@@ -20,6 +20,7 @@ def statistics(agents: int, items: int) -> RunStatistics:
         program="quantize",
         iterations=20,
         seconds=1.5,
+        prepare_seconds=0.5,
         build_seconds=0.4,
         update_seconds=0.002,
         agents=tuple(
@@ -62,7 +63,8 @@ def test_large_figures_stay_whole_within_eighty_columns(table: object) -> None:
     assert not any("…" in line for line in lines)
 
 
-def test_run_line() -> None:
-    assert run_line(statistics(2, 100)) == (
-        "quantize: 20 iterations in 1.50 s, build 400 ms, prepare 0 µs, update 2.00 ms"
-    )
+def test_run_lines() -> None:
+    assert run_lines(statistics(2, 100)) == [
+        "quantize: 20 iterations in 1.50 s",
+        "  prepare 500 ms (build 400 ms), update 2.00 ms",
+    ]
