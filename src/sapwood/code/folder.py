@@ -44,7 +44,17 @@ from sapwood.core.errors import ProgramError
 
 MAIN_FILE = "program.toml"
 
-METHODS = ("init", "map", "update", "done", "metrics", "iterations", "result", "output")
+METHODS = (
+    "default_data",
+    "init",
+    "map",
+    "update",
+    "done",
+    "metrics",
+    "iterations",
+    "result",
+    "output",
+)
 """Functions of the Python file that become methods of the program."""
 
 

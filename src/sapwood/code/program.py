@@ -84,6 +84,10 @@ class Program:
         }
         self._bundle: Bundle | None = None
 
+    def default_data(self) -> Any:
+        """Return the data to run on when the caller gives none; None when there are none."""
+        return None
+
     def init(self, data: Any) -> dict[str, Any]:
         """Return the first state: a dictionary of arrays, numbers and strings."""
         return {}

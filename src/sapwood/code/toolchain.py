@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -92,7 +91,7 @@ def available_compilers(environment: Mapping[str, str]) -> tuple[Compiler, ...]:
 def _find(language: str, wanted: str, search_path: str) -> Compiler:
     variable = VARIABLES[language]
     hint = f"install one: apt-get install {PACKAGES[language]}"
-    commands = [tuple(shlex.split(wanted))] if wanted else [(c,) for c in CANDIDATES[language]]
+    commands = [tuple(wanted.split())] if wanted else [(c,) for c in CANDIDATES[language]]
     for command in commands:
         path = shutil.which(command[0], path=search_path)
         if path is not None:

@@ -17,7 +17,7 @@ from sapwood.code.binding import NativeFunction
 from sapwood.code.interface import Interface
 from sapwood.code.languages.base import Artefact, BuildRequest, LoadedCode
 from sapwood.code.toolchain import Compiler, find_compiler
-from sapwood.core.errors import BuildError, ProgramError, ResourceError
+from sapwood.core.errors import BuildError, ConfigurationError, ProgramError, ResourceError
 
 COMPILE_SECONDS: Final = 600.0
 """How long one run of a compiler may take."""
@@ -55,7 +55,7 @@ class CompiledLanguage:
     def chosen_flags(self, request: BuildRequest) -> tuple[str, ...]:
         """Return the flag for this machine's processor, and those of the user."""
         native = _NATIVE.get(request.target.architecture, "-march=native")
-        return (native, *shlex.split(request.environment.get(self.variable, "")))
+        return (native, *_words(self.variable, request))
 
     def extra_flags(self, compiler: Compiler) -> tuple[str, ...]:
         """Return the flags of this language only."""
@@ -63,7 +63,7 @@ class CompiledLanguage:
 
     def link_flags(self, request: BuildRequest) -> tuple[str, ...]:
         """Return the flags of linking."""
-        return (*_LINK, *shlex.split(request.environment.get("LDFLAGS", "")))
+        return (*_LINK, *_words("LDFLAGS", request))
 
     def identity(self, request: BuildRequest) -> Mapping[str, str]:
         """Return compiler and flags."""
@@ -155,6 +155,15 @@ class _LoadedLibrary:
         if signature is None:
             raise ProgramError(f"the library has no function {name}")
         return NativeFunction(signature, self._library[name], constants)
+
+
+def _words(variable: str, request: BuildRequest) -> list[str]:
+    try:
+        return shlex.split(request.environment.get(variable, ""))
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{variable} cannot be read: {error}", where=variable, hint="close its quotes"
+        ) from error
 
 
 def _split_debug(request: BuildRequest) -> str:
