@@ -8,7 +8,6 @@ programs may each have a ``helpers.py``.
 from __future__ import annotations
 
 import ast
-import importlib.abc
 import importlib.machinery
 import linecache
 import sys
@@ -18,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, ModuleType
+from typing import Any
 
 from sapwood.code.bundle import Bundle, read_file
 from sapwood.core.errors import BuildError, ProgramError, SapwoodError
@@ -69,8 +69,11 @@ def import_main(bundle: Bundle, main: str) -> ModuleType:
     return module
 
 
-class _BundleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds top-level modules and packages among the files of a bundle."""
+class _BundleFinder:
+    """Finds and loads modules and packages among the files of a bundle.
+
+    The base classes of :mod:`importlib.abc` would add nothing but the time to import them.
+    """
 
     def __init__(self, bundle: Bundle) -> None:
         self._bundle = bundle
@@ -82,12 +85,16 @@ class _BundleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         for name, package in ((f"{stem}/__init__.py", True), (f"{stem}.py", False)):
             if name in self._bundle.files:
                 origin = str(Path(self._bundle.origin) / name)
+                loader: Any = self
                 spec = importlib.machinery.ModuleSpec(
-                    fullname, self, origin=origin, is_package=package, loader_state=name
+                    fullname, loader, origin=origin, is_package=package, loader_state=name
                 )
                 spec.has_location = True
                 return spec
         return None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return None  # an ordinary module
 
     def exec_module(self, module: ModuleType) -> None:
         spec = module.__spec__
@@ -109,7 +116,7 @@ def _serving(bundle: Bundle) -> Iterator[None]:
         return {name: sys.modules.pop(name) for name in names}
 
     hidden = take()
-    finder = _BundleFinder(bundle)
+    finder: Any = _BundleFinder(bundle)
     sys.meta_path.insert(0, finder)
     try:
         yield

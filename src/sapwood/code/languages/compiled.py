@@ -112,7 +112,7 @@ class CompiledLanguage:
 
     def discover(self, request: BuildRequest, artefact: Artefact) -> Interface:
         """Return the library's functions by its debug information."""
-        from sapwood.code.discovery import (  # noqa: PLC0415 - needs parsers that runners do not
+        from sapwood.code.languages.discovery import (  # noqa: PLC0415 - needs parsers that runners do not
             discover,
         )
 
