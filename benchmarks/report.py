@@ -84,7 +84,7 @@ class Figure:
         return self.value / self.floor if self.floor else None
 
     @classmethod
-    def of(  # noqa: PLR0913 - one argument for each field of the printed object
+    def of(
         cls,
         name: str,
         agents: int,
@@ -163,8 +163,8 @@ class Report:
                 str(figure.agents),
                 f"{figure.bytes:,}" if figure.bytes else "",
                 f"{figure.value:.3f} {unit}",
-                f"{figure.floor:.3f} {unit}" if figure.floor is not None else "–",
-                f"{figure.ratio:.2f}" if figure.ratio is not None else "–",
+                f"{figure.floor:.3f} {unit}" if figure.floor is not None else "-",
+                f"{figure.ratio:.2f}" if figure.ratio is not None else "-",
                 str(figure.runs),
             )
         return table

@@ -10,7 +10,7 @@ import asyncio
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
@@ -33,9 +33,11 @@ class Frames(asyncio.Protocol):
         self.received = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's does not derive from it
+        """Remember where to write."""
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's does not derive from it
 
     def data_received(self, data: bytes) -> None:
+        """Cut frames off what has arrived."""
         self.received += data
         while len(self.received) >= LENGTH.size:
             end = LENGTH.size + LENGTH.unpack_from(self.received)[0]
@@ -46,6 +48,7 @@ class Frames(asyncio.Protocol):
             self.on_frame(self.transport, frame)
 
     def connection_lost(self, error: Exception | None) -> None:
+        """Tell who waits for the end."""
         self.closed.set_result(None)
 
 
@@ -69,7 +72,7 @@ def _echo(_rank: int, parent: socket.socket) -> None:
     uvloop.run(serve())
 
 
-async def _rounds(children: list[Child], nbytes: int, rounds: int) -> list[float]:
+async def _rounds(children: Sequence[Child], nbytes: int, rounds: int) -> list[float]:
     loop = asyncio.get_running_loop()
     payload = bytes(range(256)) * (nbytes // 256) + bytes(range(nbytes % 256))
     answers: dict[int, bytes] = {}

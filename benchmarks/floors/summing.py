@@ -11,6 +11,7 @@ import mmap
 import selectors
 import socket
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def measure(agents: int, nbytes: int, rounds: int) -> list[float]:
 
 
 def _one_round(
-    children: list[Child],
+    children: Sequence[Child],
     selector: selectors.BaseSelector,
     arrays: list[np.ndarray[Any, np.dtype[np.float64]]],
     total: np.ndarray[Any, np.dtype[np.float64]],

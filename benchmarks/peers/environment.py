@@ -36,11 +36,19 @@ def mpi_python() -> Path:
         return python
     print(f"making {FOLDER} (once, about a minute)", file=sys.stderr)
     venv.create(FOLDER, with_pip=True, clear=True)
-    command = [python, "-m", "pip", "install", "-q", "numpy", "mpi4py", "--no-binary", "mpi4py"]
+    command = [
+        str(python),
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "numpy",
+        "mpi4py",
+        "--no-binary",
+        "mpi4py",
+    ]
     try:
-        subprocess.run(
-            command, check=True, capture_output=True, text=True, timeout=TIME_LIMIT
-        )
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=TIME_LIMIT)
     except subprocess.CalledProcessError as error:
         raise PeerMissingError(f"mpi4py cannot be installed: {error.stderr[-2000:]}") from error
     except subprocess.TimeoutExpired as error:

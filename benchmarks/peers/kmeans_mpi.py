@@ -12,8 +12,9 @@ import sys
 import time
 
 import numpy as np
-from assigning import Assign, next_centres
 from mpi4py import MPI
+
+from assigning import Assign, next_centres
 
 
 def main() -> None:

@@ -7,12 +7,15 @@ The features are standardised first, so that one rate suits all of them.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from sapwood import Program, parameter
 from sapwood.core.errors import DataShapeError, DataValueError
+
+DIVERGED = 1e100
+"""A loss that no descent reaches: it starts at log(2)."""
 
 
 class Logistic(Program):
@@ -23,7 +26,7 @@ class Logistic(Program):
     """
 
     inputs = ("x", "y")
-    reduce = {"gradient": "sum", "loss": "sum", "correct": "sum"}
+    reduce: ClassVar = {"gradient": "sum", "loss": "sum", "correct": "sum"}
 
     penalty: float = parameter(0.01, minimum=0.0, help="L2 penalty per item; 0 for none")
     rate: float = parameter(0.3, minimum=1e-6, maximum=10.0, help="length of a step")
@@ -50,11 +53,11 @@ class Logistic(Program):
         labels = np.unique(y)
         if not np.array_equal(labels, [0, 1]):
             raise DataValueError(
-                f"y holds {labels[:5]}, not 0 and 1", where=data.origin, hint="code the classes 0, 1"
+                f"y holds {labels[:5]}, not 0 and 1",
+                where=data.origin,
+                hint="code the classes 0, 1",
             )
         scale = x.std(axis=0)
-        if not np.isfinite(scale).all():
-            raise DataValueError("x holds NaN or infinite values", where=data.origin)
         weights = np.zeros(x.shape[1] + 1)
         return {
             "items": len(x),
@@ -77,9 +80,9 @@ class Logistic(Program):
         weights = ahead - self.rate * gradient
         slope = float(np.abs(gradient).max())
         loss = float(total["loss"]) / items + 0.5 * float(penalised @ ahead)
-        if not np.isfinite(loss):
+        if not loss < DIVERGED:
             raise DataValueError(
-                "the loss is not finite any more",
+                "the loss grows without bound",
                 where=f"iteration {state['iteration']}",
                 hint="give a smaller rate",
             )
@@ -95,7 +98,7 @@ class Logistic(Program):
 
     def done(self, state: dict[str, Any]) -> bool:
         """Stop at the tolerance, or at the limit."""
-        return state["slope"] <= self.tolerance or state["iteration"] >= self.max_iterations
+        return bool(state["slope"] <= self.tolerance or state["iteration"] >= self.max_iterations)
 
     def metrics(self, state: dict[str, Any]) -> dict[str, float]:
         """Show loss, slope and accuracy."""

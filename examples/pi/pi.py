@@ -7,7 +7,7 @@ number (``hits.cpp``), so the result is the same, bit for bit, however the range
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 from sapwood import Program, native, parameter
 
@@ -17,7 +17,7 @@ class Pi(Program):
 
     sources = ("hits.cpp",)
     map = native("hits")
-    reduce = {"inside": "sum"}
+    reduce: ClassVar = {"inside": "sum"}
 
     samples: int = parameter(1_000_000_000, minimum=1, help="points, without data of one's own")
     seed: int = parameter(0, minimum=0, help="another seed, other points")

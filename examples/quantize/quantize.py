@@ -8,8 +8,9 @@ the mean of its pixels. The program stops when a pass changes no assignment, or 
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -31,7 +32,7 @@ class Quantize(Program):
     sources = ("assign.c",)
     inputs = ("pixels",)
     map = native("assign")
-    reduce = {"sums": "sum", "counts": "sum", "squares": "sum"}
+    reduce: ClassVar = {"sums": "sum", "counts": "sum", "squares": "sum"}
 
     colours: int = parameter(16, minimum=2, maximum=256, help="colours to keep")
     max_iterations: int = parameter(100, minimum=1, help="moves of the centres, at most")
@@ -168,7 +169,7 @@ def comparison(result: dict[str, Any], data: Any) -> Image:
     shares = result["counts"] / result["counts"].sum()
     edges = np.linspace(gap, 2 * width + 2 * gap, len(palette) + 1).round().astype(int)
     top = 3 * gap + height + text
-    for index, (left, right) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+    for index, (left, right) in enumerate(itertools.pairwise(edges)):
         colour = tuple(palette[index]) if palette.shape[1] > 1 else (*palette[index],) * 3
         pen.rectangle((left, top, right - 1, top + strip), colour)
         label = f"{shares[index]:.0%}"

@@ -20,7 +20,7 @@ class KMeans(Program):
     sources = ("assign.c",)
     inputs = ("points",)
     map = native("assign")
-    reduce = {"sums": "sum", "counts": "sum", "inertia": "sum"}
+    reduce: ClassVar = {"sums": "sum", "counts": "sum", "inertia": "sum"}
 
     clusters: int = parameter(16, minimum=2, maximum=256)
     rounds: int = parameter(20, minimum=1)
