@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import msgspec
 
@@ -23,9 +23,15 @@ from sapwood.code.python_module import import_main, python_files
 from sapwood.code.spelling import suggest
 from sapwood.core.errors import ProgramError
 
+_P = TypeVar("_P", bound=Program)
+
 _NO_PARAMETERS: Mapping[str, Any] = {}
 
 
+@overload
+def load_program(source: type[_P] | _P, parameters: Mapping[str, Any] = ...) -> _P: ...
+@overload
+def load_program(source: Path | str, parameters: Mapping[str, Any] = ...) -> Program: ...
 def load_program(
     source: Path | str | type[Program] | Program, parameters: Mapping[str, Any] = _NO_PARAMETERS
 ) -> Program:

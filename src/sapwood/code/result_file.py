@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -55,6 +54,8 @@ def _refuse_objects(*arrays: np.ndarray[Any, Any]) -> None:
 
 
 def _write_json(result: Any, path: Path) -> None:
+    import json  # noqa: PLC0415 - agents import this module and never write a file
+
     text = json.dumps(result, default=_plain, indent=2, ensure_ascii=False)
     path.write_text(text + "\n", encoding="utf-8")
 
