@@ -27,14 +27,15 @@ def programs(incomplete: str) -> list[str]:
 
 def parameter_names(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return ``name=`` of each parameter of the program typed before, with its help."""
-    program = context.params.get("program")
+    # An option without its value, which is being typed, leaves positional arguments unread.
+    program = context.params.get("program") or next(iter(context.args), None)
     if program is None:
         return []
     from sapwood.code import load_program  # noqa: PLC0415 - only wanted when completing -p
     from sapwood.code.program import parameters_of  # noqa: PLC0415 - as above
 
     try:
-        parameters = parameters_of(type(load_program(Path(program))))
+        parameters = parameters_of(type(load_program(str(program))))
     except Exception:  # noqa: BLE001 - whatever is wrong, completion offers nothing and is silent
         return []
     return [

@@ -1,0 +1,117 @@
+"""``sapwood run --dry-run``: what would be built and how data would be split."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from sapwood.cli.describe import (
+    LibraryView,
+    ParameterView,
+    is_built,
+    library_views,
+    parameter_views,
+)
+from sapwood.cli.execution import load_data
+from sapwood.cli.output import print_json, table, write
+from sapwood.cli.program import library_table, parameter_table
+from sapwood.cli.request import RunRequest
+from sapwood.client import load_program
+from sapwood.code.cache import BuildCache
+from sapwood.environment.configuration import load_configuration
+from sapwood.environment.cores import usable_cores
+
+MAX_ROWS = 32
+"""Agents that the table shows; the rest is one line."""
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """The slice of one agent; an agent without items takes no part."""
+
+    agent: int
+    start: int
+    stop: int
+    items: int
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything ``sapwood run --dry-run --json`` prints; fields are only ever added."""
+
+    program: str
+    hash: str
+    parameters: list[ParameterView]
+    libraries: list[LibraryView]
+    built: bool
+    data: str
+    items: int
+    agents: int
+    fanout: int
+    split: list[Part]
+
+
+def show_plan(request: RunRequest) -> None:
+    """Print what a request would do, having built and started nothing.
+
+    Raises:
+        SapwoodError: The program, its parameters, the compiler or the data are wrong.
+    """
+    plan = make_plan(request)
+    if request.as_json:
+        print_json(plan)
+    else:
+        _show(plan)
+
+
+def make_plan(request: RunRequest) -> Plan:
+    """Return what a request would do.
+
+    Raises:
+        SapwoodError: The program, its parameters, the compiler or the data are wrong.
+    """
+    settings = load_configuration(request.flags).settings
+    program = load_program(request.program, request.parameters)
+    libraries = library_views(program)
+    cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
+    dataset = load_data(program, request.data)
+    agents = settings.cluster.agents or usable_cores()
+    parts = enumerate(dataset.split(agents, request.chunk), start=1)
+    return Plan(
+        program=program.name,
+        hash=program.hash,
+        parameters=parameter_views(program),
+        libraries=libraries,
+        built=is_built(program, cache),
+        data=dataset.origin,
+        items=dataset.length,
+        agents=agents,
+        fanout=settings.cluster.fanout,
+        split=[
+            Part(agent=rank, start=part.start, stop=part.stop, items=len(part))
+            for rank, part in parts
+        ],
+    )
+
+
+def _show(plan: Plan) -> None:
+    write(Text(f"{plan.program}: nothing is built or run", style="bold"))
+    if plan.parameters:
+        write("", parameter_table(plan.parameters))
+    if plan.libraries:
+        write("", library_table(plan.libraries))
+        write("already built" if plan.built else "not built yet: would be built first")
+    tree = f"a tree of fan-out {plan.fanout}" if plan.fanout else "a flat tree"
+    write("", Text(f"Data: {plan.items} items from {plan.data}"))
+    write(Text(f"{plan.agents} agents in {tree}"), "", _split_table(plan.split))
+
+
+def _split_table(split: list[Part]) -> Table:
+    rows: list[tuple[Any, ...]] = [
+        (str(part.agent), f"{part.start}..{part.stop}" if part.items else "idle", str(part.items))
+        for part in split[:MAX_ROWS]
+    ]
+    if len(split) > MAX_ROWS:
+        rows.append((f"… {len(split) - MAX_ROWS} more", "", ""))
+    return table("", ("agent>", "slice", "items>"), rows)
