@@ -101,6 +101,8 @@ class LinkTiming(msgspec.Struct, frozen=True):
 class Link:
     """State of one link.
 
+    ``usable`` says whether messages other than the handshake may pass.
+
     Args:
         number: The transport's name for the connection.
         initiator: Whether this side connected.
@@ -117,12 +119,14 @@ class Link:
         "rank",
         "same_machine",
         "state",
+        "usable",
     )
 
     def __init__(self, number: int, *, initiator: bool, now: float) -> None:
         self.number = number
         self.initiator = initiator
         self.state = LinkState.CONNECTING
+        self.usable = False
         self.rank = -1
         self.incarnation = 0
         self.pid = 0
@@ -140,11 +144,9 @@ class Link:
         if following is None:
             raise ProtocolError(f"link {self.number} got {event.value} while {self.state.value}")
         self.state = following
-
-    @property
-    def usable(self) -> bool:
-        """Whether messages other than the handshake may pass."""
-        return self.state in {LinkState.UP, LinkState.SUSPECT}
+        self.usable = following is LinkState.UP or (
+            following is LinkState.SUSPECT and self.rank >= 0
+        )
 
     def greet(self, message: Hello | Welcome, me: Identity) -> None:
         """Take the neighbour's greeting.
@@ -163,7 +165,7 @@ class Link:
     def heard(self, now: float) -> None:
         """Note that something arrived."""
         self.last_heard = now
-        if self.state is LinkState.SUSPECT and self.rank >= 0:
+        if self.state is LinkState.SUSPECT and self.usable:
             self.advance(LinkEvent.HEARD)
 
     def forgive(self, seconds: float) -> None:

@@ -52,6 +52,7 @@ class Node:
         self.identity = identity
         self.tree = tree
         self.rank = identity.rank
+        self.is_agent = tree.is_agent(identity.rank)
         self.router = Router(tree, self.rank)
         self.timing = timing or LinkTiming()
         self.links: dict[int, Link] = {}
@@ -107,17 +108,26 @@ class Node:
         return []
 
     def _received(self, now: float, event: ev.Received) -> Effects:
-        link = self.links.get(event.link)
+        return self.receive(now, event.link, event.message, event.payload)
+
+    def receive(
+        self, now: float, number: int, message: msg.AnyMessage, payload: Payload | None
+    ) -> Effects:
+        """Take a message in: ``step`` of :class:`~events.Received`, without the event.
+
+        Raises:
+            ProtocolError: The peer broke the protocol; the driver closes its link.
+        """
+        link = self.links.get(number)
         if link is None:
             return []
         link.heard(now)
-        message = event.message
-        if link.usable:
-            handler = self._on_message.get(type(message))
-            if handler is None:
-                raise ProtocolError(f"unexpected {type(message).__name__} after the handshake")
-            return handler(link, message, event.payload)
-        return self._greeting(link, message)
+        if not link.usable:
+            return self._greeting(link, message)
+        handler = self._on_message.get(type(message))
+        if handler is None:
+            raise ProtocolError(f"unexpected {type(message).__name__} after the handshake")
+        return handler(link, message, payload)
 
     def _greeting(self, link: Link, message: msg.AnyMessage) -> Effects:
         if link.initiator and isinstance(message, msg.Welcome):
@@ -295,9 +305,9 @@ class Node:
     def _on_open(self, link: Link, message: msg.Open, _payload: Any) -> Effects:
         self._must_be_parent(link)
         effects: Effects = []
-        if message.target in {msg.WHOLE_STREAM, self.rank}:
+        if message.target == msg.WHOLE_STREAM or message.target == self.rank:  # noqa: PLR1714 - hot
             stream = self._new_stream(message.spec)
-            if self.tree.is_agent(self.rank):
+            if self.is_agent:
                 effects.append(ev.StreamOpened(message.spec))
             links = self._links_to(stream.children)
             forward = msg.Open(message.spec)
@@ -314,7 +324,7 @@ class Node:
         if stream is None:
             return []
         effects: Effects = [ev.Released(payload) for payload in stream.held.values()]
-        if self.tree.is_agent(self.rank):
+        if self.is_agent:
             effects.append(ev.StreamClosed(message.stream))
         links = self._links_to(stream.children)
         if links:
@@ -326,9 +336,11 @@ class Node:
         stream = self.streams.get(message.stream)
         if stream is None:
             return []
-        effects: Effects = [ev.Released(kept) for kept in stream.release(message.confirmed)]
-        if message.target in {msg.WHOLE_STREAM, self.rank}:
-            if self.tree.is_agent(self.rank):
+        effects: Effects = []
+        if stream.held:
+            effects += [ev.Released(kept) for kept in stream.release(message.confirmed)]
+        if message.target == msg.WHOLE_STREAM or message.target == self.rank:  # noqa: PLR1714 - hot
+            if self.is_agent:
                 effects.append(
                     ev.WaveArrived(
                         stream.spec, message.wave, message.attempt, message.body, payload

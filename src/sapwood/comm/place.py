@@ -57,9 +57,7 @@ class Place:
         """Give the node an event and do what it wants done."""
         effects = self.node.step(self._loop.time(), event)
         if effects:
-            self._queue.extend(effects)
-            if not self._performing:
-                self._perform()
+            self._perform(effects)
 
     def connection_opened(self, connection: Connection, *, initiator: bool) -> int:
         """Take a new connection in and return a number for it."""
@@ -76,7 +74,10 @@ class Place:
             return
         try:
             for frame in entry[1].feed(data):
-                self.post(ev.Received(number, frame.message, self._payload(frame)))
+                payload = self._payload(frame)
+                effects = self.node.receive(self._loop.time(), number, frame.message, payload)
+                if effects:
+                    self._perform(effects)
         except ProtocolError as error:
             self._on_problem(f"{self.node.links.get(number)}: {error}")
             self._drop(number, str(error))
@@ -104,10 +105,18 @@ class Place:
             return Payload.mapped(frame.shared, self.blocks)
         return Payload(frame.payload) if frame.payload is not None else None
 
-    def _perform(self) -> None:
+    def _perform(self, effects: list[ev.Effect]) -> None:
+        """Do what the node wants; what a handler causes comes after what was wanted before."""
+        if self._performing:
+            self._queue.extend(effects)
+            return
         self._performing = True
         handlers, queue = self._handlers, self._queue
         try:
+            for effect in effects:
+                handler = handlers.get(type(effect))
+                if handler is not None:
+                    handler(effect)
             while queue:
                 effect = queue.popleft()
                 handler = handlers.get(type(effect))

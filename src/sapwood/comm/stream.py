@@ -13,7 +13,7 @@ from sapwood.comm import values
 from sapwood.comm.messages import StreamSpec, Up
 from sapwood.comm.payload import Payload
 from sapwood.comm.reduction import Accumulator
-from sapwood.core.rankset import Ranges, merge
+from sapwood.core.rankset import Ranges, joined
 
 
 class Wave:
@@ -29,12 +29,12 @@ class Wave:
     """
 
     __slots__ = (
+        "_ranks",
         "accumulator",
         "attempt",
         "body",
         "number",
         "payload",
-        "ranks",
         "waiting",
         "weight",
     )
@@ -54,8 +54,13 @@ class Wave:
         self.payload = payload
         self.waiting = waiting
         self.accumulator = accumulator
-        self.ranks: Ranges = ()
+        self._ranks: list[tuple[int, int]] = []
         self.weight = 0.0
+
+    @property
+    def ranks(self) -> Ranges:
+        """Agents whose contributions are in."""
+        return joined(self._ranks)
 
     def accepts(self, child: int, attempt: int) -> bool:
         """Whether a contribution of a child in an attempt is wanted."""
@@ -66,7 +71,7 @@ class Wave:
         value = values.decode(message.body, payload.view if payload is not None else b"")
         self.accumulator.add(value, message.ranks[0][0], message.weight)
         del self.waiting[child]
-        self.ranks = merge(self.ranks, message.ranks)
+        self._ranks += message.ranks
         self.weight += message.weight
         return not self.waiting
 

@@ -29,15 +29,15 @@ def from_ranges(ranges: Iterable[tuple[int, int]]) -> set[int]:
     return {rank for start, stop in ranges for rank in range(start, stop)}
 
 
-def merge(left: Ranges, right: Ranges) -> Ranges:
-    """Return the union of two disjoint sets of ranges.
+def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """Return disjoint ranges in order, neighbours put together.
 
     Example:
-        >>> merge(((1, 3),), ((3, 5),))
+        >>> joined([(3, 5), (1, 3)])
         ((1, 5),)
     """
     merged: list[tuple[int, int]] = []
-    for start, stop in sorted((*left, *right)):
+    for start, stop in sorted(ranges):
         if merged and merged[-1][1] == start:
             merged[-1] = (merged[-1][0], stop)
         else:

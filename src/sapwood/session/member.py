@@ -1,6 +1,7 @@
 """What agents and junctions have in common: a process with a place, held by its parent."""
 
 import asyncio
+import gc
 import os
 import sys
 from pathlib import Path
@@ -21,6 +22,9 @@ from sapwood.core.topology import Tree
 
 CONNECT_PAUSE = 0.005
 """Seconds between two tries to reach a parent that does not listen yet."""
+
+GARBAGE_THRESHOLD = 20_000
+"""Objects that a member makes before Python looks for garbage among them."""
 
 
 class MemberConfiguration(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +94,10 @@ class Member:
 
     def run(self) -> None:
         """Live until the parent is gone."""
+        # A member makes little garbage and no cycles to speak of; measured on 64 agents, the
+        # default thresholds cost a fifth of the time of a small wave.
+        gc.freeze()
+        gc.set_threshold(GARBAGE_THRESHOLD, 50, 50)
         self.loop.run_until_complete(self._live())
 
     def end(self) -> None:
