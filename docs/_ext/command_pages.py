@@ -37,9 +37,9 @@ def _parameters(command: Any) -> Iterator[str]:
     for parameter in shown:
         names = ", ".join([*parameter.opts, *parameter.secondary_opts])
         if parameter.param_type_name == "argument":
-            names = parameter.human_readable_name
+            names = parameter.metavar or parameter.name.upper()
         elif not parameter.is_flag:
-            names += f" {parameter.metavar or parameter.type.name.upper()}"
+            names += f" {parameter.metavar}"
         yield f"`{names}`\n: {_plain(parameter.help or '')}\n"
 
 

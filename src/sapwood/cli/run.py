@@ -65,7 +65,8 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
         typer.Option("--output", "-o", metavar="FILE", help="Write the result to this file."),
     ] = None,
     on_agent_loss: Annotated[
-        Literal["replace", "fail"], typer.Option(help="What to do when an agent is lost.")
+        Literal["replace", "fail"],
+        typer.Option(metavar="replace|fail", help="What to do when an agent is lost."),
     ] = "replace",
     settings: Set = None,
     as_json: Json = False,
