@@ -196,7 +196,7 @@ def test_classes_and_objects_are_taken_as_they_are() -> None:
     with pytest.raises(ParameterError):
         load_program(Here, {"kk": 1})
     with pytest.raises(ProgramError):
-        load_program(int)  # type: ignore[arg-type]  # the wrong type is the test
+        load_program(int)  # type: ignore[type-var]  # the wrong type is the test
 
 
 def test_a_program_keeps_the_version_that_was_loaded(tmp_path: Path) -> None:

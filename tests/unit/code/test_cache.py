@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import errno
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from sapwood.code.cache import BuildCache, CacheEntry, Fill, default_cache_folder
+from sapwood.core.errors import BuildError, ResourceError
+
+
+def writes(text: str) -> Fill:
+    def fill(entry: Path, scratch: Path) -> dict[str, str]:
+        (scratch / "object").write_text("temporary")
+        (entry / "library").write_text(text)
+        return {"sources": text}
+
+    return fill
+
+
+def never(entry: Path, scratch: Path) -> dict[str, str]:
+    raise AssertionError("must not be built")
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> BuildCache:
+    return BuildCache(tmp_path / "cache")
+
+
+def test_the_second_request_builds_nothing(cache: BuildCache) -> None:
+    first = cache.get_or_build("k1", writes("a"))
+    second = BuildCache(cache.folder).get_or_build("k1", never)
+    assert second.path("library").read_text() == "a"
+    assert (first.built, second.built) == (True, False)
+    assert (cache.counters.builds, cache.counters.hits) == (1, 0)
+    assert not list((cache.folder / "building").iterdir())
+    assert not list((cache.folder / "locks").iterdir())
+
+
+def test_threads_that_ask_at_once_share_one_build(cache: BuildCache) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        entries = list(pool.map(lambda _: cache.get_or_build("k1", writes("a")), range(32)))
+    assert sum(entry.built for entry in entries) == 1
+
+
+def test_a_failed_build_leaves_nothing_and_is_tried_again(cache: BuildCache) -> None:
+    def fails(entry: Path, scratch: Path) -> dict[str, str]:
+        (entry / "half").touch()
+        raise BuildError("does not compile")
+
+    with pytest.raises(BuildError):
+        cache.get_or_build("k1", fails)
+    assert not list((cache.folder / "building").iterdir())
+    assert cache.get_or_build("k1", writes("a")).built
+
+
+@pytest.mark.parametrize("damage", ["change", "remove", "manifest"])
+def test_a_damaged_entry_is_built_again(cache: BuildCache, damage: str) -> None:
+    entry = cache.get_or_build("k1", writes("a"))
+    path = entry.path("manifest.json" if damage == "manifest" else "library")
+    entry.close()
+    path.unlink() if damage == "remove" else path.write_text("{")
+    again = cache.get_or_build("k1", writes("a"))
+    assert again.built
+    assert again.path("library").read_text() == "a"
+    assert cache.counters.damaged == 1
+
+
+def test_a_damaged_entry_is_replaced_even_while_it_is_in_use(cache: BuildCache) -> None:
+    entry = cache.get_or_build("k1", writes("a"))
+    entry.path("library").write_text("b")
+    assert cache.get_or_build("k1", writes("a")).path("library").read_text() == "a"
+
+
+def test_what_a_killed_build_left_is_removed(cache: BuildCache) -> None:
+    left = cache.folder / "building" / "k2" / "entry"
+    left.mkdir(parents=True)
+    (left / "half").touch()
+    cache.get_or_build("k1", writes("a"))
+    assert not (cache.folder / "building" / "k2").exists()
+    left.mkdir(parents=True)
+    assert cache.get_or_build("k2", writes("b")).path("library").read_text() == "b"
+
+
+def used_at(entry: CacheEntry, seconds: int) -> None:
+    os.utime(entry.path("manifest.json"), (seconds, seconds))
+    entry.close()
+
+
+def test_the_least_recently_used_entries_are_evicted(cache: BuildCache) -> None:
+    for age, key in enumerate(["k1", "k2", "k3"]):
+        used_at(cache.get_or_build(key, writes("x" * 100)), age)
+    used_at(cache.get_or_build("k1", never), 10)
+    cache.size_limit = 250
+    assert cache.prune() == 1
+    assert [entry.key for entry in cache.entries()] == ["k3", "k1"]
+    assert not list((cache.folder / "trash").iterdir())
+
+
+def test_an_entry_in_use_is_not_evicted(cache: BuildCache) -> None:
+    entry = cache.get_or_build("k1", writes("a"))
+    assert cache.prune(0) == 0
+    assert entry.path("library").exists()
+    entry.close()
+    assert cache.prune(0) == 1
+    assert not entry.path("library").exists()
+
+
+def test_building_prunes_by_itself(tmp_path: Path) -> None:
+    cache = BuildCache(tmp_path, size_limit=150)
+    used_at(cache.get_or_build("k1", writes("x" * 100)), 1)
+    cache.get_or_build("k2", writes("x" * 100))
+    assert [entry.key for entry in cache.entries()] == ["k2"]
+    assert cache.counters.evictions == 1
+
+
+def test_a_full_disk_is_a_resource_error(cache: BuildCache) -> None:
+    def full(entry: Path, scratch: Path) -> dict[str, str]:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(ResourceError, match="full"):
+        cache.get_or_build("k1", full)
+
+
+def test_a_folder_that_cannot_be_made_is_a_resource_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ResourceError) as caught:
+        BuildCache(tmp_path / "file" / "cache").get_or_build("k1", writes("a"))
+    assert "XDG_CACHE_HOME" in caught.value.hint
+
+
+def test_the_default_folder_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_cache_folder() == tmp_path / "sapwood"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert default_cache_folder() == Path("/home/someone/.cache/sapwood")
