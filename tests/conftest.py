@@ -32,8 +32,9 @@ class Leftovers:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left_behind() -> Iterator[None]:
+def nothing_is_left_behind(own_surroundings: None) -> Iterator[None]:
     """Fail a test that leaves a process, thread, socket, shared memory or folder behind."""
+    del own_surroundings  # it says where the folders are
     gc.collect()
     before = Leftovers()
     yield
@@ -52,8 +53,12 @@ def nothing_is_left_behind() -> Iterator[None]:
 def own_surroundings(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Keep the user's configuration out of tests, and the tests' builds out of the user's cache."""
+    """Keep the user's configuration out of tests, and what tests make out of the user's folders."""
     home = tmp_path_factory.getbasetemp()
+    runtime = home / "run"
+    runtime.mkdir(exist_ok=True)
+    # Sessions of other programs on this machine come and go in the usual folders.
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
     for name in list(os.environ):
@@ -86,9 +91,7 @@ def _descriptors() -> set[str]:
 
 
 def _session_folders() -> list[str]:
-    folders = {os.environ.get("XDG_RUNTIME_DIR", ""), os.environ.get("TMPDIR", ""), "/tmp"}  # noqa: S108 - where sessions live
-    found = [Path(folder).glob("sapwood-*") for folder in folders if folder]
-    return [str(path) for paths in found for path in paths]
+    return [str(path) for path in Path(os.environ["XDG_RUNTIME_DIR"]).glob("sapwood-*")]
 
 
 def _command(pid: int) -> str:

@@ -8,6 +8,7 @@ is an error that names the type.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,6 +26,22 @@ EXT_SCALAR = 5
 
 MAX_DEPTH = 64
 """Nesting of lists, tuples and dictionaries in a value."""
+
+MAX_DTYPE_TEXT = 16 * 1024
+"""Characters that describe the type of a structured array."""
+
+_PLAIN_DTYPE = re.compile(r"[<>|][biufcmMSUV]\d+(\[\w+\])?|[<>][mM]8")
+
+_MALFORMED = (
+    msgspec.DecodeError,
+    ValueError,
+    TypeError,
+    OverflowError,
+    SyntaxError,
+    RecursionError,
+    MemoryError,
+)
+"""What reading hostile bytes may raise; MemoryError is what a parser says of deep nesting."""
 
 _Ext = msgspec.msgpack.Ext
 _pack = msgspec.msgpack.Encoder().encode
@@ -111,7 +128,7 @@ def decode(body: bytes | memoryview, payload: bytes | bytearray | memoryview) ->
     """
     try:
         return msgspec.msgpack.Decoder(ext_hook=_reader(memoryview(payload))).decode(body)
-    except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
+    except _MALFORMED as error:
         raise ProtocolError(f"a value from a peer is malformed: {error}") from error
 
 
@@ -145,6 +162,8 @@ class _Layout:
                 "an array of Python objects cannot travel between processes",
                 hint="convert it to numbers or fixed-length strings",
             )
+        if array.size and not array.dtype.itemsize:
+            raise DataValueError("an array of elements without a size cannot travel")
         # ascontiguousarray makes 0-d arrays 1-d, so the shape is taken from the original.
         flat = np.ascontiguousarray(array)
         offset = self.nbytes
@@ -158,23 +177,34 @@ class _Layout:
 def _dtype_text(dtype: np.dtype[Any]) -> str:
     if dtype.names is None:
         return dtype.str
-    return repr(dtype.descr)
+    try:
+        return repr(dtype.descr)
+    except ValueError as error:
+        raise DataValueError(
+            f"an array whose fields overlap cannot travel between processes: {error}",
+            hint="copy its fields into an array of their own",
+        ) from error
 
 
 def _dtype_from(text: str) -> np.dtype[Any]:
     if text.startswith("["):
-        described: np.dtype[Any] = np.dtype(_read_descr(text))
-        return described
-    dtype: np.dtype[Any] = np.dtype(text)
+        dtype = _structured(text)
+    elif _PLAIN_DTYPE.fullmatch(text):
+        dtype = np.dtype(text)
+    else:
+        raise ProtocolError(f"a peer sent an array of unknown type {text[:40]!r}")
     if dtype.hasobject:
         raise ProtocolError("a peer sent an array of Python objects")
     return dtype
 
 
-def _read_descr(text: str) -> Any:
+def _structured(text: str) -> np.dtype[Any]:
     import ast  # noqa: PLC0415 - only structured arrays need it, and agents start faster without
 
-    return ast.literal_eval(text)
+    if len(text) > MAX_DTYPE_TEXT:
+        raise ProtocolError(f"a peer sent an array type of {len(text)} characters")
+    described: np.dtype[Any] = np.lib.format.descr_to_dtype(ast.literal_eval(text))
+    return described
 
 
 def _as_is(_layout: _Layout, value: Any, _depth: int) -> Any:
@@ -262,12 +292,15 @@ def _reader(payload: memoryview) -> Callable[[int, memoryview], Any]:
                 count *= extent
             if meta.offset < 0 or meta.offset + count * dtype.itemsize > len(payload):
                 raise ProtocolError("a peer sent an array that ends outside its payload")
-            if not count or not dtype.itemsize:
+            if count and not dtype.itemsize:
+                raise ProtocolError("a peer sent an array of elements without a size")
+            if not count:
                 return np.zeros(meta.shape, dtype)
             return np.frombuffer(payload, dtype, count, meta.offset).reshape(meta.shape)
         if code == EXT_SCALAR:
             text, raw = msgspec.msgpack.decode(data, type=tuple[str, bytes])
-            return np.frombuffer(raw, _dtype_from(text), 1)[0]
+            dtype = _dtype_from(text)
+            return np.frombuffer(raw, dtype, 1)[0] if dtype.itemsize else np.zeros((), dtype)[()]
         if code == EXT_COMPLEX:
             return complex(*msgspec.msgpack.decode(data, type=tuple[float, float]))
         if code in {EXT_TUPLE, EXT_SET}:

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import builtins
 import functools
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import msgspec
 
@@ -82,7 +82,8 @@ class SapwoodError(Exception):
         hint: str = "",
         details: dict[str, str] | None = None,
     ) -> None:
-        super().__init__(what)
+        # Not super(): next in line may be a built-in exception that wants other arguments.
+        Exception.__init__(self, what)
         self.what = what
         self.where = where
         self.hint = hint
@@ -297,13 +298,11 @@ def _also_builtin(name: str) -> type[UserCodeError]:
     if not (isinstance(builtin, type) and issubclass(builtin, Exception)):
         return UserCodeError
     try:
-        return type(UserCodeError.__name__, (UserCodeError, builtin), {"__init__": _plain_init})
+        both: type[UserCodeError] = type(UserCodeError.__name__, (UserCodeError, builtin), {})
+        both("")
     except TypeError:  # some built-in exceptions cannot be combined
         return UserCodeError
-
-
-def _plain_init(self: SapwoodError, what: str, **rest: Any) -> None:
-    SapwoodError.__init__(self, what, **rest)
+    return both
 
 
 def _shorten(text: str) -> str:

@@ -1,0 +1,48 @@
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sapwood.core.rankset import fold, from_ranges, joined, to_ranges
+
+rank_sets = st.sets(st.integers(0, 300))
+
+
+@given(rank_sets)
+def test_ranges_hold_exactly_the_ranks(ranks: set[int]) -> None:
+    assert from_ranges(to_ranges(ranks)) == ranks
+
+
+@given(rank_sets)
+def test_ranges_are_sorted_and_as_few_as_possible(ranks: set[int]) -> None:
+    ranges = to_ranges(ranks)
+    assert all(start < stop for start, stop in ranges)
+    assert all(left[1] < right[0] for left, right in itertools.pairwise(ranges))
+
+
+@given(rank_sets, rank_sets)
+def test_joining_disjoint_sets_is_their_union(left: set[int], right: set[int]) -> None:
+    right -= left
+    merged = joined([*to_ranges(left), *to_ranges(right)])
+    assert merged == to_ranges(left | right)
+    assert merged == joined([*to_ranges(right), *to_ranges(left)])
+
+
+@given(st.lists(st.integers(0, 50)))
+def test_order_and_repetition_do_not_matter(ranks: list[int]) -> None:
+    assert to_ranges(ranks) == to_ranges(sorted(set(ranks)))
+
+
+@given(st.sets(st.integers(0, 300), min_size=1))
+def test_folded_text_names_exactly_the_ranks(ranks: set[int]) -> None:
+    text = fold("agent", ranks)
+    named: set[int] = set()
+    for part in text.removeprefix("agent").strip(" []").split(","):
+        first, _, last = part.partition("-")
+        named.update(range(int(first), int(last or first) + 1))
+    assert named == ranks
+
+
+def test_one_rank_is_written_without_brackets() -> None:
+    assert fold("agent", [4]) == "agent 4"
+    assert fold("agent", [4, 5]) == "agent[4-5]"

@@ -1,0 +1,89 @@
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sapwood.core.errors import ConfigurationError
+from sapwood.core.topology import ROOT, Tree, flat, kary, plan
+
+agents_and_fanouts = st.tuples(st.integers(1, 200), st.integers(2, 20))
+
+
+@given(agents_and_fanouts)
+def test_every_place_is_reached_exactly_once_from_the_root(shape: tuple[int, int]) -> None:
+    tree = kary(*shape)
+    order = tree.subtree(ROOT)
+    assert sorted(order) == list(range(tree.size))
+    assert tree.leaves(ROOT) == list(range(1, shape[0] + 1))
+
+
+@given(agents_and_fanouts)
+def test_no_place_has_more_children_than_the_fanout(shape: tuple[int, int]) -> None:
+    agents, fanout = shape
+    tree = kary(agents, fanout)
+    assert all(len(tree.children(rank)) <= fanout for rank in range(tree.size))
+    assert all(not tree.children(rank) for rank in range(1, agents + 1))
+    assert all(tree.children(rank) for rank in tree.junctions)
+
+
+@given(agents_and_fanouts)
+def test_every_place_covers_a_contiguous_run_of_agents_in_the_order_of_ranks(
+    shape: tuple[int, int],
+) -> None:
+    tree = kary(*shape)
+    for rank in (ROOT, *tree.junctions):
+        leaves = tree.leaves(rank)
+        assert leaves == list(range(leaves[0], leaves[-1] + 1))
+        from_children = [leaf for child in tree.children(rank) for leaf in tree.leaves(child)]
+        assert from_children == leaves
+
+
+@given(agents_and_fanouts)
+def test_the_depth_is_the_least_one_for_the_fanout(shape: tuple[int, int]) -> None:
+    agents, fanout = shape
+    tree = kary(agents, fanout)
+    least, reach = 1, fanout
+    while reach < agents:
+        least, reach = least + 1, reach * fanout
+    assert max(len(list(tree.ancestors(rank))) for rank in range(1, agents + 1)) == least
+
+
+@given(agents_and_fanouts)
+def test_ancestors_and_parents_agree(shape: tuple[int, int]) -> None:
+    tree = kary(*shape)
+    for rank in range(1, tree.size):
+        above = list(tree.ancestors(rank))
+        assert above[-1] == ROOT
+        assert rank in tree.children(above[0])
+        assert rank in tree.subtree(above[0])
+
+
+def test_children_come_after_their_parents_in_a_subtree() -> None:
+    tree = kary(11, 2)
+    order = tree.subtree(ROOT)
+    for rank in order[1:]:
+        assert order.index(tree.parents[rank]) < order.index(rank)
+
+
+def test_a_flat_tree_has_no_junctions() -> None:
+    tree = flat(5)
+    assert tree.children(ROOT) == [1, 2, 3, 4, 5]
+    assert list(tree.junctions) == []
+    assert [rank for rank in range(tree.size) if tree.is_agent(rank)] == [1, 2, 3, 4, 5]
+
+
+def test_a_plan_is_flat_without_a_fanout() -> None:
+    assert plan(5, 0) == flat(5)
+    assert plan(5, 2) == kary(5, 2)
+
+
+@pytest.mark.parametrize(("agents", "fanout"), [(0, 2), (-1, 2), (3, 1), (3, -2)])
+def test_impossible_trees_are_refused(agents: int, fanout: int) -> None:
+    with pytest.raises(ConfigurationError, match=r"at least"):
+        kary(agents, fanout)
+
+
+def test_a_tree_travels_as_it_is() -> None:
+
+    tree = kary(9, 3)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(tree), type=Tree) == tree
