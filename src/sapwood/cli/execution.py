@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from sapwood.cli.output import print_json
 from sapwood.cli.request import RunRequest
 from sapwood.cli.summary import summarise
 from sapwood.client import Dataset, Program, Run, load, load_program, local
-from sapwood.core.errors import DataMissingError
+from sapwood.core.errors import DataMissingError, SapwoodError, UserCodeError
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
 
@@ -57,7 +58,8 @@ def execute(request: RunRequest) -> int:
         result = run.result()
         answer = _answer(program, dataset, run, result, request)
     if request.output is not None:
-        program.output(result, dataset, request.output)
+        with _named(f"{program.name}.output"):
+            program.output(result, dataset, request.output)
     if request.as_json:
         print_json(answer)
     elif not request.quiet:
@@ -74,7 +76,8 @@ def load_data(program: Program, path: Path | None) -> Dataset:
     """
     source: Any = path
     if source is None and (default := getattr(program, "default_data", None)) is not None:
-        source = default()
+        with _named(f"{program.name}.default_data"):
+            source = default()
     if source is None:
         raise DataMissingError(
             f"program {program.name} brings no data of its own", hint="name a file with --data"
@@ -119,6 +122,21 @@ def _answer(
         result=summarise(result),
         output=None if request.output is None else str(request.output),
     )
+
+
+@contextmanager
+def _named(method: str) -> Iterator[None]:
+    """Turn an exception of a program's method into an error that names the method."""
+    try:
+        yield
+    except (SapwoodError, OSError):
+        raise
+    except Exception as error:
+        raise UserCodeError(
+            f"{type(error).__qualname__}: {error}",
+            where=method,
+            details={"traceback": traceback.format_exc()},
+        ) from error
 
 
 @contextmanager

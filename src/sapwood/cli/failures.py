@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import typer
 
-from sapwood.core.errors import InputError, ResourceError, SapwoodError
+from sapwood.core.errors import EXCEPTION_TYPE, InputError, ResourceError, SapwoodError
 
 EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
@@ -48,7 +48,8 @@ def explain(error: SapwoodError, *, debug: bool = False) -> str:
         lines.append(f"  where: {error.where}")
     if error.hint:
         lines.append(f"  hint:  {error.hint}")
-    for title, body in error.details.items():
+    shown = {title: body for title, body in error.details.items() if title != EXCEPTION_TYPE}
+    for title, body in shown.items():
         lines += ["", f"{title}:", *_detail(title, body, debug=debug)]
     return "\n".join(lines)
 

@@ -99,6 +99,27 @@ def test_wrong_input_is_one_screen(
         assert text in done.stderr
 
 
+def test_a_full_disk(sapwood: Sapwood, squares: Path, tmp_path: Path) -> None:
+    (tmp_path / "full.json").symlink_to("/dev/full")
+    done = sapwood("run", str(squares), "--agents", "1", "--output", "full.json")
+    assert done.returncode == 5
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_exception_in_a_method_of_the_program(
+    sapwood: Sapwood, squares: Path, tmp_path: Path
+) -> None:
+    methods = squares / "squares.py"
+    methods.write_text(
+        methods.read_text() + "\ndef output(program, result, data, path):\n    1 / 0\n"
+    )
+    done = sapwood("run", str(squares), "--agents", "1", "--output", "x.json")
+    assert done.returncode == 4
+    assert "error SW201: ZeroDivisionError" in done.stderr
+    assert "where: squares.output" in done.stderr
+
+
 def test_no_such_program(sapwood: Sapwood) -> None:
     done = sapwood("run", "nowhere")
     assert done.returncode == 2
