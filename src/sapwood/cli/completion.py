@@ -19,7 +19,7 @@ def programs(incomplete: str) -> list[str]:
     except OSError:
         return []
     return [
-        str(entry) if _is_program(entry) else f"{entry}/"
+        str(entry) if _is_program(entry) or entry.is_file() else f"{entry}/"
         for entry in entries
         if entry.name.startswith(start) and _leads_to_program(entry)
     ]
