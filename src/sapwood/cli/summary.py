@@ -20,10 +20,10 @@ def summarise(value: Any) -> Any:
         >>> summarise({"pi": np.float64(3.14), "picture": np.zeros((480, 640, 3), np.uint8)})
         {'pi': 3.14, 'picture': 'uint8 480 x 640 x 3'}
     """
+    if isinstance(value, np.generic):  # before float: np.float64 is one
+        return summarise(value.item())
     if value is None or isinstance(value, bool | int | float):
         return value
-    if isinstance(value, np.generic):
-        return summarise(value.item())
     if isinstance(value, np.ndarray):
         return value.tolist() if value.size <= MAX_ELEMENTS else _shape(value)
     if isinstance(value, Mapping):

@@ -18,6 +18,7 @@ def test_everything_becomes_plain() -> None:
         "none": None,
     }
     plain = summarise(value)
+    assert type(plain["pi"]) is float
     assert plain["few"] == [0, 1, 2]
     assert plain["many"] == "float32 100 x 3"
     assert plain["list"] == [1, [2, "x"]]
