@@ -32,7 +32,7 @@ class DebugTable:
             elf = ELFFile(BytesIO(path.read_bytes()))
         except (OSError, ELFError):
             return None
-        return cls(elf) if elf.has_dwarf_info() else None
+        return cls(elf) if elf.has_dwarf_info(strict=True) else None
 
     @cached_property
     def symbols(self) -> dict[str, int]:

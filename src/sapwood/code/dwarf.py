@@ -85,7 +85,7 @@ def _open(file: BinaryIO, library: Path) -> ELFFile:
 
 
 def _require_debug_information(elf: ELFFile, library: Path) -> None:
-    if not elf.has_dwarf_info():
+    if not elf.has_dwarf_info(strict=True):
         raise BuildError(
             "the library holds no debug information, by which its functions are found",
             where=str(library),
