@@ -15,12 +15,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 HERE = Path(__file__).resolve().parent
+
+TABLE_WIDTH = 100
+"""Columns of a table that is not printed on a terminal."""
 
 UNITS = {"s": (1.0, "s"), "ms": (1e3, "ms"), "us": (1e6, "µs"), "MiB": (2.0**-20, "MiB")}
 """How a raw value (seconds, bytes) becomes the unit of a figure."""
@@ -80,8 +84,8 @@ class Figure:
 
     @property
     def ratio(self) -> float | None:
-        """``value / floor``."""
-        return self.value / self.floor if self.floor else None
+        """``value / floor``; None without a floor, or with one that noise made negative."""
+        return self.value / self.floor if self.floor is not None and self.floor > 0 else None
 
     @classmethod
     def of(
@@ -148,14 +152,15 @@ class Report:
         trace: TracebackType | None,
     ) -> None:
         if self.figures and not self.options.json:
-            Console().print(self._table())
+            Console(width=None if sys.stdout.isatty() else TABLE_WIDTH).print(self._table())
         for text in self.notes:
             print(f"note: {text}", file=sys.stderr)
 
     def _table(self) -> Table:
-        table = Table(title=self.title)
+        table = Table(title=self.title, box=SIMPLE_HEAD)
         for column in ("figure", "agents", "bytes", "value", "floor", "ratio", "runs"):
-            table.add_column(column, justify="left" if column == "figure" else "right")
+            justify: Literal["left", "right"] = "left" if column == "figure" else "right"
+            table.add_column(column, justify=justify, no_wrap=True)
         for figure in self.figures:
             unit = UNITS[figure.unit][1]
             table.add_row(

@@ -50,10 +50,10 @@ def forked(count: int, work: Work) -> Iterator[Sequence[Child]]:
         raise ChildProcessError(f"children of a floor ended with {codes}")
 
 
-def release(children: Sequence[Child]) -> None:
+def release(children: Sequence[Child], order: bytes = b"g") -> None:
     """Send each child one byte."""
     for child in children:
-        child.socket.send(b"g")
+        child.socket.send(order)
 
 
 def collect(children: Sequence[Child]) -> None:

@@ -22,11 +22,15 @@ class PeerMissingError(Exception):
     """The peer cannot be measured on this machine; the text says why."""
 
 
-def mpi_python() -> Path:
-    """Return the interpreter of the environment, which is made first if need be.
+def mpi_python(*, make: bool = True) -> Path:
+    """Return the interpreter of the environment.
+
+    Args:
+        make: Make the environment if there is none yet.
 
     Raises:
-        PeerMissingError: There is no Open MPI, or mpi4py cannot be installed.
+        PeerMissingError: There is no Open MPI, mpi4py cannot be installed, or there is no
+            environment and none is to be made.
     """
     if shutil.which("mpirun") is None or shutil.which("mpicc") is None:
         raise PeerMissingError("no Open MPI on this machine: install openmpi-bin, libopenmpi-dev")
@@ -34,7 +38,9 @@ def mpi_python() -> Path:
     done = FOLDER / "complete"
     if done.exists():
         return python
-    print(f"making {FOLDER} (once, about a minute)", file=sys.stderr)
+    if not make:
+        raise PeerMissingError("no environment yet: run python benchmarks/peers/environment.py")
+    print(f"making {FOLDER} (once, some minutes)", file=sys.stderr)
     venv.create(FOLDER, with_pip=True, clear=True)
     command = [
         str(python),
