@@ -1,10 +1,8 @@
 """What the front end asks of its agents, and the names under which it does."""
 
-from typing import Any
-
 import msgspec
 
-from sapwood.code.runner.child import RunnerOptions
+from sapwood.code.runner.options import RunnerOptions
 
 MAP = "map"
 """Handler of a stream whose waves are iterations of a run."""
@@ -40,17 +38,15 @@ class CallTask(msgspec.Struct, frozen=True):
     """Call a function once.
 
     Attributes:
-        code: What to call: a pickled Python function, or an encoded program image.
-        native: Name of the native function; empty for a Python function.
+        procedure: The runner's procedure that makes the call.
         function: What the function is called, for messages and statistics.
-        arguments: Encoded positional and keyword arguments; empty if ``code`` holds them.
+        argument: Encoded argument of the procedure; its arrays are the request's payload.
         time_limit: Seconds that the call may take; 0 for no limit.
     """
 
-    code: bytes
-    native: str
+    procedure: str
     function: str
-    arguments: Any
+    argument: bytes
     time_limit: float = 0.0
 
 

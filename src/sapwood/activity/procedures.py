@@ -5,11 +5,12 @@ import pickle
 import site
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
 from sapwood.code.image import OpenProgram, ProgramImage, open_image
+from sapwood.code.runner import child
 from sapwood.code.runner.child import Procedure
 from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.data.slice import Slice, SliceRef, open_slice
@@ -105,3 +106,8 @@ def _remembered(known: OrderedDict[bytes, Any], code: bytes, load: Callable[[byt
     while len(known) > MAX_OPEN_PROGRAMS:
         known.popitem(last=False)
     return loaded
+
+
+def main(options: bytes, parent: int, descriptors: list[int]) -> NoReturn:
+    """Run a runner; entry of a forked process."""
+    child.main(options, parent, descriptors, make_procedures)

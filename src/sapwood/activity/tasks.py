@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from sapwood.activity import orders
-from sapwood.comm import values
+from sapwood.comm import plain, values
 from sapwood.core.errors import AgentLostError, ClosedError, DataValueError, ResourceError
 from sapwood.session.session import PlacesChanged, Session
 
@@ -22,15 +22,36 @@ MAX_ATTEMPTS = 3
 """How often a task is tried when the agent it is on is lost."""
 
 
+class Call(msgspec.Struct, frozen=True):
+    """What is to be called.
+
+    Attributes:
+        procedure: The runner's procedure that makes the call.
+        function: What the function is called, for messages and statistics.
+        argument: Argument of the procedure.
+        time_limit: Seconds that the call may take; 0 for no limit.
+    """
+
+    procedure: str
+    function: str
+    argument: dict[str, Any]
+    time_limit: float = 0.0
+
+
 class Task:
-    """A call and its future."""
+    """A call and its future.
 
-    __slots__ = ("attempts", "call", "future", "value")
+    Raises:
+        DataValueError: The argument cannot travel.
+    """
 
-    def __init__(self, call: orders.CallTask, future: "Future[Any]") -> None:
-        self.call = call
+    __slots__ = ("arrays", "attempts", "body", "future")
+
+    def __init__(self, call: Call, future: "Future[Any]") -> None:
+        self.arrays = values.encode(call.argument)
+        order = orders.CallTask(call.procedure, call.function, self.arrays.body, call.time_limit)
+        self.body = plain.encode(order)
         self.future = future
-        self.value = msgspec.structs.asdict(call)
         self.attempts = 0
 
 
@@ -49,7 +70,7 @@ class TaskPool:
         self._gone: set[int] = set()
         self._unsubscribe = session.subscribe(self._places_changed)
 
-    def submit(self, call: orders.CallTask) -> "Future[Any]":
+    def submit(self, call: Call) -> "Future[Any]":
         """Queue a call and return its future.
 
         Raises:
@@ -59,12 +80,13 @@ class TaskPool:
         if self._session.closed:
             raise ClosedError("the cluster is closed")
         future: Future[Any] = Future()
+        task = Task(call, future)
         with self._lock:
             if len(self._queue) >= MAX_QUEUED_TASKS:
                 raise ResourceError(
                     f"more than {MAX_QUEUED_TASKS} tasks wait", hint="wait for some results first"
                 )
-            self._queue.append(Task(call, future))
+            self._queue.append(task)
         self._dispatch()
         return future
 
@@ -96,8 +118,8 @@ class TaskPool:
             return
         task.attempts += 1
         try:
-            answer = self._session.ask(rank, orders.CALL_TASK, task.value)
-        except (ClosedError, DataValueError) as error:
+            answer = self._session.ask_encoded(rank, orders.CALL_TASK, task.body, task.arrays)
+        except ClosedError as error:
             self._room(rank)
             task.future.set_exception(error)
             return

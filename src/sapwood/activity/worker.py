@@ -4,13 +4,14 @@ import os
 
 import msgspec
 
-from sapwood.activity import orders, procedures
+from sapwood.activity import orders
 from sapwood.activity.measure import FunctionMeter
 from sapwood.activity.statistics import AgentStatistics
 from sapwood.code.runner.host import RunnerHost
-from sapwood.code.runner.jobs import Job, Lease, Outcome, Preparation, encode_argument
-from sapwood.comm import values
+from sapwood.code.runner.jobs import Job, Lease, Outcome, Preparation
+from sapwood.comm import plain
 from sapwood.comm.payload import Payload
+from sapwood.contexts.forge import Forge
 from sapwood.core.errors import SapwoodError
 from sapwood.core.topology import ROOT
 from sapwood.session.agent import Agent, Contribution, Question
@@ -36,18 +37,17 @@ class Worker:
     Args:
         agent: The agent.
         settings: What it needs of the settings.
+        forge: Has its runners forked.
     """
 
-    def __init__(self, agent: Agent, settings: orders.AgentSettings) -> None:
+    def __init__(self, agent: Agent, settings: orders.AgentSettings, forge: Forge) -> None:
         self._agent = agent
         self._runs: dict[str, OpenedRun] = {}
         self._streams: dict[int, str] = {}
         self._meters: dict[str, FunctionMeter] = {}
         self._output = bytearray()
         self._output_sent = False
-        self._runner = RunnerHost(
-            agent.loop, settings.runner, procedures.make_procedures, self._printed
-        )
+        self._runner = RunnerHost(agent.loop, settings.runner, forge, self._printed)
         agent.waves[orders.MAP] = self._map
         agent.requests[orders.OPEN_RUN] = self._open_run
         agent.requests[orders.CLOSE_RUN] = self._close_run
@@ -60,16 +60,15 @@ class Worker:
 
     def _open_run(self, question: Question) -> None:
         order = msgspec.convert(question.value(), orders.OpenRun)
-        body, payload = encode_argument({"image": order.image, "slice": order.slice})
+        body = plain.encode({"image": order.image, "slice": order.slice})
         self._runs[order.run] = OpenedRun(order)
-        self._runner.prepare(order.run, Preparation("open", body, payload, order.function))
-        nothing, _ = encode_argument(None)
+        self._runner.prepare(order.run, Preparation("open", body, None, order.function))
         # Opening at once shows mistakes before the first iteration, on all agents in parallel.
         self._runner.submit(
             Job(
                 "ready",
                 order.run,
-                nothing,
+                plain.encode(None),
                 None,
                 lambda _outcome: question.reply({"pid": os.getpid(), "runner": self._runner.pid}),
                 question.fail,
@@ -122,8 +121,7 @@ class Worker:
             return
         question.reply(msgspec.to_builtins(self._statistics(run)))
         if self._runner.pid:
-            body, payload = encode_argument(None)
-            self._runner.submit(Job("close", name, body, payload, _nothing, _nothing))
+            self._runner.submit(Job("close", name, plain.encode(None), None, _nothing, _nothing))
 
     def _statistics(self, run: OpenedRun) -> AgentStatistics:
         meter = run.meter.statistics()
@@ -150,12 +148,7 @@ class Worker:
 
     def _call_task(self, question: Question) -> None:
         asked = question.asked
-        value = question.value()
-        order = msgspec.convert(
-            {**value, "arguments": None}, orders.CallTask, builtin_types=(bytes,)
-        )
-        argument = {"code": order.code, "native": order.native, "arguments": value["arguments"]}
-        encoded = values.encode(argument)
+        order = msgspec.convert(question.value(), orders.CallTask)
         meter = self._meters.setdefault(order.function, FunctionMeter(order.function))
         bytes_in = len(asked.body) + (asked.payload.nbytes if asked.payload else 0)
 
@@ -170,10 +163,10 @@ class Worker:
 
         self._runner.submit(
             Job(
-                "native" if order.native else "call",
+                order.procedure,
                 f"task {asked.number}",
-                encoded.body,
-                Payload(encoded.payload()) if encoded.nbytes else None,
+                order.argument,
+                asked.payload,
                 done,
                 failed,
                 time_limit=order.time_limit,
@@ -183,11 +176,9 @@ class Worker:
 
     # --- memory and output ---------------------------------------------------------------------
 
-    def _released(self, payload: Payload) -> bool:
+    def _released(self, payload: Payload) -> None:
         if isinstance(payload.owner, Lease):
             self._runner.give_back(payload.owner)
-            return True
-        return False
 
     def _printed(self, data: bytes) -> None:
         self._output += data
@@ -200,16 +191,16 @@ class Worker:
         """Send what was printed meanwhile: one message is under way at a time."""
         self._output_sent = bool(self._output)
         if self._output:
-            encoded = values.encode(bytes(self._output))
+            body = plain.encode(bytes(self._output))
             self._output.clear()
-            self._agent.ask(ROOT, orders.OUTPUT, encoded.body)
+            self._agent.ask(ROOT, orders.OUTPUT, body)
 
 
-def main(configuration: bytes, rank: int, incarnation: int) -> None:
+def main(configuration: bytes, rank: int, incarnation: int, forge: Forge) -> None:
     """Run an agent that runs user code; entry of a forked process."""
     settings = read_configuration(configuration)
     agent = Agent(settings, rank, incarnation)
-    Worker(agent, msgspec.convert(settings.extra, orders.AgentSettings))
+    Worker(agent, msgspec.convert(settings.extra, orders.AgentSettings), forge)
     agent.run()
 
 

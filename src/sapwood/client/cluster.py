@@ -12,7 +12,7 @@ import msgspec
 
 from sapwood.activity import orders
 from sapwood.activity.run import Run, RunOptions
-from sapwood.activity.tasks import TaskPool, can_travel
+from sapwood.activity.tasks import Call, TaskPool, can_travel
 from sapwood.client.output import OutputPrinter
 from sapwood.code.build import build
 from sapwood.code.cache import BuildCache
@@ -159,18 +159,18 @@ class Cluster:
         code: bytes,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-    ) -> orders.CallTask:
+    ) -> Call:
         limit = self.settings.limits.time
         if isinstance(function, NativeFunctionRef):
             name = function.function
-            return orders.CallTask(code, name, name, (args, kwargs), limit)
+            argument = {"code": code, "native": name, "arguments": (args, kwargs)}
+            return Call("native", name, argument, limit)
         name = getattr(function, "__qualname__", repr(function))
-        arguments: Any = (args, kwargs)
-        if not can_travel(arguments):
-            # What cannot travel as a value becomes part of the code, which only a runner loads.
-            code = bytes(cloudpickle.dumps(functools.partial(function, *args, **kwargs)))
-            arguments = ((), {})
-        return orders.CallTask(code, "", name, arguments, limit)
+        if can_travel((args, kwargs)):
+            return Call("call", name, {"code": code, "arguments": (args, kwargs)}, limit)
+        # What cannot travel as a value becomes part of the code, which only a runner loads.
+        code = bytes(cloudpickle.dumps(functools.partial(function, *args, **kwargs)))
+        return Call("call", name, {"code": code, "arguments": ((), {})}, limit)
 
     def _image(self, program: Program) -> bytes:
         key = (program.hash, repr(sorted(program.parameters.items())))

@@ -7,7 +7,7 @@ import msgspec
 
 from sapwood.activity.orders import AgentSettings
 from sapwood.client.cluster import Cluster
-from sapwood.code.runner.child import RunnerOptions
+from sapwood.code.runner.options import RunnerOptions
 from sapwood.comm.link import LinkTiming
 from sapwood.core.errors import ConfigurationError, ResourceError
 from sapwood.core.topology import plan
@@ -17,6 +17,7 @@ from sapwood.session.keeper import RestartPolicy
 from sapwood.session.session import Session, SessionOptions
 
 AGENT_ENTRY = "sapwood.activity.worker:main"
+RUNNER_ENTRY = "sapwood.activity.procedures:main"
 
 AGENT_MEMORY = 8 * 2**20
 """Bytes that an agent and its runner take at least; ``benchmarks/startup.py`` measures it."""
@@ -53,6 +54,8 @@ def local(
         SessionOptions(
             tree=plan(count, width),
             agent_entry=AGENT_ENTRY,
+            runner_entry=RUNNER_ENTRY,
+            runner_modules=(RUNNER_ENTRY.partition(":")[0],),
             ready_timeout=chosen.cluster.ready_timeout,
             timing=LinkTiming(chosen.comm.heartbeat, chosen.comm.failure_after),
             inline_limit=chosen.comm.inline_limit,

@@ -2,14 +2,25 @@
 
 ::
 
-    parameter, native_marker → program → load ┐
+    parameter, native → program → load ┐
     bundle, capture, folder ───────────┤
     languages, toolchain, target ──────┴→ build → cache → image (opened in a runner)
-    dwarf, comments → interface → binding, map_binding
+    dwarf, annotations → interface → binding, map_binding
+
+Agents import only ``runner``, so the rest is imported when it is first used.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING, Any
 
-from sapwood.code.load import load_program
+if TYPE_CHECKING:
+    from sapwood.code.load import load_program
 
 __all__ = ["load_program"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from sapwood.code.load import load_program  # noqa: PLC0415 - agents start faster without it
+
+    return load_program

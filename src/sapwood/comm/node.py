@@ -7,17 +7,16 @@ the tree. It puts the layers together: links (``link.py``), next hops (``routing
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
-from sapwood.comm import values
 from sapwood.comm.link import Identity, Link, LinkEvent, LinkState, LinkTiming
 from sapwood.comm.payload import Payload
 from sapwood.comm.requests import Requests, unreachable
 from sapwood.comm.routing import Router
-from sapwood.comm.stream import Stream, Wave
+from sapwood.comm.stream import Gathering, NewGathering, Stream, Wave
 from sapwood.core.errors import ProtocolError, SapwoodError
 from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.core.topology import ROOT, Tree
@@ -28,8 +27,8 @@ MAX_STREAMS = 4096
 """Streams that are open at one place at a time."""
 
 
-def _inline(encoded: values.Encoded) -> Payload | None:
-    return Payload(encoded.payload()) if encoded.nbytes else None
+def _nothing_to_gather(_reduce: Mapping[str, str]) -> Gathering:
+    raise ProtocolError("this place does not reduce")
 
 
 class Node:
@@ -39,7 +38,7 @@ class Node:
         identity: Who this place is.
         tree: The tree it is part of.
         timing: When links speak and worry.
-        place: Puts the arrays of a value into a payload; a driver may use shared memory.
+        gather: Makes what puts contributions together; agents, which only contribute, need none.
     """
 
     def __init__(
@@ -47,7 +46,7 @@ class Node:
         identity: Identity,
         tree: Tree,
         timing: LinkTiming | None = None,
-        place: Callable[[values.Encoded], Payload | None] = _inline,
+        gather: NewGathering = _nothing_to_gather,
     ) -> None:
         self.identity = identity
         self.tree = tree
@@ -59,7 +58,7 @@ class Node:
         self.neighbours: dict[int, Link] = {}
         self.streams: dict[int, Stream] = {}
         self.requests = Requests()
-        self._place = place
+        self._gather = gather
         self._last_tick: float | None = None
         self._on_event: dict[type[ev.Event], Callable[[float, Any], Effects]] = {
             ev.Received: self._received,
@@ -259,7 +258,7 @@ class Node:
     def _new_stream(self, spec: msg.StreamSpec) -> Stream:
         if len(self.streams) >= MAX_STREAMS:
             raise ProtocolError(f"more than {MAX_STREAMS} streams are open")
-        stream = Stream(spec, self.router.towards(spec.members))
+        stream = Stream(spec, self.router.towards(spec.members), self._gather)
         self.streams[spec.stream] = stream
         return stream
 
@@ -405,18 +404,17 @@ class Node:
         number = stream.spec.stream
         if self.rank == ROOT:
             try:
-                total = wave.accumulator.total()
+                total = wave.gathering.total()
             except SapwoodError as error:
                 return self._wave_failed(
                     msg.Failed(number, wave.number, wave.attempt, self.rank, error.to_record())
                 )
             done = ev.WaveCompleted(number, wave.number, total, wave.ranks, wave.weight)
             return [done] if wave.payload is None else [ev.Released(wave.payload), done]
-        encoded = values.encode(wave.accumulator.partial())
-        payload = self._place(encoded)
+        body, payload = wave.gathering.partial()
         if payload is not None:
             stream.held[wave.number] = payload
-        message = msg.Up(number, wave.number, wave.attempt, wave.ranks, wave.weight, encoded.body)
+        message = msg.Up(number, wave.number, wave.attempt, wave.ranks, wave.weight, body)
         return self._to_parent(message, payload)
 
     def _fail(self, _now: float, event: ev.Fail) -> Effects:

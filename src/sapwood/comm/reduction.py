@@ -4,7 +4,8 @@ Each field of a contribution has its own reduction. All are associative, so any 
 same result (floating-point sums up to rounding, as the order is that of arrival).
 
 ``sum min max``
-    Element by element; shapes and types must agree.
+    Numbers or arrays, element by element; shapes and types must agree, and stay. A sum of
+    booleans counts. Where one number is NaN, the least and the greatest are NaN.
 ``mean``
     Mean over the *items* behind the contributions: each counts with its weight.
 ``concat``
@@ -20,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from sapwood.comm import values
+from sapwood.comm.payload import Payload
 from sapwood.core.errors import ExecutionError
 
 Array = np.ndarray[Any, Any]
@@ -36,17 +39,22 @@ class Sum:
 
     def add(self, value: Any, _rank: int, _weight: float) -> None:
         """Take one more contribution."""
+        value = self.prepare(value)
         if self.value is None:
             self.value = value  # a view of the contributor's memory: not written to
-        elif isinstance(value, np.ndarray):
+        elif isinstance(value, np.ndarray) or isinstance(self.value, np.ndarray):
             _check_alike(self.value, value)
             if self._private:
                 self.combine(self.value, value, out=self.value)
             else:
-                self.value = self.combine(self.value, value)
+                self.value = np.asarray(self.combine(self.value, value))
                 self._private = True
         else:
             self.value = self.combine_scalars(self.value, value)
+
+    def prepare(self, value: Any) -> Any:
+        """Return a contribution as it is put together with others."""
+        return _counted(_number(value))
 
     combine: Callable[..., Any] = staticmethod(np.add)
 
@@ -71,9 +79,13 @@ class Minimum(Sum):
     __slots__ = ()
     combine = staticmethod(np.minimum)
 
+    def prepare(self, value: Any) -> Any:
+        """Return a contribution as it is put together with others."""
+        return _number(value)
+
     def combine_scalars(self, left: Any, right: Any) -> Any:
         """Combine two numbers."""
-        return min(left, right)
+        return right if right < left or _is_nan(right) else left
 
 
 class Maximum(Sum):
@@ -82,9 +94,13 @@ class Maximum(Sum):
     __slots__ = ()
     combine = staticmethod(np.maximum)
 
+    def prepare(self, value: Any) -> Any:
+        """Return a contribution as it is put together with others."""
+        return _number(value)
+
     def combine_scalars(self, left: Any, right: Any) -> Any:
         """Combine two numbers."""
-        return max(left, right)
+        return right if right > left or _is_nan(right) else left
 
 
 class Mean:
@@ -100,10 +116,11 @@ class Mean:
         """Take one more contribution, itself a mean over ``weight`` items."""
         if weight <= 0:
             return
+        value = _real(_number(value))
         if self.value is None:
             self.value, self.weight = value, weight
             return
-        if isinstance(value, np.ndarray):
+        if isinstance(value, np.ndarray) or isinstance(self.value, np.ndarray):
             _check_alike(self.value, value)
         self.weight += weight
         self.value = self.value + (value - self.value) * (weight / self.weight)
@@ -128,6 +145,8 @@ class Concat:
     def add(self, value: Any, rank: int, _weight: float) -> None:
         """Take one more contribution: a value, or the pieces of a subtree."""
         if isinstance(value, dict):
+            if value.keys() != {"pieces"}:
+                raise ExecutionError("a dictionary cannot be put after another")
             self.pieces.extend((int(first), piece) for first, piece in value["pieces"])
         else:
             self.pieces.append((rank, value))
@@ -138,12 +157,13 @@ class Concat:
 
     def total(self) -> Any:
         """Return the result."""
-        ordered = [np.atleast_1d(piece) for _, piece in sorted(self.pieces, key=_by_rank)]
-        for piece in ordered[1:]:
+        ranks, pieces = zip(*sorted(self.pieces, key=_by_rank), strict=True)
+        ordered = [np.atleast_1d(piece) for piece in pieces]
+        for rank, piece in zip(ranks, ordered, strict=True):
             if piece.shape[1:] != ordered[0].shape[1:]:
                 raise ExecutionError(
-                    f"cannot put pieces of shapes {ordered[0].shape} and {piece.shape} "
-                    "one after the other"
+                    f"a piece of shape {piece.shape} does not fit after one of {ordered[0].shape}",
+                    where=f"agent {rank}",
                 )
         return np.concatenate(ordered)
 
@@ -158,7 +178,7 @@ class Count:
 
     def add(self, value: Any, _rank: int, _weight: float) -> None:
         """Take one more contribution: a value, or the count of a subtree."""
-        if isinstance(value, dict):
+        if isinstance(value, dict) and value.keys() == {"count"}:
             self.value += int(value["count"])
         elif value is not None:
             self.value += 1
@@ -229,17 +249,107 @@ class Accumulator:
         return {field: reduction.partial() for field, reduction in self._fields.items()}
 
     def total(self) -> dict[str, Any]:
+        """Return the result at the root.
+
+        Raises:
+            ExecutionError: The contributions to a field do not fit together.
+        """
+        totals: dict[str, Any] = {}
+        for field, reduction in self._fields.items():
+            try:
+                totals[field] = reduction.total()
+            except (ExecutionError, TypeError, ValueError) as error:
+                raise ExecutionError(
+                    f"cannot reduce field '{field}': {getattr(error, 'what', error)}",
+                    where=getattr(error, "where", ""),
+                ) from error
+        return totals
+
+
+class ValueGathering:
+    """Gathers encoded contributions: decodes each, and encodes what travels on.
+
+    Args:
+        reduce: Reduction of each field.
+        place: Puts the arrays of a value into a payload, for example into shared memory.
+    """
+
+    __slots__ = ("_accumulator", "_place")
+
+    def __init__(
+        self, reduce: Mapping[str, str], place: Callable[[values.Encoded], Payload | None]
+    ) -> None:
+        self._accumulator = Accumulator(reduce)
+        self._place = place
+
+    def add(self, body: bytes, payload: Payload | None, rank: int, weight: float) -> None:
+        """Take one more contribution."""
+        value = values.decode(body, payload.view if payload is not None else b"")
+        self._accumulator.add(value, rank, weight)
+
+    def partial(self) -> tuple[bytes, Payload | None]:
+        """Return what a junction sends on."""
+        encoded = values.encode(self._accumulator.partial())
+        return encoded.body, self._place(encoded)
+
+    def total(self) -> dict[str, Any]:
         """Return the result at the root."""
-        return {field: reduction.total() for field, reduction in self._fields.items()}
+        return self._accumulator.total()
+
+
+def inline(encoded: values.Encoded) -> Payload | None:
+    """Put the arrays of a value into the message itself."""
+    return Payload(encoded.payload()) if encoded.nbytes else None
+
+
+def gathering(
+    place: Callable[[values.Encoded], Payload | None] = inline,
+) -> Callable[[Mapping[str, str]], ValueGathering]:
+    """Return what a node needs to gather values."""
+    return lambda reduce: ValueGathering(reduce, place)
 
 
 def _by_rank(piece: tuple[int, Any]) -> int:
     return piece[0]
 
 
-def _check_alike(left: Any, right: Array) -> None:
-    if getattr(left, "shape", None) != right.shape or left.dtype != right.dtype:
-        raise ExecutionError(
-            f"{getattr(left, 'dtype', type(left).__name__)}{getattr(left, 'shape', '')} does not "
-            f"fit {right.dtype}{right.shape}"
-        )
+def _number(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
+    if isinstance(value, (np.generic, int, float, complex)):
+        return value
+    raise ExecutionError(f"{type(value).__name__} is neither a number nor an array")
+
+
+def _counted(value: Any) -> Any:
+    """Return booleans as integers, as ``numpy.sum`` takes them."""
+    if isinstance(value, np.ndarray):
+        return value.astype(np.int64) if value.dtype == np.bool_ else value
+    return int(value) if isinstance(value, (bool, np.bool_)) else value
+
+
+def _real(value: Any) -> Any:
+    """Return whole numbers as floating-point ones: differences and means of them are such."""
+    if isinstance(value, np.ndarray):
+        return value.astype(np.float64) if value.dtype.kind in "biu" else value
+    return float(value) if isinstance(value, (int, np.integer, np.bool_)) else value
+
+
+def _is_nan(value: Any) -> bool:
+    return bool(value != value)  # noqa: PLR0124 - only NaN differs from itself
+
+
+def _check_alike(left: Any, right: Any) -> None:
+    if not (
+        isinstance(left, np.ndarray)
+        and isinstance(right, np.ndarray)
+        and left.shape == right.shape
+        and left.dtype == right.dtype
+    ):
+        raise ExecutionError(f"{_described(left)} does not fit {_described(right)}")
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{value.shape}"
+    return type(value).__name__

@@ -7,13 +7,37 @@ wave confirms it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
-from sapwood.comm import values
 from sapwood.comm.messages import StreamSpec, Up
 from sapwood.comm.payload import Payload
-from sapwood.comm.reduction import Accumulator
 from sapwood.core.rankset import Ranges, joined
+
+
+class Gathering(Protocol):
+    """Puts the contributions to one wave together; ``reduction.py`` has the one that is used."""
+
+    def add(self, body: bytes, payload: Payload | None, rank: int, weight: float) -> None:
+        """Take one more contribution; ``rank`` is the first one behind it.
+
+        Raises:
+            SapwoodError: It does not fit the others.
+        """
+
+    def partial(self) -> tuple[bytes, Payload | None]:
+        """Return what a junction sends on, encoded."""
+
+    def total(self) -> dict[str, Any]:
+        """Return the result at the root.
+
+        Raises:
+            SapwoodError: The contributions do not fit together.
+        """
+
+
+NewGathering = Callable[[Mapping[str, str]], Gathering]
+"""Makes the gathering of a wave from the reductions of its stream."""
 
 
 class Wave:
@@ -25,14 +49,14 @@ class Wave:
         body: The value that went down.
         payload: Its arrays.
         waiting: Attempt that is expected of each child that has not contributed.
-        accumulator: What came so far.
+        gathering: What came so far.
     """
 
     __slots__ = (
         "_ranks",
-        "accumulator",
         "attempt",
         "body",
+        "gathering",
         "number",
         "payload",
         "waiting",
@@ -46,14 +70,14 @@ class Wave:
         body: bytes,
         payload: Payload | None,
         waiting: dict[int, int],
-        accumulator: Accumulator,
+        gathering: Gathering,
     ) -> None:
         self.number = number
         self.attempt = attempt
         self.body = body
         self.payload = payload
         self.waiting = waiting
-        self.accumulator = accumulator
+        self.gathering = gathering
         self._ranks: list[tuple[int, int]] = []
         self.weight = 0.0
 
@@ -68,8 +92,7 @@ class Wave:
 
     def add(self, child: int, message: Up, payload: Payload | None) -> bool:
         """Take a contribution in; return whether it was the last one that was missing."""
-        value = values.decode(message.body, payload.view if payload is not None else b"")
-        self.accumulator.add(value, message.ranks[0][0], message.weight)
+        self.gathering.add(message.body, payload, message.ranks[0][0], message.weight)
         del self.waiting[child]
         self._ranks += message.ranks
         self.weight += message.weight
@@ -85,12 +108,14 @@ class Stream:
     Args:
         spec: What the stream is.
         children: Children of this place with members at or below them.
+        gather: Makes the gathering of each wave.
     """
 
-    __slots__ = ("children", "held", "last_wave", "spec", "waves")
+    __slots__ = ("children", "gather", "held", "last_wave", "spec", "waves")
 
-    def __init__(self, spec: StreamSpec, children: Iterable[int]) -> None:
+    def __init__(self, spec: StreamSpec, children: Iterable[int], gather: NewGathering) -> None:
         self.spec = spec
+        self.gather = gather
         self.children = tuple(children)
         self.waves: dict[int, Wave] = {}
         self.held: dict[int, Payload] = {}
@@ -99,7 +124,7 @@ class Stream:
     def begin(self, number: int, attempt: int, body: bytes, payload: Payload | None) -> Wave:
         """Begin a wave that all children of this place take part in."""
         waiting = dict.fromkeys(self.children, attempt)
-        wave = Wave(number, attempt, body, payload, waiting, Accumulator(self.spec.reduce))
+        wave = Wave(number, attempt, body, payload, waiting, self.gather(self.spec.reduce))
         self.waves[number] = wave
         self.last_wave = max(self.last_wave, number)
         return wave

@@ -1,6 +1,7 @@
 """What a forked process does first: die with its parent, and forget what it inherited."""
 
 import ctypes
+import functools
 import os
 import signal
 
@@ -8,9 +9,14 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    """Return the C library; the zygote asks first, so that its children have it."""
+    return ctypes.CDLL(None, use_errno=True)
+
+
 def _prctl(option: int, argument: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(option, argument, 0, 0, 0) != 0:
+    if _libc().prctl(option, argument, 0, 0, 0) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
 

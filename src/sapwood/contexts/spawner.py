@@ -9,7 +9,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from sapwood.contexts import orders
+from sapwood.contexts.zygote import Plan
 from sapwood.core.errors import ResourceError
 
 BATCH = 64
@@ -20,7 +23,7 @@ END_TIMEOUT = 5.0
 
 _BOOT = (
     "import sys; sys.path[:] = sys.argv[2].split(chr(0x1f)); "
-    "from sapwood.contexts.zygote import main; main(int(sys.argv[1]), sys.argv[3].split(','))"
+    "from sapwood.contexts.zygote import main; main(int(sys.argv[1]), sys.argv[3])"
 )
 
 _SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -31,7 +34,7 @@ class Spawner:
     """Starts a zygote and speaks with it.
 
     Args:
-        preload: Modules that the zygote imports before it forks.
+        plan: What the zygote imports and forks.
         configure: What its processes get.
         on_report: Told what the zygote reports, on the loop's thread.
         on_end: Told when the zygote is gone without having been closed.
@@ -39,12 +42,12 @@ class Spawner:
 
     def __init__(
         self,
-        preload: Sequence[str],
+        plan: Plan,
         configure: orders.Configure,
         on_report: Callable[[orders.Report], None],
         on_end: Callable[[], None],
     ) -> None:
-        self._preload = preload
+        self._plan = plan
         self._configure = configure
         self._on_report = on_report
         self._on_end = on_end
@@ -66,7 +69,7 @@ class Spawner:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             command = [sys.executable, "-S", "-c", _BOOT, str(theirs.fileno())]
-            command += [chr(0x1F).join(sys.path), ",".join(self._preload)]
+            command += [chr(0x1F).join(sys.path), msgspec.json.encode(self._plan).decode()]
             try:
                 self._process = subprocess.Popen(
                     command,

@@ -3,6 +3,10 @@
 A fork costs a millisecond where a new interpreter with numpy costs a hundred, and the children
 share the memory of what is imported. The zygote has no thread and no event loop, so forking it
 is safe; it runs no user code.
+
+It works in two steps. With the little that agents need it forks them, so that they are ready
+early and small; then it imports numpy and what runners need, and forks those when agents ask
+(``forge.py``). Processes whose entries need the second step wait for it.
 """
 
 import contextlib
@@ -16,12 +20,42 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from sapwood.contexts import orders, process
+import msgspec
 
-Entry = Callable[[bytes, int, int], None]
-"""What a forked process runs: ``entry(configuration, rank, incarnation)``."""
+from sapwood.contexts import forge, orders, process
+
+Entry = Callable[[bytes, int, int, forge.Forge], None]
+"""What a member of the tree runs: ``entry(configuration, rank, incarnation, forge)``."""
+
+RunnerEntry = Callable[[bytes, int, list[int]], NoReturn]
+"""What a runner runs: ``entry(options, parent, descriptors)``; it sets itself up."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a zygote imports and forks.
+
+    Attributes:
+        first: Modules to import before anything is forked.
+        later: Modules to import once the first processes are forked.
+        runner: ``module:function`` of runners; empty if there are none.
+    """
+
+    first: tuple[str, ...]
+    later: tuple[str, ...] = ()
+    runner: str = ""
+
+
+class Member:
+    """A process of the tree that this zygote forked."""
+
+    __slots__ = ("channel", "runners", "spec")
+
+    def __init__(self, spec: orders.ProcessSpec, channel: socket.socket) -> None:
+        self.spec = spec
+        self.channel = channel
+        self.runners: set[int] = set()
 
 
 class Zygote:
@@ -29,30 +63,31 @@ class Zygote:
 
     Args:
         control: This end of the control socket.
+        plan: What it imports and forks.
     """
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, plan: Plan) -> None:
         self._control = control
+        self._plan = plan
+        self._complete = False
+        self._waiting: list[orders.ProcessSpec] = []
         self._configuration = b""
         self._folder = ""
-        self._alive: dict[int, orders.ProcessSpec] = {}
+        self._members: dict[int, Member] = {}
+        self._channels: dict[int, Member] = {}
+        self._runners: dict[int, Member] = {}
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._poll = select.poll()
 
     def run(self) -> None:
         """Obey orders until the control socket ends; then leave nothing behind."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
-        poll = select.poll()
-        poll.register(self._control, select.POLLIN)
-        poll.register(self._wake_read, select.POLLIN)
+        self._poll.register(self._control, select.POLLIN)
+        self._poll.register(self._wake_read, select.POLLIN)
         try:
-            while True:
-                for descriptor, _ in poll.poll():
-                    if descriptor == self._wake_read:
-                        self._drain()
-                        self._reap()
-                    elif not self._obey():
-                        return
+            while self._serve():
+                pass
         finally:
             self._end()
 
@@ -61,8 +96,29 @@ class Zygote:
         with contextlib.suppress(OSError):
             self._control.send(orders.encode(report))
 
+    def _serve(self) -> bool:
+        """Take in what there is; False when the front end is gone."""
+        ready = self._poll.poll(None if self._complete or not self._members else 0)
+        if not ready:
+            self._complete_imports()
+        for descriptor, _ in ready:
+            if descriptor == self._wake_read:
+                self._drain()
+                self._reap()
+            elif descriptor == self._control.fileno():
+                if not self._obey():
+                    return False
+            elif descriptor in self._channels:
+                self._forge(self._channels[descriptor])
+        return True
+
+    # --- members of the tree -------------------------------------------------------------------
+
     def _obey(self) -> bool:
-        data = self._control.recv(orders.MAX_ORDER)
+        try:
+            data = self._control.recv(orders.MAX_ORDER)
+        except ConnectionResetError:
+            data = b""
         if not data:
             return False
         order = orders.decode_order(data)
@@ -72,34 +128,43 @@ class Zygote:
         elif isinstance(order, orders.Spawn):
             for spec in order.processes:
                 self._spawn(spec)
-        elif order.pid in self._alive:
+        elif order.pid in self._members:
             os.kill(order.pid, order.signal)
         return True
 
     def _spawn(self, spec: orders.ProcessSpec) -> None:
+        module = spec.entry.partition(":")[0]
+        if not self._complete and module in self._plan.later:
+            self._waiting.append(spec)
+            return
         parent = os.getpid()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             pid = os.fork()
         except OSError as error:
+            ours.close()
+            theirs.close()
             reason = error.strerror or str(error)
             self.report(orders.SpawnFailed(spec.rank, spec.incarnation, reason))
             return
         if pid == 0:
-            self._become(spec, parent)
-        self._alive[pid] = spec
+            ours.close()
+            self._become(spec, parent, theirs)
+        theirs.close()
+        member = self._members[pid] = self._channels[ours.fileno()] = Member(spec, ours)
+        self._poll.register(member.channel, select.POLLIN)
         self.report(orders.Spawned(spec.rank, spec.incarnation, pid))
 
-    def _become(self, spec: orders.ProcessSpec, parent: int) -> NoReturn:
-        """Run a process' entry in the child, and never return."""
+    def _become(self, spec: orders.ProcessSpec, parent: int, channel: socket.socket) -> NoReturn:
+        """Run a member's entry in the child, and never return."""
         status = 1
         try:
             process.die_with_parent(parent)
             process.forget_signals()
-            self._control.close()
-            os.close(self._wake_read)
-            os.close(self._wake_write)
+            self._let_go()
             gc.enable()
-            find_entry(spec.entry)(self._configuration, spec.rank, spec.incarnation)
+            entry: Entry = find_entry(spec.entry)
+            entry(self._configuration, spec.rank, spec.incarnation, forge.Forge(channel))
             status = 0
         except BaseException:  # noqa: BLE001 - the last frame of a process reports everything
             sys.excepthook(*sys.exc_info())
@@ -107,6 +172,74 @@ class Zygote:
             with contextlib.suppress(OSError, ValueError):
                 sys.stderr.flush()
             os._exit(status)
+
+    def _let_go(self) -> None:
+        """Close, in a child, what belongs to the zygote."""
+        self._control.close()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+        for member in self._members.values():
+            member.channel.close()
+
+    # --- runners -------------------------------------------------------------------------------
+
+    def _complete_imports(self) -> None:
+        for module in self._plan.later:
+            importlib.import_module(module)
+        gc.collect()
+        gc.freeze()
+        self._complete = True
+        waiting, self._waiting = self._waiting, []
+        for spec in waiting:
+            self._spawn(spec)
+
+    def _forge(self, member: Member) -> None:
+        """Fork a runner for a member."""
+        try:
+            order = forge.receive_order(member.channel)
+        except ConnectionResetError:
+            order = None
+        if order is None:
+            self._forget(member)
+            return
+        if not self._complete:
+            self._complete_imports()
+        parent = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self._tell(member, forge.NotForked(error.strerror or str(error)))
+        else:
+            if pid == 0:
+                self._become_runner(order[0].options, parent, order[1])
+            member.runners.add(pid)
+            self._runners[pid] = member
+            self._tell(member, forge.Forked(pid))
+        for descriptor in order[1]:
+            os.close(descriptor)
+
+    def _become_runner(self, options: bytes, parent: int, descriptors: list[int]) -> NoReturn:
+        try:
+            self._let_go()
+            entry: RunnerEntry = find_entry(self._plan.runner)
+            entry(options, parent, descriptors)
+        finally:
+            os._exit(1)
+
+    def _tell(self, member: Member, news: forge.News) -> None:
+        with contextlib.suppress(OSError):
+            member.channel.send(forge.encode(news))
+
+    def _forget(self, member: Member) -> None:
+        """Stop listening to a member that ended, and end its runners."""
+        if self._channels.pop(member.channel.fileno(), None) is not None:
+            self._poll.unregister(member.channel)
+            member.channel.close()
+        for pid in member.runners:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    # --- ends ------------------------------------------------------------------------------------
 
     def _drain(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -120,10 +253,19 @@ class Zygote:
                 return
             if pid == 0:
                 return
-            spec = self._alive.pop(pid, None)
-            if spec is not None:
-                status = os.waitstatus_to_exitcode(raw)
+            status = os.waitstatus_to_exitcode(raw)
+            if pid in self._members:
+                member = self._members.pop(pid)
+                self._forget(member)
+                spec = member.spec
                 self.report(orders.Exited(spec.rank, spec.incarnation, pid, status))
+            elif pid in self._runners:
+                member = self._runners.pop(pid)
+                member.runners.discard(pid)
+                # What user code started in the runner's process group ends with it.
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)
+                self._tell(member, forge.Ended(pid, status))
 
     def _end(self) -> None:
         """Kill all descendants, orphans included, and remove the folder."""
@@ -138,29 +280,29 @@ class Zygote:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def find_entry(name: str) -> Entry:
+def find_entry(name: str) -> Any:
     """Return the function that ``module:function`` names."""
     module, _, function = name.partition(":")
-    entry: Entry = getattr(importlib.import_module(module), function)
-    return entry
+    return getattr(importlib.import_module(module), function)
 
 
-def main(descriptor: int, preload: list[str]) -> None:
+def main(descriptor: int, encoded_plan: str) -> None:
     """Run a zygote.
 
     Args:
         descriptor: File descriptor of the control socket.
-        preload: Modules to import before the first fork.
+        encoded_plan: The plan as JSON.
     """
     begin = time.perf_counter()
+    plan = msgspec.json.decode(encoded_plan, type=Plan)
     process.adopt_orphans()
-    for module in preload:
+    for module in plan.first:
         importlib.import_module(module)
     control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)
     gc.collect()
     gc.freeze()
     gc.disable()
-    zygote = Zygote(control)
+    zygote = Zygote(control, plan)
     zygote.report(orders.Ready(os.getpid(), time.perf_counter() - begin))
     zygote.run()

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from sapwood.comm import events as ev
-from sapwood.comm import values
+from sapwood.comm import plain
 from sapwood.comm.payload import Payload
+from sapwood.contexts.forge import Forge
 from sapwood.core.errors import ProtocolError, SapwoodError
 from sapwood.session.member import Member, MemberConfiguration, read_configuration
 
@@ -50,14 +51,15 @@ class Question:
         self.asked = asked
 
     def value(self) -> Any:
-        """Return the request's argument."""
-        payload = self.asked.payload
-        return values.decode(self.asked.body, payload.view if payload is not None else b"")
+        """Return the request's argument, which must be without arrays.
+
+        Agents hand arrays on as they are; they have no numpy.
+        """
+        return plain.decode(self.asked.body)
 
     def reply(self, value: Any) -> None:
-        """Answer with a value."""
-        encoded = values.encode(value)
-        self.give(encoded.body, self._agent.pool.place(encoded))
+        """Answer with a value without arrays."""
+        self.give(plain.encode(value), None)
 
     def give(self, body: bytes, payload: Payload | None) -> None:
         """Answer with an encoded value."""
@@ -78,7 +80,7 @@ class Agent(Member):
         waves: What to do with a wave, by the stream's handler.
         requests: What to do with a request, by its handler.
         on_stream_closed: Told when a stream ends.
-        on_released: Offered payloads that nobody needs any more; says whether it took one.
+        on_released: Given payloads of this agent that nobody needs any more.
         on_answered: Told when a request of this agent was answered.
     """
 
@@ -99,7 +101,7 @@ class Agent(Member):
         self.waves: dict[str, Callable[[Contribution], None]] = {"echo": _echo}
         self.requests: dict[str, Callable[[Question], None]] = {"ping": _ping}
         self.on_stream_closed: Callable[[int], None] = _ignore
-        self.on_released: Callable[[Payload], bool] = _not_mine
+        self.on_released: Callable[[Payload], None] = _not_mine
         self.on_answered: Callable[[], None] = _nothing
         self._next_request = 1
         self._held: dict[int, Payload] = {}
@@ -137,8 +139,7 @@ class Agent(Member):
         self.on_stream_closed(effect.stream)
 
     def _give_back(self, effect: ev.Released) -> None:
-        if not self.on_released(effect.payload):
-            self._released(effect)
+        self.on_released(effect.payload)
 
     def _taken(self, question: Question) -> None:
         payload = self._held.pop(int(question.value()), None)
@@ -162,14 +163,14 @@ def _ignore(_stream: int) -> None:
     pass
 
 
-def _not_mine(_payload: Payload) -> bool:
-    return False
+def _not_mine(_payload: Payload) -> None:
+    pass
 
 
 def _nothing() -> None:
     pass
 
 
-def main(configuration: bytes, rank: int, incarnation: int) -> None:
+def main(configuration: bytes, rank: int, incarnation: int, _forge: Forge) -> None:
     """Run an agent that runs no user code; entry of a forked process."""
     Agent(read_configuration(configuration), rank, incarnation).run()

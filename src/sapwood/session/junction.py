@@ -1,8 +1,19 @@
 """The process of a junction: an inner vertex that routes and reduces."""
 
+from sapwood.comm import events as ev
+from sapwood.comm.pool import BlockPool
+from sapwood.comm.reduction import gathering
+from sapwood.contexts.forge import Forge
 from sapwood.session.member import Member, read_configuration
 
 
-def main(configuration: bytes, rank: int, incarnation: int) -> None:
+def main(configuration: bytes, rank: int, incarnation: int, _forge: Forge) -> None:
     """Run a junction; entry of a forked process."""
-    Member(read_configuration(configuration), rank, incarnation, {}).run()
+    shared = read_configuration(configuration)
+    pool = BlockPool(shared.inline_limit)
+
+    def released(effect: ev.Released) -> None:
+        if effect.payload.owner is not None:
+            pool.give_back(effect.payload.owner)
+
+    Member(shared, rank, incarnation, {ev.Released: released}, gathering(pool.place)).run()

@@ -17,6 +17,7 @@ from sapwood.comm import events as ev
 from sapwood.contexts import orders
 from sapwood.contexts.process import describe_status
 from sapwood.contexts.spawner import Spawner
+from sapwood.contexts.zygote import Plan
 from sapwood.core.errors import AgentLostError, ResourceError, SapwoodError
 from sapwood.core.rankset import fold, from_ranges
 from sapwood.core.topology import ROOT, Tree
@@ -65,6 +66,7 @@ class Keeper:
         tree: The tree.
         entry: What the process of a rank runs, as ``module:function``.
         configure: What all processes get.
+        plan: What their zygote imports and forks.
         policy: When lost processes are replaced.
         on_change: Told of places that are lost or back.
     """
@@ -74,6 +76,7 @@ class Keeper:
         tree: Tree,
         entry: Callable[[int], str],
         configure: orders.Configure,
+        plan: Plan,
         policy: RestartPolicy,
         on_change: ChangeListener,
     ) -> None:
@@ -82,6 +85,7 @@ class Keeper:
         self._tree = tree
         self._entry = entry
         self._configure = configure
+        self._plan = plan
         self._policy = policy
         self._on_change = on_change
         self._spawner = self._new_spawner()
@@ -285,9 +289,7 @@ class Keeper:
         ]
 
     def _new_spawner(self) -> Spawner:
-        entries = dict.fromkeys(self._entry(rank) for rank in range(1, self._tree.size))
-        preload = [entry.partition(":")[0] for entry in entries]
-        return Spawner(preload, self._configure, self._reported, self._zygote_ended)
+        return Spawner(self._plan, self._configure, self._reported, self._zygote_ended)
 
     @property
     def failure(self) -> SapwoodError | None:

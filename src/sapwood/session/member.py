@@ -4,7 +4,6 @@ import asyncio
 import gc
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,10 +11,9 @@ import uvloop
 
 from sapwood.comm import events as ev
 from sapwood.comm.link import Identity, LinkTiming
-from sapwood.comm.machine import machine_id
 from sapwood.comm.node import Node
 from sapwood.comm.place import Handlers, Place
-from sapwood.comm.pool import BlockPool
+from sapwood.comm.stream import NewGathering
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core.errors import CommunicationError
 from sapwood.core.topology import Tree
@@ -45,6 +43,7 @@ class MemberConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str
     folder: str
     credential: bytes
+    machine: str
     tree: Tree
     timing: LinkTiming
     inline_limit: int
@@ -53,7 +52,7 @@ class MemberConfiguration(msgspec.Struct, frozen=True, kw_only=True):
 
     def address(self, rank: int) -> str:
         """Return where a place listens."""
-        return str(Path(self.folder) / f"{rank}.sock")
+        return f"{self.folder}/{rank}.sock"
 
 
 def read_configuration(data: bytes) -> MemberConfiguration:
@@ -69,25 +68,31 @@ class Member:
         rank: Place in the tree.
         incarnation: Which process at this place it is.
         handlers: What to do with effects.
+        gather: What the node gathers with; agents need none.
     """
 
     def __init__(
-        self, configuration: MemberConfiguration, rank: int, incarnation: int, handlers: Handlers
+        self,
+        configuration: MemberConfiguration,
+        rank: int,
+        incarnation: int,
+        handlers: Handlers,
+        gather: NewGathering | None = None,
     ) -> None:
         self.configuration = configuration
         self.rank = rank
         self.loop = uvloop.new_event_loop()
-        self.pool = BlockPool(configuration.inline_limit)
         identity = Identity(
             configuration.cluster,
             rank,
             incarnation,
             os.getpid(),
-            machine_id(),
+            configuration.machine,
             configuration.credential,
         )
-        node = Node(identity, configuration.tree, configuration.timing, self.pool.place)
-        own: Handlers = {ev.ParentLost: self._parent_lost, ev.Released: self._released}
+        tree, timing = configuration.tree, configuration.timing
+        node = Node(identity, tree, timing, gather) if gather else Node(identity, tree, timing)
+        own: Handlers = {ev.ParentLost: self._parent_lost}
         self.place = Place(node, {**own, **handlers}, self.loop, self._problem)
         self._transport = UnixTransport()
         self._ended: asyncio.Future[None] = self.loop.create_future()
@@ -128,10 +133,6 @@ class Member:
 
     def _parent_lost(self, _effect: ev.ParentLost) -> None:
         self.end()
-
-    def _released(self, effect: ev.Released) -> None:
-        if effect.payload.owner is not None:
-            self.pool.give_back(effect.payload.owner)
 
     def _problem(self, text: str) -> None:
         sys.stderr.write(f"sapwood: rank {self.rank}: {text}\n")

@@ -26,9 +26,11 @@ from sapwood.comm.messages import StreamSpec
 from sapwood.comm.node import Node
 from sapwood.comm.place import Place
 from sapwood.comm.pool import BlockPool
+from sapwood.comm.reduction import gathering
 from sapwood.comm.transport.base import Listener
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.contexts import orders
+from sapwood.contexts.zygote import Plan
 from sapwood.core.errors import ClosedError, ProtocolError, SapwoodError
 from sapwood.core.rankset import to_ranges
 from sapwood.core.topology import ROOT, Tree
@@ -47,6 +49,8 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         tree: Shape of the tree.
         agent_entry: ``module:function`` that every agent runs.
+        runner_entry: ``module:function`` that every runner runs; empty if there are none.
+        runner_modules: What runners need imported.
         ready_timeout: How long the processes may take to become ready.
         timing: When links speak and worry.
         inline_limit: Bytes up to which arrays travel in the message.
@@ -57,12 +61,25 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     tree: Tree
     agent_entry: str
+    runner_entry: str = ""
+    runner_modules: tuple[str, ...] = ()
     ready_timeout: float = 30.0
     timing: LinkTiming = LinkTiming()
     inline_limit: int = 64 * 1024
     restart: RestartPolicy = RestartPolicy()
     environment: dict[str, str] = {}
     extra: dict[str, Any] = {}
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A request on its way from a user's thread to the loop's."""
+
+    rank: int
+    handler: str
+    number: int
+    body: bytes
+    arrays: Any
+    future: Any
 
 
 class PlacesChanged(msgspec.Struct, frozen=True):
@@ -111,6 +128,7 @@ class Session:
             cluster=self._folder.name,
             folder=str(self._folder),
             credential=secrets.token_bytes(32),
+            machine=machine_id(),
             tree=options.tree,
             timing=options.timing,
             inline_limit=options.inline_limit,
@@ -118,15 +136,25 @@ class Session:
             extra=options.extra,
         )
         identity = Identity(
-            configuration.cluster, ROOT, 1, os.getpid(), machine_id(), configuration.credential
+            configuration.cluster,
+            ROOT,
+            1,
+            os.getpid(),
+            configuration.machine,
+            configuration.credential,
         )
-        node = Node(identity, options.tree, options.timing, self.pool.place)
+        node = Node(identity, options.tree, options.timing, gathering(self.pool.place))
         self._address = configuration.address(ROOT)
         self.keeper = Keeper(
             options.tree,
             self._entry,
             orders.Configure(
                 str(self._folder), msgspec.msgpack.encode(configuration), options.environment
+            ),
+            Plan(
+                (options.agent_entry.partition(":")[0],),
+                (JUNCTION_ENTRY.partition(":")[0], *options.runner_modules),
+                options.runner_entry,
             ),
             options.restart,
             self._places_changed,
@@ -227,11 +255,18 @@ class Session:
             ClosedError: The session is closed.
         """
         encoded = values.encode(value)
+        return self.ask_encoded(rank, handler, encoded.body, encoded)
+
+    def ask_encoded(
+        self, rank: int, handler: str, body: bytes, arrays: values.Encoded
+    ) -> "Future[Any]":
+        """As :meth:`ask`, with a body that the caller encoded and the arrays that belong to it."""
         future: Future[Any] = Future()
         with self._lock:
             number = self._next_request
             self._next_request += 1
-        self._thread.post(self._ask, rank, handler, number, encoded, future)
+        question = Question(rank, handler, number, body, arrays, future)
+        self._thread.post(self._ask, question)
         return future
 
     def tell(self, rank: int, handler: str, value: Any) -> None:
@@ -294,26 +329,20 @@ class Session:
     def _forget(self, stream: int) -> None:
         self._streams.pop(stream, None)
 
-    def _ask(
-        self,
-        rank: int,
-        handler: str,
-        number: int,
-        encoded: values.Encoded,
-        future: "Future[Any]",
-    ) -> None:
+    def _ask(self, question: "Question") -> None:
         try:
             if self._closed:
                 raise ClosedError("the cluster was closed")
-            payload = self.pool.place(encoded)
+            payload = self.pool.place(question.arrays)
         except SapwoodError as error:
-            future.set_exception(error)
+            question.future.set_exception(error)
             return
-        self._requests[number] = (rank, future)
+        self._requests[question.number] = (question.rank, question.future)
         if payload is not None and payload.owner is not None:
             owner = payload.owner
-            future.add_done_callback(lambda _: self.pool.give_back(owner))
-        self._place.post(ev.Ask(rank, handler, number, encoded.body, payload))
+            question.future.add_done_callback(lambda _: self.pool.give_back(owner))
+        event = ev.Ask(question.rank, question.handler, question.number, question.body, payload)
+        self._place.post(event)
 
     def _answered(self, effect: ev.Answered) -> None:
         entry = self._requests.pop(effect.number, None)

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from sapwood.code.runner import calls
+from sapwood.code.runner.options import RunnerOptions
 from sapwood.comm import values
 from sapwood.comm.shared_memory import MappedBlocks, SharedBlock
 from sapwood.contexts import process
@@ -32,47 +33,30 @@ _CRASH_FD = 4
 _MAX_FD = 1 << 20
 
 
-class RunnerOptions(msgspec.Struct, frozen=True):
-    """How a runner is set up.
-
-    Attributes:
-        memory: Limit of private memory in bytes; 0 for none.
-        output: Bytes of captured output that are kept.
-        threads: Threads that OpenMP and BLAS may use.
-        crash_handler: Library that writes a native backtrace; empty for none.
-    """
-
-    memory: int = 0
-    output: int = 64 * 1024
-    threads: int = 1
-    crash_handler: str = ""
-
-
 def main(
-    connection: socket.socket,
-    pipes: tuple[int, int],
+    encoded_options: bytes,
     parent: int,
-    options: RunnerOptions,
+    descriptors: list[int],
     make_procedures: Callable[[MappedBlocks], dict[str, Procedure]],
 ) -> NoReturn:
     """Run a runner in a process that was forked just now; never returns.
 
     Args:
-        connection: Connection to the agent.
-        pipes: Where to print, and where to write when crashing.
-        parent: Process id of the agent.
-        options: How to set up.
+        encoded_options: How to set up, as msgpack.
+        parent: Process id of the zygote.
+        descriptors: The connection to the agent, the pipe to print to, the pipe to crash to.
         make_procedures: Makes the table of procedures.
     """
     status = 1
     try:
-        gc.freeze()
         process.die_with_parent(parent)
         process.forget_signals()
         os.setpgid(0, 0)
-        control = _take_descriptors(connection, *pipes)
+        control = _take_descriptors(*descriptors)
+        options = msgspec.msgpack.decode(encoded_options, type=RunnerOptions)
         _limit(options)
         _show_crashes(options)
+        gc.enable()
         blocks = MappedBlocks()
         Runner(control, blocks, make_procedures(blocks)).serve()
         status = 0
@@ -188,9 +172,9 @@ class Runner:
         self._flush_c(None)
 
 
-def _take_descriptors(connection: socket.socket, output: int, crash: int) -> socket.socket:
+def _take_descriptors(connection: int, output: int, crash: int) -> socket.socket:
     """Read nothing, print to the agent's pipe, keep the connection, close everything else."""
-    sources = (os.open(os.devnull, os.O_RDONLY), output, output, connection.fileno(), crash)
+    sources = (os.open(os.devnull, os.O_RDONLY), output, output, connection, crash)
     # First out of the way of the numbers that they get, then to these.
     above = [fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, len(sources)) for source in sources]
     for target, source in enumerate(above):

@@ -4,7 +4,6 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
-from sapwood.code.runner import child
 from sapwood.contexts.process import describe_status
 from sapwood.core.errors import MemoryLimitError, RunnerCrashError, SapwoodError
 
@@ -34,7 +33,7 @@ def crash_error(
 
 def _users_part(text: str) -> str:
     """Cut off the frames of a Python stack that belong to the runner itself."""
-    head, found, _ = text.partition(f'  File "{Path(child.__file__)}"')
+    head, found, _ = text.partition(f'  File "{Path(__file__).with_name("child.py")}"')
     return head.rstrip() + "\n" if found else text
 
 

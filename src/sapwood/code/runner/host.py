@@ -16,13 +16,16 @@ import socket
 from collections import deque
 from collections.abc import Callable
 
-from sapwood.code.runner import calls, child
-from sapwood.code.runner.child import Procedure, RunnerOptions
+import msgspec
+
+from sapwood.code.runner import calls
 from sapwood.code.runner.crash import crash_error
 from sapwood.code.runner.jobs import Job, Lease, Outcome, Preparation
+from sapwood.code.runner.options import RunnerOptions
 from sapwood.code.runner.output import OutputCapture
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import MappedBlocks, SharedBlock, SharedRef
+from sapwood.contexts.forge import Forge, Forked, NotForked
 from sapwood.core.errors import (
     CancelledError,
     ResourceError,
@@ -48,7 +51,7 @@ class RunnerHost:
     Args:
         loop: Event loop of the agent.
         options: How runners are set up.
-        make_procedures: Makes the runner's table of procedures, in the runner.
+        forge: Has runners forked.
         on_output: Gets what the runner prints.
     """
 
@@ -56,7 +59,7 @@ class RunnerHost:
         self,
         loop: asyncio.AbstractEventLoop,
         options: RunnerOptions,
-        make_procedures: Callable[[MappedBlocks], dict[str, Procedure]],
+        forge: Forge,
         on_output: Callable[[bytes], None],
     ) -> None:
         self.state = RunnerState.NONE
@@ -65,11 +68,10 @@ class RunnerHost:
         self.blocks = MappedBlocks()
         self._loop = loop
         self._options = options
-        self._make_procedures = make_procedures
+        self._forge = forge
+        loop.add_reader(forge.fileno(), self._news)
         self._on_output = on_output
         self._connection: socket.socket | None = None
-        self._pidfd = -1
-        self._dying = False
         self._output: OutputCapture | None = None
         self._report: OutputCapture | None = None
         self._waiting: deque[Job] = deque()
@@ -125,12 +127,12 @@ class RunnerHost:
             self._connection = None
         if self.pid:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
+                os.kill(self.pid, signal.SIGKILL)
 
     # --- one call ------------------------------------------------------------------------------
 
     def _next(self) -> None:
-        if self._dying or self._running is not None or not self._waiting:
+        if self._running is not None or not self._waiting:
             return
         job = self._waiting.popleft()
         if job.needs and job.needs not in self._prepared:
@@ -276,27 +278,38 @@ class RunnerHost:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         output = OutputCapture(self._loop, self._options.output, self._on_output)
         report = OutputCapture(self._loop, self._options.output)
-        parent = os.getpid()
+        descriptors = (theirs.fileno(), output.write_end, report.write_end)
         try:
-            pid = os.fork()
+            self._forge.fork(msgspec.msgpack.encode(self._options), descriptors)
         except OSError as error:
             ours.close()
-            theirs.close()
             output.close()
             report.close()
             raise ResourceError(f"cannot start a runner: {error.strerror}") from error
-        if pid == 0:
-            pipes = (output.write_end, report.write_end)
-            child.main(theirs, pipes, parent, self._options, self._make_procedures)
-        theirs.close()
+        finally:
+            theirs.close()
         output.close_write_end()
         report.close_write_end()
         ours.settimeout(0)
-        self.pid, self._connection, self._output, self._report = pid, ours, output, report
-        self._pidfd = os.pidfd_open(pid)
+        self._connection, self._output, self._report = ours, output, report
         self._loop.add_reader(ours.fileno(), self._readable)
-        self._loop.add_reader(self._pidfd, self._died)
         self.state = RunnerState.IDLE
+
+    def _news(self) -> None:
+        """Hear from the zygote what became of runners."""
+        try:
+            while (news := self._forge.news()) is not None:
+                if isinstance(news, Forked):
+                    self.pid = news.pid
+                    if self._killed is not None:
+                        self._kill(self._killed)
+                elif isinstance(news, NotForked):
+                    self._ended(ResourceError(f"cannot start a runner: {news.reason}"))
+                elif news.pid == self.pid:
+                    self._readable()  # a last result may still be there
+                    self._ended(self._killed or self._crash(news.status))
+        except ConnectionError:
+            self._loop.remove_reader(self._forge.fileno())  # this agent is about to end, too
 
     def _too_long(self, job: Job) -> None:
         limit = f"{job.time_limit:g} s"
@@ -309,23 +322,15 @@ class RunnerHost:
 
     def _kill(self, reason: SapwoodError) -> None:
         self._killed = reason
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
+        if self.pid:  # else as soon as it is known
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
-    def _died(self) -> None:
-        pid = self.pid
-        self._dying = True
-        self._readable()  # a last result may still be there
-        self._loop.remove_reader(self._pidfd)
-        os.close(self._pidfd)
-        _, raw = os.waitpid(pid, 0)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
-        error = self._killed or self._crash(os.waitstatus_to_exitcode(raw))
+    def _ended(self, error: SapwoodError) -> None:
+        """The runner is gone: its call fails, the next one gets a new runner."""
         job = self._running
         self._end_of_call()
         self._clear()
-        self._dying = False
         if job is not None:
             job.on_error(error)
         self._next()

@@ -1,11 +1,9 @@
 """What an agent hands to its runner, and what comes back."""
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
-from sapwood.comm import values
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import SapwoodError
 
@@ -93,9 +91,3 @@ class Preparation(msgspec.Struct, frozen=True):
     body: bytes
     payload: Payload | None
     function: str = ""
-
-
-def encode_argument(value: Any) -> tuple[bytes, Payload | None]:
-    """Encode a procedure's argument for a :class:`Job` or :class:`Preparation`."""
-    encoded = values.encode(value)
-    return encoded.body, Payload(encoded.payload()) if encoded.nbytes else None
