@@ -17,7 +17,7 @@ from sapwood.cli import figures
 LINE_INTERVAL = 2.0
 """Seconds between two plain lines."""
 
-BAR_WIDTH = 28
+BAR_WIDTH = 24
 
 
 class Display(Protocol):
@@ -41,7 +41,7 @@ class SilentDisplay:
 
 
 class LiveDisplay:
-    """Two lines that redraw in place; for a terminal."""
+    """Three lines that redraw in place; for a terminal."""
 
     def __init__(self, program: str, console: Console) -> None:
         self._program = program
@@ -53,7 +53,7 @@ class LiveDisplay:
         self._live.update(render_progress(self._program, progress), refresh=True)
 
     def close(self) -> None:
-        """Remove the two lines and give the terminal back."""
+        """Remove the lines and give the terminal back."""
         self._live.stop()
 
 
@@ -86,7 +86,7 @@ def open_display(program: str, *, quiet: bool, verbose: bool) -> Display:
 
 
 def render_progress(program: str, progress: Progress) -> RenderableType:
-    """Return a snapshot as two lines with a bar, at most 80 columns wide."""
+    """Return a snapshot as three lines: a bar, the program's metrics, the speed."""
     head = Table.grid(padding=(0, 2))
     bar = ProgressBar(
         total=progress.iterations,
@@ -96,18 +96,18 @@ def render_progress(program: str, progress: Progress) -> RenderableType:
     )
     head.add_row(
         Text(program, style="bold", overflow="ellipsis", no_wrap=True),
-        Text(_iterations(progress), no_wrap=True),
+        Text(f"iteration {_iterations(progress)}", no_wrap=True),
         bar,
         Text(figures.seconds(progress.seconds), no_wrap=True),
     )
-    facts = Text("  " + "   ".join(_facts(progress)), overflow="ellipsis", no_wrap=True)
-    return Group(head, facts)
+    return Group(head, _line(_metrics(progress)), _line(_speed(progress)))
 
 
 def progress_line(program: str, progress: Progress) -> str:
     """Return a snapshot as one line of text."""
     head = f"{program}: {progress.state}, iteration {_iterations(progress)}"
-    return ", ".join([head, *_facts(progress), figures.seconds(progress.seconds)])
+    facts = [*_metrics(progress), *_speed(progress), figures.seconds(progress.seconds)]
+    return ", ".join([head, *facts])
 
 
 def _iterations(progress: Progress) -> str:
@@ -116,10 +116,17 @@ def _iterations(progress: Progress) -> str:
     return f"{progress.iteration}/{progress.iterations}"
 
 
-def _facts(progress: Progress) -> list[str]:
-    facts = [f"{name} {figures.metric(value)}" for name, value in progress.metrics.items()]
+def _metrics(progress: Progress) -> list[str]:
+    return [f"{name} {figures.metric(value)}" for name, value in progress.metrics.items()]
+
+
+def _speed(progress: Progress) -> list[str]:
+    facts = [f"{progress.agents} agent{'' if progress.agents == 1 else 's'}"]
     if progress.iteration:
         facts.append(f"{figures.seconds(progress.seconds_per_iteration)}/iteration")
         facts.append(f"{figures.count(progress.items_per_second)} items/s")
-    facts.append(f"{progress.agents} agent{'' if progress.agents == 1 else 's'}")
     return facts
+
+
+def _line(facts: list[str]) -> Text:
+    return Text("  " + "   ".join(facts), overflow="ellipsis", no_wrap=True)

@@ -197,6 +197,23 @@ def test_ctrl_c_ends_within_a_second_and_leaves_nothing(
     assert psutil.wait_procs(family, timeout=1)[1] == []
 
 
+def test_ctrl_c_in_an_endless_loop_of_user_code(
+    environment: dict[str, str], squares: Path, tmp_path: Path
+) -> None:
+    source = squares / "squares.c"
+    source.write_text(
+        source.read_text().replace("*total = 0;", "for (volatile int forever = 1; forever;) {}")
+    )
+    process = start(environment, tmp_path, squares, "--verbose")
+    family = wait_for_iterations(process)
+    interrupted = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=10)
+    assert time.monotonic() - interrupted < 1.0
+    assert process.returncode == 130
+    assert psutil.wait_procs(family, timeout=1)[1] == []
+
+
 def test_sigterm_cleans_up_too(environment: dict[str, str], squares: Path, tmp_path: Path) -> None:
     process = start(environment, tmp_path, squares, "--verbose")
     family = wait_for_iterations(process)

@@ -29,23 +29,24 @@ def text_of(console: Console) -> str:
     return console.file.getvalue()
 
 
-def test_two_lines_with_everything() -> None:
+def test_three_lines_with_everything() -> None:
     console = terminal()
     console.print(render_progress("quantize", SNAPSHOT))
     lines = text_of(console).splitlines()
-    assert len(lines) == 2
-    assert lines[0].split()[:2] == ["quantize", "7/20"]
+    assert len(lines) == 3
+    assert lines[0].split()[:3] == ["quantize", "iteration", "7/20"]
     assert lines[0].rstrip().endswith("1.40 s")
-    assert "inertia 1234568   200 ms/iteration   1.37 M items/s   4 agents" in lines[1]
+    assert lines[1].rstrip() == "  inertia 1234568"
+    assert lines[2].rstrip() == "  4 agents   200 ms/iteration   1.37 M items/s"
 
 
-def test_a_long_name_and_many_metrics_stay_within_two_lines() -> None:
+def test_a_long_name_and_many_metrics_stay_within_three_lines() -> None:
     console = terminal()
     many = {f"metric_{number}": 1.0 for number in range(20)}
     snapshot = Progress(state=RunState.RUNNING, iteration=1, seconds=1.0, agents=1, metrics=many)
     console.print(render_progress("x" * 100, snapshot))
     lines = text_of(console).splitlines()
-    assert len(lines) == 2
+    assert len(lines) == 3
     assert max(map(len, lines)) <= 80
 
 
