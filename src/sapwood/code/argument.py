@@ -19,6 +19,9 @@ Lengths = dict[str, int]
 MISSING: Final = object()
 """Stands for an argument that was not given."""
 
+GUARD_BYTES: Final = 1024
+"""Bytes behind an output of one value that are checked after the call."""
+
 _INTEGERS: Final[dict[str, Any]] = {
     "i1": ctypes.c_int8,
     "i2": ctypes.c_int16,
@@ -184,15 +187,34 @@ class ArrayChecker(Checker):
             if known != value.shape[axis]:
                 raise self._wrong_extent(axis, value.shape, known)
 
+    def allocate_one(self) -> tuple[Array, Array]:
+        """Return one value of zero for an output, and the bytes behind it.
+
+        They are there to be found changed: a function whose array nobody annotated would write
+        over memory of others.
+        """
+        count = int(np.prod(self.inner, dtype=int))
+        array = np.zeros(count + max(1, GUARD_BYTES // self.dtype.itemsize), self.dtype)
+        return array[:count].reshape(self.inner), array.view(np.uint8)[
+            count * self.dtype.itemsize :
+        ]
+
+    def overrun(self) -> ArgumentError:
+        """Return the error for changed bytes behind an output."""
+        return self.error(
+            "got more than one value, but nothing says that it is an array",
+            f"write the comment // @array {self.name}[…] above {self.function.name}",
+        )
+
     def allocate(self, lengths: Lengths) -> Array:
-        """Return a new array of zeros for an output.
+        """Return a new array of zeros for an output that has extents.
 
         Raises:
             ArgumentError: A length is not known, or negative.
         """
         shape = tuple(self._evaluate(extent, lengths) for extent in self.extents or ())
         try:
-            return np.zeros(shape if self.extents is not None else self.inner, self.dtype)
+            return np.zeros(shape, self.dtype)
         except (ValueError, MemoryError) as error:
             raise self.error(f"cannot be allocated with shape {shape}: {error}") from error
 

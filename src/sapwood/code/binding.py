@@ -134,11 +134,14 @@ class NativeFunction:
             value = values[index]
             if value is not MISSING:
                 values[index] = array.check(value, lengths)
-        self._fill(values, lengths)
+        guards = self._fill(values, lengths)
         passed = values.copy()
         for index, _ in self._arrays:
             passed[index] = _address_of(values[index])
         returned = self._function(*passed)
+        for array, guard in guards:
+            if guard.any():
+                raise array.overrun()
         outputs = {
             array.name: values[index] if values[index].ndim else values[index][()]
             for index, array in self._outputs
@@ -147,7 +150,8 @@ class NativeFunction:
             outputs[RETURN] = returned
         return outputs
 
-    def _fill(self, values: list[Any], lengths: Lengths) -> None:
+    def _fill(self, values: list[Any], lengths: Lengths) -> list[tuple[ArrayChecker, Array]]:
+        guards: list[tuple[ArrayChecker, Array]] = []
         for index, scalar in self._scalars:
             if values[index] is MISSING:
                 if scalar.name not in lengths:
@@ -157,9 +161,14 @@ class NativeFunction:
             if values[index] is MISSING:
                 if array.signature.role is not Role.OUTPUT:
                     raise self._missing(array.name)
-                values[index] = array.allocate(lengths)
+                if array.extents is None:
+                    values[index], guard = array.allocate_one()
+                    guards.append((array, guard))
+                else:
+                    values[index] = array.allocate(lengths)
         for index, array in self._compound:
             array.check_compound(values[index], lengths)
+        return guards
 
     def _arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         values = [MISSING] * len(self._index)

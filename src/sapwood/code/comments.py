@@ -45,7 +45,8 @@ class FunctionNotes(msgspec.Struct, frozen=True):
         doc: The comment without annotations.
         shapes: Extents by parameter.
         inout: Parameters that are read and written.
-        lines: Line of the annotation of each parameter.
+        lines: Line of the last annotation of each parameter.
+        annotated: Lines of all annotations.
     """
 
     file: str
@@ -54,10 +55,11 @@ class FunctionNotes(msgspec.Struct, frozen=True):
     shapes: dict[str, tuple[str, ...]]
     inout: frozenset[str]
     lines: dict[str, int]
+    annotated: frozenset[int]
 
 
 def read_annotations(source: str, data: bytes, *, cpp: bool) -> dict[str, FunctionNotes]:
-    """Return the notes of every function that a source defines, by name.
+    """Return the notes of every function that a source or header has, by name.
 
     Args:
         source: Its name, for messages.
@@ -65,20 +67,27 @@ def read_annotations(source: str, data: bytes, *, cpp: bool) -> dict[str, Functi
         cpp: Whether it is C++.
 
     Raises:
-        BuildError: An annotation is misspelt or cannot be read.
+        BuildError: An annotation is misspelt, cannot be read, or belongs to no function.
     """
     grammar = tree_sitter_cpp.language() if cpp else tree_sitter_c.language()
     tree = tree_sitter.Parser(tree_sitter.Language(grammar)).parse(data)
-    return {
-        name: _notes(source, node)
-        for node in _functions(tree.root_node)
-        if (name := _function_name(node))
-    }
+    found: dict[str, FunctionNotes] = {}
+    used: set[int] = set()
+    for node in _functions(tree.root_node):
+        name = _function_name(node)
+        if name:
+            notes = _notes(source, node)
+            used |= notes.annotated
+            # A definition says more than a declaration of the same function.
+            if name not in found or notes.shapes or notes.inout or notes.doc:
+                found[name] = notes
+    _refuse_unused(source, tree.root_node, used)
+    return found
 
 
 def _functions(node: Any) -> Iterator[Any]:
     for child in node.named_children:
-        if child.type == "function_definition":
+        if child.type == "function_definition" or _declares_function(child):
             yield child
         elif child.type in _SCOPES:
             yield from _functions(child)
@@ -95,6 +104,26 @@ _SCOPES: Final = {
 }
 
 
+def _declares_function(node: Any) -> bool:
+    declarator = node.child_by_field_name("declarator") if node.type == "declaration" else None
+    while declarator is not None and declarator.type == "pointer_declarator":
+        declarator = declarator.child_by_field_name("declarator")
+    return declarator is not None and declarator.type == "function_declarator"
+
+
+def _refuse_unused(source: str, root: Any, used: set[int]) -> None:
+    """An annotation that no function takes would be missed silently, and arrays overrun."""
+    for comment in _comments_within(root):
+        for line, text in _comment_lines(comment):
+            match = _ANNOTATION.match(text)
+            if match is not None and match[1] in ANNOTATIONS and line not in used:
+                raise BuildError(
+                    f"the annotation @{match[1]} belongs to no function",
+                    where=f"{source}:{line}",
+                    hint="write it directly above the function, or among its parameters",
+                )
+
+
 def _function_name(node: Any) -> str:
     declarator = node.child_by_field_name("declarator")
     while declarator is not None and declarator.type != "identifier":
@@ -106,6 +135,7 @@ def _notes(source: str, node: Any) -> FunctionNotes:
     shapes: dict[str, tuple[str, ...]] = {}
     inout: set[str] = set()
     lines: dict[str, int] = {}
+    annotated: set[int] = set()
     doc: list[str] = []
     before = _comments_before(node)
     for comment in [*before, *_comments_within(node.child_by_field_name("declarator"))]:
@@ -116,6 +146,7 @@ def _notes(source: str, node: Any) -> FunctionNotes:
                 if comment in before:
                     doc.append(text)
                 continue
+            annotated.add(line)
             for name, extents in _items(match[2], where):
                 lines[name] = line
                 if match[1] == "inout":
@@ -129,6 +160,7 @@ def _notes(source: str, node: Any) -> FunctionNotes:
         shapes,
         frozenset(inout),
         lines,
+        frozenset(annotated),
     )
 
 

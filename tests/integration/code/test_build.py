@@ -9,6 +9,7 @@ import pytest
 from sapwood.code.build import build
 from sapwood.code.cache import BuildCache
 from sapwood.code.check import check_program
+from sapwood.code.languages import compiled
 from sapwood.code.program import Program
 from sapwood.core.errors import (
     BuildError,
@@ -92,6 +93,18 @@ def test_a_function_that_no_source_defines_is_a_link_error(
         build(program_of({"a.c": "int g(int);\nint f(int x) { return g(x); }\n"}), cache=cache)
     assert "undefined reference to `g'" in caught.value.details["compiler output"]
     assert "no source defines it" in caught.value.hint
+    assert caught.value.where == "a.c:2"
+
+
+def test_a_compiler_that_takes_too_long_is_killed_with_its_children(
+    cache: BuildCache, program_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "cc"
+    compiler.write_text("#!/bin/sh\n[ $1 = --version ] && exec echo slow\nsleep 60 &\nwait\n")
+    compiler.chmod(0o755)
+    monkeypatch.setattr(compiled, "COMPILE_SECONDS", 0.2)
+    with pytest.raises(BuildError, match="took more than"):  # and leaves no process behind
+        build(program_of(FILES), cache=cache, environment={**os.environ, "CC": str(compiler)})
 
 
 @pytest.mark.parametrize(("source", "package"), [("a.c", "gcc"), ("a.cpp", "g++")])

@@ -56,6 +56,7 @@ enum { COLUMNS = 3 };
 // @array m[n][COLUMNS]
 double corner(const double m[][COLUMNS], int n) { return m[n - 1][COLUMNS - 1]; }
 void plain(const double *x, double *y) { *y = x[0]; }
+void overruns(int n, int *y) { for (int i = 0; i < n; i++) y[i] = i + 1; }
 """
 
 
@@ -211,6 +212,22 @@ def test_the_call_itself_is_checked(native: OpenProgram) -> None:
     with pytest.raises(FunctionMissingError) as missing:
         call(native, "dott", X, X)
     assert "did you mean dot" in missing.value.hint
+
+
+def test_an_array_that_nobody_annotated_is_found_out(native: OpenProgram) -> None:
+    assert call(native, "overruns", 1) == {"y": 1}
+    with pytest.raises(ArgumentError, match="overruns: parameter y got more than one value"):
+        call(native, "overruns", 2)
+
+
+def test_annotations_in_a_header_count(opened: Any) -> None:
+    program = opened(
+        {
+            "a.c": '#include "a.h"\nvoid f(int *x, int n) { x[n - 1] = 1; }\n',
+            "a.h": "// @inout x[n]\nvoid f(int *x, int n);\n",
+        }
+    )
+    assert call(program, "f", np.zeros(3, "i4"))["x"].tolist() == [0, 0, 1]
 
 
 def test_arrays_are_not_copied(native: OpenProgram) -> None:

@@ -71,6 +71,8 @@ def test_functions_are_found_in_every_scope(text: str) -> None:
         ("// @array x[n", "@array points[n][d]"),
         ("// @array", "NAME"),
         ("// @array x[n%2]", "+ - * /"),
+        ("// @array x[n]\n", "directly above"),
+        ("// @array x[n]\nint y;", "directly above"),
     ],
 )
 def test_a_wrong_annotation_is_an_error_with_its_line(line: str, text: str) -> None:
@@ -78,6 +80,12 @@ def test_a_wrong_annotation_is_an_error_with_its_line(line: str, text: str) -> N
         notes(f"\n{line}\nvoid f(int *x) {{}}\n")
     assert caught.value.where == "a.c:2"
     assert text in caught.value.hint
+
+
+def test_a_declaration_carries_annotations_too() -> None:
+    text = "// Doc.\n// @array x[n]\nvoid f(int *x, int n);\nvoid f(int *x, int n) {}\n"
+    assert notes(text)["f"].shapes == {"x": ("n",)}
+    assert notes(text)["f"].doc == "Doc."
 
 
 def test_words_of_other_tools_are_part_of_the_doc() -> None:

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -35,7 +36,9 @@ _FLAGS: Final = (
 _NATIVE: Final[Mapping[str, str]] = {"aarch64": "-mcpu=native", "ppc64le": "-mcpu=native"}
 _LINK: Final = ("-shared", "-Wl,--no-undefined")
 _FIRST_PLACE = re.compile(
-    r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:\d+:)? (?:fatal )?error", re.MULTILINE
+    r"^(?:\./)*(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:\d+:)? "
+    r"(?:(?:fatal )?error|undefined reference)",
+    re.MULTILINE,
 )
 
 
@@ -189,41 +192,51 @@ def run_compiler(command: Sequence[str], request: BuildRequest, *, what: str) ->
     # Temporary files go where the cache cleans up after a kill; messages are in English.
     variables = {**request.environment, "TMPDIR": str(request.folder.absolute()), "LC_ALL": "C"}
     try:
-        done = subprocess.run(
-            list(command),
-            cwd=request.folder,
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=COMPILE_SECONDS,
-            check=False,
-        )
+        status, output = _run(command, request.folder, variables)
     except subprocess.TimeoutExpired as error:
         raise BuildError(
             f"{what}: the compiler took more than {COMPILE_SECONDS:.0f} s", where=command[0]
         ) from error
-    if done.returncode == 0:
+    if status == 0:
         return
-    if "No space left on device" in done.stdout:
+    if "No space left on device" in output:
         raise ResourceError(
             "the disk of the build cache is full",
             where=str(request.output),
             hint="make room, or choose another cache folder",
         )
-    place = _FIRST_PLACE.search(done.stdout)
+    place = _FIRST_PLACE.search(output)
     raise BuildError(
         what,
         where=f"{place['file']}:{place['line']}" if place else request.sources[0],
-        hint=_compile_hint(done.returncode, done.stdout),
+        hint=_compile_hint(status, output),
         details={
-            "compiler output": done.stdout or f"{command[0]} said nothing",
+            "compiler output": output or f"{command[0]} said nothing",
             "command": shlex.join(command),
             "folder": request.origin,
         },
     )
+
+
+def _run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> tuple[int, str]:
+    """Run a command in a process group of its own, so that none of it outlives an interruption."""
+    with subprocess.Popen(
+        list(command),
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        process_group=0,
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=COMPILE_SECONDS)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return process.returncode, output
 
 
 def _compile_hint(status: int, output: str) -> str:

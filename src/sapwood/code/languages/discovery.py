@@ -11,7 +11,7 @@ from sapwood.code.languages.base import Artefact, BuildRequest
 from sapwood.code.spelling import suggest
 from sapwood.core.errors import BuildError
 
-C_SUFFIX = ".c"
+HEADERS = {".h", ".hh", ".hpp", ".hxx"}
 
 
 def discover(request: BuildRequest, artefact: Artefact) -> Interface:
@@ -24,14 +24,24 @@ def discover(request: BuildRequest, artefact: Artefact) -> Interface:
         request.output / artefact.library, request.output / artefact.debug, set(request.sources)
     )
     notes: dict[str, FunctionNotes] = {}
-    for source in request.sources:
-        data = (request.folder / source).read_bytes()
-        notes |= read_annotations(source, data, cpp=not source.endswith(C_SUFFIX))
+    for name in (*_headers(request), *request.sources):
+        data = (request.folder / name).read_bytes()
+        for function, found in read_annotations(name, data, cpp=not name.endswith(".c")).items():
+            if function not in notes or found.shapes or found.inout or found.doc:
+                notes[function] = found
     functions = tuple(
         annotate(function, notes[function.name]) if function.name in notes else function
         for function in interface.functions
     )
     return msgspec.structs.replace(interface, functions=functions)
+
+
+def _headers(request: BuildRequest) -> list[str]:
+    return sorted(
+        path.relative_to(request.folder).as_posix()
+        for path in request.folder.rglob("*")
+        if path.suffix in HEADERS
+    )
 
 
 def annotate(function: FunctionSignature, notes: FunctionNotes) -> FunctionSignature:
@@ -66,8 +76,6 @@ def annotate(function: FunctionSignature, notes: FunctionNotes) -> FunctionSigna
     return msgspec.structs.replace(
         function,
         doc=notes.doc,
-        file=notes.file,
-        line=notes.line,
         parameters=tuple(_annotated(parameter, notes) for parameter in function.parameters),
     )
 
