@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sapwood import Program, parameter
-from sapwood.core.errors import DataShapeError, DataValueError
+from sapwood.core.errors import DataMissingError, DataShapeError, DataValueError
 
 DIVERGED = 1e100
 """A loss that no descent reaches: it starts at log(2)."""
@@ -36,8 +36,13 @@ class Logistic(Program):
 
     def default_data(self) -> dict[str, Any]:
         """Return the breast-cancer data that scikit-learn ships: 569 items, 30 features."""
-        from sklearn.datasets import load_breast_cancer  # noqa: PLC0415 - only without --data
-
+        try:
+            from sklearn.datasets import load_breast_cancer  # noqa: PLC0415 - only without data
+        except ImportError as error:
+            raise DataMissingError(
+                "the data come with scikit-learn, which is not installed",
+                hint="pip install scikit-learn, or pass data={'x': …, 'y': …}",
+            ) from error
         bunch = load_breast_cancer()
         return {"x": bunch.data, "y": bunch.target}
 

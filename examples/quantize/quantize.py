@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from sapwood import Program, native, parameter
-from sapwood.core.errors import DataShapeError, DataValueError
+from sapwood.core.errors import DataMissingError, DataShapeError, DataValueError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -40,8 +40,13 @@ class Quantize(Program):
 
     def default_data(self) -> Path:
         """Return the photograph that scikit-learn ships."""
-        import sklearn.datasets  # noqa: PLC0415 - only needed without --data
-
+        try:
+            import sklearn.datasets  # noqa: PLC0415 - only needed without --data
+        except ImportError as error:
+            raise DataMissingError(
+                "the photograph comes with scikit-learn, which is not installed",
+                hint="pip install scikit-learn, or name a picture with --data",
+            ) from error
         return Path(sklearn.datasets.__file__).parent / "images" / "china.jpg"
 
     def init(self, data: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import sapwood
-from sapwood.core.errors import DataShapeError, DataValueError
+from sapwood.core.errors import DataMissingError, DataShapeError, DataValueError
 from sapwood.data.slice import Slice
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "logistic"
@@ -133,3 +133,10 @@ def test_command_line(tmp_path: Path) -> None:
     answer = json.loads(done.stdout)
     assert answer["progress"]["metrics"]["accuracy"] > 0.98
     assert np.load(output)["coefficients"].shape == (30,)
+
+
+def test_default_data_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = logistic()
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(DataMissingError, match="scikit-learn, which is not installed"):
+        program.default_data()

@@ -15,7 +15,7 @@ from PIL import Image
 from sklearn.cluster import KMeans
 
 import sapwood
-from sapwood.core.errors import DataShapeError, DataValueError
+from sapwood.core.errors import DataMissingError, DataShapeError, DataValueError
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "quantize"
 COMMAND = [sys.executable, "-c", "from sapwood.cli.main import main; main()"]
@@ -171,3 +171,10 @@ def test_a_picture_needs_a_shape(tmp_path: Path) -> None:
     result = {"centres": np.zeros((2, 3)), "counts": np.ones(2), "iterations": 1}
     with pytest.raises(DataShapeError, match="no picture"):
         quantize().output(result, data, tmp_path / "x.png")
+
+
+def test_default_data_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = quantize()
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(DataMissingError, match="scikit-learn, which is not installed"):
+        program.default_data()
