@@ -35,15 +35,11 @@ class Leftovers:
 def nothing_is_left_behind(own_surroundings: None) -> Iterator[None]:
     """Fail a test that leaves a process, thread, socket, shared memory or folder behind."""
     del own_surroundings  # it says where the folders are
-    gc.collect()
     before = Leftovers()
     yield
     deadline = time.monotonic() + GRACE
-    while True:
+    while left := Leftovers().since(before):
         gc.collect()
-        left = Leftovers().since(before)
-        if not left:
-            return
         if time.monotonic() > deadline:
             pytest.fail("left behind:\n  " + "\n  ".join(left))
         threading.Event().wait(0.01)

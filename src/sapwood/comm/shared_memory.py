@@ -24,6 +24,13 @@ ALIGNMENT = 64
 """Bytes: arrays in a block start at multiples of this (a cache line, an AVX-512 vector)."""
 
 
+LARGE_BLOCK = 64 * 2**20
+"""Bytes from which it is asked first whether so much is free.
+
+The kernel does not refuse to reserve too much: it takes page after page and then kills somebody.
+"""
+
+
 class SharedRef(msgspec.Struct, frozen=True, array_like=True):
     """Where a run of bytes lies in the shared memory of a process of this machine."""
 
@@ -56,6 +63,8 @@ class SharedBlock:
 
     def __init__(self, nbytes: int) -> None:
         capacity = max(mmap.PAGESIZE, _round_up(nbytes, mmap.PAGESIZE))
+        if capacity >= LARGE_BLOCK and capacity > _available_memory():
+            raise _no_room(capacity)
         self.fd = os.memfd_create("sapwood", os.MFD_CLOEXEC)
         try:
             # Reserve, so that a full machine is an error here and not a SIGBUS in user code.
@@ -64,10 +73,7 @@ class SharedBlock:
         except OSError as error:
             os.close(self.fd)
             if error.errno in {errno.ENOSPC, errno.ENOMEM, errno.EFBIG}:
-                raise ResourceError(
-                    f"cannot reserve {capacity / 2**20:.1f} MiB of shared memory",
-                    hint="use less data, fewer agents, or a machine with more memory",
-                ) from error
+                raise _no_room(capacity) from error
             raise
         self.capacity = capacity
         self.inode = os.fstat(self.fd).st_ino
@@ -147,6 +153,22 @@ def _map(ref: SharedRef, *, writable: bool) -> mmap.mmap:
         return mmap.mmap(fd, ref.capacity, access=access)
     finally:
         os.close(fd)
+
+
+def _available_memory() -> int:
+    """Return the bytes that can be had without harm to others."""
+    with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123 - no folder is walked
+        for line in file:
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return LARGE_BLOCK
+
+
+def _no_room(capacity: int) -> ResourceError:
+    return ResourceError(
+        f"cannot reserve {capacity / 2**20:.1f} MiB of shared memory",
+        hint="use less data, fewer agents, or a machine with more memory",
+    )
 
 
 def _round_up(value: int, multiple: int) -> int:
