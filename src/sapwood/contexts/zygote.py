@@ -151,6 +151,7 @@ class Zygote:
             ours.close()
             self._become(spec, parent, theirs)
         theirs.close()
+        ours.settimeout(0)
         member = self._members[pid] = self._channels[ours.fileno()] = Member(spec, ours)
         self._poll.register(member.channel, select.POLLIN)
         self.report(orders.Spawned(spec.rank, spec.incarnation, pid))
@@ -197,6 +198,8 @@ class Zygote:
         """Fork a runner for a member."""
         try:
             order = forge.receive_order(member.channel)
+        except BlockingIOError:
+            return  # the descriptor was closed and is another's now
         except ConnectionResetError:
             order = None
         if order is None:

@@ -178,8 +178,10 @@ class Keeper:
     def _reported(self, report: orders.Report) -> None:
         if isinstance(report, orders.Spawned):
             record = self.places[report.rank]
-            if record.incarnation == report.incarnation:
+            if record.incarnation == report.incarnation and record.state is PlaceState.STARTING:
                 record.pid = report.pid
+            elif record.pid != report.pid:
+                self._spawner.kill(report.pid)  # it was given up while it was being forked
         elif isinstance(report, orders.Exited):
             self._exited(report)
         elif isinstance(report, orders.SpawnFailed):
