@@ -1,5 +1,7 @@
 """What the front end asks of its agents, and the names under which it does."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from sapwood.code.runner.options import RunnerOptions
@@ -24,6 +26,7 @@ class OpenRun(msgspec.Struct, frozen=True):
         items: Items in the slice: the weight of each contribution.
         function: What the map is called, for messages and statistics.
         time_limit: Seconds that one map may take; 0 for no limit.
+        crash_handler: Library that writes a native backtrace; empty for none.
     """
 
     run: str
@@ -32,6 +35,7 @@ class OpenRun(msgspec.Struct, frozen=True):
     items: int
     function: str
     time_limit: float = 0.0
+    crash_handler: str = ""
 
 
 class CallTask(msgspec.Struct, frozen=True):
@@ -54,3 +58,7 @@ class AgentSettings(msgspec.Struct, frozen=True):
     """What an agent needs of the settings."""
 
     runner: RunnerOptions = RunnerOptions()
+
+
+# Made in the zygote, so that its children need not work the types out again.
+decode_settings: Callable[[bytes], AgentSettings] = msgspec.msgpack.Decoder(AgentSettings).decode

@@ -32,6 +32,7 @@ class Procedures:
         self._programs: OrderedDict[bytes, OpenProgram] = OrderedDict()
         self._functions: OrderedDict[bytes, Callable[..., Any]] = OrderedDict()
         self._site_ready = False
+        self._crashes_watched = False
 
     def table(self) -> dict[str, Procedure]:
         """Return the procedures by name."""
@@ -44,8 +45,9 @@ class Procedures:
             "native": self._native,
         }
 
-    def _open(self, run: str, argument: dict[str, bytes]) -> None:
+    def _open(self, run: str, argument: dict[str, Any]) -> None:
         self._make_site_ready()
+        self._watch_crashes(argument["crash_handler"])
         image = msgspec.msgpack.decode(argument["image"], type=ProgramImage)
         reference = msgspec.msgpack.decode(argument["slice"], type=SliceRef)
         part = open_slice(reference, self._blocks)
@@ -67,6 +69,7 @@ class Procedures:
         return function(*args, **kwargs)
 
     def _native(self, _context: str, argument: dict[str, Any]) -> Any:
+        self._watch_crashes(argument["crash_handler"])
         program = _remembered(self._programs, argument["code"], self._load_program)
         args, kwargs = argument["arguments"]
         return program.call(argument["native"], args, kwargs)
@@ -80,6 +83,11 @@ class Procedures:
     def _load_program(self, code: bytes) -> OpenProgram:
         self._make_site_ready()
         return open_image(msgspec.msgpack.decode(code, type=ProgramImage))
+
+    def _watch_crashes(self, library: str) -> None:
+        if library and not self._crashes_watched:
+            self._crashes_watched = True
+            child.install_crash_handler(library)
 
     def _make_site_ready(self) -> None:
         """Run what ``python -S`` left out, so that user code finds the usual interpreter."""

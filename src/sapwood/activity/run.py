@@ -10,11 +10,14 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from sapwood.activity import orders
+from sapwood.activity.crash_site import name_crash_site
 from sapwood.activity.crew import Crew
 from sapwood.activity.progress import Progress, RunState
 from sapwood.activity.statistics import AgentStatistics, RunStatistics
 from sapwood.code.build import Built, build
 from sapwood.code.cache import BuildCache
+from sapwood.code.check import check_program
+from sapwood.code.crash_handler import build_crash_handler
 from sapwood.code.image import make_image
 from sapwood.code.program import Program
 from sapwood.core.errors import (
@@ -79,6 +82,7 @@ class Run:
         self._cancelled = threading.Event()
         self._stream: StreamHandle | None = None
         self._crew: Crew | None = None
+        self._built: Built | None = None
         self._began = time.perf_counter()
         self._loop_began = 0.0
         self._progress = Progress(
@@ -159,6 +163,8 @@ class Run:
         except SapwoodError as error:
             cancelled = self._cancelled.is_set() or isinstance(error, CancelledError)
             self._finish(RunState.CANCELLED if cancelled else RunState.FAILED)
+            if self._built is not None:
+                name_crash_site(error, self._built.debug_files)
             self._future.set_exception(error)
         except BaseException as error:  # noqa: BLE001 - whoever waits for the run gets it
             self._finish(RunState.FAILED)
@@ -173,7 +179,8 @@ class Run:
 
     def _execute(self) -> Any:
         program = self.program
-        built = build(program, cache=self._cache)
+        built = self._built = build(program, cache=self._cache)
+        check_program(program, built)
         if not getattr(program, "allow_nan", False):
             self.data.require_finite()
         with self.data.publish(_wanted_fields(program, self.data)) as published:
@@ -183,6 +190,7 @@ class Run:
             try:
                 crew.open()
                 state = self._user("init", program.init, self.data)
+                self._check_first_state(built, state)
                 crew.wait_ready()
                 prepared = time.perf_counter() - self._began
                 state = self._iterate(crew, state)
@@ -193,12 +201,19 @@ class Run:
             self._statistics = msgspec.structs.replace(self._statistics, prepare_seconds=prepared)
         return self._user("result", program.result, state)
 
+    def _check_first_state(self, built: Built, state: Any) -> None:
+        """Find what the map will not get before any agent does."""
+        data = self.data
+        arrays = {name: data[name] for name in self.program.inputs} if data.fields else {}
+        check_program(self.program, built, state=_checked_state(self.program, state), arrays=arrays)
+
     def _agents(self) -> int:
         return self._session.tree.agents
 
     def _gather(self, built: Built, published: Published, slices: list[range]) -> Crew:
         image = msgspec.msgpack.encode(make_image(self.program, built))
         function = self.program.map_function or f"{self.program.name}.map"
+        handler = build_crash_handler(self._cache) if built.libraries else None
         opening = {
             rank: orders.OpenRun(
                 run=self.name,
@@ -207,6 +222,7 @@ class Run:
                 items=len(part),
                 function=function,
                 time_limit=self._options.time_limit,
+                crash_handler=str(handler or ""),
             )
             for rank, part in enumerate(slices, start=1)
         }

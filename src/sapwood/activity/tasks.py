@@ -3,11 +3,13 @@
 import threading
 from collections import deque
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from sapwood.activity import orders
+from sapwood.activity.crash_site import name_crash_site
 from sapwood.comm import plain, values
 from sapwood.core.errors import AgentLostError, ClosedError, DataValueError, ResourceError
 from sapwood.session.session import PlacesChanged, Session
@@ -30,12 +32,14 @@ class Call(msgspec.Struct, frozen=True):
         function: What the function is called, for messages and statistics.
         argument: Argument of the procedure.
         time_limit: Seconds that the call may take; 0 for no limit.
+        debug_files: Debug information of each native library, for crashes.
     """
 
     procedure: str
     function: str
     argument: dict[str, Any]
     time_limit: float = 0.0
+    debug_files: dict[str, Path] = {}
 
 
 class Task:
@@ -45,13 +49,14 @@ class Task:
         DataValueError: The argument cannot travel.
     """
 
-    __slots__ = ("arrays", "attempts", "body", "future")
+    __slots__ = ("arrays", "attempts", "body", "debug_files", "future")
 
     def __init__(self, call: Call, future: "Future[Any]") -> None:
         self.arrays = values.encode(call.argument)
         order = orders.CallTask(call.procedure, call.function, self.arrays.body, call.time_limit)
         self.body = plain.encode(order)
         self.future = future
+        self.debug_files = call.debug_files
         self.attempts = 0
 
 
@@ -134,6 +139,7 @@ class TaskPool:
             with self._lock:
                 self._queue.appendleft(task)
         else:
+            name_crash_site(error, task.debug_files)
             task.future.set_exception(error)
         self._dispatch()
 

@@ -60,7 +60,9 @@ class Worker:
 
     def _open_run(self, question: Question) -> None:
         order = msgspec.convert(question.value(), orders.OpenRun)
-        body = plain.encode({"image": order.image, "slice": order.slice})
+        body = plain.encode(
+            {"image": order.image, "slice": order.slice, "crash_handler": order.crash_handler}
+        )
         self._runs[order.run] = OpenedRun(order)
         self._runner.prepare(order.run, Preparation("open", body, None, order.function))
         # Opening at once shows mistakes before the first iteration, on all agents in parallel.
@@ -200,7 +202,7 @@ def main(configuration: bytes, rank: int, incarnation: int, forge: Forge) -> Non
     """Run an agent that runs user code; entry of a forked process."""
     settings = read_configuration(configuration)
     agent = Agent(settings, rank, incarnation)
-    Worker(agent, msgspec.convert(settings.extra, orders.AgentSettings), forge)
+    Worker(agent, orders.decode_settings(settings.extra), forge)
     agent.run()
 
 

@@ -14,8 +14,9 @@ from sapwood.activity import orders
 from sapwood.activity.run import Run, RunOptions
 from sapwood.activity.tasks import Call, TaskPool, can_travel
 from sapwood.client.output import OutputPrinter
-from sapwood.code.build import build
+from sapwood.code.build import Built, build
 from sapwood.code.cache import BuildCache
+from sapwood.code.crash_handler import build_crash_handler
 from sapwood.code.image import make_image
 from sapwood.code.load import load_program
 from sapwood.code.program import NativeFunctionRef, Program
@@ -25,6 +26,14 @@ from sapwood.environment.settings import Settings
 from sapwood.session.session import Session
 
 AgentLoss = Literal["replace", "fail"]
+
+
+class NativeProgram(msgspec.Struct, frozen=True):
+    """A program whose native functions are called as tasks; ``built`` keeps it in the cache."""
+
+    image: bytes
+    built: Built
+    crash_handler: str
 
 
 class AgentView(msgspec.Struct, frozen=True):
@@ -56,7 +65,7 @@ class Cluster:
         self._cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
         self._tasks = TaskPool(session)
         self._runs: list[Run] = []
-        self._images: dict[tuple[str, str], bytes] = {}
+        self._programs: dict[tuple[str, str], NativeProgram] = {}
         self._printer = OutputPrinter()
         session.answer(orders.OUTPUT, self._printer.take)
 
@@ -146,7 +155,7 @@ class Cluster:
 
     def _code(self, function: Callable[..., Any] | NativeFunctionRef) -> bytes:
         if isinstance(function, NativeFunctionRef):
-            return self._image(function.program)
+            return self._native(function.program).image
         if not callable(function):
             raise ConfigurationError(
                 f"{function!r} cannot be called", hint="pass a function, or program['name']"
@@ -162,9 +171,14 @@ class Cluster:
     ) -> Call:
         limit = self.settings.limits.time
         if isinstance(function, NativeFunctionRef):
-            name = function.function
-            argument = {"code": code, "native": name, "arguments": (args, kwargs)}
-            return Call("native", name, argument, limit)
+            native = self._native(function.program)
+            argument = {
+                "code": native.image,
+                "native": function.function,
+                "arguments": (args, kwargs),
+                "crash_handler": native.crash_handler,
+            }
+            return Call("native", function.function, argument, limit, native.built.debug_files)
         name = getattr(function, "__qualname__", repr(function))
         if can_travel((args, kwargs)):
             return Call("call", name, {"code": code, "arguments": (args, kwargs)}, limit)
@@ -172,13 +186,15 @@ class Cluster:
         code = bytes(cloudpickle.dumps(functools.partial(function, *args, **kwargs)))
         return Call("call", name, {"code": code, "arguments": ((), {})}, limit)
 
-    def _image(self, program: Program) -> bytes:
+    def _native(self, program: Program) -> NativeProgram:
         key = (program.hash, repr(sorted(program.parameters.items())))
-        image = self._images.get(key)
-        if image is None:
+        native = self._programs.get(key)
+        if native is None:
             built = build(program, cache=self._cache)
-            image = self._images[key] = msgspec.msgpack.encode(make_image(program, built))
-        return image
+            handler = build_crash_handler(self._cache)
+            image = msgspec.msgpack.encode(make_image(program, built))
+            native = self._programs[key] = NativeProgram(image, built, str(handler or ""))
+        return native
 
     # --- the cluster itself --------------------------------------------------------------------
 

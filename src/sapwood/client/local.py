@@ -1,8 +1,5 @@
 """``sapwood.local``: a cluster on this machine, inside your process."""
 
-import os
-from pathlib import Path
-
 import msgspec
 
 from sapwood.activity.orders import AgentSettings
@@ -12,6 +9,8 @@ from sapwood.comm.link import LinkTiming
 from sapwood.core.errors import ConfigurationError, ResourceError
 from sapwood.core.topology import plan
 from sapwood.environment.configuration import load_configuration
+from sapwood.environment.cores import usable_cores
+from sapwood.environment.memory import available_memory
 from sapwood.environment.settings import Settings
 from sapwood.session.keeper import RestartPolicy
 from sapwood.session.session import Session, SessionOptions
@@ -47,7 +46,7 @@ def local(
     chosen = settings if settings is not None else load_configuration().settings
     count = chosen.cluster.agents if agents is None else agents
     if agents is None and count == 0:
-        count = len(os.sched_getaffinity(0))
+        count = usable_cores()
     _check_count(count, chosen)
     width = chosen.cluster.fanout if fanout is None else fanout
     session = Session(
@@ -65,7 +64,7 @@ def local(
                 chosen.restart.backoff,
                 chosen.restart.backoff_max,
             ),
-            extra=msgspec.to_builtins(AgentSettings(_runner_options(count, chosen))),
+            extra=msgspec.msgpack.encode(AgentSettings(_runner_options(count, chosen))),
         )
     )
     session.start()
@@ -73,7 +72,7 @@ def local(
 
 
 def _runner_options(agents: int, settings: Settings) -> RunnerOptions:
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     return RunnerOptions(
         memory=settings.limits.memory,
         output=settings.limits.output,
@@ -89,19 +88,10 @@ def _check_count(agents: int, settings: Settings) -> None:
             f"{agents} agents are more than the limit of {settings.limits.agents}",
             hint="raise limits.agents if this is meant",
         )
-    available = _available_memory()
+    available = available_memory()
     if agents * AGENT_MEMORY > available:
         raise ResourceError(
             f"{agents} agents need about {agents * AGENT_MEMORY / 2**30:.1f} GiB of memory, "
             f"{available / 2**30:.1f} GiB are free",
             hint="use fewer agents",
         )
-
-
-def _available_memory() -> int:
-    """Return the memory that can be used now, in bytes."""
-    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-        name, _, rest = line.partition(":")
-        if name == "MemAvailable":
-            return int(rest.split()[0]) * 1024
-    raise ResourceError("/proc/meminfo does not say how much memory is available")

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import os
 import sys
-from typing import Any
+from collections.abc import Callable
 
 import msgspec
 import uvloop
@@ -37,7 +37,7 @@ class MemberConfiguration(msgspec.Struct, frozen=True, kw_only=True):
         timing: When links speak and worry.
         inline_limit: Bytes up to which arrays travel in the message.
         connect_timeout: Seconds to reach the parent.
-        extra: Settings of the layers above, by name.
+        extra: Settings of the layers above, encoded.
     """
 
     cluster: str
@@ -48,16 +48,22 @@ class MemberConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     timing: LinkTiming
     inline_limit: int
     connect_timeout: float
-    extra: dict[str, Any] = {}
+    extra: bytes = b""
 
     def address(self, rank: int) -> str:
         """Return where a place listens."""
         return f"{self.folder}/{rank}.sock"
 
 
+# Made in the zygote, so that its children need not work the types out again.
+_decode_configuration: Callable[[bytes], MemberConfiguration] = msgspec.msgpack.Decoder(
+    MemberConfiguration
+).decode
+
+
 def read_configuration(data: bytes) -> MemberConfiguration:
     """Return the configuration that a starter encoded."""
-    return msgspec.msgpack.decode(data, type=MemberConfiguration)
+    return _decode_configuration(data)
 
 
 class Member:

@@ -56,7 +56,7 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
         inline_limit: Bytes up to which arrays travel in the message.
         restart: When processes that end are replaced.
         environment: Variables for all processes.
-        extra: Settings for the agents, by name.
+        extra: Settings for the agents, encoded.
     """
 
     tree: Tree
@@ -68,7 +68,7 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     inline_limit: int = 64 * 1024
     restart: RestartPolicy = RestartPolicy()
     environment: dict[str, str] = {}
-    extra: dict[str, Any] = {}
+    extra: bytes = b""
 
 
 class Question(msgspec.Struct, frozen=True):

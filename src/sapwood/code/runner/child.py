@@ -13,7 +13,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
@@ -55,7 +54,7 @@ def main(
         control = _take_descriptors(*descriptors)
         options = msgspec.msgpack.decode(encoded_options, type=RunnerOptions)
         _limit(options)
-        _show_crashes(options)
+        faulthandler.enable(file=_CRASH_FD, all_threads=False)
         gc.enable()
         blocks = MappedBlocks()
         Runner(control, blocks, make_procedures(blocks)).serve()
@@ -202,10 +201,10 @@ def _limit(options: RunnerOptions) -> None:
         sys.modules["numpy.random"].seed()
 
 
-def _show_crashes(options: RunnerOptions) -> None:
-    faulthandler.enable(file=_CRASH_FD, all_threads=False)
-    if options.crash_handler and Path(options.crash_handler).exists():
-        ctypes.CDLL(options.crash_handler).sapwood_install_crash_handler(_CRASH_FD)
+def install_crash_handler(library: str) -> None:
+    """Have a native backtrace written when this process crashes; not at all if that fails."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(library).sapwood_install_crash_handler(_CRASH_FD)
 
 
 def _one_line(problem: BaseException) -> str:

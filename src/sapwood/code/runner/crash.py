@@ -22,10 +22,10 @@ def crash_error(
     details = {title: _users_part(text) for title, text in texts.items() if text.strip()}
     if status == -signal.SIGKILL and memory_limited:
         return MemoryLimitError(
-            f"{function}: the runner was killed, probably for its memory", details=details
+            f"{function}: runner killed, probably for its memory", details=details
         )
     return RunnerCrashError(
-        f"{function}: the runner {describe_status(status)}",
+        f"{function}: runner {describe_status(status)}",
         hint=_hint(status),
         details=details,
     )

@@ -10,10 +10,8 @@ class RunnerOptions(msgspec.Struct, frozen=True):
         memory: Limit of private memory in bytes; 0 for none.
         output: Bytes of captured output that are kept.
         threads: Threads that OpenMP and BLAS may use.
-        crash_handler: Library that writes a native backtrace; empty for none.
     """
 
     memory: int = 0
     output: int = 64 * 1024
     threads: int = 1
-    crash_handler: str = ""
