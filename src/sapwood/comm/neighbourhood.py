@@ -1,0 +1,180 @@
+"""The links of one place to its neighbours: handshake, membership, heartbeats. No I/O."""
+
+from typing import Any
+
+from sapwood.comm import events as ev
+from sapwood.comm import messages as msg
+from sapwood.comm.link import Identity, Link, LinkEvent, LinkState, LinkTiming
+from sapwood.comm.payload import Payload
+from sapwood.comm.requests import Requests
+from sapwood.comm.routing import Router
+from sapwood.core.errors import ProtocolError
+from sapwood.core.rankset import from_ranges, to_ranges
+from sapwood.core.topology import ROOT, Tree
+
+Effects = list[ev.Effect]
+
+
+class Neighbourhood:
+    """Which neighbours a place has, and what it hears of places further away.
+
+    Args:
+        identity: Who this place is.
+        tree: The tree it is part of.
+        timing: When links speak and worry.
+        requests: Told of places that are gone.
+    """
+
+    def __init__(
+        self, identity: Identity, tree: Tree, timing: LinkTiming, requests: Requests
+    ) -> None:
+        self.identity = identity
+        self.rank = identity.rank
+        self.router = Router(tree, identity.rank)
+        self.timing = timing
+        self.links: dict[int, Link] = {}
+        self.neighbours: dict[int, Link] = {}
+        self._requests = requests
+        self._last_tick: float | None = None
+
+    def link_opened(self, now: float, event: ev.LinkOpened) -> Effects:
+        """A transport has a new connection."""
+        link = self.links[event.link] = Link(event.link, initiator=event.initiator, now=now)
+        link.advance(LinkEvent.OPENED)
+        if event.initiator:
+            return [ev.Transmit((link.number,), self.identity.hello())]
+        return []
+
+    def greeting(self, link: Link, message: msg.AnyMessage) -> Effects:
+        """Take a message in before the handshake is complete."""
+        if link.initiator and isinstance(message, msg.Welcome):
+            link.greet(message, self.identity)
+            if link.rank != self.router.parent:
+                raise ProtocolError(f"expected rank {self.router.parent}, met {link.rank}")
+            self.neighbours[link.rank] = link
+            return [ev.ParentUp()]
+        if link.initiator and isinstance(message, msg.Refused):
+            return [ev.Disconnect(link.number, message.reason), ev.ParentLost(message.reason)]
+        if not link.initiator and isinstance(message, msg.Hello):
+            return self._admit(link, message)
+        raise ProtocolError(f"unexpected {type(message).__name__} before the handshake")
+
+    def _admit(self, link: Link, hello: msg.Hello) -> Effects:
+        reason = self._refusal(hello)
+        if not reason:
+            try:
+                link.greet(hello, self.identity)
+            except ProtocolError as error:
+                reason = str(error)
+        if reason:
+            return [
+                ev.Transmit((link.number,), msg.Refused(reason)),
+                ev.Disconnect(link.number, reason),
+            ]
+        self.neighbours[link.rank] = link
+        effects: Effects = [ev.Transmit((link.number,), self.identity.welcome())]
+        return effects + self._joined(msg.Joined(link.rank, link.incarnation, link.pid))
+
+    def _refusal(self, hello: msg.Hello) -> str:
+        if hello.rank not in self.router.children:
+            return f"rank {hello.rank} is no child of rank {self.rank}"
+        if hello.credential != self.identity.credential:
+            return "wrong credential"
+        present = self.neighbours.get(hello.rank)
+        if present is not None and present.incarnation >= hello.incarnation:
+            return f"rank {hello.rank} is taken by a newer process"
+        return ""
+
+    def link_closed(self, _now: float, event: ev.LinkClosed) -> Effects:
+        """A connection ended."""
+        link = self.links.pop(event.link, None)
+        if link is None:
+            return []
+        link.advance(LinkEvent.CLOSED)
+        if self.neighbours.get(link.rank) is not link:
+            return []
+        del self.neighbours[link.rank]
+        if link.rank == self.router.parent:
+            return [ev.ParentLost(event.reason)]
+        ranks = to_ranges(self.router.covered(link.rank))
+        return self._lost(msg.Lost(ranks, event.reason))
+
+    def tick(self, now: float, _event: ev.Tick) -> Effects:
+        """Time passed: show life, notice silence."""
+        effects: Effects = []
+        if self._last_tick is not None:
+            # A process that was stopped must not blame its neighbours for the silence.
+            late = now - self._last_tick - self.timing.heartbeat
+            if late > self.timing.heartbeat:
+                for link in self.links.values():
+                    link.forgive(late)
+        self._last_tick = now
+        quiet: list[int] = []
+        for link in self.links.values():
+            if link.usable and now - link.last_sent >= self.timing.heartbeat / 2:
+                link.last_sent = now
+                quiet.append(link.number)
+            silence = now - link.last_heard
+            if silence > self.timing.failure_after and link.state is not LinkState.SUSPECT:
+                link.advance(LinkEvent.SILENT)
+                effects.append(ev.PlaceSilent(link.rank, link.number, silence))
+        if quiet:
+            effects.append(ev.Transmit(tuple(quiet), msg.Heartbeat()))
+        return effects
+
+    def leave(self, _now: float, event: ev.Leave) -> Effects:
+        """Say goodbye on every link."""
+        links = tuple(link.number for link in self.links.values() if link.usable)
+        effects: Effects = [ev.Transmit(links, msg.Goodbye(event.reason))] if links else []
+        return effects + [ev.Disconnect(number, event.reason) for number in self.links]
+
+    def on_heartbeat(self, _link: Link, _message: msg.Heartbeat, _payload: Any) -> Effects:
+        """The neighbour lives; receiving it said so."""
+        return []
+
+    def on_goodbye(self, link: Link, message: msg.Goodbye, _payload: Any) -> Effects:
+        """The neighbour left."""
+        return [ev.Disconnect(link.number, message.reason or "the other side left")]
+
+    def _joined(self, message: msg.Joined) -> Effects:
+        if self.rank == ROOT:
+            return [ev.PlaceJoined(message.rank, message.incarnation, message.pid)]
+        return self.to_parent(message)
+
+    def _lost(self, message: msg.Lost) -> Effects:
+        if self.rank != ROOT:
+            return self.to_parent(message)
+        gone = from_ranges(message.ranks)
+        lost: Effects = [ev.PlacesLost(message.ranks, message.reason)]
+        return lost + self._requests.lost(gone, message.reason)
+
+    def on_joined(self, link: Link, message: msg.Joined, _payload: Any) -> Effects:
+        """A place below is there."""
+        self.must_be_below(link, message.rank)
+        return self._joined(message)
+
+    def on_lost(self, link: Link, message: msg.Lost, _payload: Any) -> Effects:
+        """Places below are gone."""
+        for rank in from_ranges(message.ranks):
+            self.must_be_below(link, rank)
+        return self._lost(message)
+
+    def must_be_below(self, link: Link, rank: int) -> None:
+        """Raise ProtocolError where a neighbour speaks of what is not below it."""
+        if link.rank not in self.router.children or rank not in self.router.covered(link.rank):
+            raise ProtocolError(f"rank {link.rank} speaks of rank {rank}, which is not below it")
+
+    def to_parent(self, message: msg.AnyMessage, payload: Payload | None = None) -> Effects:
+        """Send to the parent, if it is there."""
+        parent = self.neighbours.get(self.router.parent)
+        return [ev.Transmit((parent.number,), message, payload)] if parent is not None else []
+
+    def links_to(self, ranks: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the links to those of these neighbours that are there."""
+        neighbours = self.neighbours
+        return tuple(neighbours[rank].number for rank in ranks if rank in neighbours)
+
+    def must_be_parent(self, link: Link) -> None:
+        """Raise ProtocolError where a neighbour that is not the parent acts as if it were."""
+        if link.rank != self.router.parent:
+            raise ProtocolError(f"rank {link.rank} is not the parent of rank {self.rank}")
