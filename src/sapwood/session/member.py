@@ -4,7 +4,9 @@ import asyncio
 import gc
 import os
 import sys
+import traceback
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import uvloop
@@ -88,6 +90,7 @@ class Member:
         self.configuration = configuration
         self.rank = rank
         self.loop = uvloop.new_event_loop()
+        self.loop.set_exception_handler(_broken)
         identity = Identity(
             configuration.cluster,
             rank,
@@ -142,3 +145,14 @@ class Member:
 
     def _problem(self, text: str) -> None:
         sys.stderr.write(f"sapwood: rank {self.rank}: {text}\n")
+
+
+def _broken(_loop: Any, context: dict[str, Any]) -> None:
+    """End at once after a mistake of Sapwood itself: a new process takes this place."""
+    exception = context.get("exception")
+    if exception is not None:
+        traceback.print_exception(exception)
+    else:
+        sys.stderr.write(f"sapwood: {context.get('message')}\n")
+    sys.stderr.flush()
+    os._exit(1)

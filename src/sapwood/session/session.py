@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -31,13 +32,13 @@ from sapwood.comm.transport.base import Listener
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.contexts import orders
 from sapwood.contexts.zygote import Plan
-from sapwood.core.errors import ClosedError, ProtocolError, SapwoodError
+from sapwood.core.errors import ClosedError, SapwoodError
 from sapwood.core.rankset import to_ranges
 from sapwood.core.topology import ROOT, Tree
-from sapwood.session.agent import TAKEN
 from sapwood.session.keeper import Keeper, RestartPolicy
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.member import MemberConfiguration
+from sapwood.session.questions import Questions
 from sapwood.session.streams import StreamHandle
 
 JUNCTION_ENTRY = "sapwood.session.junction:main"
@@ -69,17 +70,6 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     restart: RestartPolicy = RestartPolicy()
     environment: dict[str, str] = {}
     extra: bytes = b""
-
-
-class Question(msgspec.Struct, frozen=True):
-    """A request on its way from a user's thread to the loop's."""
-
-    rank: int
-    handler: str
-    number: int
-    body: bytes
-    arrays: Any
-    future: Any
 
 
 class PlacesChanged(msgspec.Struct, frozen=True):
@@ -116,10 +106,7 @@ class Session:
         self._folder = Path(tempfile.mkdtemp(prefix="sapwood-", dir=_runtime_folder()))
         self._thread = LoopThread("sapwood-session")
         self._streams: dict[int, StreamHandle] = {}
-        self._requests: dict[int, tuple[int, Future[Any]]] = {}
-        self._handlers: dict[str, Callable[[int, Any], None]] = {}
         self._next_stream = 1
-        self._next_request = 1
         self._listeners: list[Callable[[PlacesChanged], None]] = []
         self._lock = threading.Lock()
         self._closed = False
@@ -159,6 +146,7 @@ class Session:
             options.restart,
             self._places_changed,
         )
+        self._questions = Questions(self._thread, self._post, self.pool)
         self._place = Place(
             node,
             {
@@ -167,13 +155,14 @@ class Session:
                 ev.PlaceSilent: self.keeper.silent,
                 ev.WaveCompleted: self._wave_completed,
                 ev.WaveFailed: self._wave_failed,
-                ev.Answered: self._answered,
-                ev.Asked: self._asked,
+                ev.Answered: self._questions.answered,
+                ev.Asked: self._questions.asked,
                 ev.Released: self._released,
             },
             self._thread.loop,
             _problem,
         )
+        self._thread.loop.set_exception_handler(self._broken)
 
     # --- life --------------------------------------------------------------------------------
 
@@ -261,21 +250,11 @@ class Session:
         self, rank: int, handler: str, body: bytes, arrays: values.Encoded
     ) -> "Future[Any]":
         """As :meth:`ask`, with a body that the caller encoded and the arrays that belong to it."""
-        future: Future[Any] = Future()
-        with self._lock:
-            number = self._next_request
-            self._next_request += 1
-        question = Question(rank, handler, number, body, arrays, future)
-        self._thread.post(self._ask, question)
-        return future
-
-    def tell(self, rank: int, handler: str, value: Any) -> None:
-        """Have a handler called at an agent; nobody waits for the answer."""
-        self.ask(rank, handler, value).add_done_callback(_observe)
+        return self._questions.ask(rank, handler, body, arrays)
 
     def answer(self, handler: str, function: Callable[[int, Any], None]) -> None:
         """Have ``function(rank, value)`` called when an agent asks; on the loop's thread."""
-        self._handlers[handler] = function
+        self._questions.answer(handler, function)
 
     def rejoin(self, stream: int, top: int) -> None:
         """Give places that are back a stream and the waves that miss them."""
@@ -291,6 +270,9 @@ class Session:
         return self.keeper.failure
 
     # --- on the loop's thread ----------------------------------------------------------------
+
+    def _post(self, event: ev.Event) -> None:
+        self._place.post(event)
 
     def _listen(self) -> None:
         loop = self._thread.loop
@@ -311,13 +293,25 @@ class Session:
         reason = ClosedError("the cluster was closed")
         for stream in list(self._streams.values()):
             stream.abandon(reason)
-        for _, future in self._requests.values():
-            future.set_exception(reason)
-        self._requests.clear()
+        self._questions.abandon(reason)
         self.keeper.detach()
         if self._server is not None:
             self._server.close()
         self._place.close()
+
+    def _broken(self, _loop: Any, context: dict[str, Any]) -> None:
+        """Fail everything that is under way: a mistake of Sapwood itself must not be a hang."""
+        exception = context.get("exception")
+        if exception is not None:
+            traceback.print_exception(exception)
+        error = SapwoodError(
+            f"internal error: {exception or context.get('message')!r}",
+            hint="please report this with the traceback above",
+        )
+        for stream in list(self._streams.values()):
+            stream.abandon(error)
+        self._questions.abandon(error)
+        self.keeper.give_up(error)
 
     def _open(self, handle: StreamHandle) -> None:
         if self._closed:
@@ -328,50 +322,6 @@ class Session:
 
     def _forget(self, stream: int) -> None:
         self._streams.pop(stream, None)
-
-    def _ask(self, question: "Question") -> None:
-        try:
-            if self._closed:
-                raise ClosedError("the cluster was closed")
-            payload = self.pool.place(question.arrays)
-        except SapwoodError as error:
-            question.future.set_exception(error)
-            return
-        self._requests[question.number] = (question.rank, question.future)
-        if payload is not None and payload.owner is not None:
-            owner = payload.owner
-            question.future.add_done_callback(lambda _: self.pool.give_back(owner))
-        event = ev.Ask(question.rank, question.handler, question.number, question.body, payload)
-        self._place.post(event)
-
-    def _answered(self, effect: ev.Answered) -> None:
-        entry = self._requests.pop(effect.number, None)
-        if entry is None:
-            return
-        rank, future = entry
-        if effect.error is not None:
-            future.set_exception(SapwoodError.from_record(effect.error))
-            return
-        try:
-            payload = effect.payload
-            # A copy: the agent may use its memory again, and the user may write to the arrays.
-            data = bytearray(payload.view) if payload is not None else b""
-            if payload is not None and payload.ref is not None:
-                self.tell(rank, TAKEN, effect.number)
-            future.set_result(values.decode(effect.body, data))
-        except SapwoodError as error:
-            future.set_exception(error)
-
-    def _asked(self, effect: ev.Asked) -> None:
-        handler = self._handlers.get(effect.handler)
-        error = None
-        if handler is None:
-            error = ProtocolError(f"no request handler '{effect.handler}'").to_record()
-        else:
-            view = effect.payload.view if effect.payload is not None else b""
-            handler(effect.source, values.decode(effect.body, view))
-        nothing = values.encode(None).body
-        self._place.post(ev.Answer(effect.source, effect.number, nothing, None, error))
 
     def _wave_completed(self, effect: ev.WaveCompleted) -> None:
         stream = self._streams.get(effect.stream)
@@ -400,10 +350,6 @@ class Session:
 def _runtime_folder() -> str | None:
     folder = os.environ.get("XDG_RUNTIME_DIR", "")
     return folder if folder and os.access(folder, os.W_OK) else None
-
-
-def _observe(future: "Future[Any]") -> None:
-    future.exception()
 
 
 def _problem(text: str) -> None:

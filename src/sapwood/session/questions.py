@@ -1,0 +1,115 @@
+"""Requests between the front end and its agents: who asked what, and what came back."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import msgspec
+
+from sapwood.comm import events as ev
+from sapwood.comm import plain, values
+from sapwood.comm.pool import BlockPool
+from sapwood.core.errors import ClosedError, ProtocolError, SapwoodError
+from sapwood.session.agent import TAKEN
+from sapwood.session.loop_thread import LoopThread
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A request on its way from a user's thread to the loop's."""
+
+    rank: int
+    handler: str
+    number: int
+    body: bytes
+    arrays: values.Encoded
+    future: Any
+
+
+class Questions:
+    """The requests of a front end.
+
+    Args:
+        thread: The loop's thread.
+        post: Gives the front end's node an event; to be called on the loop's thread.
+        pool: Where large arrays are put.
+    """
+
+    def __init__(
+        self, thread: LoopThread, post: Callable[[ev.Event], None], pool: BlockPool
+    ) -> None:
+        self._thread = thread
+        self._post = post
+        self._pool = pool
+        self._open: dict[int, Question] = {}
+        self._handlers: dict[str, Callable[[int, Any], None]] = {}
+        self._lock = threading.Lock()
+        self._next = 1
+        self._closed: SapwoodError | None = None
+
+    def ask(self, rank: int, handler: str, body: bytes, arrays: values.Encoded) -> "Future[Any]":
+        """Have a handler called at an agent; from any thread."""
+        future: Future[Any] = Future()
+        with self._lock:
+            number = self._next
+            self._next += 1
+        self._thread.post(self._send, Question(rank, handler, number, body, arrays, future))
+        return future
+
+    def answer(self, handler: str, function: Callable[[int, Any], None]) -> None:
+        """Have ``function(rank, value)`` called when an agent asks."""
+        self._handlers[handler] = function
+
+    def abandon(self, reason: SapwoodError) -> None:
+        """Answer what is open, and all that comes, with an error; on the loop's thread."""
+        self._closed = reason
+        questions, self._open = self._open, {}
+        for question in questions.values():
+            question.future.set_exception(reason)
+
+    def answered(self, effect: ev.Answered) -> None:
+        """Take an answer in; on the loop's thread."""
+        question = self._open.pop(effect.number, None)
+        if question is None:
+            return
+        if effect.error is not None:
+            question.future.set_exception(SapwoodError.from_record(effect.error))
+            return
+        try:
+            payload = effect.payload
+            # A copy: the agent may use its memory again, and the user may write to the arrays.
+            data = bytearray(payload.view) if payload is not None else b""
+            value = values.decode(effect.body, data)
+        except SapwoodError as error:
+            question.future.set_exception(error)
+        else:
+            question.future.set_result(value)
+        if payload is not None and payload.ref is not None:
+            nothing = values.encode(effect.number)
+            self.ask(question.rank, TAKEN, nothing.body, nothing)
+
+    def asked(self, effect: ev.Asked) -> None:
+        """Answer an agent; on the loop's thread."""
+        handler = self._handlers.get(effect.handler)
+        error = None
+        if handler is None:
+            error = ProtocolError(f"no request handler '{effect.handler}'").to_record()
+        else:
+            view = effect.payload.view if effect.payload is not None else b""
+            handler(effect.source, values.decode(effect.body, view))
+        self._post(ev.Answer(effect.source, effect.number, plain.encode(None), None, error))
+
+    def _send(self, question: Question) -> None:
+        try:
+            if self._closed is not None:
+                raise ClosedError(self._closed.what)
+            payload = self._pool.place(question.arrays)
+        except SapwoodError as error:
+            question.future.set_exception(error)
+            return
+        self._open[question.number] = question
+        if payload is not None and payload.owner is not None:
+            owner = payload.owner
+            question.future.add_done_callback(lambda _: self._pool.give_back(owner))
+        event = ev.Ask(question.rank, question.handler, question.number, question.body, payload)
+        self._post(event)
