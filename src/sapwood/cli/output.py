@@ -23,6 +23,10 @@ def output_console() -> Console:
     return console
 
 
+MAX_ROWS = 64
+"""Rows of a table about agents; ``--json`` has all of them."""
+
+
 def table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, wrap: str = ""
 ) -> Table:
@@ -55,6 +59,14 @@ def table(
     for row in rows:
         made.add_row(*map(Text, row))
     return made
+
+
+def shortened(rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """Return the first :data:`MAX_ROWS` rows, and one that says how many were left out."""
+    left_out = len(rows) - MAX_ROWS
+    if left_out <= 0:
+        return list(rows)
+    return [*rows[:MAX_ROWS], ("…", f"{left_out} more", *[""] * (len(rows[0]) - 2))]
 
 
 def write(*parts: RenderableType) -> None:

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from sapwood.cli.describe import (
-    LibraryView,
-    ParameterView,
-    is_built,
-    library_views,
-    parameter_views,
-)
+from sapwood.cli.builds import LibraryPlan, is_built, plan_libraries
 from sapwood.cli.execution import load_data
-from sapwood.cli.output import print_json, table, write
-from sapwood.cli.program import library_table, parameter_table
+from sapwood.cli.output import print_json, shortened, table, write
+from sapwood.cli.program import parameter_table
 from sapwood.cli.request import RunRequest
 from sapwood.client import load_program
 from sapwood.code.cache import BuildCache
+from sapwood.code.describe import ParameterDescription, describe
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.cores import usable_cores
-
-MAX_ROWS = 32
-"""Agents that the table shows; the rest is one line."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,8 +32,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     program: str
     hash: str
-    parameters: list[ParameterView]
-    libraries: list[LibraryView]
+    parameters: tuple[ParameterDescription, ...]
+    libraries: list[LibraryPlan]
     built: bool
     data: str
     items: int
@@ -73,7 +63,7 @@ def make_plan(request: RunRequest) -> Plan:
     """
     settings = load_configuration(request.flags).settings
     program = load_program(request.program, request.parameters)
-    libraries = library_views(program)
+    libraries = plan_libraries(program)
     cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
     dataset = load_data(program, request.data)
     agents = settings.cluster.agents or usable_cores()
@@ -81,7 +71,7 @@ def make_plan(request: RunRequest) -> Plan:
     return Plan(
         program=program.name,
         hash=program.hash,
-        parameters=parameter_views(program),
+        parameters=describe(program).parameters,
         libraries=libraries,
         built=is_built(program, cache),
         data=dataset.origin,
@@ -100,18 +90,24 @@ def _show(plan: Plan) -> None:
     if plan.parameters:
         write("", parameter_table(plan.parameters))
     if plan.libraries:
-        write("", library_table(plan.libraries))
+        write("", _library_table(plan.libraries))
         write("already built" if plan.built else "not built yet: would be built first")
     tree = f"a tree of fan-out {plan.fanout}" if plan.fanout else "a flat tree"
     write("", Text(f"Data: {plan.items} items from {plan.data}"))
     write(Text(f"{plan.agents} agents in {tree}"), "", _split_table(plan.split))
 
 
+def _library_table(libraries: list[LibraryPlan]) -> Table:
+    rows: list[tuple[str, str, str]] = []
+    for one in libraries:
+        rows.append((one.language, "sources", " ".join(one.sources)))
+        rows += [("", name, value) for name, value in one.identity.items()]
+    return table("Libraries", ("language", "", "made of"), rows, wrap="made of")
+
+
 def _split_table(split: list[Part]) -> Table:
-    rows: list[tuple[Any, ...]] = [
+    rows = [
         (str(part.agent), f"{part.start}..{part.stop}" if part.items else "idle", str(part.items))
-        for part in split[:MAX_ROWS]
+        for part in split
     ]
-    if len(split) > MAX_ROWS:
-        rows.append((f"… {len(split) - MAX_ROWS} more", "", ""))
-    return table("", ("agent>", "slice", "items>"), rows)
+    return table("", ("agent>", "slice", "items>"), shortened(rows))

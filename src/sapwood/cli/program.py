@@ -11,15 +11,21 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from sapwood.cli import completion
+from sapwood.cli import completion, figures
 from sapwood.cli.arguments import assignments
 from sapwood.cli.failures import reported
 from sapwood.cli.options import Debug, Json, Set
 from sapwood.cli.output import print_json, table, write
 from sapwood.environment.configuration import load_configuration
+from sapwood.environment.units import describe_size
 
 if TYPE_CHECKING:
-    from sapwood.cli.describe import FunctionView, LibraryView, ParameterView, ProgramView
+    from sapwood.code.describe import (
+        FunctionDescription,
+        ParameterDescription,
+        ProgramDescription,
+        TargetDescription,
+    )
 
 app = typer.Typer(help="Look at programs.", no_args_is_help=True)
 
@@ -43,71 +49,76 @@ def show(
     Sources are built if they are not yet: types come from a library's debug information.
     """
     with reported(debug=debug, as_json=as_json):
-        from sapwood.cli.describe import view_program  # noqa: PLC0415 - --help must not load numpy
-        from sapwood.client import load_program  # noqa: PLC0415 - as above
+        from sapwood.client import load_program  # noqa: PLC0415 - --help must not load numpy
+        from sapwood.code.build import build  # noqa: PLC0415 - as above
         from sapwood.code.cache import BuildCache  # noqa: PLC0415 - as above
+        from sapwood.code.describe import describe  # noqa: PLC0415 - as above
 
         configured = load_configuration(assignments(settings or (), "--set")).settings.cache
         cache = BuildCache(configured.path(), size_limit=configured.size)
-        view = view_program(load_program(program), cache)
+        loaded = load_program(program)
+        built = build(loaded, cache=cache)
+        found = describe(loaded, built)
         if as_json:
-            print_json(view)
+            print_json(found)
         else:
-            _show(view)
+            _show(found)
 
 
-def parameter_table(parameters: Sequence[ParameterView]) -> Table:
+def parameter_table(parameters: Sequence[ParameterDescription]) -> Table:
     """Return one row for each parameter."""
     rows = [(one.name, one.type, str(one.value), one.allowed, one.help) for one in parameters]
     columns = ("parameter", "type", "value", "allowed", "meaning")
     return table("Parameters", columns, rows, wrap="meaning")
 
 
-def library_table(libraries: Sequence[LibraryView]) -> Table:
-    """Return what each library is made of, and by what."""
-    rows: list[tuple[str, str, str]] = []
-    for one in libraries:
-        rows.append((one.language, "sources", " ".join(one.sources)))
-        rows += [("", name, value) for name, value in one.identity.items()]
-    return table("Libraries", ("language", "", "made of"), rows, wrap="made of")
+def _show(found: ProgramDescription) -> None:
+    title = f"{found.name}: {found.description}" if found.description else found.name
+    write(Text(title, style="bold"), _fact_table(found))
+    if found.parameters:
+        write("", parameter_table(found.parameters))
+    if found.functions:
+        write("", Text("Functions", style="bold"), *_function_lines(found.functions))
+    if found.targets:
+        write("", _target_table(found.targets))
 
 
-def _show(view: ProgramView) -> None:
-    title = f"{view.name}: {view.description}" if view.description else view.name
-    write(Text(title, style="bold"), _fact_table(view))
-    if view.parameters:
-        write("", parameter_table(view.parameters))
-    if view.functions:
-        write("", Text("Functions", style="bold"), *_function_lines(view.functions))
-    if view.libraries:
-        write("", library_table(view.libraries))
-
-
-def _fact_table(view: ProgramView) -> Table:
-    reductions = ", ".join(f"{field} {how}" for field, how in view.reduce.items())
-    facts = [
-        ("folder", view.folder),
-        ("hash", view.hash),
-        ("inputs", ", ".join(view.inputs)),
-        ("map", view.map),
-        ("reduce", reductions or "nothing"),
-    ]
-    if view.libraries:
-        facts.append(("target", f"{view.target}, {'built' if view.built else 'built just now'}"))
+def _fact_table(found: ProgramDescription) -> Table:
+    facts = (
+        ("folder", found.folder),
+        ("files", ", ".join(found.files)),
+        ("hash", found.hash),
+        ("inputs", ", ".join(found.inputs)),
+        ("map", found.map),
+        ("reduce", ", ".join(f"{field} by {how}" for field, how in found.reduce.items())),
+    )
     made = Table.grid(padding=(0, 2))
     made.add_column()
     made.add_column(overflow="fold")
     for name, value in facts:
-        made.add_row(f"  {name}", Text(value))
+        if value:
+            made.add_row(f"  {name}", Text(value))
     return made
 
 
-def _function_lines(functions: Sequence[FunctionView]) -> Iterator[RenderableType]:
+def _function_lines(functions: Sequence[FunctionDescription]) -> Iterator[RenderableType]:
     for one in functions:
-        yield Padding(Text(one.declaration), (0, 0, 0, 2))
-        lines = [f"{array.name}{array.shape} {array.role}" for array in one.arrays]
-        lines += [" ".join(paragraph.split()) for paragraph in one.doc.split("\n\n")]
-        if one.problem:
-            lines.append(f"cannot be called: {one.problem}")
-        for line in filter(None, [*lines, one.place]):
+        yield Padding(Text(one.declaration or one.name), (0, 0, 0, 2))
+        unbound = f"cannot be called: {one.unbound}" if one.unbound else ""
+        for line in filter(None, (one.doc, ", ".join(one.arrays), unbound, one.where)):
             yield Padding(Text(line), (0, 0, 0, 6))
+
+
+def _target_table(targets: Sequence[TargetDescription]) -> Table:
+    rows = [
+        (
+            one.target,
+            one.language,
+            one.key[:12],
+            describe_size(one.bytes),
+            figures.seconds(one.seconds),
+        )
+        for one in targets
+    ]
+    columns = ("target", "language", "key", "size>", "build>")
+    return table("Targets built", columns, rows, wrap="target")

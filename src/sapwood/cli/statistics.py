@@ -6,14 +6,14 @@ from rich.table import Table
 
 from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, RunStatistics
 from sapwood.cli import figures
-from sapwood.cli.output import table
+from sapwood.cli.output import shortened, table
 from sapwood.environment.units import describe_size
 
 
 def agent_table(statistics: RunStatistics) -> Table:
     """Return one row for each agent: its slice, its calls and where its time went."""
     columns = ("agent>", "slice", "items>", "calls>", "errors>", "items/s>", "in map>", "waiting>")
-    return table("Agents", columns, map(_agent_row, statistics.agents))
+    return table("Agents", columns, shortened([_agent_row(one) for one in statistics.agents]))
 
 
 def function_table(statistics: RunStatistics) -> Table:
@@ -24,7 +24,8 @@ def function_table(statistics: RunStatistics) -> Table:
         for agent in statistics.agents
         for function in agent.functions
     ]
-    return table("Functions", columns, sorted(rows, key=lambda row: (row[0], int(row[1]))))
+    rows.sort(key=lambda row: (row[0], int(row[1])))
+    return table("Functions", columns, shortened(rows))
 
 
 def run_lines(statistics: RunStatistics) -> list[str]:

@@ -68,3 +68,9 @@ def test_run_lines() -> None:
         "quantize: 20 iterations in 1.50 s",
         "  prepare 500 ms (build 400 ms), update 2.00 ms",
     ]
+
+
+def test_very_many_agents_are_cut() -> None:
+    lines = lines_of(agent_table(statistics(100, 1000)))
+    assert len(lines) < 70
+    assert lines[-1].split() == ["…", "36", "more"]
