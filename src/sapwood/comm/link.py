@@ -8,7 +8,7 @@ Life of a link, as a table (:data:`TRANSITIONS`)::
 
 The side that connects sends ``Hello``; the side that accepts answers ``Welcome`` or
 ``Refused``. A neighbour from which nothing is heard for ``failure_after`` is suspect; whoever
-owns the node decides what to do about it.
+owns the node decides what to do about it. One that does not greet in that time is cut off.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ class LinkEvent(enum.Enum):
 TRANSITIONS: dict[tuple[LinkState, LinkEvent], LinkState] = {
     (LinkState.CONNECTING, LinkEvent.OPENED): LinkState.GREETING,
     (LinkState.GREETING, LinkEvent.GREETED): LinkState.UP,
-    (LinkState.GREETING, LinkEvent.SILENT): LinkState.SUSPECT,
     (LinkState.UP, LinkEvent.SILENT): LinkState.SUSPECT,
     (LinkState.SUSPECT, LinkEvent.HEARD): LinkState.UP,
     (LinkState.CONNECTING, LinkEvent.CLOSED): LinkState.CLOSED,
@@ -144,9 +143,7 @@ class Link:
         if following is None:
             raise ProtocolError(f"link {self.number} got {event.value} while {self.state.value}")
         self.state = following
-        self.usable = following is LinkState.UP or (
-            following is LinkState.SUSPECT and self.rank >= 0
-        )
+        self.usable = following is LinkState.UP or following is LinkState.SUSPECT
 
     def greet(self, message: Hello | Welcome, me: Identity) -> None:
         """Take the neighbour's greeting.
@@ -165,7 +162,7 @@ class Link:
     def heard(self, now: float) -> None:
         """Note that something arrived."""
         self.last_heard = now
-        if self.state is LinkState.SUSPECT and self.usable:
+        if self.state is LinkState.SUSPECT:
             self.advance(LinkEvent.HEARD)
 
     def forgive(self, seconds: float) -> None:

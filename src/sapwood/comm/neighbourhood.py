@@ -9,7 +9,7 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.requests import Requests
 from sapwood.comm.routing import Router
 from sapwood.core.errors import ProtocolError
-from sapwood.core.rankset import from_ranges, to_ranges
+from sapwood.core.rankset import Ranges, from_ranges, to_ranges
 from sapwood.core.topology import ROOT, Tree
 
 Effects = list[ev.Effect]
@@ -36,6 +36,7 @@ class Neighbourhood:
         self.neighbours: dict[int, Link] = {}
         self._requests = requests
         self._last_tick: float | None = None
+        self._early: list[msg.AnyMessage] = []
 
     def link_opened(self, now: float, event: ev.LinkOpened) -> Effects:
         """A transport has a new connection."""
@@ -52,7 +53,9 @@ class Neighbourhood:
             if link.rank != self.router.parent:
                 raise ProtocolError(f"expected rank {self.router.parent}, met {link.rank}")
             self.neighbours[link.rank] = link
-            return [ev.ParentUp()]
+            early, self._early = self._early, []
+            effects: Effects = [ev.ParentUp()]
+            return effects + [ev.Transmit((link.number,), told) for told in early]
         if link.initiator and isinstance(message, msg.Refused):
             return [ev.Disconnect(link.number, message.reason), ev.ParentLost(message.reason)]
         if not link.initiator and isinstance(message, msg.Hello):
@@ -115,12 +118,21 @@ class Neighbourhood:
                 link.last_sent = now
                 quiet.append(link.number)
             silence = now - link.last_heard
-            if silence > self.timing.failure_after and link.state is not LinkState.SUSPECT:
+            if silence <= self.timing.failure_after or link.state is LinkState.SUSPECT:
+                continue
+            if link.state is LinkState.GREETING:
+                effects += self._never_greeted(link, silence)
+            else:
                 link.advance(LinkEvent.SILENT)
                 effects.append(ev.PlaceSilent(link.rank, link.number, silence))
         if quiet:
             effects.append(ev.Transmit(tuple(quiet), msg.Heartbeat()))
         return effects
+
+    def _never_greeted(self, link: Link, seconds: float) -> Effects:
+        reason = f"no greeting for {seconds:.1f} s"
+        effects: Effects = [ev.Disconnect(link.number, reason)]
+        return [*effects, ev.ParentLost(reason)] if link.initiator else effects
 
     def leave(self, _now: float, event: ev.Leave) -> Effects:
         """Say goodbye on every link."""
@@ -139,14 +151,20 @@ class Neighbourhood:
     def _joined(self, message: msg.Joined) -> Effects:
         if self.rank == ROOT:
             return [ev.PlaceJoined(message.rank, message.incarnation, message.pid)]
-        return self.to_parent(message)
+        return self._tell_parent(message)
 
     def _lost(self, message: msg.Lost) -> Effects:
         if self.rank != ROOT:
-            return self.to_parent(message)
+            return self._tell_parent(message)
         gone = from_ranges(message.ranks)
         lost: Effects = [ev.PlacesLost(message.ranks, message.reason)]
         return lost + self._requests.lost(gone, message.reason)
+
+    def _tell_parent(self, message: msg.Joined | msg.Lost) -> Effects:
+        """Tell the parent of places below; a child may be here before the parent is."""
+        if self.router.parent not in self.neighbours:
+            self._early.append(message)
+        return self.to_parent(message)
 
     def on_joined(self, link: Link, message: msg.Joined, _payload: Any) -> Effects:
         """A place below is there."""
@@ -155,14 +173,23 @@ class Neighbourhood:
 
     def on_lost(self, link: Link, message: msg.Lost, _payload: Any) -> Effects:
         """Places below are gone."""
-        for rank in from_ranges(message.ranks):
-            self.must_be_below(link, rank)
+        if not self.all_below(link, message.ranks):
+            raise ProtocolError(f"rank {link.rank} reports the loss of what is not below it")
         return self._lost(message)
 
     def must_be_below(self, link: Link, rank: int) -> None:
         """Raise ProtocolError where a neighbour speaks of what is not below it."""
         if link.rank not in self.router.children or rank not in self.router.covered(link.rank):
             raise ProtocolError(f"rank {link.rank} speaks of rank {rank}, which is not below it")
+
+    def all_below(self, link: Link, ranks: Ranges) -> bool:
+        """Whether there are ranks and all of them are at or below a child."""
+        if link.rank not in self.router.children:
+            return False
+        covered = self.router.covered(link.rank)
+        # The bounds come from a peer: they are looked at before they are counted out.
+        inside = all(0 <= start < stop <= self.router.size for start, stop in ranks)
+        return bool(ranks) and inside and from_ranges(ranks) <= covered
 
     def to_parent(self, message: msg.AnyMessage, payload: Payload | None = None) -> Effects:
         """Send to the parent, if it is there."""

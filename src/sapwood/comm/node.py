@@ -128,12 +128,19 @@ class Node:
             return []
         return self._on_reply(None, unreachable(message, self.rank), None)
 
-    def _on_request(self, _link: Link, message: msg.Request, payload: Payload | None) -> Effects:
+    def _must_come_from(self, link: Link, source: int) -> None:
+        if self.router.next_hop(source) != link.rank:
+            raise ProtocolError(f"rank {link.rank} speaks for rank {source}, which is elsewhere")
+
+    def _on_request(self, link: Link, message: msg.Request, payload: Payload | None) -> Effects:
+        self._must_come_from(link, message.source)
         if message.destination != self.rank:
             return self._forward(message, payload)
         return [ev.Asked(message.source, message.handler, message.number, message.body, payload)]
 
-    def _on_reply(self, _link: Link | None, message: msg.Reply, payload: Payload | None) -> Effects:
+    def _on_reply(self, link: Link | None, message: msg.Reply, payload: Payload | None) -> Effects:
+        if link is not None:
+            self._must_come_from(link, message.source)
         if message.destination != self.rank:
             return self._forward(message, payload)
         if not self.requests.answered(message.number):

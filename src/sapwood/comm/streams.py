@@ -9,7 +9,6 @@ from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
 from sapwood.comm.stream import NewGathering, Stream, Wave
 from sapwood.core.errors import ProtocolError, SapwoodError
-from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import ROOT
 
 MAX_STREAMS = 4096
@@ -172,7 +171,7 @@ class Streams:
         wave = stream.waves.get(message.wave) if stream is not None else None
         if stream is None or wave is None or not wave.accepts(link.rank, message.attempt):
             return []
-        if not message.ranks or not self._covers(link, message.ranks):
+        if not self._covers(link, message.ranks):
             raise ProtocolError(f"rank {link.rank} contributes for ranks that are not below it")
         try:
             last = wave.add(link.rank, message, payload)
@@ -187,23 +186,22 @@ class Streams:
     def _covers(self, link: Link, ranks: tuple[tuple[int, int], ...]) -> bool:
         if len(ranks) == 1 and ranks[0] == (link.rank, link.rank + 1):
             return True
-        return from_ranges(ranks) <= self._near.router.covered(link.rank)
+        return self._near.all_below(link, ranks)
 
     def _wave_full(self, stream: Stream, wave: Wave) -> Effects:
         del stream.waves[wave.number]
         number = stream.spec.stream
-        if self._near.rank == ROOT:
-            try:
+        try:
+            if self._near.rank == ROOT:
                 total = wave.gathering.total()
-            except SapwoodError as error:
-                return self._wave_failed(
-                    msg.Failed(
-                        number, wave.number, wave.attempt, self._near.rank, error.to_record()
-                    )
-                )
-            done = ev.WaveCompleted(number, wave.number, total, wave.ranks, wave.weight)
-            return [done] if wave.payload is None else [ev.Released(wave.payload), done]
-        body, payload = wave.gathering.partial()
+                done = ev.WaveCompleted(number, wave.number, total, wave.ranks, wave.weight)
+                return [done] if wave.payload is None else [ev.Released(wave.payload), done]
+            body, payload = wave.gathering.partial()
+        except SapwoodError as error:
+            record = error.to_record()
+            return self._wave_failed(
+                msg.Failed(number, wave.number, wave.attempt, self._near.rank, record)
+            )
         if payload is not None:
             stream.held[wave.number] = payload
         message = msg.Up(number, wave.number, wave.attempt, wave.ranks, wave.weight, body)

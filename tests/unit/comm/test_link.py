@@ -89,13 +89,5 @@ def test_a_suspect_neighbour_that_is_heard_is_trusted_again() -> None:
     assert link.last_heard == 5.0
 
 
-def test_silence_before_the_greeting_does_not_make_a_link_usable() -> None:
-    link = Link(7, initiator=False, now=0.0)
-    link.advance(LinkEvent.OPENED)
-    link.advance(LinkEvent.SILENT)
-    link.heard(20.0)
-    assert not link.usable
-
-
 def test_a_link_says_what_it_is() -> None:
     assert repr(greeted()) == "Link(7, up, rank 3, pid 300)"

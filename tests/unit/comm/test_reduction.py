@@ -17,8 +17,13 @@ Contribution = tuple[int, float, Any]
 
 KINDS = ["i8", "f8", "f4", "u1", ">i4", "c16"]
 
+
+def native(stack: Any) -> Any:
+    return stack.astype(stack.dtype.newbyteorder("="))
+
+
 EXPECTED: dict[str, Callable[[Any, Any], Any]] = {
-    "sum": lambda stack, _weights: stack.sum(axis=0, dtype=stack.dtype),
+    "sum": lambda stack, _weights: np.add.reduce(native(stack)),
     "min": lambda stack, _weights: stack.min(axis=0),
     "max": lambda stack, _weights: stack.max(axis=0),
     "mean": lambda stack, weights: np.average(stack, axis=0, weights=weights),

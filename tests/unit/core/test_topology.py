@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.topology import ROOT, Tree, flat, kary, plan
 
-agents_and_fanouts = st.tuples(st.integers(1, 200), st.integers(2, 20))
+agents_and_fanouts = st.tuples(st.integers(1, 70), st.integers(2, 9))
 
 
 @given(agents_and_fanouts)

@@ -1,0 +1,1 @@
+"""What tests of programs and of Sapwood itself use: the protocol without processes."""

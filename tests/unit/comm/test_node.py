@@ -1,0 +1,673 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sapwood.comm import events as ev
+from sapwood.comm import messages as msg
+from sapwood.comm import streams, values
+from sapwood.comm.link import Identity, LinkTiming
+from sapwood.comm.messages import PROTOCOL_VERSION, StreamSpec
+from sapwood.comm.node import Node
+from sapwood.comm.payload import Payload
+from sapwood.comm.reduction import gathering
+from sapwood.core.errors import ErrorRecord, ExecutionError, ProtocolError, SapwoodError
+from sapwood.core.rankset import from_ranges
+from sapwood.core.topology import ROOT, Tree, flat, kary, plan
+from sapwood.testing.network import Network
+
+TIMING = LinkTiming(heartbeat=1.0, failure_after=5.0)
+ME = Identity("cluster", ROOT, 1, 100, "here", b"secret")
+KIDS = Identity("cluster", 1, 1, 101, "here", b"secret")
+
+SHAPES = [flat(1), flat(4), kary(5, 2), kary(9, 3), kary(4, 2)]
+seeds = st.integers(0, 2**16)
+shapes = st.builds(plan, st.integers(1, 17), st.sampled_from([0, 2, 3, 4]))
+
+
+def data_of(rank: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(rank).integers(-50, 50, 6).astype("f8")
+
+
+def answer(rank: int, value: Any) -> Any:
+    scaled = data_of(rank) * value["factor"]
+    return {"sum": scaled, "min": scaled, "max": scaled, "all": scaled[: rank % 3], "n": 1}
+
+
+REDUCE = {"sum": "sum", "min": "min", "max": "max", "all": "concat", "n": "count"}
+
+
+def check_total(total: dict[str, Any], members: list[int], factor: float) -> None:
+    parts = [data_of(rank) * factor for rank in members]
+    np.testing.assert_array_equal(total["sum"], np.sum(parts, axis=0))
+    np.testing.assert_array_equal(total["min"], np.min(parts, axis=0))
+    np.testing.assert_array_equal(total["max"], np.max(parts, axis=0))
+    pieces = [part[: rank % 3] for rank, part in zip(members, parts, strict=True)]
+    np.testing.assert_array_equal(total["all"], np.concatenate(pieces))
+    assert total["n"] == len(members)
+
+
+def check_waves(network: Network, members: list[int], factors: list[float]) -> None:
+    done = network.observed(ev.WaveCompleted)
+    assert [wave.wave for wave in sorted(done, key=lambda wave: wave.wave)] == [
+        number for number, _ in enumerate(factors, start=1)
+    ]
+    for wave in done:
+        assert from_ranges(wave.ranks) == set(members)
+        assert wave.weight == len(members)
+        check_total(wave.total, members, factors[wave.wave - 1])
+
+
+# --- broadcast and reduce ------------------------------------------------------------------------
+
+
+@given(shapes, seeds)
+def test_waves_over_any_tree_give_what_numpy_gives(tree: Tree, seed: int) -> None:
+    network = Network(tree, seed, answer)
+    network.start()
+    network.open_stream(1, REDUCE)
+    factors = [1.0, 2.0, 5.0]
+    for factor in factors:
+        network.broadcast(1, {"factor": factor})
+        network.run(seed % 40)
+    network.run()
+    check_waves(network, list(range(1, tree.agents + 1)), factors)
+    assert network.problems == []
+
+
+@given(shapes, seeds, st.data())
+def test_a_stream_reaches_its_members_and_nobody_else(
+    tree: Tree, seed: int, data: st.DataObject
+) -> None:
+    members = sorted(data.draw(st.sets(st.integers(1, tree.agents), min_size=1)))
+    network = Network(tree, seed, answer)
+    network.start()
+    network.open_stream(1, REDUCE, members)
+    network.broadcast(1, {"factor": 1.0})
+    network.run()
+    check_waves(network, members, [1.0])
+    asked = {seen.rank for seen in network.observations if isinstance(seen.effect, ev.WaveArrived)}
+    assert asked == set(members)
+
+
+@given(shapes, seeds)
+def test_streams_do_not_disturb_each_other(tree: Tree, seed: int) -> None:
+    network = Network(tree, seed, lambda rank, value: {"x": rank * value})
+    network.start()
+    for stream in (1, 2):
+        network.open_stream(stream, {"x": "sum"})
+        for factor in (1, 10):
+            network.broadcast(stream, factor * stream)
+    network.run()
+    ranks = sum(range(1, tree.agents + 1))
+    totals = {
+        (wave.stream, wave.wave): wave.total["x"] for wave in network.observed(ev.WaveCompleted)
+    }
+    assert totals == {(1, 1): ranks, (1, 2): 10 * ranks, (2, 1): 2 * ranks, (2, 2): 20 * ranks}
+
+
+@pytest.mark.parametrize("tree", SHAPES, ids=str)
+def test_a_closed_stream_is_forgotten_everywhere(tree: Tree) -> None:
+    network = Network(tree, 0, answer)
+    network.start()
+    network.open_stream(1, REDUCE)
+    network.broadcast(1, {"factor": 1.0})
+    network.run(3)
+    network.post(ROOT, ev.CloseStream(1))
+    network.run()
+    assert all(not node.streams for node in network.nodes.values())
+    assert len(network.observed(ev.StreamClosed)) == tree.agents
+    assert network.problems == []
+
+
+# --- what is kept and when it is released --------------------------------------------------------
+
+
+@given(shapes, seeds)
+def test_contributions_are_released_when_a_later_wave_confirms_them(tree: Tree, seed: int) -> None:
+    network = Network(tree, seed, answer)
+    network.start()
+    network.open_stream(1, REDUCE)
+    for number, factor in enumerate((1.0, 2.0, 3.0)):
+        network.broadcast(1, {"factor": factor})
+        network.run()
+        released = {
+            seen.effect.payload.owner
+            for seen in network.observations
+            if isinstance(seen.effect, ev.Released) and tree.is_agent(seen.rank)
+        }
+        agents = range(1, tree.agents + 1)
+        assert released == {(rank, wave) for rank in agents for wave in range(1, number + 1)}
+    network.post(ROOT, ev.CloseStream(1))
+    network.run()
+    assert all(
+        not stream.held for node in network.nodes.values() for stream in node.streams.values()
+    )
+    agents_released = [
+        seen.effect.payload.owner
+        for seen in network.observations
+        if isinstance(seen.effect, ev.Released) and tree.is_agent(seen.rank)
+    ]
+    assert len(agents_released) == len(set(agents_released)) == 3 * tree.agents
+
+
+def test_a_wave_that_misses_someone_confirms_nothing_after_it() -> None:
+    network = Network(flat(2), 0, answer)
+    network.start()
+    network.open_stream(1, REDUCE)
+    network.broadcast(1, {"factor": 1.0})
+    network.pause(2)
+    network.run()
+    network.broadcast(1, {"factor": 2.0})
+    network.run()
+    assert network.observed(ev.Released, rank=1) == []
+    network.resume(2)
+    network.run()
+    network.broadcast(1, {"factor": 3.0})
+    network.run()
+    released = network.observed(ev.Released, rank=1)
+    assert [effect.payload.owner for effect in released] == [(1, 1), (1, 2)]
+
+
+def test_the_payload_of_a_wave_is_released_when_the_wave_is_complete() -> None:
+    network = Network(flat(2), 0, lambda _rank, value: {"x": value["x"]})
+    network.start()
+    network.open_stream(1, {"x": "sum"})
+    network.broadcast(1, {"x": np.arange(3.0)})
+    assert network.observed(ev.Released, ROOT) == []
+    network.run()
+    assert [effect.payload.owner for effect in network.observed(ev.Released, ROOT)] == [ROOT]
+
+
+# --- loss ----------------------------------------------------------------------------------------
+
+
+def replace(network: Network, top: int) -> None:
+    """Do what the keeper of a session does when a place is lost."""
+    network.kill(top)
+    network.run()
+    below = network.tree.subtree(top)
+    assert not set(below) & set(network.nodes)  # what was below a lost place ends with it
+    network.begin(below)
+    network.run()
+    network.post(ROOT, ev.Rejoin(1, top))
+
+
+@settings(deadline=None)
+@given(shapes, seeds, st.data())
+def test_a_wave_survives_any_loss_and_has_everybody_exactly_once(
+    tree: Tree, seed: int, data: st.DataObject
+) -> None:
+    network = Network(tree, seed, answer)
+    network.start()
+    network.open_stream(1, REDUCE)
+    factors: list[float] = []
+    for factor in (1.0, 2.0, 3.0):
+        network.broadcast(1, {"factor": factor})
+        factors.append(factor)
+        network.run(data.draw(st.integers(0, 30)))
+        replace(network, data.draw(st.integers(1, tree.size - 1)))
+        network.run(data.draw(st.integers(0, 30)))
+    network.run()
+    check_waves(network, list(range(1, tree.agents + 1)), factors)
+    assert network.problems == []
+
+
+def test_a_lost_junction_takes_all_below_with_it() -> None:
+    tree = kary(9, 3)
+    network = Network(tree)
+    network.start()
+    junction = tree.parents[1]
+    network.kill(junction)
+    network.run()
+    (lost,) = network.observed(ev.PlacesLost)
+    assert from_ranges(lost.ranks) == set(tree.subtree(junction))
+    assert not set(tree.subtree(junction)) & set(network.nodes)
+
+
+def test_a_lost_agent_is_told_to_the_root_through_its_junctions() -> None:
+    tree = kary(9, 2)
+    network = Network(tree)
+    network.start()
+    network.kill(5)
+    network.run()
+    (lost,) = network.observed(ev.PlacesLost)
+    assert from_ranges(lost.ranks) == {5}
+    network.begin([5])
+    network.run()
+    joined = network.observed(ev.PlaceJoined)[-1]
+    assert (joined.rank, joined.incarnation) == (5, 2)
+
+
+def test_a_contribution_of_an_older_attempt_is_dropped() -> None:
+    network = Network(flat(2), 0, answer)
+    network.start()
+    network.open_stream(1, REDUCE)
+    network.broadcast(1, {"factor": 1.0})
+    network.post(ROOT, ev.Rejoin(1, 1))
+    network.post(ROOT, ev.Rejoin(1, 1))
+    network.run()
+    attempts = [effect.attempt for effect in network.observed(ev.WaveArrived, rank=1)]
+    assert attempts == [0, 1, 2]
+    check_waves(network, [1, 2], [1.0])
+
+
+def test_a_second_contribution_is_dropped() -> None:
+    network = Network(flat(2), 0, answer)
+    network.start()
+    network.open_stream(1, REDUCE)
+    network.broadcast(1, {"factor": 1.0})
+    network.pause(2)
+    network.run()
+    body = values.encode(answer(1, {"factor": 77.0}))
+    again = ev.Contribute(1, 1, 0, 1.0, body.body, Payload(body.payload()))
+    network.post(1, again)
+    network.run()
+    network.resume(2)
+    network.run()
+    check_waves(network, [1, 2], [1.0])
+    network.post(1, again)
+    network.run()
+    assert len(network.observed(ev.WaveCompleted)) == 1
+    assert network.problems == []
+
+
+def test_what_comes_for_a_closed_stream_is_dropped_and_given_back() -> None:
+    network = Network(flat(2), 0, answer)
+    network.start()
+    payload = Payload(b"abc", owner="mine")
+    network.post(1, ev.Contribute(9, 1, 0, 1.0, b"", payload))
+    network.post(ROOT, ev.Rejoin(9, 1))
+    network.post(ROOT, ev.CloseStream(9))
+    assert [effect.payload for effect in network.observed(ev.Released, 1)] == [payload]
+
+
+# --- failures ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tree", SHAPES, ids=str)
+def test_a_failure_is_told_to_the_root_with_its_agent(tree: Tree) -> None:
+    def failing(rank: int, value: Any) -> Any:
+        if rank == tree.agents:
+            raise ExecutionError("no", where="here")
+        return answer(rank, value)
+
+    network = Network(tree, 0, failing)
+    network.start()
+    network.open_stream(1, REDUCE)
+    network.broadcast(1, {"factor": 1.0})
+    network.run()
+    (failed,) = network.observed(ev.WaveFailed)
+    assert (failed.stream, failed.wave, failed.rank) == (1, 1, tree.agents)
+    assert failed.error == ExecutionError("no", where="here").to_record()
+    assert network.observed(ev.WaveCompleted) == []
+
+
+@pytest.mark.parametrize("tree", SHAPES[1:], ids=str)
+@pytest.mark.parametrize("bad", [{"x": np.zeros(3)}, {"y": 1}, 5, {"x": "text"}], ids=str)
+def test_contributions_that_do_not_fit_fail_the_wave_and_nothing_else(tree: Tree, bad: Any) -> None:
+    network = Network(tree, 0, lambda rank, _value: bad if rank == 1 else {"x": np.zeros(2)})
+    network.start()
+    network.open_stream(1, {"x": "sum"})
+    network.broadcast(1, None)
+    network.run()
+    assert network.observed(ev.WaveFailed)
+    assert network.observed(ev.WaveCompleted) == []
+    assert len(network.nodes) == tree.size
+    assert network.problems == []
+
+
+def test_a_partial_result_that_cannot_travel_fails_the_wave() -> None:
+    network = Network(kary(4, 2), 0, lambda _rank, _value: {"x": 2**63})
+    network.start()
+    network.open_stream(1, {"x": "sum"})
+    network.broadcast(1, None)
+    network.run()
+    failed = network.observed(ev.WaveFailed)
+    assert {effect.rank for effect in failed} == {5, 6}
+    assert all("cannot travel" in effect.error.what for effect in failed)
+    assert len(network.nodes) == network.tree.size
+
+
+def test_pieces_that_do_not_fit_fail_the_wave_at_the_root() -> None:
+    network = Network(kary(4, 2), 0, lambda rank, _value: {"x": np.zeros((1, rank))})
+    network.start()
+    network.open_stream(1, {"x": "concat"})
+    network.broadcast(1, None)
+    network.run()
+    (failed,) = network.observed(ev.WaveFailed)
+    assert "cannot reduce field 'x'" in failed.error.what
+
+
+# --- requests ------------------------------------------------------------------------------------
+
+
+@given(shapes, seeds, st.data())
+def test_a_request_goes_from_anywhere_to_anywhere(
+    tree: Tree, seed: int, data: st.DataObject
+) -> None:
+    source = data.draw(st.integers(0, tree.size - 1))
+    destination = data.draw(st.integers(0, tree.size - 1).filter(lambda rank: rank != source))
+    network = Network(tree, seed, lambda rank, value: [rank, value])
+    network.start()
+    network.ask(source, destination, 7, {"x": np.arange(3)})
+    network.run()
+    (answered,) = network.observed(ev.Answered)
+    assert answered.error is None
+    assert answered.number == 7
+    view = answered.payload.view if answered.payload is not None else b""
+    rank, value = values.decode(answered.body, view)
+    assert rank == destination
+    assert value["x"].tolist() == [0, 1, 2]
+    (asked,) = network.observed(ev.Asked)
+    assert asked.source == source
+
+
+def error_of(answered: ev.Answered) -> SapwoodError:
+    assert answered.error is not None
+    return SapwoodError.from_record(answered.error)
+
+
+@given(shapes, seeds, st.data())
+def test_a_request_to_a_place_that_is_gone_is_answered_with_its_loss(
+    tree: Tree, seed: int, data: st.DataObject
+) -> None:
+    lost = data.draw(st.integers(1, tree.size - 1))
+    network = Network(tree, seed)
+    network.start()
+    network.kill(lost)
+    network.run()
+    source = data.draw(st.sampled_from(sorted(network.nodes)))
+    network.ask(source, lost, 7, None)
+    network.run()
+    (answered,) = network.observed(ev.Answered)
+    assert error_of(answered).code == "SW402"
+
+
+@given(shapes, seeds, st.data())
+def test_a_request_of_the_root_under_way_is_answered_when_its_place_is_lost(
+    tree: Tree, seed: int, data: st.DataObject
+) -> None:
+    lost = data.draw(st.integers(1, tree.size - 1))
+    network = Network(tree, seed)
+    network.start()
+    network.ask(ROOT, lost, 7, None)
+    network.run(data.draw(st.integers(0, 4)))
+    network.kill(lost)
+    network.run()
+    (answered,) = network.observed(ev.Answered)
+    if answered.error is not None:
+        assert error_of(answered).code == "SW402"
+    assert len(network.nodes[ROOT].requests) == 0
+
+
+def test_a_request_to_a_place_that_does_not_exist_is_answered() -> None:
+    network = Network(kary(4, 2))
+    network.start()
+    for source in (ROOT, 1):
+        network.ask(source, 99, 7, None)
+    network.run()
+    assert [error_of(answered).code for answered in network.observed(ev.Answered)] == ["SW402"] * 2
+
+
+def test_an_error_is_an_answer() -> None:
+    def refuse(_rank: int, _value: Any) -> Any:
+        raise ExecutionError("no")
+
+    network = Network(flat(1), 0, refuse)
+    network.start()
+    network.ask(ROOT, 1, 7, None)
+    network.run()
+    (answered,) = network.observed(ev.Answered)
+    assert error_of(answered).what == "no"
+
+
+def test_an_answer_that_nobody_waits_for_is_dropped() -> None:
+    network = Network(flat(1))
+    network.start()
+    network.post(1, ev.Answer(ROOT, 99, b"", None))
+    network.run()
+    assert network.observed(ev.Answered) == []
+    assert network.problems == []
+
+
+# --- who may say what ----------------------------------------------------------------------------
+
+SPEC = StreamSpec(1, "test", ((1, 3),), {"x": "sum"})
+RECORD = ErrorRecord(code="SW200", what="no")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        msg.Open(SPEC),
+        msg.Close(1),
+        msg.Down(1, 1, 0, b""),
+        msg.Hello(PROTOCOL_VERSION, "cluster", 1, 1, 1, "here"),
+        msg.Welcome(PROTOCOL_VERSION, 1, 1, "here"),
+        msg.Refused("no"),
+        msg.Lost(((1, 2), (3, 4)), "gone"),
+        msg.Lost(((0, 1),), "gone"),
+        msg.Lost(((0, 2**60),), "gone"),
+        msg.Joined(2, 1, 1),
+        msg.Joined(0, 1, 1),
+        msg.Failed(1, 1, 0, 2, RECORD),
+        msg.Up(1, 1, 0, ((2, 3),), 1.0, b"\xc0"),
+        msg.Up(1, 1, 0, ((1, 3),), 1.0, b"\xc0"),
+        msg.Up(1, 1, 0, (), 1.0, b"\xc0"),
+        msg.Up(1, 1, 0, ((1, 2**60),), 1.0, b"\xc0"),
+        msg.Up(1, 1, 0, ((2**60, 1), (1, 2**60)), 1.0, b"\xc0"),
+        msg.Request(2, 0, "x", 1, b""),
+        msg.Request(0, 2, "x", 1, b""),
+        msg.Reply(2, 0, 1, b""),
+    ],
+    ids=str,
+)
+def test_an_agent_that_says_what_it_may_not_say_is_cut_off(message: msg.AnyMessage) -> None:
+    network = Network(flat(3), 0, answer)
+    network.start()
+    network.open_stream(1, REDUCE)
+    network.broadcast(1, {"factor": 1.0})
+    network.pause(1)
+    network.send(1, ROOT, message)
+    network.run()
+    assert len(network.problems) == 1
+    (lost,) = network.observed(ev.PlacesLost)
+    assert from_ranges(lost.ranks) == {1}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        msg.Up(1, 1, 0, ((1, 2),), 1.0, b"\xc0"),
+        msg.Failed(1, 1, 0, 1, RECORD),
+        msg.Joined(1, 1, 1),
+        msg.Lost(((1, 2),), "gone"),
+        msg.Welcome(PROTOCOL_VERSION, 0, 1, "here"),
+        msg.Request(1, 2, "x", 1, b""),
+    ],
+    ids=str,
+)
+def test_a_parent_that_says_what_it_may_not_say_is_cut_off(message: msg.AnyMessage) -> None:
+    network = Network(kary(4, 2))
+    network.start()
+    network.open_stream(1, {"x": "sum"})
+    network.send(ROOT, 5, message)
+    network.run()
+    if not isinstance(message, msg.Up):  # an answer to a wave that is not open is dropped
+        assert len(network.problems) == 1
+        assert 5 not in network.nodes
+    assert network.observed(ev.WaveCompleted) == []
+
+
+def greeted_node(tree: Tree, identity: Identity = ME) -> Node:
+    return Node(identity, tree, TIMING, gathering())
+
+
+def say(node: Node, message: msg.AnyMessage, link: int = 1) -> list[ev.Effect]:
+    return node.step(0.0, ev.Received(link, message, None))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"credential": b"wrong"},
+        {"credential": b""},
+        {"version": PROTOCOL_VERSION + 1},
+        {"cluster": "other"},
+        {"rank": 9},
+        {"rank": 0},
+        {"rank": -1},
+    ],
+    ids=str,
+)
+def test_a_stranger_is_told_why_and_sent_away(change: dict[str, Any]) -> None:
+    node = greeted_node(flat(2))
+    node.step(0.0, ev.LinkOpened(1, initiator=False))
+    effects = say(node, msgspec.structs.replace(KIDS.hello(), **change))
+    refused, disconnect = effects
+    assert isinstance(refused, ev.Transmit)
+    assert isinstance(refused.message, msg.Refused)
+    assert isinstance(disconnect, ev.Disconnect)
+    with pytest.raises(ProtocolError, match="before the handshake"):
+        say(node, msg.Heartbeat())
+
+
+def test_only_a_newer_process_takes_the_place_of_another() -> None:
+    node = greeted_node(flat(2))
+    for link, incarnation in ((1, 2), (2, 2), (3, 1), (4, 3)):
+        node.step(0.0, ev.LinkOpened(link, initiator=False))
+        effects = say(node, msgspec.structs.replace(KIDS.hello(), incarnation=incarnation), link)
+        admitted = any(isinstance(effect, ev.PlaceJoined) for effect in effects)
+        assert admitted == (link in {1, 4})
+    assert [number for number, link in node.links.items() if link.usable] == [1, 4]
+    # The end of the link of the older one is no loss any more.
+    assert node.step(0.0, ev.LinkClosed(1, "closed")) == []
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        msg.Open(SPEC),
+        msg.Up(1, 1, 0, ((1, 2),), 1.0, b""),
+        msg.Request(1, 0, "x", 1, b""),
+        msg.Heartbeat(),
+        msg.Goodbye(),
+        msg.Welcome(PROTOCOL_VERSION, 1, 1, "here"),
+    ],
+    ids=str,
+)
+def test_nothing_is_heard_before_the_greeting(message: msg.AnyMessage) -> None:
+    node = greeted_node(flat(2))
+    node.step(0.0, ev.LinkOpened(1, initiator=False))
+    with pytest.raises(ProtocolError, match="before the handshake"):
+        say(node, message)
+
+
+@pytest.mark.parametrize("initiator", [False, True])
+def test_who_does_not_greet_in_time_is_cut_off(initiator: bool) -> None:
+    node = greeted_node(flat(2), KIDS if initiator else ME)
+    node.step(0.0, ev.LinkOpened(1, initiator=initiator))
+    effects = [effect for now in range(8) for effect in node.step(float(now), ev.Tick())]
+    assert isinstance(effects[0], ev.Disconnect)
+    assert any(isinstance(effect, ev.ParentLost) for effect in effects) == initiator
+    assert not any(isinstance(effect, ev.PlaceSilent) for effect in effects)
+
+
+def test_a_parent_that_is_somebody_else_is_refused() -> None:
+    node = greeted_node(flat(2), KIDS)
+    node.step(0.0, ev.LinkOpened(1, initiator=True))
+    with pytest.raises(ProtocolError, match="expected rank 0, met 2"):
+        say(node, msg.Welcome(PROTOCOL_VERSION, 2, 1, "here"))
+
+
+def test_who_is_refused_ends() -> None:
+    node = greeted_node(flat(2), KIDS)
+    node.step(0.0, ev.LinkOpened(1, initiator=True))
+    effects = say(node, msg.Refused("wrong credential"))
+    assert ev.ParentLost("wrong credential") in effects
+
+
+def test_open_streams_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "MAX_STREAMS", 2)
+    network = Network(flat(1))
+    network.start()
+    for stream in (1, 2):
+        network.open_stream(stream, {})
+    with pytest.raises(ProtocolError, match="more than 2 streams"):
+        network.open_stream(3, {})
+
+
+# --- time ----------------------------------------------------------------------------------------
+
+
+def test_idle_neighbours_that_beat_are_not_suspected() -> None:
+    network = Network(kary(4, 2), timing=TIMING)
+    network.start()
+    network.advance(60.0)
+    assert network.observed(ev.PlaceSilent) == []
+
+
+def test_a_stopped_neighbour_is_noticed_once_by_those_around_it() -> None:
+    tree = kary(4, 2)
+    network = Network(tree, timing=TIMING)
+    network.start()
+    network.pause(5)
+    network.advance(20.0)
+    silent = [
+        (seen.rank, seen.effect.rank)
+        for seen in network.observations
+        if isinstance(seen.effect, ev.PlaceSilent)
+    ]
+    assert sorted(silent) == [(0, 5), (1, 5), (2, 5)]
+    assert all(effect.seconds > TIMING.failure_after for effect in network.observed(ev.PlaceSilent))
+
+
+def test_a_process_that_was_stopped_itself_does_not_blame_its_neighbours() -> None:
+    network = Network(kary(4, 2), timing=TIMING)
+    network.start()
+    network.advance(3.0)
+    network.pause(ROOT)
+    network.advance(30.0)
+    network.resume(ROOT)
+    before = len(network.observed(ev.PlaceSilent, ROOT))
+    network.post(ROOT, ev.Tick())  # before it reads what came meanwhile
+    network.advance(30.0)
+    assert len(network.observed(ev.PlaceSilent, ROOT)) == before == 0
+
+
+def test_a_suspect_that_is_heard_again_can_be_suspected_again() -> None:
+    network = Network(flat(1), timing=TIMING)
+    network.start()
+    for _ in range(2):
+        network.pause(1)
+        network.advance(10.0)
+        network.resume(1)
+        network.advance(10.0)
+    assert len(network.observed(ev.PlaceSilent, ROOT)) == 2
+
+
+def test_leaving_ends_what_is_below() -> None:
+    network = Network(kary(4, 2))
+    network.start()
+    network.post(ROOT, ev.Leave("done"))
+    network.run()
+    assert list(network.nodes) == [ROOT]
+
+
+def test_the_same_seed_is_the_same_course_of_events() -> None:
+    def course(seed: int) -> list[tuple[int, str]]:
+        network = Network(kary(6, 2), seed, answer)
+        network.start()
+        network.open_stream(1, REDUCE)
+        network.broadcast(1, {"factor": 1.0})
+        network.run()
+        return [(seen.rank, type(seen.effect).__name__) for seen in network.observations]
+
+    assert course(3) == course(3)
+    assert course(3) != course(4)
