@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sapwood import Program, parameter
+from sapwood import Program, empty, parameter
 
 
 class Filling(Program):
@@ -33,10 +33,8 @@ class Filling(Program):
         return {"turn": 0, "items": data.length}
 
     def map(self, slice: Any, state: dict[str, Any]) -> dict[str, Any]:  # noqa: A002 - as in Program
-        """Fill the array that this process keeps."""
-        array = self.__dict__.setdefault("array", None)
-        if array is None:
-            array = self.__dict__["array"] = np.empty(self.nbytes // 8)
+        """Fill an array where the tree reads it, as the floor's processes do."""
+        array = empty(self.nbytes // 8)
         array.fill(slice.start + state["turn"])
         return {"total": array}
 

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
         RunStatistics,
         SapwoodError,
         Settings,
+        empty,
         load,
         load_program,
         local,
         native,
         parameter,
+        zeros,
     )
 
 __version__ = "0.1.0"
@@ -47,11 +49,13 @@ __all__ = [
     "RunStatistics",
     "SapwoodError",
     "Settings",
+    "empty",
     "load",
     "load_program",
     "local",
     "native",
     "parameter",
+    "zeros",
 ]
 
 

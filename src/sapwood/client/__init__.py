@@ -7,6 +7,7 @@ from sapwood.client.cluster import AgentView, Cluster
 from sapwood.client.local import local
 from sapwood.code import load_program
 from sapwood.code.program import Program, native, parameter
+from sapwood.code.result_memory import empty, zeros
 from sapwood.core.errors import SapwoodError
 from sapwood.data import Dataset, load
 from sapwood.environment.settings import Settings
@@ -24,9 +25,11 @@ __all__ = [
     "RunStatistics",
     "SapwoodError",
     "Settings",
+    "empty",
     "load",
     "load_program",
     "local",
     "native",
     "parameter",
+    "zeros",
 ]

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sapwood.code import result_memory
 from sapwood.code.extent import Extent
 from sapwood.code.interface import FunctionSignature, ParameterSignature, Role
 from sapwood.core.errors import ArgumentError
@@ -214,7 +215,7 @@ class ArrayChecker(Checker):
         """
         shape = tuple(self._evaluate(extent, lengths) for extent in self.extents or ())
         try:
-            return np.zeros(shape, self.dtype)
+            return result_memory.zeros(shape, self.dtype)
         except (ValueError, MemoryError) as error:
             raise self.error(f"cannot be allocated with shape {shape}: {error}") from error
 

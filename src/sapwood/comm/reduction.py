@@ -23,7 +23,7 @@ import numpy as np
 
 from sapwood.comm import values
 from sapwood.comm.payload import Payload
-from sapwood.core.errors import ExecutionError
+from sapwood.core.errors import ExecutionError, ProtocolError
 
 Array = np.ndarray[Any, Any]
 
@@ -209,6 +209,9 @@ class Accumulator:
     Args:
         reduce: Reduction of each field.
 
+    Raises:
+        ProtocolError: A reduction is unknown.
+
     Example:
         >>> both = Accumulator({"total": "sum", "parts": "concat"})
         >>> both.add({"total": 3, "parts": [1.0, 2.0]}, rank=2, weight=2)
@@ -220,6 +223,12 @@ class Accumulator:
     __slots__ = ("_fields",)
 
     def __init__(self, reduce: Mapping[str, str]) -> None:
+        for field, kind in reduce.items():
+            if kind not in REDUCTIONS:
+                raise ProtocolError(
+                    f"unknown reduction '{kind}' of field '{field}'",
+                    hint=f"use one of {', '.join(REDUCTIONS)}",
+                )
         self._fields = {field: REDUCTIONS[kind]() for field, kind in reduce.items()}
 
     def add(self, value: Any, rank: int, weight: float) -> None:

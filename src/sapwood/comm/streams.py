@@ -175,6 +175,8 @@ class Streams:
             raise ProtocolError(f"rank {link.rank} contributes for ranks that are not below it")
         try:
             last = wave.add(link.rank, message, payload)
+        except ProtocolError:
+            raise  # not to be read, or its memory is gone: the child is cut off and replaced
         except SapwoodError as error:
             return self._wave_failed(
                 msg.Failed(

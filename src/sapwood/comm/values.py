@@ -47,6 +47,10 @@ _Ext = msgspec.msgpack.Ext
 _pack = msgspec.msgpack.Encoder().encode
 
 
+Locate = Callable[[np.ndarray[Any, Any]], int]
+"""Returns the offset of a C-contiguous array in a payload, bytes."""
+
+
 class ArrayMeta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What the body says of an array: where its bytes are in the payload, and what they mean."""
 
@@ -96,12 +100,14 @@ class Encoded:
         return buffer
 
 
-def encode(value: Any) -> Encoded:
+def encode(value: Any, locate: Locate | None = None) -> Encoded:
     """Turn a value into body and payload.
 
     Args:
         value: None, bool, int, float, complex, str, bytes, numpy scalars and arrays, and
             lists, tuples, sets and dictionaries of them.
+        locate: Says at which offset of the payload an array lies, where somebody else lays
+            the payload out; by default one array follows the other.
 
     Raises:
         DataValueError: A part of the value is of another type, or an array holds objects.
@@ -111,7 +117,7 @@ def encode(value: Any) -> Encoded:
         >>> decode(encoded.body, encoded.payload())
         {'a': array([0., 1., 2.]), 'n': (1, 2)}
     """
-    layout = _Layout()
+    layout = _Layout(locate)
     plain = layout.convert(value, 0)
     try:
         body = _pack(plain)
@@ -135,9 +141,10 @@ def decode(body: bytes | memoryview, payload: bytes | bytearray | memoryview) ->
 class _Layout:
     """Places arrays in the payload while a value is walked."""
 
-    __slots__ = ("arrays", "nbytes", "offsets")
+    __slots__ = ("_locate", "arrays", "nbytes", "offsets")
 
-    def __init__(self) -> None:
+    def __init__(self, locate: Locate | None = None) -> None:
+        self._locate = locate
         self.arrays: list[np.ndarray[Any, Any]] = []
         self.offsets: list[int] = []
         self.nbytes = 0
@@ -166,10 +173,13 @@ class _Layout:
             raise DataValueError("an array of elements without a size cannot travel")
         # ascontiguousarray makes 0-d arrays 1-d, so the shape is taken from the original.
         flat = np.ascontiguousarray(array)
-        offset = self.nbytes
-        self.arrays.append(flat)
-        self.offsets.append(offset)
-        self.nbytes = offset + -(-flat.nbytes // ALIGNMENT) * ALIGNMENT
+        if self._locate is not None:
+            offset = self._locate(flat)
+        else:
+            offset = self.nbytes
+            self.arrays.append(flat)
+            self.offsets.append(offset)
+            self.nbytes = offset + -(-flat.nbytes // ALIGNMENT) * ALIGNMENT
         meta = ArrayMeta(offset, _dtype_text(array.dtype), array.shape)
         return _Ext(EXT_ARRAY, _pack(meta))
 

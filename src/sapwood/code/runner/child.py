@@ -17,12 +17,20 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from sapwood.code import result_memory
 from sapwood.code.runner import calls
+from sapwood.code.runner.lending import Lending
 from sapwood.code.runner.options import RunnerOptions
 from sapwood.comm import values
-from sapwood.comm.shared_memory import MappedBlocks, SharedBlock
+from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.contexts import process
-from sapwood.core.errors import EXCEPTION_TYPE, MemoryLimitError, SapwoodError, UserCodeError
+from sapwood.core.errors import (
+    EXCEPTION_TYPE,
+    MAX_RECORD_TEXT,
+    MemoryLimitError,
+    SapwoodError,
+    UserCodeError,
+)
 
 Procedure = Callable[[str, Any], Any]
 """``procedure(context, argument) -> result``."""
@@ -30,6 +38,9 @@ Procedure = Callable[[str, Any], Any]
 _SOCKET_FD = 3
 _CRASH_FD = 4
 _MAX_FD = 1 << 20
+
+SHORTEST_TEXT = 256
+"""Characters to which the texts of an error are cut before they are left out."""
 
 
 def main(
@@ -83,18 +94,16 @@ class Runner:
         self._control = control
         self._blocks = blocks
         self._procedures = procedures
-        self._free: dict[int, list[SharedBlock]] = {}
-        self._lent: dict[int, SharedBlock] = {}
+        self._lending = Lending()
+        result_memory.use(self._lending.allocate)
         self._flush_c = ctypes.CDLL(None).fflush
 
     def serve(self) -> None:
         """Serve calls until there are no more."""
         while data := self._control.recv(calls.MAX_DATAGRAM):
             call = calls.decode_call(data)
-            for inode in call.free:
-                block = self._lent.pop(inode)
-                self._free.setdefault(block.capacity, []).append(block)
-            self._control.send(calls.encode(self._answer(call)))
+            self._lending.take_back(call.free)
+            self._control.send(_fitting(self._answer(call)))
 
     def _answer(self, call: calls.Call) -> calls.Result:
         begin = time.perf_counter()
@@ -103,12 +112,11 @@ class Runner:
         try:
             argument = values.decode(self._bytes(call.body), self._bytes(call.payload))
             procedure = self._procedures[call.procedure]
+            self._lending.begin(f"{call.procedure} {call.context}")
             begin = time.perf_counter()
             result = procedure(call.context, argument)
             seconds = time.perf_counter() - begin
-            encoded = values.encode(result)
-            body = self._lend(encoded.body)
-            payload = self._lend_arrays(encoded)
+            body, payload = self._lending.lend(result)
             error = None
         except SystemExit as stop:
             error = UserCodeError(
@@ -140,29 +148,6 @@ class Runner:
 
     def _bytes(self, bulk: calls.Bulk) -> bytes | memoryview:
         return bulk.inline if bulk.shared is None else self._blocks.view(bulk.shared)
-
-    def _lend(self, data: bytes) -> calls.Bulk:
-        if len(data) <= calls.INLINE:
-            return calls.Bulk(data)
-        block = self._take(len(data))
-        block.view[: len(data)] = data
-        return calls.Bulk(shared=block.ref(0, len(data)))
-
-    def _lend_arrays(self, encoded: values.Encoded) -> calls.Bulk:
-        if encoded.nbytes <= calls.INLINE:
-            return calls.Bulk(bytes(encoded.payload()))
-        block = self._take(encoded.nbytes)
-        encoded.write_into(block.view)
-        return calls.Bulk(shared=block.ref(0, encoded.nbytes))
-
-    def _take(self, nbytes: int) -> SharedBlock:
-        fitting = [size for size, free in self._free.items() if free and nbytes <= size]
-        if fitting and min(fitting) <= 2 * nbytes:
-            block = self._free[min(fitting)].pop()
-        else:
-            block = SharedBlock(nbytes)
-        self._lent[block.inode] = block
-        return block
 
     def _flush(self) -> None:
         with contextlib.suppress(OSError, ValueError):
@@ -207,9 +192,25 @@ def install_crash_handler(library: str) -> None:
         ctypes.CDLL(library).sapwood_install_crash_handler(_CRASH_FD)
 
 
+def _fitting(result: calls.Result) -> bytes:
+    """Encode a result; of an error whose texts do not fit, only as much as does."""
+    data = calls.encode(result)
+    limit = MAX_RECORD_TEXT
+    while len(data) > calls.MAX_DATAGRAM and result.error is not None:
+        limit //= 2
+        error = SapwoodError.from_record(result.error).to_record(limit)
+        if limit < SHORTEST_TEXT:
+            error = msgspec.structs.replace(error, details={})
+        data = calls.encode(msgspec.structs.replace(result, error=error))
+    return data
+
+
 def _one_line(problem: BaseException) -> str:
-    text = str(problem)
     name = type(problem).__qualname__
+    try:
+        text = str(problem)
+    except Exception:  # noqa: BLE001 - user code; that it failed is reported all the same
+        return name
     return f"{name}: {text}" if text else name
 
 

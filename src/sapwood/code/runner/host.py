@@ -29,6 +29,7 @@ from sapwood.contexts.forge import Forge, Forked, NotForked
 from sapwood.core.errors import (
     CancelledError,
     ResourceError,
+    RunnerCrashError,
     SapwoodError,
     TimeLimitError,
 )
@@ -82,6 +83,7 @@ class RunnerHost:
         self._preparations: dict[str, Preparation] = {}
         self._prepared: set[str] = set()
         self._opened: dict[int, int] = {}
+        self._leased: set[int] = set()
         self._returned: list[int] = []
         self._spill: list[SharedBlock] = []
 
@@ -116,8 +118,11 @@ class RunnerHost:
 
     def give_back(self, lease: Lease) -> None:
         """Let the runner use a result's memory again."""
+        self._leased.discard(lease.fd)
         if lease.runner == self.pid:
             self._returned.append(lease.inode)
+        else:
+            os.close(lease.fd)  # kept open past the end of its runner
 
     def close(self) -> None:
         """End the runner."""
@@ -253,8 +258,12 @@ class RunnerHost:
         ref = bulk.shared
         fd = self._opened.get(ref.inode)
         if fd is None:
-            fd = os.open(f"/proc/{ref.pid}/fd/{ref.fd}", os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fd = os.open(f"/proc/{ref.pid}/fd/{ref.fd}", os.O_RDWR | os.O_CLOEXEC)
+            except OSError as error:
+                raise RunnerCrashError("the runner ended before its result was taken") from error
             self._opened[ref.inode] = fd
+        self._leased.add(fd)
         own = SharedRef(os.getpid(), fd, ref.inode, ref.capacity, ref.offset, ref.nbytes)
         return Payload.mapped(own, self.blocks, Lease(ref.pid, ref.inode, fd))
 
@@ -349,7 +358,8 @@ class RunnerHost:
             if capture is not None:
                 capture.close()
         for fd in self._opened.values():
-            os.close(fd)
+            if fd not in self._leased:
+                os.close(fd)
         self._opened.clear()
         self.pid, self._connection, self._killed = 0, None, None
         self._output = self._report = None

@@ -1,0 +1,49 @@
+"""Arrays for results: on an agent they lie where the tree reads them, so nothing is copied."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Allocate = Callable[[tuple[int, ...], np.dtype[Any]], Array | None]
+"""Returns an array, or None where a usual one will do."""
+
+_allocate: list[Allocate] = []  # at most one: a runner's, for as long as the process lives
+
+
+def use(allocate: Allocate) -> None:
+    """Have arrays for results made by a function from now on; a runner calls this once."""
+    _allocate[:] = [allocate]
+
+
+def empty(shape: int | tuple[int, ...], dtype: Any = np.float64) -> Array:
+    """Return an array without a defined content, to be filled and returned by a map or task.
+
+    Where the result is large this saves a copy on the agent. Make a new one in each call:
+    after the call its memory belongs to the tree.
+
+    Args:
+        shape: Extents of the array.
+        dtype: Type of its items.
+
+    Example:
+        >>> empty((2, 3), "f4").shape
+        (2, 3)
+    """
+    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    kind: np.dtype[Any] = np.dtype(dtype)
+    if _allocate:
+        found = _allocate[0](extents, kind)
+        if found is not None:
+            return found
+    return np.empty(extents, kind)
+
+
+def zeros(shape: int | tuple[int, ...], dtype: Any = np.float64) -> Array:
+    """Return an array of zeros; as :func:`empty` otherwise."""
+    if not _allocate:
+        return np.zeros(shape, dtype)
+    array = empty(shape, dtype)
+    array.fill(0)
+    return array

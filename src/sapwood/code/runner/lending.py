@@ -1,0 +1,129 @@
+"""The memory of results: lent to the agent until it gives it back, then used again."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from sapwood.code.runner import calls
+from sapwood.comm import values
+from sapwood.comm.shared_memory import ALIGNMENT, SharedBlock
+
+Array = np.ndarray[Any, Any]
+
+
+class Lending:
+    """Shared blocks of a runner, and the arena in which arrays of the current call are made."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[SharedBlock]] = {}
+        self._lent: dict[int, SharedBlock] = {}
+        self._arena: SharedBlock | None = None
+        self._address = 0
+        self._used = 0
+        self._wanted: dict[str, int] = {}
+        self._context = ""
+
+    def begin(self, context: str) -> None:
+        """A call begins; calls of one context tend to need the same memory."""
+        self._context = context
+        self._used = 0
+
+    def take_back(self, inodes: tuple[int, ...]) -> None:
+        """Nobody reads these blocks any more."""
+        for inode in inodes:
+            block = self._lent.pop(inode)
+            self._free.setdefault(block.capacity, []).append(block)
+
+    def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array | None:
+        """Return an array in the arena of this call; None where it is small or does not fit."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        if nbytes <= calls.INLINE or dtype.hasobject:
+            return None
+        if self._arena is None:
+            block = self._take(max(nbytes, self._wanted.get(self._context, 0)))
+            self._arena = block
+            self._address = np.frombuffer(block.view, np.uint8).ctypes.data
+        start = self._used
+        if start + nbytes > self._arena.capacity:
+            return None
+        self._used = start + -(-nbytes // ALIGNMENT) * ALIGNMENT
+        flat = np.frombuffer(self._arena.view, dtype, nbytes // dtype.itemsize, start)
+        return flat.reshape(shape)
+
+    def lend(self, result: Any) -> tuple[calls.Bulk, calls.Bulk]:
+        """Encode a result; return its body and its arrays, large ones in shared memory.
+
+        Raises:
+            DataValueError: The result cannot travel.
+            ResourceError: The machine has not that much memory left.
+        """
+        arena, self._arena = self._arena, None
+        if arena is not None:
+            layout = _ArenaLayout(self._address, arena.capacity, self._used)
+            try:
+                encoded = values.encode(result, layout.place)
+            except _NoRoomError:
+                encoded = None
+            if encoded is not None and layout.found:
+                self._wanted[self._context] = layout.end
+                layout.copy_rest(arena.view)
+                self._lent[arena.inode] = arena
+                return self._bytes(encoded.body), calls.Bulk(shared=arena.ref(0, layout.end))
+            self._free.setdefault(arena.capacity, []).append(arena)
+        encoded = values.encode(result)
+        if encoded.nbytes <= calls.INLINE:
+            return self._bytes(encoded.body), calls.Bulk(bytes(encoded.payload()))
+        self._wanted[self._context] = encoded.nbytes
+        block = self._take(encoded.nbytes)
+        encoded.write_into(block.view)
+        self._lent[block.inode] = block
+        return self._bytes(encoded.body), calls.Bulk(shared=block.ref(0, encoded.nbytes))
+
+    def _bytes(self, data: bytes) -> calls.Bulk:
+        if len(data) <= calls.INLINE:
+            return calls.Bulk(data)
+        block = self._take(len(data))
+        block.view[: len(data)] = data
+        self._lent[block.inode] = block
+        return calls.Bulk(shared=block.ref(0, len(data)))
+
+    def _take(self, nbytes: int) -> SharedBlock:
+        fitting = [size for size, free in self._free.items() if free and nbytes <= size]
+        if fitting and min(fitting) <= 2 * nbytes:
+            return self._free[min(fitting)].pop()
+        return SharedBlock(nbytes)
+
+
+class _NoRoomError(Exception):
+    """The arrays of a result do not fit into the arena of its call."""
+
+
+class _ArenaLayout:
+    """Finds the arrays of a result in an arena, and makes room for those that are elsewhere."""
+
+    def __init__(self, address: int, capacity: int, used: int) -> None:
+        self._first = address
+        self._capacity = capacity
+        self._rest: list[tuple[int, Array]] = []
+        self.end = used
+        self.found = False
+
+    def place(self, array: Array) -> int:
+        """Return where an array is or will be, in bytes from the arena's begin."""
+        offset = int(array.ctypes.data) - self._first
+        if offset >= 0 and offset + array.nbytes <= self._capacity:
+            self.found = True
+            return offset
+        offset = self.end
+        self.end += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+        if self.end > self._capacity:
+            raise _NoRoomError
+        self._rest.append((offset, array))
+        return offset
+
+    def copy_rest(self, target: memoryview) -> None:
+        """Copy the arrays that were not in the arena."""
+        for offset, array in self._rest:
+            flat = np.frombuffer(target, array.dtype, array.size, offset)
+            flat.reshape(array.shape)[...] = array
