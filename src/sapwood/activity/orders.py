@@ -23,7 +23,8 @@ class OpenRun(msgspec.Struct, frozen=True):
         run: Name of the run; the context of its stream.
         image: Encoded :class:`~sapwood.code.image.ProgramImage`.
         slice: Encoded :class:`~sapwood.data.slice.SliceRef`.
-        items: Items in the slice: the weight of each contribution.
+        start: First item of the slice.
+        stop: End of the slice, exclusive; its length is the weight of each contribution.
         function: What the map is called, for messages and statistics.
         time_limit: Seconds that one map may take; 0 for no limit.
         crash_handler: Library that writes a native backtrace; empty for none.
@@ -32,10 +33,16 @@ class OpenRun(msgspec.Struct, frozen=True):
     run: str
     image: bytes
     slice: bytes
-    items: int
+    start: int
+    stop: int
     function: str
     time_limit: float = 0.0
     crash_handler: str = ""
+
+    @property
+    def items(self) -> int:
+        """Items in the slice."""
+        return self.stop - self.start
 
 
 class CallTask(msgspec.Struct, frozen=True):

@@ -79,6 +79,7 @@ class Run:
         self._cache = cache
         self._options = options
         self._future: Future[Any] = Future()
+        self._future.set_running_or_notify_cancel()  # it is cancelled by cancel() only
         self._cancelled = threading.Event()
         self._stream: StreamHandle | None = None
         self._crew: Crew | None = None
@@ -219,7 +220,8 @@ class Run:
                 run=self.name,
                 image=image,
                 slice=msgspec.msgpack.encode(published.ref(part.start, part.stop)),
-                items=len(part),
+                start=part.start,
+                stop=part.stop,
                 function=function,
                 time_limit=self._options.time_limit,
                 crash_handler=str(handler or ""),

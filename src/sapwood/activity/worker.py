@@ -98,7 +98,8 @@ class Worker:
 
         def failed(error: SapwoodError) -> None:
             run.meter.failed()
-            contribution.fail(error)
+            order = run.order
+            contribution.fail(error.located(f"{order.function}, items {order.start}:{order.stop}"))
 
         self._runner.submit(
             Job(
@@ -161,7 +162,7 @@ class Worker:
 
         def failed(error: SapwoodError) -> None:
             meter.failed()
-            question.fail(error)
+            question.fail(error.located(order.function))
 
         self._runner.submit(
             Job(

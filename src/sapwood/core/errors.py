@@ -103,14 +103,14 @@ class SapwoodError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         return SapwoodError.from_record, (self.to_record(),)
 
-    def to_record(self) -> ErrorRecord:
-        """Return this error as plain data."""
+    def to_record(self, limit: int = MAX_RECORD_TEXT) -> ErrorRecord:
+        """Return this error as plain data, each text at most about ``limit`` characters long."""
         return ErrorRecord(
             code=self.code,
-            what=_shorten(self.what),
-            where=_shorten(self.where),
-            hint=_shorten(self.hint),
-            details={title: _shorten(body) for title, body in self.details.items()},
+            what=_shorten(self.what, limit),
+            where=_shorten(self.where, limit),
+            hint=_shorten(self.hint, limit),
+            details={title: _shorten(body, limit) for title, body in self.details.items()},
         )
 
     @classmethod
@@ -305,8 +305,8 @@ def _also_builtin(name: str) -> type[UserCodeError]:
     return both
 
 
-def _shorten(text: str) -> str:
-    if len(text) <= MAX_RECORD_TEXT:
+def _shorten(text: str, limit: int) -> str:
+    if len(text) <= limit:
         return text
-    half = MAX_RECORD_TEXT // 2
+    half = max(1, limit // 2)
     return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"

@@ -101,7 +101,7 @@ class Member:
         )
         tree, timing = configuration.tree, configuration.timing
         node = Node(identity, tree, timing, gather) if gather else Node(identity, tree, timing)
-        own: Handlers = {ev.ParentLost: self._parent_lost}
+        own: Handlers = {ev.ParentLost: self._parent_lost, ev.PlaceSilent: self._silent}
         self.place = Place(node, {**own, **handlers}, self.loop, self._problem)
         self._transport = UnixTransport()
         self._ended: asyncio.Future[None] = self.loop.create_future()
@@ -142,6 +142,11 @@ class Member:
 
     def _parent_lost(self, _effect: ev.ParentLost) -> None:
         self.end()
+
+    def _silent(self, effect: ev.PlaceSilent) -> None:
+        """Give up a child that is silent, so that it is replaced; a parent may take its time."""
+        if effect.rank != self.place.node.router.parent:
+            self.place.cut(effect.link, f"nothing heard for {effect.seconds:.1f} s")
 
     def _problem(self, text: str) -> None:
         sys.stderr.write(f"sapwood: rank {self.rank}: {text}\n")

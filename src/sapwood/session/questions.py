@@ -50,6 +50,7 @@ class Questions:
     def ask(self, rank: int, handler: str, body: bytes, arrays: values.Encoded) -> "Future[Any]":
         """Have a handler called at an agent; from any thread."""
         future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()  # what was asked cannot be taken back
         with self._lock:
             number = self._next
             self._next += 1

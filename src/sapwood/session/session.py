@@ -27,7 +27,7 @@ from sapwood.comm.messages import StreamSpec
 from sapwood.comm.node import Node
 from sapwood.comm.place import Place
 from sapwood.comm.pool import BlockPool
-from sapwood.comm.reduction import gathering
+from sapwood.comm.reduction import Accumulator, gathering
 from sapwood.comm.transport.base import Listener
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.contexts import orders
@@ -221,6 +221,10 @@ class Session:
             members: Agents that take part; all by default.
             context: What the handler belongs to.
 
+        Raises:
+            ProtocolError: A reduction is unknown.
+            ClosedError: The session is closed.
+
         Example:
             A stream of the built-in handler ``echo``, which returns what it is sent::
 
@@ -228,6 +232,7 @@ class Session:
                 with_all.broadcast({"x": 1}).result().total  # {'x': number of agents}
         """
         ranks = range(1, self.tree.agents + 1) if members is None else members
+        Accumulator(reduce)  # an unknown reduction is refused here, not on the loop's thread
         with self._lock:
             number = self._next_stream
             self._next_stream += 1

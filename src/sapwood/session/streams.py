@@ -67,6 +67,7 @@ class StreamHandle:
         """
         encoded = values.encode(value)
         future: Future[WaveResult] = Future()
+        future.set_running_or_notify_cancel()  # a wave cannot be taken back; its stream can
         self._thread.post(self._begin, encoded, future)
         return future
 

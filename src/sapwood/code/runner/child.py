@@ -124,13 +124,10 @@ class Runner:
                 hint="return from the function instead of ending the process",
             )
         except MemoryError as problem:
-            error = MemoryLimitError(
-                f"user code ran out of memory: {problem}",
-                hint="use more agents or smaller chunks, or raise limits.memory",
-                details={"traceback": _traceback(problem)},
-            )
+            error = _out_of_memory(problem)
         except SapwoodError as problem:
-            error = problem
+            cause = problem.__cause__
+            error = _out_of_memory(cause) if isinstance(cause, MemoryError) else problem
         except BaseException as problem:  # noqa: BLE001 - whatever user code raises is reported
             error = UserCodeError(
                 _one_line(problem),
@@ -203,6 +200,14 @@ def _fitting(result: calls.Result) -> bytes:
             error = msgspec.structs.replace(error, details={})
         data = calls.encode(msgspec.structs.replace(result, error=error))
     return data
+
+
+def _out_of_memory(problem: MemoryError) -> MemoryLimitError:
+    return MemoryLimitError(
+        f"user code ran out of memory: {problem}".rstrip(": "),
+        hint="use more agents or smaller chunks, or raise limits.memory",
+        details={"traceback": _traceback(problem)},
+    )
 
 
 def _one_line(problem: BaseException) -> str:

@@ -22,10 +22,10 @@ def crash_error(
     details = {title: _users_part(text) for title, text in texts.items() if text.strip()}
     if status == -signal.SIGKILL and memory_limited:
         return MemoryLimitError(
-            f"{function}: runner killed, probably for its memory", details=details
+            f"the runner was killed in {function}, probably for its memory", details=details
         )
     return RunnerCrashError(
-        f"{function}: runner {describe_status(status)}",
+        f"the runner {_past(describe_status(status))} in {function}",
         hint=_hint(status),
         details=details,
     )
@@ -45,3 +45,7 @@ def _hint(status: int) -> str:
         -signal.SIGFPE: "an integer division by zero",
     }
     return hints.get(status, "user code ended the process")
+
+
+def _past(description: str) -> str:
+    return f"was {description}" if description.startswith("killed") else description
