@@ -162,7 +162,8 @@ class Worker:
 
         def failed(error: SapwoodError) -> None:
             meter.failed()
-            question.fail(error.located(order.function))
+            named = order.function in error.what
+            question.fail(error if named else error.located(order.function))
 
         self._runner.submit(
             Job(
