@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any, ClassVar
 
-import numpy as np
-
 from sapwood import Program, empty, parameter
 
 
