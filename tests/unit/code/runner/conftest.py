@@ -1,0 +1,168 @@
+"""A runner host without an agent around it: the test plays the agent's event loop."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import cloudpickle
+import pytest
+
+from sapwood.code.runner.host import RunnerHost
+from sapwood.code.runner.jobs import Job, Outcome, Preparation
+from sapwood.code.runner.options import RunnerOptions
+from sapwood.comm import values
+from sapwood.comm.payload import Payload
+from sapwood.contexts.forge import Forge
+from sapwood.core.errors import SapwoodError
+
+PATIENCE = 30.0
+"""Seconds after which a test gives up waiting."""
+
+CHANNELS = 64
+"""Hosts that one zygote serves in its life."""
+
+ZYGOTE = """
+import select, socket, sys
+from sapwood.contexts import orders, process, zygote
+
+process.adopt_orphans()
+control, *channels = [socket.socket(fileno=int(word)) for word in sys.argv[1:]]
+server = zygote.Zygote(
+    control, zygote.Plan((), ("sapwood.activity.procedures",), "sapwood.activity.procedures:main")
+)
+for number, channel in enumerate(channels, start=1):
+    channel.settimeout(0)
+    member = zygote.Member(orders.ProcessSpec("", number, 1), channel)
+    server._members[-number] = server._channels[channel.fileno()] = member
+    server._poll.register(channel, select.POLLIN)
+server._complete_imports()
+server.run()
+"""
+
+
+class Bench:
+    """A runner host, and what happens to its calls."""
+
+    def __init__(self, channel: socket.socket, options: RunnerOptions) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.printed = bytearray()
+        self.channel = channel
+        self.host = RunnerHost(self.loop, options, Forge(channel), self._print)
+
+    def _print(self, data: bytes) -> None:
+        self.printed += data
+
+    def submit(
+        self, function: Callable[..., Any], *args: Any, **options: Any
+    ) -> "asyncio.Future[Outcome]":
+        """Hand a call to the runner."""
+        future: asyncio.Future[Outcome] = self.loop.create_future()
+        body, payload = argument_of(function, *args)
+        context = options.pop("context", "test")
+        self.host.submit(
+            Job(
+                "call",
+                context,
+                body,
+                payload,
+                future.set_result,
+                future.set_exception,
+                function="the function",
+                **options,
+            )
+        )
+        return future
+
+    def wait(self, future: "asyncio.Future[Outcome]") -> Outcome:
+        """Let the loop run until a call is done."""
+        return self.loop.run_until_complete(asyncio.wait_for(future, PATIENCE))
+
+    def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Call and return the result; its memory may be used again at once."""
+        outcome = self.wait(self.submit(function, *args, **options))
+        view = bytes(outcome.payload.view) if outcome.payload is not None else b""
+        if outcome.payload is not None and outcome.payload.owner is not None:
+            self.host.give_back(outcome.payload.owner)
+        return values.decode(outcome.body, view)
+
+    def error(self, function: Callable[..., Any], *args: Any, **options: Any) -> SapwoodError:
+        """Call and return the error that it must end with."""
+        with pytest.raises(SapwoodError) as caught:
+            self.call(function, *args, **options)
+        return caught.value
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Let the loop run until something is so."""
+        deadline = self.loop.time() + PATIENCE
+        while not condition():
+            assert self.loop.time() < deadline, "it does not become so"
+            self.loop.run_until_complete(asyncio.sleep(0.002))
+
+    def close(self) -> None:
+        """End the runner and the loop."""
+        self.host.close()
+        self.host._end_of_call()
+        self.host._leased.clear()
+        self.host._clear()
+        self.host.blocks.forget()
+        self.loop.remove_reader(self.channel)
+        self.channel.close()
+        self.loop.close()
+
+
+def argument_of(function: Callable[..., Any], *args: Any) -> tuple[bytes, Payload | None]:
+    """Return what the procedure ``call`` wants, encoded."""
+    code = bytes(cloudpickle.dumps(function))
+    encoded = values.encode({"code": code, "arguments": [list(args), {}]})
+    return encoded.body, Payload(encoded.payload()) if encoded.nbytes else None
+
+
+@pytest.fixture
+def preparation_of() -> Callable[..., Preparation]:
+    """Make preparations that call a function."""
+
+    def make(function: Callable[..., Any], *args: Any) -> Preparation:
+        return Preparation("call", *argument_of(function, *args), "the preparation")
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def channels() -> Iterator[list[socket.socket]]:
+    """A zygote that runs, and connections to it."""
+    pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(CHANNELS)]
+    descriptors = [theirs.fileno() for _, theirs in pairs]
+    process = subprocess.Popen(
+        [sys.executable, "-c", ZYGOTE, *map(str, descriptors)], pass_fds=descriptors
+    )
+    for _, theirs in pairs:
+        theirs.close()
+    control, *free = [ours for ours, _ in pairs]
+    yield free
+    control.close()
+    for channel in free:
+        channel.close()
+    process.wait()
+
+
+@pytest.fixture
+def make_bench(channels: list[socket.socket]) -> Iterator[Callable[..., Bench]]:
+    """Make runner hosts that end with the test."""
+    made: list[Bench] = []
+
+    def make(**options: Any) -> Bench:
+        made.append(Bench(channels.pop(), RunnerOptions(**options)))
+        return made[-1]
+
+    yield make
+    for bench in made:
+        bench.close()
+
+
+@pytest.fixture
+def bench(make_bench: Callable[..., Bench]) -> Bench:
+    """A runner host."""
+    return make_bench()
