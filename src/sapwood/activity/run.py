@@ -29,10 +29,13 @@ from sapwood.core.errors import (
 )
 from sapwood.data.dataset import Dataset
 from sapwood.data.publish import Published
+from sapwood.environment.logs import logger
 from sapwood.session.session import Session
 from sapwood.session.streams import StreamHandle
 
 T = TypeVar("T")
+
+_log = logger("activity")
 
 _numbers = itertools.count(1)
 
@@ -44,11 +47,13 @@ class RunOptions(msgspec.Struct, frozen=True):
         chunk: Items that stay together; None for slices as even as possible.
         time_limit: Seconds that one map may take; 0 for no limit.
         on_agent_loss: ``replace`` goes on with a new process, ``fail`` ends the run.
+        environment: Variables of builds.
     """
 
     chunk: int | None = None
     time_limit: float = 0.0
     on_agent_loss: Literal["replace", "fail"] = "replace"
+    environment: dict[str, str] = {}
 
 
 class Run:
@@ -176,11 +181,15 @@ class Run:
 
     def _finish(self, state: RunState) -> None:
         seconds = time.perf_counter() - self._began
+        iterations = self._progress.iteration
+        _log.info("run ended", run=self.name, state=state, iterations=iterations, seconds=seconds)
         self._progress = msgspec.structs.replace(self._progress, state=state, seconds=seconds)
 
     def _execute(self) -> Any:
         program = self.program
-        built = self._built = build(program, cache=self._cache)
+        variables = self._options.environment or None
+        built = self._built = build(program, cache=self._cache, environment=variables)
+        _log.debug("built", run=self.name, cached=built.cached, seconds=round(built.seconds, 3))
         check_program(program, built)
         if not getattr(program, "allow_nan", False):
             self.data.require_finite()

@@ -1,6 +1,7 @@
 """A cluster as users hold it."""
 
 import functools
+import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from html import escape
@@ -22,6 +23,7 @@ from sapwood.code.load import load_program
 from sapwood.code.program import NativeFunctionRef, Program
 from sapwood.core.errors import ClosedError, ConfigurationError, DataMissingError
 from sapwood.data.sources import load
+from sapwood.environment.logs import LogOutput
 from sapwood.environment.settings import Settings
 from sapwood.session.session import Session
 
@@ -59,8 +61,16 @@ class Cluster:
     thread.
     """
 
-    def __init__(self, session: Session, settings: Settings) -> None:
+    def __init__(
+        self,
+        session: Session,
+        settings: Settings,
+        variables: Mapping[str, str],
+        log_output: LogOutput,
+    ) -> None:
         self.settings = settings
+        self._variables = dict(variables)
+        self._log_output = log_output
         self._session = session
         self._cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
         self._tasks = TaskPool(session)
@@ -116,7 +126,7 @@ class Cluster:
             loaded,
             load(_data_of(loaded, data), fields=loaded.inputs),
             self._cache,
-            RunOptions(chunk, limit, on_agent_loss),
+            RunOptions(chunk, limit, on_agent_loss, self._build_environment()),
         )
         self._runs = [known for known in self._runs if not known.done()]
         self._runs.append(run)
@@ -190,11 +200,14 @@ class Cluster:
         key = (program.hash, repr(sorted(program.parameters.items())))
         native = self._programs.get(key)
         if native is None:
-            built = build(program, cache=self._cache)
+            built = build(program, cache=self._cache, environment=self._build_environment())
             handler = build_crash_handler(self._cache)
             image = msgspec.msgpack.encode(make_image(program, built))
             native = self._programs[key] = NativeProgram(image, built, str(handler or ""))
         return native
+
+    def _build_environment(self) -> dict[str, str]:
+        return {**os.environ, **self._variables}
 
     # --- the cluster itself --------------------------------------------------------------------
 
@@ -222,6 +235,7 @@ class Cluster:
             run.cancel()
         self._tasks.close()
         self._session.close()
+        self._log_output.close()
         for run in self._runs:
             run.wait()
         self._runs.clear()

@@ -10,9 +10,10 @@ from sapwood.core.errors import ConfigurationError, ResourceError
 from sapwood.core.topology import plan
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.cores import usable_cores
+from sapwood.environment.logs import configure_logging
 from sapwood.environment.memory import available_memory
 from sapwood.environment.settings import Settings
-from sapwood.session.keeper import RestartPolicy
+from sapwood.environment.shell import source_files
 from sapwood.session.session import Session, SessionOptions
 
 AGENT_ENTRY = "sapwood.activity.worker:main"
@@ -49,6 +50,8 @@ def local(
         count = usable_cores()
     _check_count(count, chosen)
     width = chosen.cluster.fanout if fanout is None else fanout
+    exports = _site_variables(chosen)
+    output = configure_logging(chosen.log)
     session = Session(
         SessionOptions(
             tree=plan(count, width),
@@ -58,17 +61,25 @@ def local(
             ready_timeout=chosen.cluster.ready_timeout,
             timing=LinkTiming(chosen.comm.heartbeat, chosen.comm.failure_after),
             inline_limit=chosen.comm.inline_limit,
-            restart=RestartPolicy(
-                chosen.restart.limit,
-                chosen.restart.window,
-                chosen.restart.backoff,
-                chosen.restart.backoff_max,
-            ),
+            restart=chosen.restart,
+            environment=exports,
             extra=msgspec.msgpack.encode(AgentSettings(_runner_options(count, chosen))),
         )
     )
-    session.start()
-    return Cluster(session, chosen)
+    try:
+        session.start()
+    except BaseException:
+        output.close()
+        raise
+    return Cluster(session, chosen, exports, output)
+
+
+def _site_variables(settings: Settings) -> dict[str, str]:
+    """Return what the shell files of the configuration export, for builds and runners."""
+    chosen = settings.environment
+    if not chosen.source:
+        return {}
+    return source_files(chosen.source, time_limit=chosen.source_timeout)
 
 
 def _runner_options(agents: int, settings: Settings) -> RunnerOptions:

@@ -137,7 +137,7 @@ class RestartSettings(Section, frozen=True):
         Count, about("Restarts within the window after which a component stays dead.")
     ] = 5
     window: Annotated[Seconds, about("The window in which restarts are counted.")] = 60.0
-    backoff: Annotated[Seconds, about("Wait before the first restart; doubles each time.")] = 0.1
+    backoff: Annotated[Seconds, about("Wait before the first restart; doubles each time.")] = 0.01
     backoff_max: Annotated[Seconds, about("Longest wait before a restart.")] = 10.0
 
     def __post_init__(self) -> None:

@@ -17,6 +17,9 @@ from sapwood.session.member import Member, MemberConfiguration, read_configurati
 TAKEN = "taken"
 """Request by which an asker says that it has read an answer in shared memory."""
 
+READY = "ready"
+"""Handler of the service stream: all places of the tree are there."""
+
 
 class Contribution:
     """A wave that an agent is to answer, once."""
@@ -77,6 +80,7 @@ class Agent(Member):
     """A leaf of the tree.
 
     Attributes:
+        all_ready: Whether this agent has heard that all places are there.
         waves: What to do with a wave, by the stream's handler.
         requests: What to do with a request, by its handler.
         on_stream_closed: Told when a stream ends.
@@ -98,7 +102,11 @@ class Agent(Member):
             },
         )
         self.post = self.place.post
-        self.waves: dict[str, Callable[[Contribution], None]] = {"echo": _echo}
+        self.all_ready = False
+        self.waves: dict[str, Callable[[Contribution], None]] = {
+            "echo": _echo,
+            READY: self._note_readiness,
+        }
         self.requests: dict[str, Callable[[Question], None]] = {"ping": _ping}
         self.on_stream_closed: Callable[[int], None] = _ignore
         self.on_released: Callable[[Payload], None] = _not_mine
@@ -134,6 +142,10 @@ class Agent(Member):
             handler(question)
         except SapwoodError as error:
             question.fail(error)
+
+    def _note_readiness(self, contribution: Contribution) -> None:
+        self.all_ready = True
+        contribution.give(plain.encode({}), None)
 
     def _stream_closed(self, effect: ev.StreamClosed) -> None:
         self.on_stream_closed(effect.stream)

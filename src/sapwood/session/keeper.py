@@ -7,7 +7,6 @@ the restart policy.
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -21,23 +20,12 @@ from sapwood.contexts.zygote import Plan
 from sapwood.core.errors import AgentLostError, ResourceError, SapwoodError
 from sapwood.core.rankset import fold, from_ranges
 from sapwood.core.topology import ROOT, Tree
+from sapwood.environment.logs import logger
+from sapwood.environment.restart import RestartBudget
+from sapwood.environment.settings import RestartSettings
 from sapwood.session.places import PlaceEvent, Places, PlaceState
 
-
-class RestartPolicy(msgspec.Struct, frozen=True):
-    """When lost processes are replaced.
-
-    Attributes:
-        limit: Restarts within ``window`` after which no more follow.
-        window: Seconds over which restarts are counted.
-        backoff: Seconds before the second restart in a window; doubles with each further one.
-        backoff_max: Longest of these pauses, seconds.
-    """
-
-    limit: int = 5
-    window: float = 60.0
-    backoff: float = 0.1
-    backoff_max: float = 10.0
+_log = logger("session")
 
 
 class Repair(msgspec.Struct, frozen=True):
@@ -67,7 +55,7 @@ class Keeper:
         entry: What the process of a rank runs, as ``module:function``.
         configure: What all processes get.
         plan: What their zygote imports and forks.
-        policy: When lost processes are replaced.
+        restart: When lost processes are replaced.
         on_change: Told of places that are lost or back.
     """
 
@@ -77,7 +65,7 @@ class Keeper:
         entry: Callable[[int], str],
         configure: orders.Configure,
         plan: Plan,
-        policy: RestartPolicy,
+        restart: RestartSettings,
         on_change: ChangeListener,
     ) -> None:
         self.places = Places(tree)
@@ -86,13 +74,12 @@ class Keeper:
         self._entry = entry
         self._configure = configure
         self._plan = plan
-        self._policy = policy
+        self._budget = RestartBudget(restart)
         self._on_change = on_change
         self._spawner = self._new_spawner()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = threading.Event()
         self._failure: BaseException | None = None
-        self._restarted_at: deque[float] = deque()
         self._repairs: dict[int, Repair] = {}
         self._last_reason = ""
 
@@ -229,6 +216,7 @@ class Keeper:
         for rank in ranks:
             self._repairs.pop(rank, None)
         self._last_reason = reason
+        _log.warning("lost", rank=top, reason=reason, places=len(ranks), wait=pause)
         self._repairs[top] = Repair(ranks, pause)
         for rank in ranks:
             record = self.places[rank]
@@ -262,25 +250,20 @@ class Keeper:
         for top, repair in list(self._repairs.items()):
             if self.places.all_ready(repair.ranks):
                 del self._repairs[top]
+                _log.info("replaced", rank=top, places=len(repair.ranks))
                 self._on_change(top, repair.ranks, "", back=True)
 
     def _pause_before_restart(self) -> float | None:
         """Return the seconds to wait, or None where the policy allows no more restarts."""
         assert self._loop is not None  # noqa: S101 - repairs happen on the loop
-        now, policy = self._loop.time(), self._policy
-        while self._restarted_at and self._restarted_at[0] < now - policy.window:
-            self._restarted_at.popleft()
-        count = len(self._restarted_at)
-        if count >= policy.limit:
-            return None
-        self._restarted_at.append(now)
-        return min(policy.backoff_max, policy.backoff * 2 ** (count - 1)) if count else 0.0
+        return self._budget.next_wait(self._loop.time())
 
     def _give_up_on(self, ranks: Sequence[int]) -> None:
         error = AgentLostError(
             f"the processes of {fold('rank', ranks)} end again and again: {self._last_reason}",
             hint="see the messages above; restart.limit says how often they are replaced",
         )
+        _log.error("given up", rank=ranks[0], reason=self._last_reason)
         self.give_up(error)
         self._on_change(ranks[0], ranks, str(error), back=False)
 

@@ -8,9 +8,9 @@ from any other.
 import os
 import secrets
 import shutil
-import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -32,14 +32,21 @@ from sapwood.comm.transport.base import Listener
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.contexts import orders
 from sapwood.contexts.zygote import Plan
+from sapwood.core.clock import MonotonicClock
 from sapwood.core.errors import ClosedError, SapwoodError
 from sapwood.core.rankset import to_ranges
 from sapwood.core.topology import ROOT, Tree
-from sapwood.session.keeper import Keeper, RestartPolicy
+from sapwood.environment.lifecycle import Lifecycle, State
+from sapwood.environment.logs import logger
+from sapwood.environment.settings import RestartSettings
+from sapwood.session.agent import READY
+from sapwood.session.keeper import Keeper
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.member import MemberConfiguration
 from sapwood.session.questions import Questions
 from sapwood.session.streams import StreamHandle
+
+_log = logger("session")
 
 JUNCTION_ENTRY = "sapwood.session.junction:main"
 
@@ -67,7 +74,7 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     ready_timeout: float = 30.0
     timing: LinkTiming = LinkTiming()
     inline_limit: int = 64 * 1024
-    restart: RestartPolicy = RestartPolicy()
+    restart: RestartSettings = RestartSettings()
     environment: dict[str, str] = {}
     extra: bytes = b""
 
@@ -110,6 +117,8 @@ class Session:
         self._listeners: list[Callable[[PlacesChanged], None]] = []
         self._lock = threading.Lock()
         self._closed = False
+        self.life = Lifecycle("session", MonotonicClock())
+        self.ready_seconds = 0.0
         self._server: Listener | None = None
         configuration = MemberConfiguration(
             cluster=self._folder.name,
@@ -167,12 +176,17 @@ class Session:
     # --- life --------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start all processes and wait until they are ready."""
+        """Start all processes and wait until they are ready; then tell all of them so."""
+        self.life.move(State.STARTING)
+        begin = time.perf_counter()
         try:
             self.keeper.start()
             self._thread.start()
             self._thread.post(self._listen)
             self.keeper.wait_ready(self.options.ready_timeout)
+            self.ready_seconds = time.perf_counter() - begin
+            self.life.move(State.READY)
+            self._announce_readiness()
         except BaseException:
             self.close()
             raise
@@ -183,12 +197,23 @@ class Session:
             if self._closed:
                 return
             self._closed = True
+        if self.life.state is not State.CREATED:
+            self.life.move(State.STOPPING)
         if self._thread.started:
             self._thread.call(self._end)
         self.keeper.close()
         self._thread.stop()
         self.pool.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+        self.life.move(State.STOPPED)
+        _log.debug("closed")
+
+    def _announce_readiness(self) -> None:
+        """Tell every agent that all are there; nobody waits for their answers."""
+        agents = self.tree.agents
+        _log.info("ready", agents=agents, seconds=round(self.ready_seconds, 3))
+        self._service = self.open_stream(READY, {})
+        self._service.broadcast({"agents": agents, "seconds": self.ready_seconds})
 
     @property
     def closed(self) -> bool:
@@ -358,4 +383,4 @@ def _runtime_folder() -> str | None:
 
 
 def _problem(text: str) -> None:
-    sys.stderr.write(f"sapwood: {text}\n")
+    _log.warning("peer cut off", reason=text)
