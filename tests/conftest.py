@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import uvloop
+
+# libuv keeps a pipe for signals from the first loop of a process on: let it be there already.
+uvloop.new_event_loop().close()
 
 GRACE = 5.0
 """Seconds that dying processes and threads get to be gone."""
