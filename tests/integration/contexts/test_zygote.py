@@ -1,0 +1,255 @@
+"""A front end's hold on real processes: forked, watched, killed, and none left."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sapwood.contexts import orders
+from sapwood.contexts.spawner import Spawner
+from sapwood.contexts.zygote import Plan
+from sapwood.core.errors import ResourceError
+
+PATIENCE = 30.0
+
+ENTRIES = """
+import os, signal, sys
+
+def sleep(configuration, rank, incarnation, forge):
+    signal.pause()
+
+def leave(configuration, rank, incarnation, forge):
+    os._exit(rank)
+
+def write(configuration, rank, incarnation, forge):
+    with open(configuration.decode(), "a") as file:
+        file.write(f"{rank} {incarnation} {os.environ.get('COLOUR')}\\n")
+
+def fail(configuration, rank, incarnation, forge):
+    raise RuntimeError("no")
+
+def breed(configuration, rank, incarnation, forge):
+    for own_session in (False, True):
+        if os.fork() == 0:
+            if own_session:
+                os.setsid()
+            signal.pause()
+    if os.fork() == 0:
+        # A grandchild whose own parent is gone.
+        if os.fork() == 0:
+            os.setsid()
+            signal.pause()
+        os._exit(0)
+    with open(configuration.decode(), "w") as file:
+        file.write("bred")
+    signal.pause()
+"""
+
+
+class Front:
+    """A front end with a loop that runs when the test waits."""
+
+    def __init__(self, folder: Path, environment: dict[str, str] | None = None) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.reports: list[orders.Report] = []
+        self.ended = False
+        self.folder = folder / "session"
+        self.folder.mkdir()
+        self.notes = folder / "notes"
+        self.spawner = Spawner(
+            Plan(("entries",)),
+            orders.Configure(str(self.folder), str(self.notes).encode(), environment or {}),
+            self.reports.append,
+            self._end,
+        )
+        self.spawner.start()
+        self.spawner.listen(self.loop)
+
+    def _end(self) -> None:
+        self.ended = True
+
+    def spawn(self, function: str, *ranks: int) -> None:
+        self.spawner.spawn([orders.ProcessSpec(f"entries:{function}", rank, 1) for rank in ranks])
+
+    def until(self, condition: Callable[[], object]) -> None:
+        deadline = self.loop.time() + PATIENCE
+        while not condition():
+            assert self.loop.time() < deadline, self.reports
+            self.loop.run_until_complete(asyncio.sleep(0.002))
+
+    def spawned(self) -> dict[int, int]:
+        return {r.rank: r.pid for r in self.reports if isinstance(r, orders.Spawned)}
+
+    def exits(self) -> dict[int, int]:
+        return {r.rank: r.status for r in self.reports if isinstance(r, orders.Exited)}
+
+    def close(self) -> None:
+        self.spawner.detach()
+        self.spawner.close()
+        self.loop.close()
+
+
+@pytest.fixture
+def make_front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Front]]:
+    (tmp_path / "entries.py").write_text(ENTRIES)
+    monkeypatch.syspath_prepend(tmp_path)
+    made: list[Front] = []
+
+    def make() -> Front:
+        made.append(Front(tmp_path, {"COLOUR": "green"}))
+        return made[-1]
+
+    yield make
+    for front in made:
+        front.close()
+
+
+@pytest.fixture
+def front(make_front: Callable[[], Front]) -> Front:
+    return make_front()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def descendants(pid: int) -> set[int]:
+    found: set[int] = set()
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, task.read_text().split()):
+            found |= {child} | descendants(child)
+    return found
+
+
+def test_processes_are_forked_and_reported(front: Front) -> None:
+    front.spawn("sleep", *range(1, 101))
+    front.until(lambda: len(front.spawned()) == 100)
+    pids = set(front.spawned().values())
+    assert len(pids) == 100
+    assert pids <= descendants(front.spawner.pid)
+    front.spawner.close()
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_a_process_gets_who_it_is_and_its_environment(front: Front) -> None:
+    front.spawn("write", 4)
+    front.until(front.exits)
+    assert front.notes.read_text() == "4 1 green\n"
+    assert front.exits() == {4: 0}
+
+
+def test_every_end_is_reported_with_its_status(front: Front) -> None:
+    front.spawn("leave", 1, 2, 77)
+    front.spawn("sleep", 3)
+    front.until(lambda: 3 in front.spawned())
+    front.spawner.kill(front.spawned()[3], signal.SIGKILL)
+    front.until(lambda: len(front.exits()) == 4)
+    assert front.exits() == {1: 1, 2: 2, 77: 77, 3: -9}
+
+
+def test_an_entry_that_raises_ends_with_its_traceback(
+    make_front: Callable[[], Front], capfd: pytest.CaptureFixture[str]
+) -> None:
+    front = make_front()  # here, so that its standard error is the one that is captured
+    front.spawn("fail", 1)
+    front.until(front.exits)
+    assert front.exits() == {1: 1}
+    assert "RuntimeError: no" in capfd.readouterr().err
+
+
+def test_only_own_processes_are_killed(front: Front) -> None:
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    front.spawner.kill(other.pid)
+    front.spawn("leave", 1)
+    front.until(front.exits)  # the order before was obeyed, too
+    assert other.poll() is None
+    other.communicate(b"\n")
+
+
+def test_closing_ends_everything_and_removes_the_folder(front: Front) -> None:
+    front.spawn("breed", 1)
+    front.until(front.notes.exists)
+    everybody = descendants(front.spawner.pid)
+    assert len(everybody) >= 4
+    front.spawner.close()
+    assert not any(alive(pid) for pid in everybody)
+    assert not front.folder.exists()
+
+
+def test_a_zygote_that_is_killed_takes_its_processes_with_it(front: Front) -> None:
+    front.spawn("sleep", 1, 2)
+    front.until(lambda: len(front.spawned()) == 2)
+    os.kill(front.spawner.pid, signal.SIGKILL)
+    front.until(lambda: front.ended)
+    front.until(lambda: not any(alive(pid) for pid in front.spawned().values()))
+
+
+def test_orders_after_the_end_are_dropped(front: Front) -> None:
+    os.kill(front.spawner.pid, signal.SIGKILL)
+    front.until(lambda: front.ended)
+    front.spawn("sleep", 1)
+    front.spawner.kill(1)
+    assert front.spawned() == {}
+
+
+def test_a_zygote_that_cannot_start_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    spawner = Spawner(Plan(()), orders.Configure("", b""), lambda _: None, lambda: None)
+    with pytest.raises(ResourceError, match="cannot start a process"):
+        spawner.start()
+
+
+FRONT_END = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from sapwood.contexts import orders
+from sapwood.contexts.spawner import Spawner
+from sapwood.contexts.zygote import Plan
+
+folder = Path(sys.argv[1]) / "session"
+folder.mkdir()
+notes = str(Path(sys.argv[1]) / "notes").encode()
+configure = orders.Configure(str(folder), notes, {})
+spawner = Spawner(Plan(("entries",)), configure, lambda _: None, lambda: None)
+spawner.start()
+spawner.spawn([orders.ProcessSpec("entries:breed", 1, 1)])
+print(spawner.pid, flush=True)
+input()
+"""
+
+
+def test_a_front_end_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "entries.py").write_text(ENTRIES)
+    front = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(FRONT_END), str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert front.stdin is not None
+    assert front.stdout is not None
+    zygote = int(front.stdout.readline())
+    wait_for((tmp_path / "notes").exists)
+    everybody = {zygote} | descendants(zygote)
+    front.kill()
+    front.communicate()
+    wait_for(lambda: not any(alive(pid) for pid in everybody))
+    wait_for(lambda: not (tmp_path / "session").exists())
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    loop = asyncio.new_event_loop()
+    deadline = loop.time() + PATIENCE
+    while not condition():
+        assert loop.time() < deadline
+        loop.run_until_complete(asyncio.sleep(0.005))
+    loop.close()

@@ -1,0 +1,55 @@
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from sapwood.contexts import forge
+from sapwood.contexts.forge import Ended, Forge, Forked, NotForked, receive_order
+
+Ends = tuple[Forge, socket.socket]
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        yield Forge(ours), theirs
+
+
+def test_an_order_arrives_with_its_descriptors(ends: Ends) -> None:
+    mine, zygote = ends
+    read, write = os.pipe()
+    mine.fork(b"options", [write, write, write])
+    os.close(write)
+    order = receive_order(zygote)
+    assert order is not None
+    assert order[0].options == b"options"
+    assert len(order[1]) == forge.DESCRIPTORS
+    os.write(order[1][2], b"through")
+    assert os.read(read, 10) == b"through"
+    for descriptor in (read, *order[1]):
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("news", [Forked(5), NotForked("no"), Ended(5, -9)], ids=str)
+def test_news_arrive_as_they_were_sent(ends: Ends, news: forge.News) -> None:
+    mine, zygote = ends
+    assert mine.news() is None
+    zygote.send(forge.encode(news))
+    assert mine.news() == news
+    assert mine.news() is None
+
+
+def test_the_end_of_the_zygote_is_no_news(ends: Ends) -> None:
+    mine, zygote = ends
+    zygote.close()
+    with pytest.raises(ConnectionError, match="gone"):
+        mine.news()
+
+
+def test_the_end_of_a_member_is_no_order() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.close()
+    with theirs:
+        assert receive_order(theirs) is None
