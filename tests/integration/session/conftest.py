@@ -1,0 +1,70 @@
+"""Sessions without user code: agents that echo."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from sapwood.core.topology import plan
+from sapwood.environment.settings import RestartSettings
+from sapwood.session.session import PlacesChanged, Session, SessionOptions
+
+PATIENCE = 30.0
+ECHO = "sapwood.session.agent:main"
+QUICK = RestartSettings(limit=20, backoff=0.01, backoff_max=0.05)
+
+MakeSession = Callable[..., Session]
+
+
+class Watch:
+    """What a session says of its places."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.changes: list[PlacesChanged] = []
+        session.subscribe(self.changes.append)
+
+    def back(self) -> set[int]:
+        """Return the highest places that came back so far."""
+        return {change.top for change in self.changes if change.back}
+
+    def lost(self) -> set[int]:
+        """Return the highest places that were lost so far."""
+        return {change.top for change in self.changes if not change.back}
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it does not become so"
+        time.sleep(0.002)
+
+
+@pytest.fixture(name="until")
+def until_fixture() -> Callable[[Callable[[], object]], None]:
+    """Wait until something is so."""
+    return until
+
+
+@pytest.fixture
+def make_session() -> Iterator[MakeSession]:
+    """Start sessions that end with the test."""
+    made: list[Session] = []
+
+    def make(agents: int, fanout: int = 0, **options: Any) -> Session:
+        chosen = {"agent_entry": ECHO, "restart": QUICK, **options}
+        made.append(Session(SessionOptions(tree=plan(agents, fanout), **chosen)))
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for session in made:
+        session.close()
+
+
+@pytest.fixture
+def watch() -> Callable[[Session], Watch]:
+    """Watch the places of a session."""
+    return Watch

@@ -1,0 +1,352 @@
+"""Sessions of real processes that echo: streams, requests, faults, ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sapwood.comm.link import LinkTiming
+from sapwood.core.errors import (
+    AgentLostError,
+    ClosedError,
+    DataValueError,
+    ExecutionError,
+    ProtocolError,
+    ResourceError,
+)
+from sapwood.core.rankset import from_ranges
+from sapwood.core.topology import plan
+from sapwood.environment.settings import RestartSettings
+from sapwood.session.session import Session, SessionOptions
+
+MakeSession = Callable[..., Session]
+Until = Callable[[Callable[[], object]], None]
+
+TIMEOUT = 30.0
+SHAPES = [(1, 0), (3, 0), (4, 2), (5, 2), (9, 3)]
+
+
+@pytest.mark.parametrize(("agents", "fanout"), SHAPES)
+def test_what_is_sent_comes_back_from_everybody(
+    make_session: MakeSession, agents: int, fanout: int
+) -> None:
+    session = make_session(agents, fanout)
+    stream = session.open_stream("echo", {"x": "sum", "all": "concat", "n": "count"})
+    futures = [
+        stream.broadcast({"x": np.full(size, 2.0), "all": [size], "n": 1})
+        for size in (1, 1000, 100_000, 1000)
+    ]
+    for size, future in zip((1, 1000, 100_000, 1000), futures, strict=True):
+        result = future.result(TIMEOUT)
+        np.testing.assert_array_equal(result.total["x"], np.full(size, 2.0 * agents))
+        assert result.total["all"].tolist() == [size] * agents
+        assert result.total["n"] == agents
+        assert from_ranges(result.ranks) == set(range(1, agents + 1))
+        assert result.weight == agents
+    stream.close()
+
+
+def test_a_stream_may_have_some_members_only(make_session: MakeSession) -> None:
+    session = make_session(5, 2)
+    stream = session.open_stream("echo", {"x": "sum"}, [2, 5])
+    result = stream.broadcast({"x": 1}).result(TIMEOUT)
+    assert result.total == {"x": 2}
+    assert from_ranges(result.ranks) == {2, 5}
+
+
+def test_several_streams_and_threads_at_once(make_session: MakeSession) -> None:
+    session = make_session(3)
+    totals: dict[int, list[int]] = {}
+
+    def work(number: int) -> None:
+        stream = session.open_stream("echo", {"x": "sum"})
+        futures = [stream.broadcast({"x": number * wave}) for wave in range(20)]
+        totals[number] = [future.result(TIMEOUT).total["x"] for future in futures]
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert totals == {n: [3 * n * wave for wave in range(20)] for n in range(4)}
+
+
+@pytest.mark.parametrize("size", [1, 100_000])
+def test_an_agent_answers_what_it_is_asked(make_session: MakeSession, size: int) -> None:
+    session = make_session(4, 2)
+    for rank in (1, 4):
+        answer = session.ask(rank, "ping", {"x": np.arange(size)}).result(TIMEOUT)
+        np.testing.assert_array_equal(answer["x"], np.arange(size))
+        answer["x"][0] = 7  # an answer belongs to the asker
+
+
+def test_an_unknown_handler_is_a_clear_error(make_session: MakeSession) -> None:
+    session = make_session(1)
+    with pytest.raises(ProtocolError, match="no request handler 'sing'"):
+        session.ask(1, "sing", None).result(TIMEOUT)
+    with pytest.raises(ProtocolError, match="no wave handler 'sing'"):
+        session.open_stream("sing", {}).broadcast(None).result(TIMEOUT)
+
+
+def test_an_agent_that_does_not_exist_cannot_be_asked(make_session: MakeSession) -> None:
+    with pytest.raises(AgentLostError):
+        make_session(1).ask(99, "ping", None).result(TIMEOUT)
+
+
+def test_an_unknown_reduction_is_refused_at_once(make_session: MakeSession) -> None:
+    with pytest.raises(ProtocolError, match="unknown reduction 'summ' of field 'x'"):
+        make_session(1).open_stream("echo", {"x": "summ"})
+
+
+@pytest.mark.parametrize("value", [object(), {"x": print}])
+def test_what_cannot_travel_is_refused_at_once(make_session: MakeSession, value: Any) -> None:
+    session = make_session(1)
+    with pytest.raises(DataValueError):
+        session.ask(1, "ping", value)
+    with pytest.raises(DataValueError):
+        session.open_stream("echo", {}).broadcast(value)
+
+
+def test_answers_that_do_not_fit_fail_their_wave_only(make_session: MakeSession) -> None:
+    stream = make_session(2).open_stream("echo", {"x": "sum"})
+    with pytest.raises(ExecutionError, match=r"\['y'\]"):
+        stream.broadcast({"y": 1}).result(TIMEOUT)
+    assert stream.broadcast({"x": 1}).result(TIMEOUT).total == {"x": 2}
+
+
+def test_what_was_asked_cannot_be_taken_back(make_session: MakeSession) -> None:
+    session = make_session(1)
+    for future in (
+        session.ask(1, "ping", 1),
+        session.open_stream("echo", {"x": "sum"}).broadcast({"x": 1}),
+    ):
+        assert not future.cancel()
+        future.result(TIMEOUT)
+
+
+# --- faults --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("agents", "fanout"), [(3, 0), (4, 2)])
+def test_a_killed_agent_is_replaced(
+    make_session: MakeSession, until: Until, watch: Any, agents: int, fanout: int
+) -> None:
+    session = make_session(agents, fanout)
+    watched = watch(session)
+    victim = session.keeper.places[2].pid
+    os.kill(victim, signal.SIGKILL)
+    until(lambda: watched.back() == {2})
+    assert session.keeper.places[2].pid != victim
+    assert session.ask(2, "ping", "there?").result(TIMEOUT) == "there?"
+    stream = session.open_stream("echo", {"x": "sum"})
+    assert stream.broadcast({"x": 1}).result(TIMEOUT).total == {"x": agents}
+
+
+@pytest.mark.parametrize("victim", [1, 5])
+def test_a_wave_is_completed_by_the_replacement(
+    make_session: MakeSession, until: Until, watch: Any, victim: int
+) -> None:
+    session = make_session(4, 2)
+    watched = watch(session)
+    stream = session.open_stream("echo", {"x": "sum"})
+    assert stream.broadcast({"x": 1}).result(TIMEOUT).total == {"x": 4}
+    pid = session.keeper.places[victim].pid
+    os.kill(pid, signal.SIGSTOP)  # so that the wave waits for it
+    future = stream.broadcast({"x": np.ones(20_000)})
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: victim in watched.back())
+    session.rejoin(stream.spec.stream, victim)
+    result = future.result(TIMEOUT)
+    np.testing.assert_array_equal(result.total["x"], np.full(20_000, 4.0))
+    assert from_ranges(result.ranks) == {1, 2, 3, 4}
+
+
+def test_a_killed_junction_is_replaced_with_all_below_it(
+    make_session: MakeSession, until: Until, watch: Any
+) -> None:
+    session = make_session(4, 2)
+    watched = watch(session)
+    before = {record.rank: record.pid for record in session.keeper.places}
+    os.kill(before[5], signal.SIGKILL)
+    until(lambda: 5 in watched.back())
+    after = {record.rank: record.pid for record in session.keeper.places}
+    assert {rank for rank in before if before[rank] != after[rank]} == {1, 2, 5}
+    stream = session.open_stream("echo", {"x": "sum"})
+    assert stream.broadcast({"x": 1}).result(TIMEOUT).total == {"x": 4}
+
+
+def test_a_killed_zygote_is_replaced_with_everybody(
+    make_session: MakeSession, until: Until, watch: Any
+) -> None:
+    session = make_session(4, 2)
+    watched = watch(session)
+    zygote = session.keeper.zygote_pid
+    os.kill(zygote, signal.SIGKILL)
+    until(lambda: watched.back() == {5, 6})
+    assert session.keeper.zygote_pid != zygote
+    stream = session.open_stream("echo", {"x": "sum"})
+    assert stream.broadcast({"x": 1}).result(TIMEOUT).total == {"x": 4}
+
+
+@pytest.mark.parametrize(("fanout", "victim"), [(0, 2), (2, 2), (2, 5)])
+def test_a_stopped_process_is_noticed_and_replaced(
+    make_session: MakeSession, until: Until, watch: Any, fanout: int, victim: int
+) -> None:
+    session = make_session(4, fanout, timing=LinkTiming(heartbeat=0.1, failure_after=0.5))
+    watched = watch(session)
+    os.kill(session.keeper.places[victim].pid, signal.SIGSTOP)
+    until(lambda: victim in watched.back())
+    assert session.ask(2, "ping", 1).result(TIMEOUT) == 1
+
+
+def test_a_question_to_an_agent_that_is_lost_is_answered_with_its_loss(
+    make_session: MakeSession,
+) -> None:
+    session = make_session(2)
+    pid = session.keeper.places[1].pid
+    os.kill(pid, signal.SIGSTOP)
+    future = session.ask(1, "ping", 1)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(AgentLostError, match="agent 1 is gone"):
+        future.result(TIMEOUT)
+
+
+def test_an_agent_that_ends_too_often_is_given_up(make_session: MakeSession, until: Until) -> None:
+    restart = RestartSettings(limit=1, backoff=0.01, backoff_max=0.01)
+    session = make_session(2, restart=restart)
+    for _ in range(2):
+        until(lambda: session.keeper.places[1].state.value == "ready")
+        os.kill(session.keeper.places[1].pid, signal.SIGKILL)
+        until(lambda: session.keeper.places[1].state.value != "ready")
+    until(lambda: session.failure)
+    assert isinstance(session.failure, AgentLostError)
+    assert "rank 1" in session.failure.what
+    assert session.ask(2, "ping", "still here").result(TIMEOUT) == "still here"
+
+
+# --- beginnings and ends -------------------------------------------------------------------------
+
+BROKEN = """
+def main(configuration, rank, incarnation, forge):
+    raise RuntimeError("this agent cannot start")
+"""
+
+
+def test_an_agent_that_cannot_start_fails_the_session(
+    make_session: MakeSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "broken_agent.py").write_text(BROKEN)
+    monkeypatch.syspath_prepend(tmp_path)
+    restart = RestartSettings(limit=1, backoff=0.01, backoff_max=0.01)
+    with pytest.raises(AgentLostError, match="exited with code 1"):
+        make_session(2, agent_entry="broken_agent:main", restart=restart)
+    assert "this agent cannot start" in capfd.readouterr().err
+
+
+def test_an_agent_that_never_gets_ready_fails_the_session(
+    make_session: MakeSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sleepy_agent.py").write_text("import signal\ndef main(*_): signal.pause()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        ResourceError, match=r"2 of 2 processes are not ready after 0.3 s"
+    ) as caught:
+        make_session(2, agent_entry="sleepy_agent:main", ready_timeout=0.3)
+    assert caught.value.where == "rank[1-2]"
+
+
+def test_closing_twice_is_closing_once(make_session: MakeSession) -> None:
+    session = make_session(2)
+    assert not session.closed
+    session.close()
+    session.close()
+    assert session.closed
+
+
+def test_what_is_under_way_fails_when_the_session_closes(make_session: MakeSession) -> None:
+    session = make_session(2)
+    os.kill(session.keeper.places[1].pid, signal.SIGSTOP)
+    asked = session.ask(1, "ping", np.zeros(100_000))
+    wave = session.open_stream("echo", {"x": "sum"}).broadcast({"x": np.zeros(100_000)})
+    session.close()
+    for future in (asked, wave):
+        with pytest.raises(ClosedError):
+            future.result(TIMEOUT)
+
+
+def test_a_closed_session_takes_nothing(make_session: MakeSession) -> None:
+    session = make_session(1)
+    stream = session.open_stream("echo", {"x": "sum"})
+    session.close()
+    with pytest.raises(ClosedError):
+        session.ask(1, "ping", 1).result(TIMEOUT)
+    with pytest.raises(ClosedError):
+        session.open_stream("echo", {"x": "sum"})
+    with pytest.raises(ClosedError):
+        stream.broadcast({"x": 1}).result(TIMEOUT)
+
+
+def test_a_closed_stream_takes_nothing(make_session: MakeSession) -> None:
+    stream = make_session(1).open_stream("echo", {"x": "sum"})
+    stream.close()
+    stream.close()
+    with pytest.raises(ClosedError, match="the stream was closed"):
+        stream.broadcast({"x": 1}).result(TIMEOUT)
+
+
+def test_a_folder_whose_path_is_too_long_is_a_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_session: MakeSession
+) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
+    with pytest.raises(Exception, match="longer than 107 bytes"):
+        make_session(1)
+
+
+def test_a_session_that_was_never_started_leaves_nothing() -> None:
+    Session(SessionOptions(tree=plan(2, 0), agent_entry="sapwood.session.agent:main")).close()
+
+
+FRONT_END = """
+import sys
+from sapwood.core.topology import plan
+from sapwood.session.session import Session, SessionOptions
+
+session = Session(SessionOptions(tree=plan(4, 2), agent_entry="sapwood.session.agent:main"))
+session.start()
+print(session.keeper.zygote_pid, *[record.pid for record in session.keeper.places], flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_front_end_that_is_killed_leaves_nothing(until: Until) -> None:
+    folder = Path(os.environ["XDG_RUNTIME_DIR"])
+    front = subprocess.Popen(
+        [sys.executable, "-c", FRONT_END], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert front.stdout is not None
+    pids = [int(word) for word in front.stdout.readline().split()]
+    assert len(pids) == 7
+    assert list(folder.glob("sapwood-*"))
+    front.kill()
+    front.communicate()
+    until(lambda: not any(alive(pid) for pid in pids))
+    until(lambda: not list(folder.glob("sapwood-*")))
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False

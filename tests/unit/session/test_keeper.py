@@ -1,0 +1,324 @@
+"""Events in, orders and news out: the keeper without processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import pytest
+
+from sapwood.comm import events as ev
+from sapwood.contexts import orders
+from sapwood.contexts.zygote import Plan
+from sapwood.core.errors import AgentLostError, ResourceError
+from sapwood.core.topology import Tree, flat, kary
+from sapwood.environment.settings import RestartSettings
+from sapwood.session.keeper import Keeper
+from sapwood.session.places import PlaceState
+
+
+class Loop:
+    """Time that only passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.later: list[tuple[float, Callable[..., Any], tuple[Any, ...]]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, delay: float, function: Callable[..., Any], *args: Any) -> None:
+        self.later.append((self.now + delay, function, args))
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+        due = [entry for entry in self.later if entry[0] <= self.now]
+        self.later = [entry for entry in self.later if entry[0] > self.now]
+        for _, function, args in due:
+            function(*args)
+
+
+class Zygote:
+    """Notes what a keeper wants of its zygote."""
+
+    pid = 99
+
+    def __init__(self) -> None:
+        self.spawned: list[tuple[int, int]] = []
+        self.killed: list[int] = []
+        self.closed = False
+
+    def start(self) -> None:
+        pass
+
+    def listen(self, loop: Loop) -> None:
+        pass
+
+    def detach(self) -> None:
+        pass
+
+    def spawn(self, specs: Sequence[orders.ProcessSpec]) -> None:
+        self.spawned += [(spec.rank, spec.incarnation) for spec in specs]
+
+    def kill(self, pid: int) -> None:
+        self.killed.append(pid)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class House:
+    """A keeper, and what it does."""
+
+    def __init__(
+        self, tree: Tree, monkeypatch: pytest.MonkeyPatch, restart: RestartSettings
+    ) -> None:
+        self.zygotes: list[Zygote] = []
+        monkeypatch.setattr(Keeper, "_new_spawner", lambda _keeper: self._new_zygote())
+        self.changes: list[tuple[int, tuple[int, ...], bool]] = []
+        self.loop = Loop()
+        self.tree = tree
+        configure = orders.Configure("", b"")
+        self.keeper = Keeper(tree, lambda _: "a:b", configure, Plan(()), restart, self._changed)
+        self.keeper.start()
+        self.keeper.listen(cast("Any", self.loop))
+
+    def _new_zygote(self) -> Zygote:
+        self.zygotes.append(Zygote())
+        return self.zygotes[-1]
+
+    def _changed(self, top: int, ranks: Sequence[int], reason: str, *, back: bool) -> None:
+        assert reason or back
+        self.changes.append((top, tuple(ranks), back))
+
+    def pid(self, rank: int) -> int:
+        return 100 * self.keeper.places[rank].incarnation + rank
+
+    def fork(self, rank: int) -> None:
+        incarnation = self.keeper.places[rank].incarnation
+        self.keeper._reported(orders.Spawned(rank, incarnation, self.pid(rank)))
+
+    def join(self, rank: int) -> None:
+        incarnation = self.keeper.places[rank].incarnation
+        self.keeper.joined(ev.PlaceJoined(rank, incarnation, self.pid(rank)))
+
+    def exit(self, rank: int, status: int = -9) -> None:
+        incarnation = self.keeper.places[rank].incarnation
+        self.keeper._reported(orders.Exited(rank, incarnation, self.pid(rank), status))
+
+    def lose(self, rank: int) -> None:
+        ranks = tuple((place, place + 1) for place in sorted(self.tree.subtree(rank)))
+        self.keeper.lost(ev.PlacesLost(ranks, "the connection was closed"))
+
+    def settle(self) -> None:
+        """Let every ordered process start and join."""
+        for rank in self.tree.subtree(0)[1:]:
+            if self.keeper.places[rank].state is PlaceState.STARTING:
+                self.fork(rank)
+                self.join(rank)
+
+    def spawned(self) -> list[tuple[int, int]]:
+        """Return and forget what was ordered."""
+        ordered, self.zygotes[-1].spawned = self.zygotes[-1].spawned, []
+        return ordered
+
+    def killed(self) -> list[int]:
+        """Return and forget who was killed."""
+        ordered, self.zygotes[-1].killed = self.zygotes[-1].killed, []
+        return ordered
+
+
+Build = Callable[..., House]
+
+
+@pytest.fixture
+def build(monkeypatch: pytest.MonkeyPatch) -> Build:
+    def make(tree: Tree | None = None, **policy: Any) -> House:
+        house = House(tree or kary(4, 2), monkeypatch, RestartSettings(**policy))
+        assert house.spawned() == [(rank, 1) for rank in house.tree.subtree(0)[1:]]
+        return house
+
+    return make
+
+
+def test_it_is_ready_when_everybody_is(build: Build) -> None:
+    house = build()
+    for rank in (5, 6, 1, 2, 3):
+        house.fork(rank)
+        house.join(rank)
+    with pytest.raises(ResourceError, match="1 of 6 processes are not ready") as caught:
+        house.keeper.wait_ready(0.0)
+    assert caught.value.where == "rank 4"
+    house.join(4)
+    house.keeper.wait_ready(0.0)
+
+
+def test_an_agent_that_is_lost_is_killed_and_replaced(build: Build) -> None:
+    house = build()
+    house.settle()
+    house.lose(2)
+    assert house.killed() == [house.pid(2)]
+    assert house.changes == [(2, (2,), False)]
+    assert house.spawned() == []  # its old process may still live
+    house.exit(2)
+    house.loop.advance(0.1)
+    assert house.spawned() == [(2, 2)]
+    house.settle()
+    assert house.changes[1:] == [(2, (2,), True)]
+    assert house.keeper.restarts == 1
+
+
+def test_the_order_of_the_news_does_not_matter(build: Build) -> None:
+    house = build()
+    house.settle()
+    house.exit(2)
+    house.lose(2)
+    house.loop.advance(0.1)
+    assert house.spawned() == [(2, 2)]
+    assert house.changes == [(2, (2,), False)]
+
+
+def test_a_junction_is_replaced_with_all_below_it_parents_first(build: Build) -> None:
+    house = build()
+    house.settle()
+    house.exit(5)
+    assert house.killed() == [house.pid(1), house.pid(2)]
+    for rank in (1, 2):
+        house.exit(rank)
+    house.loop.advance(0.1)
+    assert house.spawned() == [(5, 2), (1, 2), (2, 2)]
+    house.fork(5)
+    house.join(5)
+    assert house.changes == [(5, (5, 1, 2), False)]
+    house.settle()
+    assert house.changes[1:] == [(5, (5, 1, 2), True)]
+    assert house.keeper.restarts == 1
+
+
+def test_the_loss_of_a_junction_includes_a_repair_below_it(build: Build) -> None:
+    house = build()
+    house.settle()
+    house.exit(1)
+    house.loop.advance(0.1)
+    assert house.spawned() == [(1, 2)]
+    house.fork(1)
+    house.exit(5)
+    assert house.pid(1) in house.killed()
+    for rank in (1, 2):
+        house.exit(rank)
+    house.loop.advance(1.0)
+    assert house.spawned() == [(5, 2), (1, 3), (2, 2)]
+    house.settle()
+    assert house.changes[-1] == (5, (5, 1, 2), True)
+    assert (1, (1,), True) not in house.changes
+
+
+def test_a_process_that_was_given_up_while_it_was_forked_is_ended(build: Build) -> None:
+    house = build()
+    house.settle()
+    house.exit(1)
+    house.loop.advance(0.1)
+    house.exit(5)  # and with it rank 1, whose second process is not reported yet
+    house.exit(2)
+    house.loop.advance(1.0)
+    late = orders.Spawned(1, 2, 777)
+    house.keeper._reported(late)
+    assert 777 in house.killed()
+
+
+def test_news_of_an_older_process_change_nothing(build: Build) -> None:
+    house = build()
+    house.settle()
+    house.exit(1)
+    house.loop.advance(0.1)
+    house.settle()
+    house.changes.clear()
+    house.keeper._reported(orders.Exited(1, 1, 101, -9))
+    house.keeper.joined(ev.PlaceJoined(1, 1, 101))
+    assert house.changes == []
+    assert house.keeper.places[1].state is PlaceState.READY
+
+
+def test_a_silent_place_is_ended_and_replaced(build: Build) -> None:
+    house = build()
+    house.settle()
+    house.keeper.silent(ev.PlaceSilent(3, 1, 12.0))
+    assert house.killed() == [house.pid(3)]
+    house.exit(3)
+    house.loop.advance(0.1)
+    assert house.spawned() == [(3, 2)]
+
+
+def test_a_zygote_that_ends_is_replaced_with_everybody(build: Build) -> None:
+    house = build()
+    house.settle()
+    house.keeper._zygote_ended()
+    assert house.zygotes[0].closed
+    house.loop.advance(0.1)
+    assert sorted(house.spawned()) == [(rank, 2) for rank in range(1, 7)]
+    assert house.killed() == []
+    house.settle()
+    assert {change[0] for change in house.changes if change[2]} == {5, 6}
+
+
+def test_pauses_between_restarts_double_up_to_a_longest(build: Build) -> None:
+    house = build(flat(1), limit=5, backoff=1.0, backoff_max=3.0)
+    house.settle()
+    for pause in (1.0, 2.0, 3.0, 3.0):
+        house.exit(1)
+        house.loop.advance(pause - 0.1)
+        assert house.spawned() == []
+        house.loop.advance(0.1)
+        assert len(house.spawned()) == 1
+        house.settle()
+
+
+def test_too_many_restarts_end_in_a_clear_error(build: Build) -> None:
+    house = build(flat(2), limit=2, backoff=0.0)
+    house.settle()
+    for _ in range(3):
+        house.exit(1, status=3)
+        house.loop.advance(0.1)
+        house.settle()
+    failure = house.keeper.failure
+    assert isinstance(failure, AgentLostError)
+    assert "rank 1 end again and again: exited with code 3" in failure.what
+    assert "restart.limit" in failure.hint
+    assert house.changes[-1] == (1, (1,), False)
+    assert house.keeper.places[1].state is PlaceState.LOST
+
+
+def test_restarts_of_long_ago_do_not_count(build: Build) -> None:
+    house = build(flat(1), limit=1, window=60.0)
+    house.settle()
+    for _ in range(5):
+        house.exit(1)
+        house.loop.advance(61.0)
+        house.settle()
+    assert house.keeper.failure is None
+
+
+def test_an_agent_that_never_gets_ready_fails_the_start(build: Build) -> None:
+    house = build(flat(2), limit=2, backoff=0.0)
+    for _ in range(3):
+        house.fork(1)
+        house.exit(1, status=1)
+        house.loop.advance(0.1)
+    with pytest.raises(AgentLostError, match="exited with code 1"):
+        house.keeper.wait_ready(0.0)
+
+
+def test_a_process_that_cannot_be_forked_fails_the_start(build: Build) -> None:
+    house = build()
+    house.keeper._reported(orders.SpawnFailed(3, 1, "Resource temporarily unavailable"))
+    with pytest.raises(ResourceError, match="rank 3: Resource temporarily unavailable"):
+        house.keeper.wait_ready(0.0)
+
+
+def test_nothing_is_started_after_the_end(build: Build) -> None:
+    house = build()
+    house.settle()
+    house.exit(1)
+    house.keeper.detach()
+    house.loop.advance(10.0)
+    assert house.spawned() == []

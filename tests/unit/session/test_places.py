@@ -1,0 +1,40 @@
+import itertools
+
+import pytest
+
+from sapwood.core.errors import ProtocolError
+from sapwood.core.topology import kary
+from sapwood.session.places import TRANSITIONS, PlaceEvent, PlaceRecord, Places, PlaceState
+
+
+@pytest.mark.parametrize(("state", "event"), [*itertools.product(PlaceState, PlaceEvent)], ids=str)
+def test_the_table_is_what_happens(state: PlaceState, event: PlaceEvent) -> None:
+    record = PlaceRecord(3)
+    record.state = state
+    if (state, event) in TRANSITIONS:
+        record.advance(event)
+        assert record.state is TRANSITIONS[state, event]
+    else:
+        with pytest.raises(ProtocolError, match=f"rank 3 got {event.value} while {state.value}"):
+            record.advance(event)
+        assert record.state is state
+
+
+def test_all_ready_means_all_that_were_asked_for() -> None:
+    places = Places(kary(4, 2))
+    assert not places.all_ready()
+    for rank in (1, 2):
+        places[rank].advance(PlaceEvent.JOINED)
+    assert places.all_ready([1, 2])
+    assert not places.all_ready([2, 3])
+    for rank in (3, 4, 5, 6):
+        places[rank].advance(PlaceEvent.JOINED)
+    assert places.all_ready()
+
+
+def test_agents_are_the_leaves_in_order() -> None:
+    assert [record.rank for record in Places(kary(4, 2)).agents()] == [1, 2, 3, 4]
+
+
+def test_a_record_says_what_it_is() -> None:
+    assert repr(PlaceRecord(3)) == "PlaceRecord(3, starting, pid 0)"
