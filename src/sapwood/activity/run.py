@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, TimeoutError  # noqa: A004 - the one that futures raise
+from html import escape
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -322,6 +323,22 @@ class Run:
             f"<Run {self.name}: {progress.state}, iteration {progress.iteration}{planned}, "
             f"{progress.agents} agents, {progress.seconds:.2f} s{metrics}>"
         )
+
+    def _repr_html_(self) -> str:
+        progress = self.progress
+        planned = f"/{progress.iterations}" if progress.iterations else ""
+        figures = {
+            "state": progress.state.value,
+            "iteration": f"{progress.iteration}{planned}",
+            **{name: f"{value:g}" for name, value in progress.metrics.items()},
+            "seconds per iteration": f"{progress.seconds_per_iteration:.4f}",
+            "items per second": f"{progress.items_per_second:,.0f}",
+            "agents": str(progress.agents),
+            "seconds": f"{progress.seconds:.2f}",
+        }
+        rows = "".join(f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in figures.items())
+        table = f"<table><caption>{escape(self.name)}</caption>{rows}</table>"
+        return table + (self._statistics._repr_html_() if self._statistics.agents else "")
 
 
 def _wanted_fields(program: Program, data: Dataset) -> list[str] | None:

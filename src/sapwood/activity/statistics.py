@@ -69,11 +69,13 @@ class RunStatistics(msgspec.Struct, frozen=True, kw_only=True):
     agents: tuple[AgentStatistics, ...] = ()
 
     def _repr_html_(self) -> str:
-        head = "<tr><th>agent<th>slice<th>calls<th>items/s<th>map s<th>wait s</tr>"
+        titles = ("agent", "slice", "calls", "items/s", "map s", "wait s")
+        head = "".join(f"<th>{title}</th>" for title in titles)
         rows = "".join(
-            f"<tr><td>{a.agent}<td>{a.start}:{a.stop}<td>{a.calls}<td>{a.items_per_second:,.0f}"
-            f"<td>{a.map_seconds:.3f}<td>{a.wait_seconds:.3f}</tr>"
+            f"<tr><td>{a.agent}</td><td>{a.start}:{a.stop}</td><td>{a.calls}</td>"
+            f"<td>{a.items_per_second:,.0f}</td><td>{a.map_seconds:.3f}</td>"
+            f"<td>{a.wait_seconds:.3f}</td></tr>"
             for a in self.agents
         )
         title = f"{escape(self.program)}: {self.iterations} iterations, {self.seconds:.2f} s"
-        return f"<table><caption>{title}</caption>{head}{rows}</table>"
+        return f"<table><caption>{title}</caption><tr>{head}</tr>{rows}</table>"

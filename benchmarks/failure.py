@@ -1,0 +1,122 @@
+"""How soon the caller knows that something failed on an agent.
+
+A task waits on the agent for a time on the clock, then fails at once: it raises, stores to
+address 8, kills its own process, or its agent is killed. The figure is the time from that moment
+to the moment at which the caller has the error. Floor: a forked child that is killed in the same
+way, noticed by its parent in ``waitpid``; for an exception, one byte over a socket pair.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+import sapwood
+from report import Figure, Options, Report, read_options
+from sapwood.core.errors import SapwoodError
+
+LEAD = 0.02
+"""Seconds between the request and the failure, so that the request itself is not in the figure."""
+
+
+def fail(kind: str, at: float) -> None:
+    """Wait until a time of the monotonic clock, then fail."""
+    while time.monotonic() < at:
+        pass
+    if kind == "exception":
+        raise ValueError("on purpose")
+    if kind == "segv":
+        ctypes.memset(8, 0, 1)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def measure_task(cluster: sapwood.Cluster, kind: str) -> float:
+    """Return the seconds from the failure of a task to the caller's knowledge."""
+    at = time.monotonic() + LEAD
+    future = cluster.submit(fail, kind, at)
+    try:
+        future.result(10)
+    except SapwoodError:
+        return time.monotonic() - at
+    raise AssertionError("the task did not fail")
+
+
+class Waiting(sapwood.Program):
+    """A run that is in its map until its agent is killed."""
+
+    reduce = {"n": "sum"}  # noqa: RUF012 - read as an example would be
+
+    def map(self, slice: Any, state: dict[str, Any]) -> dict[str, Any]:  # noqa: A002 - as in Program
+        """Wait."""
+        time.sleep(10)
+        return {"n": 1}
+
+
+def measure_agent(cluster: sapwood.Cluster) -> float:
+    """Return the seconds from the kill of an agent to the failure of its run."""
+    run = cluster.run(Waiting, data=range(len(cluster.agents)), on_agent_loss="fail")
+    while run.progress.state is not sapwood.RunState.RUNNING:
+        time.sleep(0.001)
+    victim = cluster.agents[0]
+    begin = time.monotonic()
+    os.kill(victim.pid, signal.SIGKILL)
+    error = run.exception(10)
+    seconds = time.monotonic() - begin
+    assert isinstance(error, SapwoodError), error
+    while cluster.agents[0].state != "ready" or cluster.agents[0].pid == victim.pid:
+        time.sleep(0.001)
+    return seconds
+
+
+def measure_floor(kind: str) -> float:
+    """Return the seconds until a parent knows of the same failure of its child."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        at = time.monotonic() + LEAD
+        child = os.fork()
+        if child == 0:
+            if kind == "exception":
+                while time.monotonic() < at:
+                    pass
+                theirs.send(b"x")
+                os._exit(0)
+            fail("kill", at)
+        if kind == "exception":
+            ours.recv(1)
+            seconds = time.monotonic() - at
+            os.waitpid(child, 0)
+            return seconds
+        os.waitpid(child, 0)
+        return time.monotonic() - at
+
+
+def measure(
+    name: str, options: Options, report: Report, once: Callable[[], float], floor: str
+) -> None:
+    """Repeat a measurement beside its floor and report both."""
+    turns = 2 if options.quick else 5 * options.runs
+    seconds = [once() for _ in range(turns)]
+    floors = [measure_floor(floor) for _ in range(turns)]
+    report.add(Figure.of(f"failure.{name}", 4, seconds, floors, unit="ms", nbytes=0))
+
+
+def main() -> None:
+    """Measure and print."""
+    options = read_options("Time until a failure is known.", agents=(4,), runs=4)
+    restart = sapwood.Settings().restart
+    patient = sapwood.Settings(restart=type(restart)(limit=1000, backoff=0.01, backoff_max=0.01))
+    with Report("Failures", options) as report, sapwood.local(4, settings=patient) as cluster:
+        cluster.submit(pow, 2, 10).result()
+        for kind in ("exception", "segv", "kill"):
+            once = lambda kind=kind: measure_task(cluster, kind)  # noqa: E731 - one place
+            measure(kind, options, report, once, kind)
+        measure("agent", options, report, lambda: measure_agent(cluster), "kill")
+
+
+if __name__ == "__main__":
+    main()
