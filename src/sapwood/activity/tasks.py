@@ -11,7 +11,13 @@ import msgspec
 from sapwood.activity import orders
 from sapwood.activity.crash_site import name_crash_site
 from sapwood.comm import plain, values
-from sapwood.core.errors import AgentLostError, ClosedError, DataValueError, ResourceError
+from sapwood.core.errors import (
+    AgentLostError,
+    ClosedError,
+    DataValueError,
+    ResourceError,
+    SapwoodError,
+)
 from sapwood.session.session import PlacesChanged, Session
 
 MAX_QUEUED_TASKS = 1_000_000
@@ -73,6 +79,7 @@ class TaskPool:
         self._queue: deque[Task] = deque()
         self._load = dict.fromkeys(range(1, session.tree.agents + 1), 0)
         self._gone: set[int] = set()
+        self._closed: SapwoodError | None = None
         self._unsubscribe = session.subscribe(self._places_changed)
 
     def submit(self, call: Call) -> "Future[Any]":
@@ -80,13 +87,14 @@ class TaskPool:
 
         Raises:
             ClosedError: The cluster is closed.
+            AgentLostError: All agents are gone for good.
             ResourceError: Too many tasks wait.
         """
-        if self._session.closed:
-            raise ClosedError("the cluster is closed")
         future: Future[Any] = Future()
         task = Task(call, future)
         with self._lock:
+            if self._closed is not None:
+                raise self._closed
             if len(self._queue) >= MAX_QUEUED_TASKS:
                 raise ResourceError(
                     f"more than {MAX_QUEUED_TASKS} tasks wait", hint="wait for some results first"
@@ -96,13 +104,18 @@ class TaskPool:
         return future
 
     def close(self) -> None:
-        """Fail the tasks that wait."""
+        """Fail the tasks that wait, and all that come."""
         self._unsubscribe()
+        self._refuse(ClosedError("the cluster is closed"))
+
+    def _refuse(self, reason: SapwoodError) -> None:
         with self._lock:
+            self._closed = reason
             waiting, self._queue = self._queue, deque()
         for task in waiting:
-            if task.future.set_running_or_notify_cancel():
-                task.future.set_exception(ClosedError("the cluster was closed"))
+            # One that was sent before, to an agent that was lost, runs already.
+            if task.attempts or task.future.set_running_or_notify_cancel():
+                task.future.set_exception(reason)
 
     def _dispatch(self) -> None:
         while True:
@@ -135,13 +148,20 @@ class TaskPool:
         error = done.exception()
         if error is None:
             task.future.set_result(done.result())
-        elif isinstance(error, AgentLostError) and task.attempts < MAX_ATTEMPTS:
-            with self._lock:
-                self._queue.appendleft(task)
+        elif isinstance(error, AgentLostError) and self._again(task):
+            pass
         else:
             name_crash_site(error, task.debug_files)
             task.future.set_exception(error)
         self._dispatch()
+
+    def _again(self, task: Task) -> bool:
+        """Queue a task once more, if it may be tried once more."""
+        with self._lock:
+            if self._closed is not None or task.attempts >= MAX_ATTEMPTS:
+                return False
+            self._queue.appendleft(task)
+        return True
 
     def _room(self, rank: int) -> None:
         with self._lock:
@@ -155,7 +175,7 @@ class TaskPool:
                 self._gone.update(change.agents)
         failure = self._session.failure
         if failure is not None and len(self._gone) == len(self._load):
-            self.close()
+            self._refuse(failure)
         self._dispatch()
 
 

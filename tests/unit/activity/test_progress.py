@@ -1,0 +1,17 @@
+import pytest
+
+from sapwood.activity.progress import Progress, RunState
+
+
+@pytest.mark.parametrize("state", list(RunState))
+def test_three_states_are_final(state: RunState) -> None:
+    assert state.final == (state in {RunState.DONE, RunState.FAILED, RunState.CANCELLED})
+
+
+def test_states_are_texts() -> None:
+    assert f"{RunState.RUNNING}" == "running"
+
+
+def test_a_snapshot_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        Progress(state=RunState.RUNNING).iteration = 5  # type: ignore[misc]  # that is the test
