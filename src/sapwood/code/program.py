@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from sapwood.code.bundle import Bundle
 from sapwood.code.capture import capture
@@ -12,12 +12,10 @@ from sapwood.code.native_marker import Native, native
 from sapwood.code.parameter import Parameter, ParameterValue, parameter
 from sapwood.code.result_file import write_result
 from sapwood.code.spelling import suggest
+from sapwood.comm.reductions import REDUCTIONS, make_reduction
 from sapwood.core.errors import ParameterError, ProgramError
 
-__all__ = ["REDUCTIONS", "NativeFunctionRef", "Program", "native", "parameter"]
-
-REDUCTIONS: Final = ("sum", "min", "max", "mean", "concat", "count")
-"""How a field of the map's result can be reduced in the tree."""
+__all__ = ["NativeFunctionRef", "Program", "native", "parameter"]
 
 
 class Program:
@@ -35,7 +33,7 @@ class Program:
         sources: C and C++ files, relative to the folder of the file that defines the class.
         inputs: Fields of the dataset that ``map`` wants, in order.
         reduce: Each field of the map's result, and how it is reduced: ``sum``, ``min``,
-            ``max``, ``mean``, ``concat`` or ``count``.
+            ``max``, ``mean``, ``concat``, ``count`` and others (:mod:`sapwood.comm.reductions`).
 
     Raises:
         ParameterError: A parameter is unknown or its value does not fit.
@@ -203,12 +201,17 @@ def check_definition(kind: type[Program]) -> None:
         ProgramError: A reduction is unknown, or a parameter takes a name that has a meaning.
     """
     for field, reduction in kind.reduce.items():
-        if reduction not in REDUCTIONS:
+        name = str(reduction).partition(":")[0]
+        if name not in REDUCTIONS:
             raise ProgramError(
                 f"unknown reduction {reduction!r} for field {field}",
                 where=kind.name,
-                hint=suggest(str(reduction), REDUCTIONS),
+                hint=suggest(name, REDUCTIONS),
             )
+        try:
+            make_reduction(reduction)
+        except ProgramError as error:
+            raise error.located(f"{kind.name}, field {field}") from None
     for key in ("sources", "inputs"):
         names = getattr(kind, key)
         if isinstance(names, str) or not all(isinstance(name, str) for name in names):

@@ -1,0 +1,138 @@
+"""``concat``, ``count``, ``union``, ``classes``: contributions collected."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from sapwood.comm import values
+from sapwood.core.errors import ExecutionError
+from sapwood.core.rankset import from_ranges, to_ranges
+
+
+class Concat:
+    """Puts pieces one after the other, by rank."""
+
+    __slots__ = ("pieces",)
+
+    def __init__(self) -> None:
+        self.pieces: list[tuple[int, Any]] = []
+
+    def add(self, value: Any, rank: int, _weight: float) -> None:
+        """Take one more contribution: a value, or the pieces of a subtree."""
+        if isinstance(value, dict):
+            if value.keys() != {"pieces"}:
+                raise ExecutionError("a dictionary cannot be put after another")
+            self.pieces.extend((int(first), piece) for first, piece in value["pieces"])
+        else:
+            self.pieces.append((rank, value))
+
+    def partial(self) -> Any:
+        """Return what travels on to the next vertex."""
+        return {"pieces": self.pieces}
+
+    def total(self) -> Any:
+        """Return the result."""
+        ranks, pieces = zip(*sorted(self.pieces, key=_by_rank), strict=True)
+        ordered = [np.atleast_1d(piece) for piece in pieces]
+        for rank, piece in zip(ranks, ordered, strict=True):
+            if piece.shape[1:] != ordered[0].shape[1:]:
+                raise ExecutionError(
+                    f"a piece of shape {piece.shape} does not fit after one of {ordered[0].shape}",
+                    where=f"agent {rank}",
+                )
+        return np.concatenate(ordered)
+
+
+class Count:
+    """Counts contributions."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def add(self, value: Any, _rank: int, _weight: float) -> None:
+        """Take one more contribution: a value, or the count of a subtree."""
+        if isinstance(value, dict) and value.keys() == {"count"}:
+            self.value += int(value["count"])
+        elif value is not None:
+            self.value += 1
+
+    def partial(self) -> Any:
+        """Return what travels on to the next vertex."""
+        return {"count": self.value}
+
+    def total(self) -> Any:
+        """Return the result."""
+        return self.value
+
+
+class Union:
+    """Puts sets together; a contribution is a set, list, tuple or array of values."""
+
+    __slots__ = ("members",)
+
+    def __init__(self) -> None:
+        self.members: set[Hashable] = set()
+
+    def add(self, value: Any, _rank: int, _weight: float) -> None:
+        """Take one more contribution."""
+        if isinstance(value, np.ndarray):
+            value = value.ravel().tolist()
+        if not isinstance(value, (set, list, tuple)):
+            raise ExecutionError(f"{type(value).__name__} is no set of values")
+        try:
+            self.members.update(value)
+        except TypeError as error:
+            raise ExecutionError(f"a member of a set is of a type that changes: {error}") from error
+
+    def partial(self) -> Any:
+        """Return what travels on to the next vertex."""
+        return self.members
+
+    def total(self) -> Any:
+        """Return the result."""
+        return set(self.members)
+
+
+class Classes:
+    """Groups agents by what they contributed: equal values, and who has them.
+
+    The total is a list of ``{"value": …, "agents": [ranks]}``, the largest group first; of
+    groups of one size, the one with the lowest rank.
+    """
+
+    __slots__ = ("groups",)
+
+    def __init__(self) -> None:
+        self.groups: dict[tuple[bytes, bytes], tuple[Any, set[int]]] = {}
+
+    def add(self, value: Any, rank: int, _weight: float) -> None:
+        """Take one more contribution: a value, or the groups of a subtree."""
+        if isinstance(value, dict) and value.keys() == {"groups"}:
+            for one, ranges in value["groups"]:
+                self._join(one, from_ranges((int(a), int(b)) for a, b in ranges))
+        else:
+            self._join(value, {rank})
+
+    def _join(self, value: Any, ranks: set[int]) -> None:
+        encoded = values.encode(value)
+        key = (encoded.body, bytes(encoded.payload()))
+        self.groups.setdefault(key, (value, set()))[1].update(ranks)
+
+    def partial(self) -> Any:
+        """Return what travels on to the next vertex."""
+        return {"groups": [[value, to_ranges(ranks)] for value, ranks in self.groups.values()]}
+
+    def total(self) -> Any:
+        """Return the result."""
+        found = [(value, sorted(ranks)) for value, ranks in self.groups.values()]
+        found.sort(key=lambda group: (-len(group[1]), group[1]))
+        return [{"value": value, "agents": ranks} for value, ranks in found]
+
+
+def _by_rank(piece: tuple[int, Any]) -> int:
+    return piece[0]
