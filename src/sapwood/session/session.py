@@ -227,7 +227,12 @@ class Session:
             A function that ends the subscription.
         """
         self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+
+        def end() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return end
 
     # --- streams and requests ----------------------------------------------------------------
 
