@@ -4,10 +4,9 @@ import asyncio
 import os
 import socket
 import struct
-from collections.abc import Sequence
-from typing import cast
 
 from sapwood.comm.transport.base import ConnectionHandler, Listener
+from sapwood.comm.transport.stream_socket import StreamSocket
 from sapwood.core.errors import CommunicationError
 
 BACKLOG = 1024
@@ -37,7 +36,9 @@ class UnixTransport:
         loop = asyncio.get_running_loop()
         try:
             server = await loop.create_unix_server(
-                lambda: _Socket(handler, initiator=False), address, backlog=BACKLOG
+                lambda: StreamSocket(handler, initiator=False, accepts=_same_user),
+                address,
+                backlog=BACKLOG,
             )
         except OSError as error:
             raise CommunicationError(f"cannot listen: {error.strerror}", where=address) from error
@@ -52,53 +53,15 @@ class UnixTransport:
         """
         loop = asyncio.get_running_loop()
         try:
-            await loop.create_unix_connection(lambda: _Socket(handler, initiator=True), address)
+            await loop.create_unix_connection(
+                lambda: StreamSocket(handler, initiator=True), address
+            )
         except OSError as error:
             raise CommunicationError(f"cannot connect: {error.strerror}", where=address) from error
 
 
-class _Socket(asyncio.Protocol):
-    """Glue between an asyncio transport and a place."""
-
-    def __init__(self, handler: ConnectionHandler, *, initiator: bool) -> None:
-        self._handler = handler
-        self._initiator = initiator
-        self._number = -1
-        self._transport: asyncio.Transport | None = None
-
-    def connection_made(self, base: asyncio.BaseTransport) -> None:
-        transport = cast("asyncio.Transport", base)  # uvloop's own class does not inherit from it
-        if not self._initiator and _peer_user(transport) != os.geteuid():
-            transport.abort()
-            return
-        self._transport = transport
-        transport.set_write_buffer_limits(high=2**20)
-        self._number = self._handler.connection_opened(self, initiator=self._initiator)
-
-    def data_received(self, data: bytes) -> None:
-        self._handler.bytes_received(self._number, data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._number >= 0:
-            reason = str(exc) if exc is not None else "the connection was closed"
-            self._handler.connection_closed(self._number, reason)
-
-    def write(self, buffers: Sequence[bytes | memoryview]) -> None:
-        """Queue buffers for sending, in order."""
-        if self._transport is None:
-            return
-        for buffer in buffers:
-            self._transport.write(buffer)
-
-    def close(self) -> None:
-        """Send what is queued, then close."""
-        if self._transport is not None:
-            self._transport.close()
-
-    def abort(self) -> None:
-        """Close at once."""
-        if self._transport is not None:
-            self._transport.abort()
+def _same_user(transport: asyncio.Transport) -> bool:
+    return _peer_user(transport) == os.geteuid()
 
 
 def _peer_user(transport: asyncio.Transport) -> int:

@@ -1,0 +1,55 @@
+"""Which transport an address is for: ``unix:/path``, ``tcp://host:port``, and those of plug-ins.
+
+A plug-in registers a factory of no arguments under the entry-point group
+``sapwood.transports``; its name is the scheme.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+
+from sapwood.comm.transport.base import Transport
+from sapwood.comm.transport.unix import UnixTransport
+from sapwood.core.errors import ConfigurationError
+
+GROUP = "sapwood.transports"
+
+NewTransport = Callable[[], Transport]
+
+
+class Transports:
+    """Transports by scheme.
+
+    Args:
+        known: Those that need more than a name, for example TCP with its certificates.
+
+    Example:
+        >>> Transports().find("unix:/tmp/x.sock")[1]
+        '/tmp/x.sock'
+    """
+
+    def __init__(self, known: Mapping[str, NewTransport] | None = None) -> None:
+        self._known: dict[str, NewTransport] = {"unix": UnixTransport, **(known or {})}
+        self._plugins = {entry.name: entry for entry in entry_points(group=GROUP)}
+
+    @property
+    def schemes(self) -> list[str]:
+        """What addresses may begin with."""
+        return sorted({*self._known, *self._plugins})
+
+    def find(self, address: str) -> tuple[Transport, str]:
+        """Return the transport of an address, and the address without its scheme.
+
+        Raises:
+            ConfigurationError: No transport has this scheme.
+        """
+        scheme, separator, rest = address.partition(":")
+        factory = self._known.get(scheme)
+        if factory is None and scheme in self._plugins:
+            loaded: NewTransport = self._plugins[scheme].load()
+            factory = self._known[scheme] = loaded
+        if not separator or factory is None:
+            near = difflib.get_close_matches(scheme, self.schemes, 1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(self.schemes)}"
+            raise ConfigurationError(f"no transport '{scheme}'", where=address, hint=hint)
+        return factory(), rest.removeprefix("//")
