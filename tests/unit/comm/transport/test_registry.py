@@ -15,9 +15,9 @@ class Pigeon(UnixTransport):
 
 
 def test_the_scheme_decides() -> None:
-    transport, rest = Transports().find("unix:/tmp/a.sock")
+    transport, rest = Transports().find("unix:/run/a.sock")
     assert isinstance(transport, UnixTransport)
-    assert rest == "/tmp/a.sock"
+    assert rest == "/run/a.sock"
 
 
 def test_what_is_given_counts() -> None:
