@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from sapwood import Program, native, parameter
-from sapwood.core.errors import DataMissingError, DataShapeError, DataValueError
+from sapwood.core.errors import DataMissingError, DataShapeError, DataValueError, InputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -109,8 +109,16 @@ class Quantize(Program):
         """Write the picture before and after side by side; ``.json`` and ``.npz`` hold numbers."""
         if path.suffix in {".json", ".npz"}:
             super().output(result, data, path)
-        else:
-            comparison(result, data).save(path)
+            return
+        from PIL import Image  # noqa: PLC0415 - agents do not draw
+
+        if path.suffix.lower() not in Image.registered_extensions():
+            raise InputError(
+                f"a picture cannot be written as {path.suffix or 'a file without a suffix'}",
+                where=str(path),
+                hint="use .png or .jpg, or .json or .npz for the numbers",
+            )
+        comparison(result, data).save(path)
 
 
 def first_centres(pixels: np.ndarray[Any, Any], count: int, seed: int) -> np.ndarray[Any, Any]:
@@ -126,9 +134,10 @@ def first_centres(pixels: np.ndarray[Any, Any], count: int, seed: int) -> np.nda
     if len(distinct) < count:
         distinct = np.unique(pixels, axis=0)
     if len(distinct) < count:
+        enough = f"ask for at most {len(distinct)}: -p colours={len(distinct)}"
         raise DataValueError(
             f"the picture has {len(distinct)} different colours, fewer than the {count} to keep",
-            hint=f"ask for at most {len(distinct)}: -p colours={len(distinct)}",
+            hint=enough if len(distinct) > 1 else "give a picture of at least two colours",
         )
     start = rng.permutation(distinct)[:count]
     return start + rng.uniform(-0.5, 0.5, start.shape)

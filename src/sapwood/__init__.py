@@ -1,7 +1,8 @@
 """Sapwood turns a set of machines into one tree and runs compiled programs on it.
 
 What is listed in ``__all__`` is the public API; it lives in ``sapwood.client`` and is imported
-when first used, so that the processes of a cluster, which need none of it, start fast.
+when first used, so that the processes of a cluster start fast. What programs are written with
+comes from its own module: a runner, which imports programs, needs nothing else of the client.
 
 The rooms, lowest first; each imports only those before it (import-linter holds this)::
 
@@ -58,11 +59,20 @@ __all__ = [
     "zeros",
 ]
 
+_FOR_PROGRAMS = {
+    "Program": "sapwood.code.program",
+    "native": "sapwood.code.program",
+    "parameter": "sapwood.code.program",
+    "empty": "sapwood.code.result_memory",
+    "zeros": "sapwood.code.result_memory",
+    "SapwoodError": "sapwood.core.errors",
+}
+
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'sapwood' has no attribute {name!r}")
-    value = getattr(import_module("sapwood.client"), name)
+    value = getattr(import_module(_FOR_PROGRAMS.get(name, "sapwood.client")), name)
     globals()[name] = value
     return value
 

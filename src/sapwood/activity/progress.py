@@ -46,3 +46,11 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     items_per_second: float = 0.0
     agents: int = 0
     metrics: dict[str, float] = {}
+
+    def __str__(self) -> str:
+        planned = f"/{self.iterations}" if self.iterations else ""
+        metrics = "".join(f", {name} {value:g}" for name, value in self.metrics.items())
+        return (
+            f"{self.state}, iteration {self.iteration}{planned}, "
+            f"{self.agents} agents, {self.seconds:.2f} s{metrics}"
+        )

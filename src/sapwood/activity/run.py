@@ -316,13 +316,7 @@ class Run:
         )
 
     def __repr__(self) -> str:
-        progress = self.progress
-        planned = f"/{progress.iterations}" if progress.iterations else ""
-        metrics = "".join(f", {name} {value:g}" for name, value in progress.metrics.items())
-        return (
-            f"<Run {self.name}: {progress.state}, iteration {progress.iteration}{planned}, "
-            f"{progress.agents} agents, {progress.seconds:.2f} s{metrics}>"
-        )
+        return f"<Run {self.name}: {self.progress}>"
 
     def _repr_html_(self) -> str:
         progress = self.progress

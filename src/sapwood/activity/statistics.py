@@ -6,6 +6,8 @@ from html import escape
 
 import msgspec
 
+TITLES = ("agent", "slice", "calls", "items/s", "map s", "wait s")
+
 
 class FunctionStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of one function on one agent; times in seconds, sizes in bytes.
@@ -68,14 +70,36 @@ class RunStatistics(msgspec.Struct, frozen=True, kw_only=True):
     replaced_agents: int = 0
     agents: tuple[AgentStatistics, ...] = ()
 
+    def __str__(self) -> str:
+        rows = [TITLES, *self._rows()]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = (map(str.rjust, row, widths) for row in rows)
+        return "\n".join([self._headline(), *map("  ".join, lines)])
+
+    def __repr__(self) -> str:
+        return f"<RunStatistics {self._headline()}, {len(self.agents)} agents>"
+
     def _repr_html_(self) -> str:
-        titles = ("agent", "slice", "calls", "items/s", "map s", "wait s")
-        head = "".join(f"<th>{title}</th>" for title in titles)
+        head = "".join(f"<th>{title}</th>" for title in TITLES)
         rows = "".join(
-            f"<tr><td>{a.agent}</td><td>{a.start}:{a.stop}</td><td>{a.calls}</td>"
-            f"<td>{a.items_per_second:,.0f}</td><td>{a.map_seconds:.3f}</td>"
-            f"<td>{a.wait_seconds:.3f}</td></tr>"
-            for a in self.agents
+            "<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in self._rows()
         )
-        title = f"{escape(self.program)}: {self.iterations} iterations, {self.seconds:.2f} s"
+        title = escape(self._headline())
         return f"<table><caption>{title}</caption><tr>{head}</tr>{rows}</table>"
+
+    def _headline(self) -> str:
+        iterations = f"{self.iterations} iteration{'' if self.iterations == 1 else 's'}"
+        return f"{self.program}: {iterations}, {self.seconds:.2f} s"
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [
+            (
+                str(a.agent),
+                f"{a.start}:{a.stop}",
+                str(a.calls),
+                f"{a.items_per_second:,.0f}",
+                f"{a.map_seconds:.3f}",
+                f"{a.wait_seconds:.3f}",
+            )
+            for a in self.agents
+        ]

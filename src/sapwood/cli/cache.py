@@ -45,14 +45,18 @@ def prune(
         typer.Option(metavar="SIZE", help="Keep at most this much; default: the configured size."),
     ] = None,
     settings: Set = None,
+    as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Remove what was not used for longest; what is in use stays."""
-    with reported(debug=debug):
+    with reported(debug=debug, as_json=as_json):
         cache = _open(settings)
         before = sum(entry.bytes for entry in cache.entries())
         removed = cache.prune(None if to is None else _size(to))
         freed = before - sum(entry.bytes for entry in cache.entries())
+        if as_json:
+            print_json({"folder": str(cache.folder), "removed": removed, "bytes": freed})
+            return
         typer.echo(f"removed {removed} builds, {describe_size(freed)}")
 
 

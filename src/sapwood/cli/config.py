@@ -53,16 +53,19 @@ def validate(
         typer.Argument(help="A configuration file; without one, all that hold here are checked."),
     ] = None,
     *,
+    as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Check configuration files and SAPWOOD_ variables; an error names file and line."""
-    with reported(debug=debug):
+    with reported(debug=debug, as_json=as_json):
         if file is None:
             load_configuration()
-            typer.echo("the configuration is valid")
         else:
             read_file(existing_file(file), "file", socket.gethostname())
-            typer.echo(f"{file} is valid")
+        if as_json:
+            print_json({"valid": True, "file": None if file is None else str(file)})
+        else:
+            typer.echo(f"{file or 'the configuration'} is valid")
 
 
 def _origin_table(rows: Sequence[Row]) -> Table:

@@ -58,7 +58,7 @@ def execute(request: RunRequest) -> int:
         result = run.result()
         answer = _answer(program, dataset, run, result, request)
     if request.output is not None:
-        with _named(f"{program.name}.output"):
+        with _named(f"{program.name}.output", file=request.output):
             program.output(result, dataset, request.output)
     if request.as_json:
         print_json(answer)
@@ -125,11 +125,15 @@ def _answer(
 
 
 @contextmanager
-def _named(method: str) -> Iterator[None]:
-    """Turn an exception of a program's method into an error that names the method."""
+def _named(method: str, *, file: Path | None = None) -> Iterator[None]:
+    """Turn an exception of a program's method into an error that names the method or the file."""
     try:
         yield
-    except (SapwoodError, OSError):
+    except OSError as error:
+        if error.filename is None and file is not None:
+            error.filename = str(file)  # writing to an open file does not tell
+        raise
+    except SapwoodError:
         raise
     except Exception as error:
         raise UserCodeError(

@@ -31,7 +31,8 @@ WHOLE_DETAILS = frozenset({"compiler output"})
 
 DETAIL_LINES = 20
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FULL = _DISK | frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 
 
 def explain(error: SapwoodError, *, debug: bool = False) -> str:
@@ -60,7 +61,11 @@ def as_sapwood_error(error: Exception) -> SapwoodError | None:
         return error
     if isinstance(error, OSError) and error.strerror:
         kind = ResourceError if error.errno in _FULL else InputError
-        return kind(error.strerror, where=str(error.filename or ""))
+        return kind(
+            error.strerror,
+            where=str(error.filename or ""),
+            hint="make room there, or choose another place" if error.errno in _DISK else "",
+        )
     return None
 
 

@@ -21,7 +21,12 @@ from sapwood.code.crash_handler import build_crash_handler
 from sapwood.code.image import make_image
 from sapwood.code.load import load_program
 from sapwood.code.program import NativeFunctionRef, Program
-from sapwood.core.errors import ClosedError, ConfigurationError, DataMissingError
+from sapwood.core.errors import (
+    ClosedError,
+    ConfigurationError,
+    DataMissingError,
+    DataValueError,
+)
 from sapwood.data.sources import load
 from sapwood.environment.logs import LogOutput
 from sapwood.environment.settings import Settings
@@ -69,6 +74,7 @@ class Cluster:
         log_output: LogOutput,
     ) -> None:
         self.settings = settings
+        self._pid = os.getpid()
         self._variables = dict(variables)
         self._log_output = log_output
         self._session = session
@@ -170,7 +176,7 @@ class Cluster:
             raise ConfigurationError(
                 f"{function!r} cannot be called", hint="pass a function, or program['name']"
             )
-        return bytes(cloudpickle.dumps(function))
+        return _pickled(function)
 
     def _call(
         self,
@@ -193,7 +199,7 @@ class Cluster:
         if can_travel((args, kwargs)):
             return Call("call", name, {"code": code, "arguments": (args, kwargs)}, limit)
         # What cannot travel as a value becomes part of the code, which only a runner loads.
-        code = bytes(cloudpickle.dumps(functools.partial(function, *args, **kwargs)))
+        code = _pickled(functools.partial(function, *args, **kwargs))
         return Call("call", name, {"code": code, "arguments": ((), {})}, limit)
 
     def _native(self, program: Program) -> NativeProgram:
@@ -230,7 +236,12 @@ class Cluster:
         return self._session.closed
 
     def close(self) -> None:
-        """Cancel what runs, end all processes, leave nothing behind."""
+        """Cancel what runs, end all processes, leave nothing behind.
+
+        A process that was forked from the cluster's owner closes nothing.
+        """
+        if os.getpid() != self._pid:
+            return
         for run in self._runs:
             run.cancel()
         self._tasks.close()
@@ -241,6 +252,11 @@ class Cluster:
         self._runs.clear()
 
     def _must_be_open(self) -> None:
+        if os.getpid() != self._pid:
+            raise ClosedError(
+                f"the cluster belongs to process {self._pid}, from which this one was forked",
+                hint="make one here with sapwood.local()",
+            )
         if self.closed:
             raise ClosedError("the cluster is closed", hint="make a new one with sapwood.local()")
 
@@ -261,6 +277,8 @@ class Cluster:
         return f"<Cluster: {ready} of {len(agents)} agents ready{tree}, {running} runs>"
 
     def _repr_html_(self) -> str:
+        if self.closed:
+            return escape(repr(self))
         rows = "".join(
             f"<tr><td>{agent.rank}</td><td>{agent.pid}</td><td>{agent.state}</td></tr>"
             for agent in self.agents
@@ -269,6 +287,18 @@ class Cluster:
             f"<details><summary>{escape(repr(self))}</summary><table>"
             f"<tr><th>agent</th><th>pid</th><th>state</th></tr>{rows}</table></details>"
         )
+
+
+def _pickled(function: Callable[..., Any]) -> bytes:
+    try:
+        return bytes(cloudpickle.dumps(function))
+    except Exception as error:
+        name = getattr(function, "__qualname__", repr(function))
+        raise DataValueError(
+            f"the function and its arguments cannot be sent to an agent: {error}",
+            where=name,
+            hint="open files, make locks and connections inside the function",
+        ) from error
 
 
 def _data_of(program: Program, data: Any) -> Any:

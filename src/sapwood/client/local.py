@@ -1,5 +1,8 @@
 """``sapwood.local``: a cluster on this machine, inside your process."""
 
+import resource
+from pathlib import Path
+
 import msgspec
 
 from sapwood.activity.orders import AgentSettings
@@ -21,6 +24,9 @@ RUNNER_ENTRY = "sapwood.activity.procedures:main"
 
 AGENT_MEMORY = 8 * 2**20
 """Bytes that an agent and its runner take at least; ``benchmarks/startup.py`` measures it."""
+
+SPARE_FILES = 32
+"""Files that a cluster opens besides one for each agent, with room for builds and runs."""
 
 
 def local(
@@ -105,4 +111,12 @@ def _check_count(agents: int, settings: Settings) -> None:
             f"{agents} agents need about {agents * AGENT_MEMORY / 2**30:.1f} GiB of memory, "
             f"{available / 2**30:.1f} GiB are free",
             hint="use fewer agents",
+        )
+    limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = len(list(Path("/proc/self/fd").iterdir())) + agents + SPARE_FILES
+    if needed > limit:
+        raise ResourceError(
+            f"{agents} agents need {needed} open files, this process may have {limit}",
+            hint=f"use fewer agents, or raise the limit: ulimit -n {needed}"
+            + (f" (an administrator must raise the hard limit of {hard})" if needed > hard else ""),
         )

@@ -109,8 +109,18 @@ def _check_sources_of_parameters(
                 f"{signature.name}: parameter {parameter.name} is not in the data's fields, the "
                 "state or the program's parameters",
                 where=signature.where,
-                hint=suggest(parameter.name, known),
+                hint=suggest(parameter.name, known) + _length_hint(parameter, signature),
             )
+
+
+def _length_hint(parameter: ParameterSignature, signature: FunctionSignature) -> str:
+    """Say how a length is told, of a whole number beside an array whose length is not known."""
+    if parameter.role is not Role.SCALAR or parameter.element.dtype[1:2] not in {"i", "u"}:
+        return ""
+    for array in signature.parameters:
+        if array.role is Role.INPUT and array.shape is None:
+            return f". Is it a length? Say so in a comment: @array {array.name}[{parameter.name}]"
+    return ""
 
 
 def _check_lengths(program: Program, signature: FunctionSignature, state: Values | None) -> None:

@@ -55,6 +55,11 @@ def load_program(
                 f"class {source.__name__} is no program", hint="derive it from sapwood.Program"
             )
         program = source(**parameters)
+    elif not isinstance(source, str | Path):
+        raise ProgramError(
+            f"a value of type {type(source).__name__} is no program",
+            hint="give a class derived from sapwood.Program, or the path of a program",
+        )
     else:
         program = class_of_bundle(_read_bundle(str(source)))(**parameters)
     program.bundle  # noqa: B018 - read the files now: an edit from here on is another version
@@ -119,8 +124,8 @@ def _read_bundle(text: str) -> Bundle:
                 hint="name a program's folder, or a Python file with a program class",
             )
     if not path.is_file():
-        beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise ProgramError("no such program", where=str(path), hint=suggest(path.name, beside))
+        hint = suggest(path.name, _programs_in(path.parent))
+        raise ProgramError("no such program", where=str(path), hint=hint)
     folder, main = path.parent, path.name
     if path.suffix == ".toml":
         files = {main: read_file(folder, main, named_by=str(path))}
@@ -136,6 +141,19 @@ def _read_bundle(text: str) -> Bundle:
             hint="name a folder with program.toml, or a Python file with a program class",
         )
     return Bundle(origin=str(folder), main=main, class_name=class_name, files=files)
+
+
+def _programs_in(folder: Path) -> list[str]:
+    """Return the names of what may be a program in a folder."""
+    try:
+        entries = sorted(folder.iterdir())
+        return [
+            entry.name
+            for entry in entries
+            if entry.suffix == ".py" or (entry / MAIN_FILE).is_file()
+        ]
+    except OSError:
+        return []
 
 
 def _classes(module: ModuleType) -> dict[str, type[Program]]:

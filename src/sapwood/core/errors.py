@@ -122,8 +122,10 @@ class SapwoodError(Exception):
         return kind(record.what, where=record.where, hint=record.hint, details=dict(record.details))
 
     def located(self, where: str) -> Self:
-        """Add a place to an error that does not know one yet, and return the same error."""
-        self.where = f"{self.where}, {where}" if self.where else where
+        """Add a place to what an error knows of its place, and return the same error."""
+        known = self.where.split(", ") if self.where else []
+        known += [part for part in where.split(", ") if part not in known]
+        self.where = ", ".join(known)
         return self
 
 

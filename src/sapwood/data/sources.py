@@ -52,7 +52,7 @@ def load(source: Any, *, fields: Sequence[str] = ("data",)) -> Dataset:
     if isinstance(source, Mapping):
         return _from_mapping(source)
     array = _as_array(source, "an array")
-    _require_one(fields, "an array")
+    _require_one(fields, "an array", hint="give a dictionary with an array for each field")
     return Dataset({fields[0]: Column(array)}, items=range(len(array)), origin="an array")
 
 
@@ -93,7 +93,12 @@ def _from_file(given: Path, fields: Sequence[str]) -> Dataset:
     path = _readable_file(given.expanduser())
     decoded = codec_for(path).read(path, fields)
     if not decoded.named:
-        _require_one(fields, str(given))
+        _require_one(
+            fields,
+            str(given),
+            hint=f"use a .csv file with the columns {', '.join(fields)}, or from Python a "
+            "dictionary with an array for each field",
+        )
     length = len(next(iter(decoded.columns.values())).array)
     return Dataset(
         decoded.columns,
@@ -155,9 +160,9 @@ def _as_array(value: Any, where: str) -> Any:
     return check_array(array, where)
 
 
-def _require_one(fields: Sequence[str], what: str) -> None:
+def _require_one(fields: Sequence[str], what: str, *, hint: str) -> None:
     if len(fields) > 1:
         raise DataShapeError(
             f"{len(fields)} fields are wanted ({', '.join(fields)}), but {what} holds one",
-            hint="give a dictionary with an array for each field",
+            hint=hint,
         )

@@ -94,6 +94,7 @@ class Runner:
         self._control = control
         self._blocks = blocks
         self._procedures = procedures
+        self._pid = os.getpid()
         self._lending = Lending()
         result_memory.use(self._lending.allocate)
         self._flush_c = ctypes.CDLL(None).fflush
@@ -114,7 +115,10 @@ class Runner:
             procedure = self._procedures[call.procedure]
             self._lending.begin(f"{call.procedure} {call.context}")
             begin = time.perf_counter()
-            result = procedure(call.context, argument)
+            try:
+                result = procedure(call.context, argument)
+            finally:
+                self._end_copies()
             seconds = time.perf_counter() - begin
             body, payload = self._lending.lend(result)
             error = None
@@ -142,6 +146,12 @@ class Runner:
         seconds = seconds or time.perf_counter() - begin
         nothing = calls.Bulk()
         return calls.Result(call.number, nothing, nothing, seconds, error.to_record())
+
+    def _end_copies(self) -> None:
+        """End a process that user code forked and let return: only one may answer."""
+        if os.getpid() != self._pid:
+            self._flush()
+            os._exit(0)
 
     def _bytes(self, bulk: calls.Bulk) -> bytes | memoryview:
         return bulk.inline if bulk.shared is None else self._blocks.view(bulk.shared)
