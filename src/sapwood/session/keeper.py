@@ -184,6 +184,8 @@ class Keeper:
         if record.incarnation != report.incarnation:
             return
         record.pid = 0
+        if report.status == 0 and record.state is PlaceState.READY:
+            return  # it left because its parent did: the loss of that or of the link is told, too
         reason = describe_status(report.status)
         if record.state is PlaceState.LOST:
             self._respawn_where_gone()

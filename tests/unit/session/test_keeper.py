@@ -195,6 +195,28 @@ def test_a_junction_is_replaced_with_all_below_it_parents_first(build: Build) ->
     assert house.keeper.restarts == 1
 
 
+def test_an_agent_that_leaves_with_its_junction_is_no_loss_of_its_own(build: Build) -> None:
+    house = build()
+    house.settle()
+    house.exit(2, status=0)
+    assert house.changes == []
+    house.lose(5)
+    house.exit(5)
+    house.exit(1, status=0)
+    house.loop.advance(0.1)
+    assert house.spawned() == [(5, 2), (1, 2), (2, 2)]
+    assert house.keeper.restarts == 1
+
+
+def test_an_agent_that_leaves_by_itself_is_replaced(build: Build) -> None:
+    house = build(flat(2))
+    house.settle()
+    house.exit(2, status=0)
+    house.lose(2)
+    house.loop.advance(0.1)
+    assert house.spawned() == [(2, 2)]
+
+
 def test_the_loss_of_a_junction_includes_a_repair_below_it(build: Build) -> None:
     house = build()
     house.settle()

@@ -1,0 +1,54 @@
+"""Clusters and programs, as in the tests of the public API."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sapwood
+from sapwood.code import load_program
+from sapwood.environment.settings import RestartSettings, Settings
+
+PATIENCE = 30.0
+PROGRAMS = Path(__file__).parents[1] / "client" / "programs.py"
+QUICK = RestartSettings(limit=20, backoff=0.01, backoff_max=0.05)
+
+
+@pytest.fixture
+def make_cluster() -> Iterator[Callable[..., sapwood.Cluster]]:
+    """Make clusters that end with the test."""
+    made: list[sapwood.Cluster] = []
+
+    def make(agents: int, fanout: int = 0, **sections: Any) -> sapwood.Cluster:
+        settings = Settings(**{"restart": QUICK, **sections})
+        made.append(sapwood.local(agents, fanout=fanout, settings=settings))
+        return made[-1]
+
+    yield make
+    for cluster in made:
+        cluster.close()
+
+
+@pytest.fixture
+def program() -> Callable[..., sapwood.Program]:
+    """Load a program of these tests by name."""
+
+    def load(name: str, **parameters: Any) -> sapwood.Program:
+        return load_program(f"{PROGRAMS}::{name}", parameters)
+
+    return load
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], object]], None]:
+    """Wait until something is so."""
+
+    def wait(condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, "it does not become so"
+            time.sleep(0.002)
+
+    return wait
