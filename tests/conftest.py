@@ -97,7 +97,7 @@ def _session_folders() -> list[str]:
 def _command(pid: int) -> str:
     try:
         return _read(Path(f"/proc/{pid}/cmdline")).replace("\0", " ")[:200]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return "(gone)"
 
 
