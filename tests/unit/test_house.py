@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,21 @@ def test_the_public_names_are_exactly_the_documented_ones() -> None:
 def test_every_public_name_is_there() -> None:
     for name in sapwood.__all__:
         assert getattr(sapwood, name).__doc__, name
+
+
+def test_what_programs_import_loads_nothing_of_the_client() -> None:
+    # Every runner imports the program: what it loads, each of them loads.
+    code = (
+        "from sapwood import Program, SapwoodError, empty, native, parameter, zeros\n"
+        "import sys\n"
+        "rooms = {'client', 'activity', 'session', 'data', 'environment'}\n"
+        "sys.exit(str(sorted(rooms & {name.split('.')[1] for name in sys.modules "
+        "if name.startswith('sapwood.')}) or ''))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stderr.strip() == ""
 
 
 @pytest.mark.parametrize("folder", ["src", "tests", "benchmarks", "examples", "docs"])

@@ -122,7 +122,7 @@ def _copy(copies: list[tuple[int, Column]], nbytes: int) -> SharedBlock:
     if nbytes > free - MEMORY_RESERVE:
         raise ResourceError(
             f"the data need {nbytes / 2**20:.1f} MiB of shared memory, and "
-            f"{free / 2**20:.1f} MiB are free",
+            f"{free / 2**20:.1f} MiB are free ({MEMORY_RESERVE / 2**20:.0f} MiB must stay free)",
             hint="save them as an .npy file, which agents map instead of copying, or use less",
         )
     block = SharedBlock(nbytes)

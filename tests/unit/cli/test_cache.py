@@ -28,6 +28,9 @@ def test_show_and_prune(tmp_path: Path) -> None:
     pruned = CliRunner().invoke(app, ["prune", "--to", "2 KiB", *place])
     assert pruned.stdout == "removed 1 builds, 2 KiB\n"
 
+    pruned = CliRunner().invoke(app, ["prune", "--to", "2 KiB", "--json", *place])
+    assert json.loads(pruned.stdout) == {"folder": str(tmp_path), "removed": 0, "bytes": 0}
+
     listed = json.loads(CliRunner().invoke(app, ["show", "--json", *place]).stdout)
     assert listed["bytes"] == 2048
     assert len(listed["entries"]) == 1

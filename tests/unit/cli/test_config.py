@@ -57,6 +57,8 @@ def test_validate(tmp_path: Path) -> None:
     file.write_text("[limits]\nmemory = '2 GiB'\n")
     assert CliRunner().invoke(app, ["validate", str(file)]).exit_code == 0
     assert CliRunner().invoke(app, ["validate"]).exit_code == 0
+    found = CliRunner().invoke(app, ["validate", "--json", str(file)])
+    assert json.loads(found.stdout) == {"valid": True, "file": str(file)}
     file.write_text("[limits]\nmemory = 'much'\n")
     answer = CliRunner().invoke(app, ["validate", str(file)])
     assert answer.exit_code == 2
