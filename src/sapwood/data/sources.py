@@ -96,8 +96,8 @@ def _from_file(given: Path, fields: Sequence[str]) -> Dataset:
         _require_one(
             fields,
             str(given),
-            hint=f"use a .csv file with the columns {', '.join(fields)}, or from Python a "
-            "dictionary with an array for each field",
+            hint="from Python, give a dictionary with an array for each field; a .csv file with "
+            f"the columns {', '.join(fields)} can hold fields of one number an item",
         )
     length = len(next(iter(decoded.columns.values())).array)
     return Dataset(
