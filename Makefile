@@ -2,7 +2,9 @@
 # PYTHON=python3.12 make demo   uses that interpreter for the virtual environment.
 SHELL := /bin/sh
 .DEFAULT_GOAL := _help
-.PHONY: demo test check bench docs _help
+.PHONY: demo test check bench docs torture _help
+
+SEEDS := 100000
 MAKEFLAGS += --no-builtin-rules
 
 VENV := .venv
@@ -25,6 +27,11 @@ check: $(VENV)/with-check ## check format, lint, types, layers and spelling
 bench: $(VENV)/with-bench ## run every benchmark at its full size
 	@set -e; for script in $$(grep -l __main__ benchmarks/*.py); do \
 	    echo "$$script" >&2; $(BIN)/python "$$script"; done
+
+# Nightly: as many seeds of the simulator as time allows (SEEDS=…); not one of the five.
+torture: $(VENV)/with-test
+	$(BIN)/sapwood simulate --seeds $(SEEDS) --agents 40 --fanout 3 --waves 6 \
+	    --crash 0.003 --pause 0.001 --zygote 0.0002
 
 docs: $(VENV)/with-docs ## build the documentation into docs/_build; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html

@@ -8,6 +8,7 @@ is the order from left to right.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import msgspec
 
@@ -17,7 +18,7 @@ ROOT = 0
 """Rank of the front end."""
 
 
-class Tree(msgspec.Struct, frozen=True):
+class Tree(msgspec.Struct, frozen=True, dict=True):
     """A rooted tree of ranks.
 
     Attributes:
@@ -42,10 +43,29 @@ class Tree(msgspec.Struct, frozen=True):
         """Whether a rank is a leaf."""
         return 0 < rank <= self.agents
 
+    @cached_property
+    def _children(self) -> list[list[int]]:
+        """Children of each rank, from left to right."""
+        found: list[list[int]] = [[] for _ in self.parents]
+        for child, parent in enumerate(self.parents):
+            if parent >= 0:
+                found[parent].append(child)
+        first = list(range(self.size))  # the first leaf at or below each rank
+        for rank in reversed(self._order(found)):
+            if found[rank]:
+                found[rank].sort(key=first.__getitem__)
+                first[rank] = first[found[rank][0]]
+        return found
+
+    def _order(self, children: list[list[int]], top: int = ROOT) -> list[int]:
+        order = [top]
+        for vertex in order:
+            order.extend(children[vertex])
+        return order
+
     def children(self, rank: int) -> list[int]:
         """Children of a rank, from left to right."""
-        found = [child for child, parent in enumerate(self.parents) if parent == rank]
-        return sorted(found, key=lambda child: min(self.leaves(child), default=child))
+        return list(self._children[rank])
 
     def ancestors(self, rank: int) -> Iterator[int]:
         """Ranks above, nearest first, the root last."""
@@ -54,10 +74,7 @@ class Tree(msgspec.Struct, frozen=True):
 
     def subtree(self, rank: int) -> list[int]:
         """The rank and everything below it, parents before children."""
-        order = [rank]
-        for vertex in order:
-            order.extend(child for child, parent in enumerate(self.parents) if parent == vertex)
-        return order
+        return self._order(self._children, rank)
 
     def leaves(self, rank: int) -> list[int]:
         """Agents at or below a rank, in order."""

@@ -7,6 +7,7 @@
 """
 
 import enum
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from sapwood.core.errors import ProtocolError
@@ -49,9 +50,10 @@ class PlaceRecord:
         state: Where it is in its life.
     """
 
-    __slots__ = ("incarnation", "pid", "rank", "state")
+    __slots__ = ("_tally", "incarnation", "pid", "rank", "state")
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, tally: Counter[PlaceState] | None = None) -> None:
+        self._tally: Counter[PlaceState] = Counter() if tally is None else tally
         self.rank = rank
         self.incarnation = 1
         self.pid = 0
@@ -66,6 +68,8 @@ class PlaceRecord:
         following = TRANSITIONS.get((self.state, event))
         if following is None:
             raise ProtocolError(f"rank {self.rank} got {event.value} while {self.state.value}")
+        self._tally[self.state] -= 1
+        self._tally[following] += 1
         self.state = following
 
     def __repr__(self) -> str:
@@ -77,7 +81,8 @@ class Places:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        self._records = {rank: PlaceRecord(rank) for rank in range(1, tree.size)}
+        self._tally = Counter({PlaceState.STARTING: tree.size - 1})
+        self._records = {rank: PlaceRecord(rank, self._tally) for rank in range(1, tree.size)}
 
     def __getitem__(self, rank: int) -> PlaceRecord:
         return self._records[rank]
@@ -87,8 +92,9 @@ class Places:
 
     def all_ready(self, ranks: Iterable[int] | None = None) -> bool:
         """Whether all places, or all of ``ranks``, have a ready process."""
-        wanted = self._records if ranks is None else ranks
-        return all(self._records[rank].state is PlaceState.READY for rank in wanted)
+        if ranks is None:
+            return self._tally[PlaceState.READY] == len(self._records)
+        return all(self._records[rank].state is PlaceState.READY for rank in ranks)
 
     def agents(self) -> list[PlaceRecord]:
         """Return the agents, in order."""

@@ -59,6 +59,34 @@ class Channel:
         self.decoder = frames.FrameDecoder()
 
 
+class Lottery:
+    """Channels of which one is drawn at a time, each with the same chance.
+
+    Args:
+        chance: Where the draws come from.
+    """
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._channels: list[Channel] = []
+
+    def add(self, channel: Channel) -> None:
+        """Put a channel in; it must not be in yet."""
+        self._channels.append(channel)
+
+    def draw(self) -> Channel:
+        """Take one out."""
+        number = self._chance.randrange(len(self._channels))
+        last = self._channels.pop()
+        if number == len(self._channels):
+            return last
+        drawn, self._channels[number] = self._channels[number], last
+        return drawn
+
+    def __len__(self) -> int:
+        return len(self._channels)
+
+
 class Network:
     """The places of a tree, connected by queues.
 
@@ -73,6 +101,7 @@ class Network:
         observations: What places wanted done, in order, besides sending.
         problems: What peers did that the protocol does not allow.
         clock: The time.
+        on_end: Told of places whose process ends.
 
     Example:
         >>> from sapwood.core.topology import kary
@@ -102,9 +131,13 @@ class Network:
         self._random = random.Random(seed)  # noqa: S311 - chance that can be repeated is the point
         self._incarnations = dict.fromkeys(range(tree.size), 0)
         self._ends: dict[tuple[int, int], Channel] = {}
+        self._links: dict[int, set[tuple[int, int]]] = {}
+        self._waiting = Lottery(self._random)
         self._answers: list[tuple[int, Any]] = []
         self._paused: set[int] = set()
+        self._held: dict[int, list[Channel]] = {}
         self._next_link = 1
+        self.on_end: Callable[[int], None] = _nobody_cares
 
     # --- places ------------------------------------------------------------------------------
 
@@ -117,21 +150,24 @@ class Network:
         """Start processes at places, parents first; they connect when the network runs."""
         for rank in ranks:
             self._incarnations[rank] += 1
-            identity = Identity("cluster", rank, self._incarnations[rank], 1000 + rank, "here")
-            gather = gathering()
-            self.nodes[rank] = Node(identity, self.tree, self._timing, gather)
+            self.launch(rank, self._incarnations[rank], 1000 + rank)
             if rank != ROOT:
-                self._connect(rank, self.tree.parents[rank])
+                self.connect(rank)
+
+    def launch(self, rank: int, incarnation: int, pid: int) -> None:
+        """Start a process at a place; it is alone until it connects."""
+        identity = Identity("cluster", rank, incarnation, pid, "here")
+        self.nodes[rank] = Node(identity, self.tree, self._timing, gathering())
 
     def kill(self, rank: int) -> None:
         """End a process at once; its neighbours notice after what it had sent."""
         if self.nodes.pop(rank, None) is None:
             return
-        self._paused.discard(rank)
+        self.on_end(rank)
+        self.resume(rank)
         self._answers = [entry for entry in self._answers if entry[0] != rank]
-        for end in self._ends:
-            if end[0] == rank:
-                self._hang_up(end)
+        for end in list(self._links.get(rank, ())):
+            self._hang_up(end)
 
     def pause(self, rank: int) -> None:
         """Stop a process; what is sent to it waits."""
@@ -140,6 +176,12 @@ class Network:
     def resume(self, rank: int) -> None:
         """Let a stopped process go on."""
         self._paused.discard(rank)
+        for channel in self._held.pop(rank, []):
+            self._waiting.add(channel)
+
+    def is_paused(self, rank: int) -> bool:
+        """Whether a process is stopped."""
+        return rank in self._paused
 
     # --- what happens ------------------------------------------------------------------------
 
@@ -174,24 +216,38 @@ class Network:
         """Have a place send a neighbour a message that its own core would not send."""
         for channel in self._ends.values():
             if channel.source[0] == source and channel.target[0] == destination:
-                channel.pieces.append(_joined(message, None))
+                self._put(channel, _joined(message, None))
                 return
         raise KeyError(f"rank {source} has no link to rank {destination}")
 
     def step(self) -> bool:
         """Let one thing happen, whichever the seed says; return whether there was any."""
-        ready = [channel for channel in self._ends.values() if self._can_read(channel)]
-        answers = [entry for entry in self._answers if entry[0] not in self._paused]
-        if not ready and not answers:
-            return False
-        chosen = self._random.randrange(len(ready) + len(answers))
-        if chosen < len(ready):
-            self._deliver(ready[chosen])
-        else:
-            entry = answers[chosen - len(ready)]
-            self._answers.remove(entry)
+        while self._waiting or self._answers:
+            chosen = self._random.randrange(len(self._waiting) + len(self._answers))
+            if chosen < len(self._waiting):
+                channel = self._waiting.draw()
+                target = channel.target[0]
+                if target in self._paused:
+                    self._held.setdefault(target, []).append(channel)
+                    continue
+                self._deliver(channel)
+                return True
+            number = chosen - len(self._waiting)
+            entry = self._answers[number]
+            if entry[0] in self._paused:
+                number = next(
+                    (i for i, one in enumerate(self._answers) if one[0] not in self._paused), -1
+                )
+                if number < 0:
+                    if not self._waiting:
+                        return False
+                    continue
+                entry = self._answers[number]
+            self._answers[number] = self._answers[-1]
+            self._answers.pop()
             self._give_answer(*entry)
-        return True
+            return True
+        return False
 
     def run(self, steps: int | None = None) -> None:
         """Let things happen until nothing is under way, or a number of steps was made."""
@@ -221,22 +277,34 @@ class Network:
 
     # --- inside ------------------------------------------------------------------------------
 
-    def _connect(self, rank: int, parent: int) -> None:
+    def connect(self, rank: int) -> None:
+        """Connect a process to the one at its parent's place, which must be there."""
+        parent = self.tree.parents[rank]
         near, far = (rank, self._next_link), (parent, self._next_link + 1)
         self._next_link += 2
         self._ends[near], self._ends[far] = Channel(near, far), Channel(far, near)
+        for end in (near, far):
+            self._links.setdefault(end[0], set()).add(end)
         self.post(parent, ev.LinkOpened(far[1], initiator=False))
         self.post(rank, ev.LinkOpened(near[1], initiator=True))
 
-    def _can_read(self, channel: Channel) -> bool:
-        return bool(channel.pieces) and channel.target[0] not in self._paused
+    def _put(self, channel: Channel, piece: bytes | None) -> None:
+        channel.pieces.append(piece)
+        if len(channel.pieces) == 1:
+            self._waiting.add(channel)
+
+    def _drop(self, end: tuple[int, int]) -> None:
+        if self._ends.pop(end, None) is not None:
+            self._links[end[0]].discard(end)
 
     def _deliver(self, channel: Channel) -> None:
         piece = channel.pieces.popleft()
+        if channel.pieces:
+            self._waiting.add(channel)
         rank, link = channel.target
         if piece is None:
-            del self._ends[channel.source]
-            self._ends.pop(channel.target, None)
+            self._drop(channel.source)
+            self._drop(channel.target)
             self.post(rank, ev.LinkClosed(link, "the connection was closed"))
             return
         try:
@@ -265,7 +333,7 @@ class Network:
             channel = self._ends.get((rank, number))
             node = self.nodes.get(rank)
             if channel is not None and node is not None:
-                channel.pieces.append(data)
+                self._put(channel, data)
                 node.links[number].last_sent = self.clock.now()
 
     def _disconnect(self, rank: int, link: int, reason: str) -> None:
@@ -275,7 +343,7 @@ class Network:
 
     def _hang_up(self, end: tuple[int, int]) -> None:
         """Close an end: the other one reads what was sent, then the end of it."""
-        self._ends[end].pieces.append(None)
+        self._put(self._ends[end], None)
 
     def _give_answer(self, rank: int, effect: ev.WaveArrived | ev.Asked) -> None:
         view = effect.payload.view if effect.payload is not None else b""
@@ -287,6 +355,10 @@ class Network:
         owner = (rank, effect.wave) if isinstance(effect, ev.WaveArrived) else None
         payload = Payload(encoded.payload(), owner=owner) if encoded.nbytes else None
         self.post(rank, _success(effect, encoded.body, payload))
+
+
+def _nobody_cares(_rank: int) -> None:
+    pass
 
 
 def _success(effect: ev.WaveArrived | ev.Asked, body: bytes, payload: Payload | None) -> ev.Event:

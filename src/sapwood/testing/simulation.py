@@ -1,0 +1,303 @@
+"""The production protocol and keeper under virtual time, with faults drawn from a seed.
+
+A simulation runs waves over a tree while processes crash, stop for a while, or lose their
+zygote, and checks after every wave that each agent is in it exactly once and that the value is
+right; at the end, that nothing is left of the stream. The same options give the same course of
+events, so a failure can be had again: ``sapwood simulate --seed …``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, cast
+
+import msgspec
+
+from sapwood.comm import events as ev
+from sapwood.comm.link import LinkTiming
+from sapwood.contexts import orders
+from sapwood.contexts.zygote import Plan
+from sapwood.core.errors import SapwoodError
+from sapwood.core.rankset import fold, from_ranges
+from sapwood.core.topology import ROOT, Tree, plan
+from sapwood.environment.settings import RestartSettings
+from sapwood.testing.network import Network
+from sapwood.testing.simulated_zygote import SimulatedKeeper, SimulatedSpawner, VirtualLoop
+
+STREAM = 1
+
+PATIENCE = 120.0
+"""Virtual seconds without progress after which a simulation is taken to hang."""
+
+PLACE_SECONDS = 3e-4
+"""Mean virtual time between two things that happen at one place."""
+
+TIMING = LinkTiming(heartbeat=0.5, failure_after=3.0)
+
+
+class Faults(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes wrong: chances per step, and times in virtual seconds.
+
+    Attributes:
+        crash: A process other than the front end ends at once.
+        pause: A process stops for ``pause_seconds``; longer than the failure time, it is
+            replaced meanwhile and comes back stale.
+        zygote: All processes end at once.
+        pause_seconds: Longest pause.
+    """
+
+    crash: float = 0.0
+    pause: float = 0.0
+    zygote: float = 0.0
+    pause_seconds: float = 6.0
+
+
+class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What is simulated.
+
+    Attributes:
+        seed: Decides everything that is left to chance.
+        agents: Number of agents.
+        fanout: Children of each junction; 0 for a flat tree.
+        waves: Waves to run.
+        faults: What goes wrong.
+    """
+
+    seed: int = 0
+    agents: int = 16
+    fanout: int = 4
+    waves: int = 5
+    faults: Faults = Faults()
+
+
+class SimulationReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened; ``seconds`` is virtual time."""
+
+    waves: int
+    steps: int
+    seconds: float
+    crashes: int
+    pauses: int
+    zygotes: int
+    restarts: int
+    repeated: int
+
+
+class InvariantError(AssertionError):
+    """Something that must always hold did not."""
+
+
+class Simulation:
+    """One run of the simulator.
+
+    Args:
+        options: What is simulated.
+
+    Example:
+        >>> report = Simulation(SimulationOptions(agents=8, fanout=2, waves=3)).run()
+        >>> report.waves
+        3
+    """
+
+    def __init__(self, options: SimulationOptions) -> None:
+        self.options = options
+        self.tree: Tree = plan(options.agents, options.fanout)
+        self.pids: dict[int, tuple[int, SimulatedSpawner]] = {}
+        self._random = random.Random(options.seed)  # noqa: S311 - chance that can be repeated
+        self._pids = itertools.count(100)
+        self.network = Network(self.tree, options.seed, _answer, TIMING)
+        self.network.on_end = self._process_ended
+        self.loop = VirtualLoop(self.network.clock)
+        self._seen = 0
+        self._completed: list[ev.WaveCompleted] = []
+        self._ready = False
+        self._steps = self._crashes = self._pauses = self._zygotes = self._repeated = 0
+        SimulatedKeeper.simulation = self
+        self.keeper = SimulatedKeeper(
+            self.tree,
+            lambda _rank: "none:none",
+            orders.Configure("", b""),
+            Plan(()),
+            RestartSettings(limit=1_000_000, window=1.0, backoff=0.001, backoff_max=0.05),
+            self._places_changed,
+        )
+
+    def run(self) -> SimulationReport:
+        """Run all waves and return what happened.
+
+        Raises:
+            InvariantError: Something that must always hold did not; the message says how to
+                have it again.
+        """
+        logging.getLogger("sapwood").setLevel(logging.CRITICAL)  # lost places are the point
+        try:
+            self._run()
+        except (InvariantError, SapwoodError) as error:
+            raise InvariantError(f"{error}\nto have it again: {self.command()}") from error
+        return SimulationReport(
+            waves=len(self._completed),
+            steps=self._steps,
+            seconds=self.network.clock.now(),
+            crashes=self._crashes,
+            pauses=self._pauses,
+            zygotes=self._zygotes,
+            restarts=self.keeper.restarts,
+            repeated=self._repeated,
+        )
+
+    def command(self) -> str:
+        """Return the command that repeats this simulation."""
+        options, faults = self.options, self.options.faults
+        return (
+            f"sapwood simulate --seed {options.seed} --agents {options.agents} "
+            f"--fanout {options.fanout} --waves {options.waves} --crash {faults.crash:g} "
+            f"--pause {faults.pause:g} --zygote {faults.zygote:g}"
+        )
+
+    def later(self, mean: float, function: Callable[..., Any], *args: Any) -> None:
+        """Have something happen after a time drawn around a mean, seconds."""
+        self.loop.call_later(self._random.expovariate(1 / mean), function, *args)
+
+    def new_pid(self) -> int:
+        """Return a process id that no process had."""
+        return next(self._pids)
+
+    # --- the course of events ------------------------------------------------------------------
+
+    def _run(self) -> None:
+        self.network.launch(ROOT, 1, 1)
+        self.keeper.start()
+        self.keeper.listen(cast("Any", self.loop))
+        self._tick()
+        self._until(self.keeper.places.all_ready, faults=False)
+        reduce = {"sum": "sum", "who": "concat", "count": "count"}
+        self.network.open_stream(STREAM, reduce)
+        for number in range(1, self.options.waves + 1):
+            self.network.broadcast(STREAM, {"wave": number})
+            self._until(partial(self._has_completed, number), faults=True)
+            self._check_wave(self._completed[-1], number)
+        self._until(self.keeper.places.all_ready, faults=False)
+        self.network.post(ROOT, ev.CloseStream(STREAM))
+        self._until(self._stream_is_gone, faults=False)
+        self._check_end()
+
+    def _until(self, condition: Callable[[], bool], *, faults: bool) -> None:
+        deadline = self.network.clock.now() + PATIENCE
+        while not condition():
+            self._steps += 1
+            if self.network.clock.now() > deadline:
+                raise InvariantError(f"no progress in {PATIENCE:g} s of virtual time")
+            if faults:
+                self._inject()
+            if self.network.step():
+                self.network.clock.advance(self._random.expovariate(self.tree.size / PLACE_SECONDS))
+            else:
+                due = self.loop.next_due()
+                if due is None:
+                    raise InvariantError("nothing is under way, and nothing will be")
+                self.network.clock.advance(max(0.0, due - self.network.clock.now()))
+            self.loop.run_due()
+            self._notice()
+
+    def _notice(self) -> None:
+        """Give the keeper what the root wants it to know."""
+        observations = self.network.observations
+        while self._seen < len(observations):
+            seen = observations[self._seen]
+            self._seen += 1
+            if seen.rank != ROOT:
+                continue
+            effect = seen.effect
+            if isinstance(effect, ev.PlaceJoined):
+                self.keeper.joined(effect)
+            elif isinstance(effect, ev.PlacesLost):
+                self.keeper.lost(effect)
+            elif isinstance(effect, ev.PlaceSilent):
+                self.keeper.silent(effect)
+            elif isinstance(effect, ev.WaveCompleted):
+                self._completed.append(effect)
+            elif isinstance(effect, ev.WaveFailed):
+                raise InvariantError(f"wave {effect.wave} failed: {effect.error.what}")
+        observations.clear()
+        self._seen = 0
+
+    def _inject(self) -> None:
+        faults = self.options.faults
+        chance = self._random.random()
+        if chance >= faults.crash + faults.pause + faults.zygote:
+            return
+        living = [rank for rank in self.network.nodes if rank != ROOT]
+        if not living:
+            return
+        if chance < faults.crash:
+            self._crashes += 1
+            self.network.kill(self._random.choice(living))
+        elif chance < faults.crash + faults.pause:
+            self._pauses += 1
+            rank = self._random.choice(living)
+            self.network.pause(rank)
+            pid = self.pids[rank][0]
+            seconds = self._random.uniform(0, faults.pause_seconds)
+            self.loop.call_later(seconds, self._resume, rank, pid)
+        else:
+            self._zygotes += 1
+            self.keeper.lose_zygote()
+
+    def _resume(self, rank: int, pid: int) -> None:
+        if self.pids.get(rank, (0, None))[0] == pid:
+            self.network.resume(rank)
+
+    def _tick(self) -> None:
+        for rank in list(self.network.nodes):
+            if not self.network.is_paused(rank):
+                self.network.post(rank, ev.Tick())
+        self.loop.call_later(TIMING.heartbeat / 2, self._tick)
+
+    def _process_ended(self, rank: int) -> None:
+        entry = self.pids.pop(rank, None)
+        if entry is not None:
+            pid, spawner = entry
+            spawner.ended(pid)
+
+    def _places_changed(self, top: int, ranks: Sequence[int], reason: str, *, back: bool) -> None:
+        if back:
+            self._repeated += 1
+            self.network.post(ROOT, ev.Rejoin(STREAM, top))
+
+    # --- what must hold ------------------------------------------------------------------------
+
+    def _check_wave(self, wave: ev.WaveCompleted, number: int) -> None:
+        agents = range(1, self.options.agents + 1)
+        if wave.wave != number:
+            raise InvariantError(f"wave {wave.wave} completed where {number} was expected")
+        who = sorted(int(rank) for rank in cast("Any", wave.total["who"]))
+        if who != list(agents):
+            missing = set(agents) - set(who)
+            twice = {rank for rank in who if who.count(rank) > 1}
+            raise InvariantError(
+                f"wave {number} lacks {fold('agent', missing) if missing else 'nobody'}, "
+                f"has {fold('agent', twice) if twice else 'nobody'} twice"
+            )
+        if from_ranges(wave.ranks) != set(agents) or wave.weight != len(who):
+            raise InvariantError(f"wave {number} names other agents than are in it")
+        expected = sum(agents) * number
+        if wave.total["sum"] != expected or wave.total["count"] != len(who):
+            raise InvariantError(f"wave {number} is {wave.total}, expected the sum {expected}")
+
+    def _has_completed(self, number: int) -> bool:
+        return len(self._completed) >= number
+
+    def _stream_is_gone(self) -> bool:
+        return not any(node.streams for node in self.network.nodes.values())
+
+    def _check_end(self) -> None:
+        if self.network.problems:
+            raise InvariantError(f"peers broke the protocol: {self.network.problems[:3]}")
+
+
+def _answer(rank: int, value: Any) -> Any:
+    return {"sum": rank * value["wave"], "who": rank, "count": 1}

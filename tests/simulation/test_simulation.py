@@ -1,0 +1,91 @@
+"""D-2, D-6: waves are exactly once whatever fails, shown over seeds of faults."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from sapwood.comm.stream import Wave
+from sapwood.comm.streams import Streams
+from sapwood.testing.simulation import (
+    Faults,
+    InvariantError,
+    Simulation,
+    SimulationOptions,
+    SimulationReport,
+)
+
+BLOCKS, SEEDS_OF_A_BLOCK = 20, 50
+
+
+def drawn(seed: int) -> SimulationOptions:
+    """Return a simulation of 50 to 200 places with faults, all drawn from the seed."""
+    chance = random.Random(seed)  # noqa: S311 - chance that can be repeated
+    return SimulationOptions(
+        seed=seed,
+        agents=chance.randint(40, 150),
+        fanout=chance.choice([0, 3, 6, 16]),
+        waves=3,
+        faults=Faults(
+            crash=chance.choice([0.0, 0.0005, 0.003]),
+            pause=chance.choice([0.0, 0.0, 0.0005]),
+            zygote=chance.choice([0.0, 0.0, 0.0001]),
+        ),
+    )
+
+
+def run_with(faults: Faults, *, seeds: int) -> None:
+    """Run one small simulation after the other."""
+    for seed in range(seeds):
+        Simulation(SimulationOptions(seed=seed, agents=20, fanout=2, faults=faults)).run()
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_every_wave_has_every_agent_once(block: int) -> None:
+    for seed in range(block * SEEDS_OF_A_BLOCK, (block + 1) * SEEDS_OF_A_BLOCK):
+        options = drawn(seed)
+        assert Simulation(options).run().waves == options.waves
+
+
+def test_the_drawn_simulations_do_have_faults() -> None:
+    reports = [Simulation(drawn(seed)).run() for seed in range(60)]
+    assert sum(report.crashes for report in reports) > 20
+    assert sum(report.pauses for report in reports) > 2
+    assert sum(report.zygotes for report in reports) > 0
+    assert sum(report.repeated for report in reports) > 20
+
+
+def test_the_same_seed_is_the_same_course_of_events() -> None:
+    options = drawn(4)
+    first: SimulationReport = Simulation(options).run()
+    assert first == Simulation(options).run()
+    assert first != Simulation(drawn(5)).run()
+
+
+def test_ten_thousand_agents_of_which_one_in_a_hundred_crashes() -> None:
+    options = SimulationOptions(
+        agents=10_000, fanout=16, waves=20, faults=Faults(crash=100 / 600_000)
+    )
+    report = Simulation(options).run()
+    assert report.waves == 20
+    assert report.crashes > 50
+
+
+def test_a_wave_that_counts_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Wave, "accepts", lambda _wave, _child, _attempt: True)
+    original = Wave.add
+
+    def add(wave: Wave, child: int, *rest: object) -> bool:
+        wave.waiting.setdefault(child, 0)
+        return original(wave, child, *rest)  # type: ignore[arg-type]  # passed on as they came
+
+    monkeypatch.setattr(Wave, "add", add)
+    with pytest.raises(InvariantError, match=r"twice|other agents"):
+        run_with(Faults(crash=0.01, pause=0.002), seeds=200)
+
+
+def test_a_wave_that_is_not_repeated_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Streams, "rejoin", lambda _streams, _now, _event: [])
+    with pytest.raises(InvariantError, match=r"no progress.*\n.*sapwood simulate --seed"):
+        run_with(Faults(crash=0.01), seeds=20)
