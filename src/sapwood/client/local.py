@@ -22,8 +22,11 @@ from sapwood.session.session import Session, SessionOptions
 AGENT_ENTRY = "sapwood.activity.worker:main"
 RUNNER_ENTRY = "sapwood.activity.procedures:main"
 
-AGENT_MEMORY = 8 * 2**20
-"""Bytes that an agent and its runner take at least; ``benchmarks/startup.py`` measures it."""
+AGENT_MEMORY = 10 * 2**20
+"""Bytes that an agent and its runner take; ``benchmarks/startup.py`` measures them."""
+
+BASE_MEMORY = 64 * 2**20
+"""Bytes that a cluster takes besides its agents: the zygote and the loop of the front end."""
 
 SPARE_FILES = 32
 """Files that a cluster opens besides one for each agent, with room for builds and runs."""
@@ -106,17 +109,18 @@ def _check_count(agents: int, settings: Settings) -> None:
             hint="raise limits.agents if this is meant",
         )
     available = available_memory()
-    if agents * AGENT_MEMORY > available:
+    needed = BASE_MEMORY + agents * AGENT_MEMORY
+    if needed > available:
         raise ResourceError(
-            f"{agents} agents need about {agents * AGENT_MEMORY / 2**30:.1f} GiB of memory, "
+            f"{agents} agents need about {needed / 2**30:.1f} GiB of memory, "
             f"{available / 2**30:.1f} GiB are free",
             hint="use fewer agents",
         )
     limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = len(list(Path("/proc/self/fd").iterdir())) + agents + SPARE_FILES
-    if needed > limit:
+    files = len(list(Path("/proc/self/fd").iterdir())) + agents + SPARE_FILES
+    if files > limit:
         raise ResourceError(
-            f"{agents} agents need {needed} open files, this process may have {limit}",
-            hint=f"use fewer agents, or raise the limit: ulimit -n {needed}"
-            + (f" (an administrator must raise the hard limit of {hard})" if needed > hard else ""),
+            f"{agents} agents need {files} open files, this process may have {limit}",
+            hint=f"use fewer agents, or raise the limit: ulimit -n {files}"
+            + (f" (an administrator must raise the hard limit of {hard})" if files > hard else ""),
         )

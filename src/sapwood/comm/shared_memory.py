@@ -17,7 +17,7 @@ import msgspec
 
 from sapwood.core.errors import ProtocolError, ResourceError
 
-MAX_MAPPED_BLOCKS = 1024
+MAX_MAPPED_BLOCKS = 256
 """Blocks of other processes that one process keeps mapped; the least recently used goes first."""
 
 ALIGNMENT = 64

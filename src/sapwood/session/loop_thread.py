@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from sapwood.core.errors import ClosedError
+from sapwood.core.errors import ClosedError, SapwoodError
 
 T = TypeVar("T")
 
@@ -44,7 +44,16 @@ class LoopThread:
             raise ClosedError("the cluster is closed") from error
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Have a function called on the loop's thread and return its result."""
+        """Have a function called on the loop's thread and return its result.
+
+        Raises:
+            SapwoodError: This is the loop's thread, which cannot wait for itself.
+        """
+        if threading.current_thread() is self._thread:
+            raise SapwoodError(
+                "the cluster's own thread cannot wait for the cluster",
+                hint="do this outside of callbacks of futures and runs",
+            )
         future: Future[T] = Future()
 
         def run() -> None:
