@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sapwood.cli import cache, config, node, program, run, simulate
+from sapwood.cli import cache, config, node, patch, program, run, simulate
 from sapwood.cli.failures import EXIT_CODES
 
 _EPILOG = "Exit codes: " + "; ".join(f"{code} {text}" for code, text in EXIT_CODES.items()) + "."
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 app.command("run", epilog=_EPILOG)(run.run)
 app.command("simulate")(simulate.simulate)
+app.command("patch")(patch.patch)
 app.add_typer(program.app, name="program")
 app.add_typer(node.app, name="node")
 app.add_typer(config.app, name="config")

@@ -1,0 +1,1 @@
+"""GPUs: CUDA sources on every node, with a GPU or without."""

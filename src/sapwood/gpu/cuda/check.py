@@ -1,0 +1,132 @@
+"""What a CPU node cannot do with a CUDA source, and what would go wrong on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from sapwood.core.errors import BuildError
+from sapwood.gpu.cuda.constructs import GPU_ONLY, HEADERS, PLAIN, REFUSED
+from sapwood.gpu.cuda.parse import CudaSource, plain, walk
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One place of a source.
+
+    Attributes:
+        file: The source.
+        line: The line.
+        kind: ``refused``: a CPU node cannot do it; ``trap``: it may go wrong on a GPU.
+        what: What it is.
+        text: The words of the source.
+        advice: What to do instead.
+    """
+
+    file: str
+    line: int
+    kind: str
+    what: str
+    text: str
+    advice: str = ""
+
+    def __str__(self) -> str:
+        if self.kind == "refused":
+            message = f"not supported on a CPU node: {self.what}: {self.text}"
+        else:
+            message = f"may go wrong on a GPU: {self.what}: {self.text}"
+        return f"{self.file}:{self.line}: {message}"
+
+
+_TYPES = {"identifier", "type_identifier", "namespace_identifier", "field_identifier"}
+
+
+def refuse_unsupported(sources: Mapping[str, CudaSource]) -> None:
+    """Refuse sources that a CPU node cannot run.
+
+    Raises:
+        BuildError: With every place, what it is, and what to do.
+    """
+    found = [each for source in sources.values() for each in unsupported(source)]
+    if found:
+        raise BuildError(
+            str(found[0]).split(": ", 1)[1],
+            where=f"{found[0].file}:{found[0].line}",
+            hint=found[0].advice,
+            details={"not supported": "\n".join(map(str, found))},
+        )
+
+
+def unsupported(source: CudaSource) -> list[Finding]:
+    r"""Return what of a source a CPU node cannot do, in order.
+
+    Example:
+        >>> from sapwood.gpu.cuda.parse import CudaSource
+        >>> for each in unsupported(CudaSource("a.cu", b"\ncudaTextureObject_t t;\n")):
+        ...     print(each)
+        a.cu:2: not supported on a CPU node: textures: cudaTextureObject_t t;
+    """
+    found = list(_headers(source))
+    own = {function.name for function in source.functions} | source.macros.keys()
+    for node in walk(source.root):
+        if node.type in _TYPES and plain(node.text) not in own:
+            match = _match(plain(node.text), node)
+            if match:
+                found.append(_refused(source, node, *match))
+        elif node.type in {"gnu_asm_expression", "asm_statement"} or (
+            node.type == "asm" and node.parent.type != "gnu_asm_expression"
+        ):
+            found.append(_refused(source, node, "inline PTX", PLAIN))
+    for kernel in source.functions:
+        if kernel.attributes & {"__global__", "__device__"} and "__host__" not in kernel.attributes:
+            for launch in source.launches:
+                if (
+                    kernel.body.start_byte
+                    < launch.node.start_byte + launch.offset
+                    < kernel.body.end_byte
+                ):
+                    advice = "launch from the host, or loop inside the kernel"
+                    found.append(_refused(source, launch.node, "dynamic parallelism", advice))
+    lines: dict[tuple[int, str], Finding] = {}
+    for each in sorted(found, key=lambda f: f.line):
+        lines.setdefault((each.line, each.what), each)
+    return list(lines.values())
+
+
+def _match(word: str, node: Any) -> tuple[str, str] | None:
+    for pattern, what, advice in REFUSED:
+        if pattern.match(word):
+            ambiguous = word in {"surface", "texture", "half", "half2", "cub", "cute"}
+            if ambiguous and not _is_type_or_scope(node):
+                continue
+            return what, advice
+    return None
+
+
+def _is_type_or_scope(node: Any) -> bool:
+    return node.type in {"namespace_identifier", "type_identifier"}
+
+
+def _headers(source: CudaSource) -> Iterator[Finding]:
+    for name in source.includes:
+        for pattern, what in HEADERS:
+            if pattern.search(name):
+                line = source.data[: source.data.find(name[1:].encode())].count(b"\n") + 1
+                yield Finding(
+                    file=source.name,
+                    line=line,
+                    kind="refused",
+                    what=what,
+                    text=f"#include {name}{'>' if name[0] == '<' else name[0]}",
+                    advice=GPU_ONLY,
+                )
+
+
+def _refused(source: CudaSource, node: Any, what: str, advice: str) -> Finding:
+    row = int(node.start_point[0])
+    lines = source.data.splitlines()
+    text = plain(lines[row]) if row < len(lines) else plain(node.text)
+    return Finding(
+        file=source.name, line=row + 1, kind="refused", what=what, text=text[:120], advice=advice
+    )

@@ -1,0 +1,108 @@
+"""What of CUDA a CPU node cannot do: words and headers, what they are, and what to do."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+PLAIN = "write it with plain memory and arithmetic"
+GPU_ONLY = "build this program for GPU nodes only: SAPWOOD_CUDA=gpu"
+REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
+    (re.compile(pattern), what, advice)
+    for pattern, what, advice in (
+        (
+            (
+                r"tex[123]D\w*$|texture$|cudaTextureObject_t$|cudaBindTexture\w*$|texCubemap\w*$"
+                r"|cudaCreateTextureObject$|tex1Dfetch$"
+            ),
+            "textures",
+            "read the array itself",
+        ),
+        (
+            (
+                r"surf[123]D\w*$|cudaSurfaceObject_t$|surface$|cudaCreateSurfaceObject$|cudaArray_t$"
+                r"|cudaMallocArray$|cudaMalloc3DArray$"
+            ),
+            "surfaces and CUDA arrays",
+            "use an array",
+        ),
+        (r"wmma$|nvcuda$|__hmma\w*$|mma_sync$|load_matrix_sync$", "tensor cores", PLAIN),
+        (
+            r"cudaGraph\w*$|cudaStreamBeginCapture$|cudaStreamEndCapture$",
+            "CUDA graphs",
+            "launch the kernels one after the other",
+        ),
+        (
+            (
+                r"cu(?:Init|Ctx\w+|Module\w+|Mem[A-Z]\w+|Launch\w+|Device[A-Z]\w+|Func[A-Z]\w+|Link\w+"
+                r"|Stream[A-Z]\w+|Event[A-Z]\w+)$"
+            ),
+            "the driver API",
+            "use the runtime API: cudaMalloc, …",
+        ),
+        (
+            r"cudaLaunch(?:Kernel\w*|CooperativeKernel\w*|HostFunc|Device)$",
+            "launches by function",
+            "write kernel<<<grid, block>>>(…)",
+        ),
+        (r"cudaIpc\w+$", "CUDA IPC", GPU_ONLY),
+        (r"cublas\w+$|cublasLt\w+$", "cuBLAS", GPU_ONLY),
+        (r"cufft\w+$", "cuFFT", GPU_ONLY),
+        (r"curand\w*$", "cuRAND", "draw numbers on the host, or by a generator of your own"),
+        (r"cudnn\w+$", "cuDNN", GPU_ONLY),
+        (r"cusparse\w+$|cusolver\w+$|npp[is]\w+$", "an NVIDIA library", GPU_ONLY),
+        (r"nccl[A-Z]\w+$", "NCCL", "let Sapwood reduce the results"),
+        (r"cutlass$|cute$", "CUTLASS", GPU_ONLY),
+        (r"thrust$", "Thrust", "write the loop as a kernel, or use <algorithm> on the host"),
+        (r"cub$", "CUB", "write the reduction or scan as a kernel"),
+        (r"__nv_fp8\w*$|__nv_fp6\w*$|__nv_fp4\w*$", "8-bit and smaller floats", "use float"),
+        (
+            r"__half2?$|half2?$|__nv_bfloat16\d*$|__float2half\w*$|__half2float$",
+            "16-bit floats",
+            "use float",
+        ),
+        (
+            r"this_grid$|grid_group$|this_multi_grid$|this_cluster$|cluster_group$",
+            "groups of more than one block",
+            "end the kernel, and go on in a second one",
+        ),
+        (
+            r"cudaMemPool\w*$|cudaDeviceGetDefaultMemPool$|cudaMallocFromPoolAsync$",
+            "memory pools",
+            "use cudaMalloc",
+        ),
+        (
+            (
+                r"cudaDeviceEnablePeerAccess$|cudaDeviceCanAccessPeer$|cudaMemcpyPeer\w*$"
+                r"|cudaDeviceDisablePeerAccess$"
+            ),
+            "access to other GPUs",
+            "copy over the host",
+        ),
+        (
+            r"cudaMemcpy3D\w*$|cudaMalloc3D$|cudaMemcpyToArray$|cudaMemcpy2DToArray$",
+            "copies of CUDA arrays",
+            "copy plane by plane with cudaMemcpy2D",
+        ),
+        (
+            r"memcpy_async$|__pipeline_\w+$|cuda_pipeline$|__mbarrier_\w+$",
+            "asynchronous copies",
+            "copy by assignment, then __syncthreads()",
+        ),
+        (r"cudaStreamAddCallback$", "stream callbacks", "call the function after a synchronise"),
+        (r"cudaGL\w+$|cudaGraphics\w+$|cudaEGL\w+$", "graphics", GPU_ONLY),
+        (r"optix\w+$|cudaExternal\w+$|cudaImportExternal\w+$", "external memory", GPU_ONLY),
+    )
+)
+HEADERS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
+    (re.compile(r"<?(?:thrust|cub|cuda/std|cutlass|cute|nvtx3)/|libcu\+\+"), "a CUDA C++ library"),
+    (
+        re.compile(r"cublas|cufft|curand|cudnn|nccl|cusparse|cusolver|npp\.h|nvrtc|nvml"),
+        "an NVIDIA library",
+    ),
+    (re.compile(r"cuda_fp(?:8|16|6|4)\.h|cuda_bf16\.h"), "small floats"),
+    (
+        re.compile(r"^.?mma\.h$|cuda_pipeline|cuda_awbarrier|cuda/barrier|cuda/pipeline"),
+        "tensor cores and pipelines",
+    ),
+)

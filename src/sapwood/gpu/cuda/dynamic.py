@@ -1,0 +1,46 @@
+"""Dynamic shared memory: ``extern __shared__`` declarations."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sapwood.gpu.cuda.parse import CudaSource, declared_names, plain
+
+
+def is_dynamic(node: Any) -> bool:
+    """Whether a shared declaration is ``extern``: its size comes with the launch."""
+    return any(c.type == "storage_class_specifier" and c.text == b"extern" for c in node.children)
+
+
+def dynamic_declaration(node: Any) -> tuple[str, str, str]:
+    """Return element type, name and inner extents of ``extern __shared__ T name[][n];``."""
+    declarator = node.child_by_field_name("declarator")
+    head = plain(node.text[: declarator.start_byte - node.start_byte])
+    head = re.sub(r"__align__\s*\([^()]*\)|alignas\s*\([^()]*(\([^()]*\))?[^()]*\)", "", head)
+    head = re.sub(r"__attribute__\s*\(\([^()]*(\([^()]*\))?\)\)", "", head)
+    head = " ".join(w for w in head.split() if w not in {"extern", "__shared__"})
+    spelled = re.sub(r"__align__\s*\([^()]*\)", "", plain(declarator.text))
+    match = re.match(r"(\w+)\s*\[\s*\](.*)$", spelled)
+    if match is None:
+        return head, spelled.split("[")[0].strip(), ""
+    return head, match[1], match[2].strip()
+
+
+def dynamic_pointer(node: Any) -> str:
+    """Return the declaration of a pointer to the dynamic shared memory."""
+    element, name, extents = dynamic_declaration(node)
+    if extents:
+        return f"auto {name} = ::sapwood_cuda::dynamic_shared<{element}{extents}>();"
+    return f"{element} *{name} = ::sapwood_cuda::dynamic_shared<{element}>();"
+
+
+def file_scope_dynamic(source: CudaSource, words: set[str]) -> str:
+    """Return pointers to the dynamic shared memory that a source declares outside of functions."""
+    return "".join(
+        " " + dynamic_pointer(node)
+        for node in source.shared
+        if is_dynamic(node)
+        and node.parent.type == "translation_unit"
+        and set(declared_names(node)) & words
+    )

@@ -1,0 +1,57 @@
+"""Changing a text at many places while its lines stay where they are."""
+
+from __future__ import annotations
+
+
+class Edits:
+    r"""Replacements and insertions in one text.
+
+    Whatever is replaced leaves its line breaks behind, so every line keeps its number.
+
+    Example:
+        >>> edits = Edits(b"a\nb c")
+        >>> edits.replace(0, 3, "x")
+        >>> edits.insert(5, "!")
+        >>> edits.apply()
+        b'x\n c!'
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._edits: list[tuple[int, int, int, bytes]] = []
+        self._serial = 0
+
+    def replace(self, start: int, end: int, text: str) -> None:
+        """Replace a part; parts must not overlap."""
+        breaks = self._data[start:end].count(b"\n")
+        self._edits.append((start, end, self._count(), text.encode() + b"\n" * breaks))
+
+    def override(self, start: int, end: int, text: str) -> None:
+        """Replace a part in which there may be edits already; they are dropped."""
+        self._edits = [e for e in self._edits if e[1] <= start or e[0] >= end]
+        self.replace(start, end, text)
+
+    def insert(self, position: int, text: str) -> None:
+        """Insert text; what is inserted at one place stays in order."""
+        self._edits.append((position, position, self._count(), text.encode()))
+
+    def _count(self) -> int:
+        self._serial += 1
+        return self._serial
+
+    def extend(self, other: Edits) -> None:
+        """Take over the edits of another object for the same text."""
+        for start, end, _, text in other._edits:
+            self._edits.append((start, end, self._count(), text))
+
+    def apply(self, start: int = 0, end: int | None = None) -> bytes:
+        """Return the changed text, or the part of it between two old positions."""
+        stop = len(self._data) if end is None else end
+        pieces = []
+        position = start
+        for first, last, _, text in sorted(self._edits):
+            if first < start or last > stop:
+                continue
+            pieces += [self._data[position:first], text]
+            position = max(position, last)
+        return b"".join([*pieces, self._data[position:stop]])

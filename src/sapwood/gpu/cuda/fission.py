@@ -1,0 +1,373 @@
+"""BLOCK mode: a kernel cut at its barriers into loops over the threads of the block.
+
+Between two barriers the threads of a block are independent, so a loop may run them one after
+the other. What all threads have in common (the *skeleton*: loops and conditions around
+barriers) is run once. Variables that live across a cut are computed again where that is
+arithmetic, and become arrays with one element per thread where it is not.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sapwood.gpu.cuda.calls import BARRIERS, CallGraph
+from sapwood.gpu.cuda.dynamic import dynamic_pointer, file_scope_dynamic, is_dynamic
+from sapwood.gpu.cuda.edits import Edits
+from sapwood.gpu.cuda.indices import edit_indices
+from sapwood.gpu.cuda.parse import Function, declared_names, plain, walk
+from sapwood.gpu.cuda.parts import NotPossibleError, Part, PartWriter
+from sapwood.gpu.cuda.stride import StrideLoop, find_stride_loop
+from sapwood.gpu.cuda.variables import Variables, used_words
+
+_REFUSED: Final = {
+    "goto_statement": "goto",
+    "labeled_statement": "a label",
+    "try_statement": "try",
+    "lambda_expression": "a lambda",
+    "preproc_if": "#if",
+    "preproc_ifdef": "#ifdef",
+    "preproc_def": "#define",
+    "preproc_function_def": "#define",
+    "preproc_include": "#include",
+    "ERROR": "text that cannot be parsed",
+}
+_LOOPS: Final = {"for_statement", "while_statement", "do_statement"}
+
+
+class CutKernel:
+    """A kernel in BLOCK mode: its edits, and where shared declarations were taken care of."""
+
+    def __init__(self, edits: Edits, shared: set[int]) -> None:
+        self.edits = edits
+        self.shared = shared
+
+
+def cut_kernel(kernel: Function, graph: CallGraph) -> CutKernel:
+    """Return the edits that make one function for a whole block out of a kernel.
+
+    Raises:
+        NotPossibleError: It has to run with a stack per thread.
+    """
+    _refuse(kernel, graph)
+    return _Cutter(kernel, graph).cut()
+
+
+def _refuse(kernel: Function, graph: CallGraph) -> None:
+    for node in walk(kernel.body):
+        if node.type in _REFUSED or node.is_missing:
+            what = _REFUSED.get(node.type, "text that cannot be parsed")
+            raise NotPossibleError(f"line {node.start_point[0] + 1}: {what}")
+    for word in sorted(kernel.words):
+        if word in graph.meeting and word != kernel.name:
+            raise NotPossibleError(f"{word} waits for other threads ({graph.meeting[word]})")
+    own = {word for word in kernel.words if word not in BARRIERS}
+    meeting = graph.meets(own)
+    if meeting:
+        raise NotPossibleError(f"{meeting} brings threads together")
+
+
+class _Cutter:
+    """Cuts one kernel."""
+
+    def __init__(self, kernel: Function, graph: CallGraph) -> None:
+        self._kernel = kernel
+        self._graph = graph
+        self._data = kernel.source.data
+        self._skeleton: set[int] = set()
+        self._cuts = self._find_cuts(kernel.body)
+        self._mark(kernel.body)
+        self._variables = Variables(kernel, graph, self._skeleton)
+        self._common_words = self._find_common_words()
+        self._strides: dict[int, StrideLoop] = {}
+        self._shared: set[int] = set()
+        self._prologue = ""
+
+    def cut(self) -> CutKernel:
+        """Return the edits."""
+        edits = Edits(self._data)
+        edit_indices(self._variables.nodes, edits)
+        self._find_strides()
+        self._parts: list[Part] = []
+        self._block_edits = Edits(self._data)
+        self._run(self._kernel.body)
+        writer = PartWriter(self._kernel, self._graph, self._variables, edits, self._parts)
+        for part in self._parts:
+            lost = part.declared & self._common_words
+            if lost:
+                raise NotPossibleError(
+                    f"line {_line(part.statements[0])}: {min(lost)} decides about a barrier"
+                )
+        writer.write()
+        edits.extend(self._block_edits)
+        names = used_words(self._kernel.body)
+        self._prologue += file_scope_dynamic(self._kernel.source, names)
+        edits.insert(
+            self._kernel.body.start_byte + 1,
+            " const ::sapwood_cuda::BlockView sapwood_b = ::sapwood_cuda::view(); (void)sapwood_b;"
+            + self._prologue
+            + writer.prologue,
+        )
+        return CutKernel(edits, self._shared)
+
+    # Finding the skeleton: what contains a barrier.
+
+    def _find_cuts(self, body: Any) -> set[int]:
+        found: set[int] = set()
+        for node in walk(body):
+            if _is_barrier(node):
+                above = node
+                while above is not None and above.id != body.id:
+                    found.add(above.id)
+                    above = above.parent
+        return found
+
+    def _mark(self, compound: Any) -> None:
+        for child in compound.named_children:
+            self._skeleton.add(child.id)
+            if child.id in self._cuts and not _is_barrier_statement(child):
+                self._mark_inside(child)
+
+    def _mark_inside(self, node: Any) -> None:
+        if node.type == "compound_statement":
+            self._mark(node)
+            return
+        if node.type == "for_statement":
+            initial = node.child_by_field_name("initializer")
+            if initial is not None:
+                self._skeleton.add(initial.id)
+        for child in node.named_children:
+            if child.type == "compound_statement":
+                self._mark(child)
+            elif child.id in self._cuts or child.type == "else_clause":
+                self._skeleton.add(child.id)
+                if not _is_barrier_statement(child):
+                    self._mark_inside(child)
+
+    def _find_strides(self) -> None:
+        for node in self._variables.nodes:
+            if node.type != "for_statement" or node.id in self._cuts:
+                continue
+            if node.parent.type == "compound_statement" and node.id in self._skeleton:
+                loop = find_stride_loop(node, self._variables)
+                if loop is not None:
+                    self._strides[node.id] = loop
+
+    def _find_common_words(self) -> set[str]:
+        """Return the names that the skeleton uses, for itself or for what it uses."""
+        found: set[str] = set()
+        for node in self._variables.nodes:
+            if node.id in self._cuts and node.type in _LOOPS | {"if_statement"}:
+                for field in ("condition", "initializer", "update"):
+                    part = node.child_by_field_name(field)
+                    found |= used_words(part) if part is not None else set()
+            if node.type == "if_statement" and node.id in self._skeleton and _jumps_out(node):
+                found |= used_words(_condition(node))
+        while True:
+            more = set(found)
+            for name in found & self._variables.by_name.keys():
+                for variable in self._variables.by_name[name]:
+                    for node in [variable.value, *variable.changes]:
+                        more |= used_words(node) if node is not None else set()
+            if more == found:
+                return found
+            found = more
+
+    # Running through the skeleton.
+
+    def _run(self, compound: Any) -> None:
+        part: list[Any] = []
+        before: list[Any] = []
+        for child in compound.named_children:
+            if child.type == "comment":
+                continue
+            if child.type == "preproc_call":  # #pragma unroll: what follows may start a new loop
+                self._block_edits.replace(child.start_byte, child.end_byte, "")
+            elif _is_barrier_statement(child):
+                part, before = self._flush(compound, part, before)
+                self._block_edits.replace(child.start_byte, child.end_byte, ";")
+            elif child.id in self._cuts:
+                part, before = self._flush(compound, part, before)
+                self._structured(child)
+            elif child.id in self._strides:
+                part, before = self._flush(compound, part, before)
+                self._parts.append(Part(compound, [child], [], self._strides[child.id]))
+            elif self._moves_before(child):
+                if part:
+                    before.append(child)
+                else:
+                    self._leave(child, compound)
+            elif self._is_common(child):
+                part, before = self._flush(compound, part, before)
+                self._leave(child, compound)
+            else:
+                part.append(child)
+        self._flush(compound, part, before)
+
+    def _flush(
+        self, compound: Any, part: list[Any], before: list[Any]
+    ) -> tuple[list[Any], list[Any]]:
+        if part:
+            for node in before:
+                if self._is_shared(node):
+                    self._shared.add(node.start_byte)
+            self._parts.append(Part(compound, part, before, None))
+        return [], []
+
+    def _leave(self, node: Any, compound: Any) -> None:
+        """Leave a statement where it is, outside of the loops over threads."""
+        if self._is_shared(node):
+            self._shared.add(node.start_byte)
+            if is_dynamic(node):
+                self._block_edits.replace(node.start_byte, node.end_byte, dynamic_pointer(node))
+            elif compound.id == self._kernel.body.id:
+                for each in walk(node):
+                    if each.type == "__shared__":
+                        self._block_edits.replace(each.start_byte, each.end_byte, "")
+
+    def _is_shared(self, node: Any) -> bool:
+        return node.type == "declaration" and "__shared__" in plain(node.text)
+
+    def _moves_before(self, node: Any) -> bool:
+        """Whether a declaration can stand before the loop that its statement would be in."""
+        if node.type != "declaration":
+            return node.type in {"type_definition", "alias_declaration", "using_declaration"}
+        if self._is_shared(node):
+            return node.parent.id == self._kernel.body.id or is_dynamic(node)
+        names = list(declared_names(node))
+        return bool(self._cuts or self._strides) and all(
+            name in self._variables.floating and name in self._variables.uniform for name in names
+        )
+
+    def _is_common(self, node: Any) -> bool:
+        """Whether a statement is done once for the block."""
+        if self._is_shared(node):
+            return True
+        if not (self._cuts or self._strides):
+            return False
+        uniform = self._variables.uniform
+        if node.type == "declaration":
+            names = set(declared_names(node))
+            common = {
+                n
+                for n in names & uniform
+                if n in self._common_words or any(v.changes for v in self._variables.by_name[n])
+            }
+            if common and common != names:
+                raise NotPossibleError(f"line {_line(node)}: declare {min(common)} on its own")
+            return bool(common)
+        if node.type == "expression_statement":
+            change = next(iter(node.named_children), None)
+            target = _changed(change)
+            return target in uniform and target in self._variables.by_name
+        return self._is_jump(node)
+
+    def _is_jump(self, node: Any) -> bool:
+        """Whether it is a break or continue of a loop of the skeleton, for all threads."""
+        jumps = [j for j in walk(node) if j.type in {"break_statement", "continue_statement"}]
+        jumps = [j for j in jumps if _target_loop(j, node) is None]
+        if not jumps:
+            return False
+        if node.type in {"break_statement", "continue_statement"}:
+            return True
+        if node.type == "if_statement" and self._variables.is_uniform(_condition(node)):
+            inside = [n for n in _branches(node) if n.type != "comment"]
+            if all(n.type in {"break_statement", "continue_statement"} for n in inside):
+                return True
+        raise NotPossibleError(f"line {_line(jumps[0])}: some threads leave a loop with a barrier")
+
+    def _structured(self, node: Any) -> None:
+        if node.type == "compound_statement":
+            self._run(node)
+            return
+        if node.type not in _LOOPS | {"if_statement"}:
+            raise NotPossibleError(f"line {_line(node)}: a barrier inside {node.type}")
+        self._require_uniform(node)
+        bodies = [node.child_by_field_name("body")] if node.type in _LOOPS else list(_arms(node))
+        for body in bodies:
+            if body.type == "compound_statement":
+                self._run(body)
+            elif _is_barrier_statement(body):
+                self._block_edits.replace(body.start_byte, body.end_byte, ";")
+            elif body.id in self._cuts:
+                self._structured(body)
+            else:
+                self._parts.append(Part(body, [body], [], None))
+
+    def _require_uniform(self, node: Any) -> None:
+        parts = [_condition(node)]
+        if node.type == "for_statement":
+            parts += [node.child_by_field_name(name) for name in ("initializer", "update")]
+        for part in parts:
+            if part is None:
+                continue
+            names = set(declared_names(part)) if part.type == "declaration" else set()
+            for each in walk(part):
+                target = _changed(each)
+                if target:
+                    names.add(target)
+            bad = names - self._variables.uniform
+            plain_part = part.type in {"declaration", "assignment_expression", "update_expression"}
+            if bad or not (plain_part or self._variables.is_uniform(part)):
+                raise NotPossibleError(
+                    f"line {_line(node)}: a barrier where not all threads may come"
+                )
+
+
+def _is_barrier(node: Any) -> bool:
+    return node.type == "call_expression" and node.child_by_field_name("function").text in {
+        word.encode() for word in BARRIERS
+    }
+
+
+def _is_barrier_statement(node: Any) -> bool:
+    inner = next(iter(node.named_children), None) if node.type == "expression_statement" else None
+    return inner is not None and _is_barrier(inner)
+
+
+def _line(node: Any) -> int:
+    return int(node.start_point[0]) + 1
+
+
+def _changed(node: Any) -> str:
+    if node is None or node.type not in {"assignment_expression", "update_expression"}:
+        return ""
+    target = node.child_by_field_name("left") or node.child_by_field_name("argument")
+    return plain(target.text) if target is not None and target.type == "identifier" else ""
+
+
+def _jumps_out(node: Any) -> bool:
+    return any(
+        each.type in {"break_statement", "continue_statement"} and _target_loop(each, node) is None
+        for each in walk(node)
+    )
+
+
+def _target_loop(jump: Any, limit: Any) -> Any:
+    """Return the loop inside of ``limit`` that a break or continue belongs to."""
+    node = jump
+    while node is not None and node.id != limit.id:
+        node = node.parent
+        if node.type in _LOOPS or (
+            node.type == "switch_statement" and jump.type == "break_statement"
+        ):
+            return node
+    return None
+
+
+def _condition(node: Any) -> Any:
+    return node.child_by_field_name("condition")
+
+
+def _arms(node: Any) -> list[Any]:
+    arms = [node.child_by_field_name("consequence")]
+    other = node.child_by_field_name("alternative")
+    if other is not None:
+        arms.append(other.named_children[-1] if other.type == "else_clause" else other)
+    return arms
+
+
+def _branches(node: Any) -> list[Any]:
+    found: list[Any] = []
+    for arm in _arms(node):
+        found += arm.named_children if arm.type == "compound_statement" else [arm]
+    return found

@@ -1,0 +1,221 @@
+"""CUDA C++ as a language: nvcc where there is a GPU, patched for the CPU where there is none."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import msgspec
+
+from sapwood.code.languages.base import Artefact, BuildRequest
+from sapwood.code.languages.c import C
+from sapwood.code.languages.compiled import LIBRARY, CompiledLanguage, run_compiler
+from sapwood.code.languages.cpp import Cpp
+from sapwood.code.toolchain import Compiler, find_compiler
+from sapwood.core.errors import BuildError, CompilerMissingError, ConfigurationError
+from sapwood.gpu.cuda.precompiled import SHIM, precompiled_headers, shim_hash
+
+CHOICE: Final = "SAPWOOD_CUDA"
+"""Environment variable of a build: ``cpu``, ``gpu``, or empty for what the machine has."""
+
+MODE: Final = "SAPWOOD_CUDA_MODE"
+"""Environment variable of a build: ``fiber`` gives every kernel's threads stacks of their own."""
+
+_GPU_DEVICE: Final = Path("/dev/nvidiactl")
+
+
+class _PatchedCuda(CompiledLanguage):
+    """Patched CUDA sources as C++ sources."""
+
+    name = "c++"
+    variable = "CXXFLAGS"
+
+    def __init__(self) -> None:
+        self.others = (Cpp(), C())
+
+    def extra_flags(self, compiler: Compiler) -> tuple[str, ...]:
+        """Return the flags of patched CUDA; without unique symbols libraries can be unloaded."""
+        unique = () if compiler.is_clang else ("-fno-gnu-unique",)
+        quiet = ("-w",) if compiler.is_clang else ("-Wno-attributes",)
+        return ("-std=c++17", *unique, *quiet)
+
+    def language_of(self, source: str) -> CompiledLanguage:
+        """Return the language that compiles a source of the library."""
+        suffix = PurePosixPath(source).suffix
+        return next((other for other in self.others if suffix in other.suffixes), self)
+
+    def compile(self, source: str, request: BuildRequest, place: Path) -> Path:
+        """Compile a patched source."""
+        compiler = find_compiler("c++", request.environment)
+        target = place / (source.replace("/", "_") + ".o")
+        flags = self.flags(compiler, request)
+        headers, kept = precompiled_headers(compiler, flags, request)
+        command = [
+            *compiler.command,
+            *flags,
+            *headers,
+            f"-I{SHIM}",
+            f"-I{request.folder}",
+            f"-ffile-prefix-map={request.folder}=.",
+            f"-ffile-prefix-map={request.folder / '.patched'}=.",
+            *("-x", "c++", "-c", str(Path(".patched") / source), "-o", str(target)),
+        ]
+        run_compiler(command, request, what=f"{source} does not compile for the CPU")
+        kept.close()
+        return target
+
+    def link_flags(self, request: BuildRequest) -> tuple[str, ...]:
+        """Return the flags of linking; workers are threads."""
+        return (*super().link_flags(request), "-pthread")
+
+
+class Cuda(CompiledLanguage):
+    """CUDA C++; C and C++ sources of the same program go into the same library.
+
+    The compiler of the CPU build is clang++ where it is there, because it vectorises more, else
+    the one of C++; ``CXX`` and ``CXXFLAGS`` decide as for C++.
+    """
+
+    name = "cuda"
+    suffixes: tuple[str, ...] = (".cu",)
+    absorbs: tuple[str, ...] = ("c++", "c")
+    variable = "CXXFLAGS"
+
+    def __init__(self) -> None:
+        self._cpu = _PatchedCuda()
+
+    def identity(self, request: BuildRequest) -> Mapping[str, str]:
+        """Return the compiler and its flags; for the CPU the patch too."""
+        if wants_gpu(request.environment):
+            return {"nvcc": _nvcc(request.environment), "for": "gpu"}
+        compiler = find_compiler("c++", _preferring_clang(request.environment))
+        found = {
+            "compiler": compiler.identity,
+            "flags": " ".join(self._cpu.chosen_flags(request)),
+            "link": " ".join(self._cpu.link_flags(request)),
+            "patch": shim_hash(),
+            "mode": "fiber" if _fiber_only(request.environment) else "block",
+        }
+        for other in self._cpu.others:
+            sources = tuple(s for s in request.sources if self._cpu.language_of(s) is other)
+            if sources:
+                part = msgspec.structs.replace(request, sources=sources)
+                found |= {f"{other.name} {k}": v for k, v in other.identity(part).items()}
+        return found
+
+    def build(self, request: BuildRequest) -> Artefact:
+        """Build for the GPU by nvcc, or patch and build for the CPU.
+
+        Raises:
+            BuildError: It does not compile, or holds what a CPU node cannot do.
+        """
+        if wants_gpu(request.environment):
+            return _build_by_nvcc(request)
+        chosen = msgspec.structs.replace(
+            request, environment=_preferring_clang(request.environment)
+        )
+        self._patch(chosen, fiber_only=_fiber_only(request.environment))
+        try:
+            return self._cpu.build(chosen)
+        except BuildError as first:
+            return self._build_again(chosen, first)
+
+    def _build_again(self, request: BuildRequest, first: BuildError) -> Artefact:
+        """Build with a stack per thread: loops that do not compile must not fail a program."""
+        shutil.rmtree(request.folder / ".objects")
+        if not self._patch(request, fiber_only=True):
+            raise first
+        try:
+            artefact = self._cpu.build(request)
+        except BuildError as second:
+            raise second from None  # the source itself is wrong
+        note = request.output / "patch-note.txt"
+        note.write_text(
+            "kernels run with a stack per thread, because their loops do not compile:\n"
+            + first.details.get("compiler output", first.what)
+        )
+        return artefact
+
+    def _patch(self, request: BuildRequest, *, fiber_only: bool) -> bool:
+        """Write the patched sources; say whether any kernel is cut into loops."""
+        from sapwood.gpu.cuda.check import (  # noqa: PLC0415 - needs a parser that runners do not
+            refuse_unsupported,
+        )
+        from sapwood.gpu.cuda.parse import read_sources  # noqa: PLC0415 - as above
+        from sapwood.gpu.cuda.patch import Mode, patch_sources  # noqa: PLC0415 - as above
+
+        files = {
+            path.relative_to(request.folder).as_posix(): path.read_bytes()
+            for path in request.folder.rglob("*")
+            if path.is_file() and not path.relative_to(request.folder).parts[0].startswith(".")
+        }
+        sources = read_sources(files)
+        refuse_unsupported(sources)
+        patched = patch_sources(sources, fiber_only=fiber_only)
+        for name, data in files.items():
+            path = request.folder / ".patched" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(patched[name].text if name in patched else data)
+        return any(k.mode is Mode.BLOCK for p in patched.values() for k in p.kernels) or fiber_only
+
+
+def wants_gpu(environment: Mapping[str, str]) -> bool:
+    """Say whether a build is for a GPU.
+
+    Raises:
+        ConfigurationError: ``SAPWOOD_CUDA`` is neither ``cpu`` nor ``gpu``.
+
+    Example:
+        >>> wants_gpu({"SAPWOOD_CUDA": "cpu"})
+        False
+    """
+    choice = environment.get(CHOICE, "")
+    if choice not in {"", "cpu", "gpu"}:
+        raise ConfigurationError(
+            f"{CHOICE} is {choice}", where=CHOICE, hint="say cpu or gpu, or unset it"
+        )
+    if choice:
+        return choice == "gpu"
+    return _GPU_DEVICE.exists() and shutil.which("nvcc", path=environment.get("PATH")) is not None
+
+
+def _fiber_only(environment: Mapping[str, str]) -> bool:
+    mode = environment.get(MODE, "")
+    if mode not in {"", "block", "fiber"}:
+        raise ConfigurationError(f"{MODE} is {mode}", where=MODE, hint="say block or fiber")
+    return mode == "fiber"
+
+
+def _nvcc(environment: Mapping[str, str]) -> str:
+    path = shutil.which("nvcc", path=environment.get("PATH", ""))
+    if path is None:
+        raise CompilerMissingError(
+            "this machine has no nvcc",
+            where="looked for nvcc on PATH",
+            hint=f"install the CUDA toolkit, or build for the CPU: {CHOICE}=cpu",
+        )
+    status = Path(path).resolve().stat()
+    return f"{Path(path).resolve()} {status.st_size}-{status.st_mtime_ns}"
+
+
+def _build_by_nvcc(request: BuildRequest) -> Artefact:
+    nvcc = _nvcc(request.environment).split(" ", maxsplit=1)[0]
+    architecture = ["-arch=native"] if _GPU_DEVICE.exists() else []
+    command = [
+        *(nvcc, "-O3", "-g", "-std=c++17", "-shared", *architecture),
+        *("-Xcompiler", "-fPIC,-O3,-fno-gnu-unique", "-I", str(request.folder)),
+        *request.sources,
+        *("-o", str(request.output / LIBRARY)),
+    ]
+    run_compiler(command, request, what=f"{', '.join(request.sources)} does not compile by nvcc")
+    return Artefact(library=LIBRARY, debug=LIBRARY)
+
+
+def _preferring_clang(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment with clang++ as compiler, unless it names another one."""
+    found = dict(environment)
+    if not found.get("CXX", "").strip() and shutil.which("clang++", path=found.get("PATH", "")):
+        found["CXX"] = "clang++"
+    return found

@@ -1,0 +1,268 @@
+"""What a CUDA source holds: functions, kernels, launches, shared and device variables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+import tree_sitter
+import tree_sitter_cuda
+
+ATTRIBUTES: Final = ("__global__", "__device__", "__host__")
+
+CUDA_WORDS: Final = re.compile(
+    rb"<<<|\b(?:__global__|__device__|__shared__|__constant__|__managed__|threadIdx|blockIdx)\b"
+)
+"""A local header with one of these is patched too."""
+
+INDICES: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
+
+_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*([<"])([^">\n]+)[">]', re.MULTILINE)
+_SAME_LENGTH = (
+    (re.compile(rb"\b__noinline__\b"), lambda m: b" " * len(m[0])),
+    (re.compile(rb"\bstatic(\s+__shared__)\b"), lambda m: b" " * 6 + m[1]),
+    (re.compile(rb"\b(__shared__\s+)static\b"), lambda m: m[1] + b" " * 6),
+)
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """A parameter of a function: its name and its type as written."""
+
+    name: str
+    type: str
+
+
+class Function:
+    """A function with a body.
+
+    Attributes:
+        name: Without scopes.
+        attributes: Which of ``__global__``, ``__device__``, ``__host__`` it has.
+        node: Its definition.
+        body: Its compound statement.
+        source: Where it is.
+        words: Every identifier of its body.
+    """
+
+    def __init__(self, node: Any, source: CudaSource) -> None:
+        self.node = node
+        self.source = source
+        self.body = node.child_by_field_name("body")
+        head = text_of(source, node.start_byte, self.body.start_byte)
+        self.attributes = frozenset(word for word in ATTRIBUTES if word in head)
+        self._declarator = _function_declarator(node)
+        self.name = _declared_name(self._declarator)
+        self.words = frozenset(identifiers(self.body))
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether it can be launched."""
+        return "__global__" in self.attributes
+
+    @property
+    def line(self) -> int:
+        """Line of its definition."""
+        return int(self.node.start_point[0]) + 1
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Its parameters that have a name."""
+        listed = self._declarator.child_by_field_name("parameters") if self._declarator else None
+        found = []
+        for each in listed.named_children if listed is not None else ():
+            name = _declared_name(each)
+            if each.type.endswith("parameter_declaration") and name:
+                found.append(Parameter(name, plain(each.text).rsplit(name, 1)[0].strip()))
+        return tuple(found)
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """A launch ``kernel<<<…>>>(…)``.
+
+    Attributes:
+        kernel: The expression before ``<<<``.
+        node: The call.
+        configuration: What stands between ``<<<`` and ``>>>``.
+        offset: What its positions lack to those of the file.
+        line: Its line in the file.
+    """
+
+    kernel: str
+    node: Any
+    configuration: Any
+    offset: int
+    line: int
+
+
+class CudaSource:
+    """One source or header, parsed.
+
+    Attributes:
+        name: For messages and ``#line``.
+        data: Its text; a few words that C++ compilers do not take are blank.
+        root: The syntax tree.
+        functions: Functions with bodies, in order, methods too.
+        launches: Launches, those in macros too.
+        macros: Text of each macro, by name.
+        device_variables: Names of ``__device__``, ``__constant__`` and ``__managed__`` variables.
+        declared: Names of functions that are declared without a body.
+        shared: Nodes of ``__shared__`` declarations.
+        includes: Names of included files; those in quotes with ``"`` before them.
+    """
+
+    def __init__(self, name: str, data: bytes) -> None:
+        for pattern, replacement in _SAME_LENGTH:
+            data = pattern.sub(replacement, data)
+        self.name = name
+        self.data = data
+        self.root = parse(data).root_node
+        nodes = list(walk(self.root))
+        self.functions = [
+            Function(node, self)
+            for node in nodes
+            if node.type == "function_definition" and _has_block(node)
+        ]
+        self.launches = [launch for node in nodes for launch in _launches(node)]
+        self.macros = {
+            plain(node.child_by_field_name("name").text): plain(value.text)
+            for node in nodes
+            if node.type in {"preproc_def", "preproc_function_def"}
+            and (value := node.child_by_field_name("value")) is not None
+        }
+        declarations = [node for node in nodes if node.type in {"declaration", "field_declaration"}]
+        self.shared = [node for node in declarations if _qualified(node, "__shared__")]
+        self.device_variables = frozenset(
+            name
+            for node in declarations
+            if _qualified(node, "__device__", "__constant__", "__managed__")
+            for name in declared_names(node)
+        )
+        self.declared = frozenset(
+            name
+            for node in declarations
+            if (_function_declarator(node)) is not None
+            for name in declared_names(node)
+        )
+        self.includes = [m[1].decode() + m[2].decode() for m in _INCLUDE.finditer(data)]
+
+    @property
+    def kernels(self) -> list[Function]:
+        """Its kernels."""
+        return [function for function in self.functions if function.is_kernel]
+
+
+def parse(data: bytes) -> Any:
+    """Return the syntax tree of CUDA C++."""
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language())).parse(data)
+
+
+def read_sources(files: Mapping[str, bytes]) -> dict[str, CudaSource]:
+    """Return the sources and headers among files that hold CUDA, parsed.
+
+    Example:
+        >>> code = read_sources({"a.cu": b"__global__ void k(int *x) { x[0] = 1; }"})
+        >>> [(kernel.name, kernel.line) for kernel in code["a.cu"].kernels]
+        [('k', 1)]
+    """
+    return {
+        name: CudaSource(name, data)
+        for name, data in files.items()
+        if name.endswith((".cu", ".cuh")) or CUDA_WORDS.search(data)
+    }
+
+
+def walk(node: Any) -> Iterator[Any]:
+    """Yield a node and everything below it, in order of the text."""
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        yield current
+        pending.extend(reversed(current.children))
+
+
+def identifiers(node: Any) -> Iterator[str]:
+    """Yield every identifier below a node."""
+    for each in walk(node):
+        if each.type in {
+            "identifier",
+            "type_identifier",
+            "field_identifier",
+            "namespace_identifier",
+        }:
+            yield plain(each.text)
+
+
+def plain(data: bytes) -> str:
+    """Return text of a node on one line, comments left out."""
+    text = data.decode("utf-8", "replace")
+    text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
+    return re.sub(r"\\?\s+", " ", text).strip()
+
+
+def text_of(source: CudaSource, start: int, end: int) -> str:
+    """Return a part of a source on one line."""
+    return plain(source.data[start:end])
+
+
+def declared_names(node: Any) -> Iterator[str]:
+    """Yield the names that a declaration declares."""
+    for declarator in node.children_by_field_name("declarator"):
+        name = _declared_name(declarator)
+        if name:
+            yield name
+
+
+def _declared_name(node: Any) -> str:
+    while node is not None and node.type not in {
+        "identifier",
+        "field_identifier",
+        "operator_name",
+        "destructor_name",
+    }:
+        inner = node.child_by_field_name("declarator") or node.child_by_field_name("name")
+        if inner is None and node.type in {"reference_declarator", "parenthesized_declarator"}:
+            inner = next(iter(node.named_children), None)
+        node = inner
+    return plain(node.text) if node is not None else ""
+
+
+def _function_declarator(node: Any) -> Any:
+    declarator = node.child_by_field_name("declarator")
+    while declarator is not None and declarator.type != "function_declarator":
+        declarator = declarator.child_by_field_name("declarator") or next(
+            (c for c in declarator.named_children if c.type == "function_declarator"), None
+        )
+    return declarator
+
+
+def _has_block(node: Any) -> bool:
+    body = node.child_by_field_name("body")
+    return body is not None and body.type == "compound_statement"
+
+
+def _qualified(node: Any, *words: str) -> bool:
+    first = node.child_by_field_name("declarator")
+    end = first.start_byte if first is not None else node.end_byte
+    return any(
+        each.type in words
+        for child in node.children
+        if child.start_byte < end
+        for each in (child, *child.children)
+    )
+
+
+def _launches(node: Any, offset: int = 0, row: int = 0) -> Iterator[Launch]:
+    if node.type == "preproc_arg" and b"<<<" in node.text:
+        prefix = b"void f() {"
+        inner = parse(prefix + node.text + b";}")
+        moved, first = node.start_byte - len(prefix), int(node.start_point[0])
+        for each in walk(inner.root_node):
+            yield from _launches(each, offset + moved, row + first)
+    if node.type != "call_expression":
+        return
+    syntax = next((c for c in node.children if c.type == "kernel_call_syntax"), None)
+    if syntax is not None:
+        kernel = plain(node.child_by_field_name("function").text)
+        yield Launch(kernel, node, syntax, offset, int(node.start_point[0]) + row + 1)

@@ -1,0 +1,337 @@
+"""Parts of a kernel between two cuts: a loop over the block's threads around each."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sapwood.gpu.cuda.calls import CallGraph, is_atomic
+from sapwood.gpu.cuda.dynamic import dynamic_pointer, is_dynamic
+from sapwood.gpu.cuda.edits import Edits
+from sapwood.gpu.cuda.guards import guard_words, guards_of
+from sapwood.gpu.cuda.parse import INDICES, Function, declared_names, plain, walk
+from sapwood.gpu.cuda.stride import StrideLoop
+from sapwood.gpu.cuda.variables import Variable, Variables, used_words
+
+_LOOP: Final = (
+    "for (int sapwood_z = 0; sapwood_z < sapwood_b.sz; sapwood_z++) "
+    "for (int sapwood_y = 0; sapwood_y < sapwood_b.sy; sapwood_y++) {{ "
+    "const int sapwood_row = (sapwood_z * sapwood_b.sy + sapwood_y) * sapwood_b.sx; "
+    "(void)sapwood_row; {pragma}"
+    "for (int sapwood_x = 0; sapwood_x < sapwood_b.sx; sapwood_x++) {{ "
+)
+_EVERYWHERE: Final = (
+    "::sapwood_cuda::everywhere(sapwood_b, [&](int sapwood_x, int sapwood_y, int sapwood_z) "
+    "-> bool { (void)sapwood_x; (void)sapwood_y; (void)sapwood_z; "
+)
+_THREAD: Final = "const int sapwood_t = sapwood_row + sapwood_x; (void)sapwood_t; "
+
+
+class NotPossibleError(Exception):
+    """A kernel cannot be cut; the text says why."""
+
+
+class Part:
+    """Statements that stand together and hold no barrier.
+
+    Attributes:
+        compound: What they stand in.
+        statements: The statements.
+        before: Declarations among them that are moved before the loop.
+        stride: The grid-stride loop that the part is, if it is one.
+        declared: Names that the statements declare for what follows.
+    """
+
+    def __init__(
+        self, compound: Any, statements: list[Any], before: list[Any], stride: StrideLoop | None
+    ) -> None:
+        self.compound = compound
+        self.statements = statements
+        self.before = before
+        self.stride = stride
+        self.declared = {
+            name
+            for node in statements
+            if node.type == "declaration"
+            for name in declared_names(node)
+        }
+        self.words: set[str] = set().union(*(used_words(node) for node in statements))
+
+    @property
+    def nodes(self) -> list[Any]:
+        """Everything in it."""
+        return [each for node in self.statements for each in walk(node)]
+
+
+class PartWriter:
+    """Writes the loops of one kernel.
+
+    Attributes:
+        prologue: What has to stand at the beginning of the kernel's body.
+    """
+
+    def __init__(
+        self,
+        kernel: Function,
+        graph: CallGraph,
+        variables: Variables,
+        edits: Edits,
+        parts: list[Part],
+    ) -> None:
+        self._graph = graph
+        self._variables = variables
+        self._edits = edits
+        self._parts = parts
+        self._kernel = kernel
+        self._returns = any(_returns(part) for part in parts)
+        self._expanded = self._find_expanded()
+        self._placed = bool(
+            kernel.words & graph.placed - {kernel.name}
+            or any(_bare_index(node) for node in variables.nodes)
+        )
+        self._guards = 0
+        self.prologue = self._write_prologue()
+
+    def write(self) -> None:
+        """Make the edits."""
+        later = len(self._parts) > 1 or any(
+            p.compound.id != self._kernel.body.id for p in self._parts
+        )
+        self._alive = self._returns and later
+        for number, part in enumerate(self._parts):
+            self._write_part(number, part)
+
+    def _find_expanded(self) -> dict[str, Variable]:
+        """Return the variables that live across a cut and cannot be computed again."""
+        found: dict[str, Variable] = {}
+        for part in self._parts:
+            for name in part.declared - self._variables.floating:
+                if not any(name in other.words for other in self._parts if other is not part):
+                    continue
+                variables = self._variables.by_name[name]
+                outer = [v for v in variables if v.declaration.parent.type == "compound_statement"]
+                in_skeleton = [v for v in outer if self._in_skeleton(v)]
+                if len(in_skeleton) != 1:
+                    raise NotPossibleError(f"{name} is declared twice")
+                self._require_expandable(in_skeleton[0])
+                found[name] = in_skeleton[0]
+        for variable in self._variables.parameters:
+            if variable.changes and variable.name not in self._variables.uniform:
+                found[variable.name] = variable
+        return found
+
+    def _in_skeleton(self, variable: Variable) -> bool:
+        return any(
+            variable.declaration.id == node.id for part in self._parts for node in part.statements
+        )
+
+    @staticmethod
+    def _require_expandable(variable: Variable) -> None:
+        line = variable.declaration.start_point[0] + 1
+        if variable.is_reference or "auto" in variable.type.split("*")[0].split():
+            raise NotPossibleError(f"line {line}: {variable.name} lives across a barrier")
+        if variable.value is not None and variable.value.type == "initializer_list":
+            items = [plain(child.text) for child in variable.value.named_children]
+            if any(item not in {"0", "0.0f", "0.f", "0.0", "0."} for item in items):
+                raise NotPossibleError(f"line {line}: the initial list of {variable.name}")
+
+    def _write_prologue(self) -> str:
+        text = ""
+        for variable in self._variables.parameters:
+            if variable.name in self._expanded:
+                text += (
+                    f" std::decay_t<decltype({variable.name})> sapwood_v_{variable.name}"
+                    "[::sapwood_cuda::max_threads];"
+                    " for (int sapwood_i = 0; sapwood_i < sapwood_b.threads; sapwood_i++)"
+                    f" sapwood_v_{variable.name}[sapwood_i] = {variable.name};"
+                )
+        if self._returns:
+            text += " bool sapwood_dead = false; (void)sapwood_dead;"
+            text += " bool sapwood_gone[::sapwood_cuda::max_threads]; (void)sapwood_gone;"
+            text += " for (int sapwood_i = 0; sapwood_i < sapwood_b.threads; sapwood_i++)"
+            text += " sapwood_gone[sapwood_i] = false;"
+        return text
+
+    # One part.
+
+    def _write_part(self, number: int, part: Part) -> None:
+        first, last = part.statements[0], part.statements[-1]
+        start, end = first.start_byte, last.end_byte
+        before = self._moved(part)
+        inside = self._inside(part)
+        close = f"}} sapwood_next_{number}:; }} }}"
+        self._edit_returns(number, part)
+        if part.stride is not None:
+            before += self._open_stride(number, part, part.stride, inside)
+            close += " }"
+        else:
+            before += self._write_guards(part)
+            self._edit_declarations(part)
+            before += _LOOP.format(pragma=self._pragma(part)) + inside + "{ "
+        single = part.compound.id == first.id
+        if part.stride is not None:
+            self._edits.override(start, part.stride.body.start_byte, before)
+        else:
+            self._edits.insert(start, ("{ " if single else "") + before)
+        self._edits.insert(end, close + (" }" if single else ""))
+
+    def _moved(self, part: Part) -> str:
+        text = ""
+        for node in part.before:
+            if "__shared__" in plain(node.text) and is_dynamic(node):
+                text += dynamic_pointer(node) + " "
+            else:
+                text += self._text(node).replace("__shared__", "") + " "
+            self._edits.override(node.start_byte, node.end_byte, "")
+        for name in sorted(part.declared & self._expanded.keys()):
+            variable = self._expanded[name]
+            text += (
+                f"{variable.type} sapwood_v_{name}[::sapwood_cuda::max_threads]{variable.extents}; "
+            )
+        return text
+
+    def _inside(self, part: Part) -> str:
+        """Return what each thread starts the part with."""
+        text = _THREAD
+        if self._placed:
+            text += "::sapwood_cuda::enter_thread(sapwood_x, sapwood_y, sapwood_z, sapwood_t); "
+        if self._alive:
+            text += "if (sapwood_dead && sapwood_gone[sapwood_t]) continue; "
+        for name in sorted(part.words & self._expanded.keys() - part.declared):
+            text += f"auto &{name} = sapwood_v_{name}[sapwood_t]; "
+        return text + self._recomputed(part.words, part.declared)
+
+    def _recomputed(self, words: set[str], known: set[str]) -> str:
+        """Return declarations of the variables that can be computed again, in their order."""
+        wanted: dict[str, Variable] = {}
+        pending = list(words)
+        while pending:
+            word = pending.pop()
+            if word in wanted or word not in self._variables.floating or word in known:
+                continue
+            variable = self._variables.by_name[word][0]
+            if word in self._variables.uniform and self._is_hoisted(variable):
+                continue
+            wanted[word] = variable
+            pending += used_words(variable.value)
+        ordered = sorted(wanted.values(), key=lambda each: int(each.declarator.start_byte))
+        return "".join(
+            f"const {each.type} {each.name} = {self._text(each.value)}; (void){each.name}; "
+            if "auto" not in each.type
+            else f"const auto {each.name} = {self._text(each.value)}; (void){each.name}; "
+            for each in ordered
+        )
+
+    def _is_hoisted(self, variable: Variable) -> bool:
+        return not any(
+            variable.declaration.id == node.id for part in self._parts for node in part.statements
+        )
+
+    def _text(self, node: Any) -> str:
+        return plain(self._edits.apply(node.start_byte, node.end_byte))
+
+    def _edit_returns(self, number: int, part: Part) -> None:
+        for node in part.nodes:
+            if node.type == "return_statement":
+                mark = "sapwood_dead = sapwood_gone[sapwood_t] = true; " if self._alive else ""
+                self._edits.replace(
+                    node.start_byte, node.end_byte, f"{{ {mark}goto sapwood_next_{number}; }}"
+                )
+
+    def _edit_declarations(self, part: Part) -> None:
+        """Make the variables that live across a cut elements of their arrays."""
+        for node in part.statements:
+            if node.type != "declaration":
+                continue
+            names = set(declared_names(node))
+            if not names & self._expanded.keys():
+                continue
+            text = ""
+            for name in declared_names(node):
+                variable = next(
+                    v for v in self._variables.by_name[name] if v.declaration.id == node.id
+                )
+                text += self._declared(variable)
+            self._edits.override(node.start_byte, node.end_byte, text)
+
+    def _declared(self, variable: Variable) -> str:
+        name, value = variable.name, variable.value
+        if name not in self._expanded:
+            given = f" = {self._text(value)}" if value is not None else ""
+            return f"{variable.type} {name}{variable.extents}{given}; "
+        text = f"auto &{name} = sapwood_v_{name}[sapwood_t]; "
+        if value is None:
+            return text
+        if variable.is_array:
+            return text + f"memset(&{name}, 0, sizeof {name}); "
+        if value.type == "initializer_list":
+            return text + f"{name} = {variable.type}{self._text(value)}; "
+        return text + f"{name} = {self._text(value)}; "
+
+    def _pragma(self, part: Part) -> str:
+        """Return the word that the threads are independent, where the compiler may take it so.
+
+        Never with atomics, nor with memory that the threads of the loop would share although
+        each should have its own: arrays and variables whose address is taken.
+        """
+        for node in part.nodes:
+            if node.type == "array_declarator" or (
+                node.type == "pointer_expression" and node.children[0].type == "&"
+            ):
+                return ""
+            if node.type == "identifier":
+                word = plain(node.text)
+                if is_atomic(word) or word in self._graph.atomic:
+                    return ""
+        return "" if self._placed else "SAPWOOD_INDEPENDENT "
+
+    def _write_guards(self, part: Part) -> str:
+        """Decide conditions once for the block where all of its threads agree."""
+        text = ""
+        for statement in part.statements:
+            for condition, wanted in guards_of(statement, self._variables):
+                self._guards += 1
+                name = f"sapwood_g{self._guards}"
+                text += self._everywhere(name, condition, wanted=wanted)
+                join = f"({name} || " if wanted else f"(!{name} && "
+                self._edits.insert(condition.start_byte, join + "(")
+                self._edits.insert(condition.end_byte, "))")
+        return text
+
+    def _everywhere(self, name: str, condition: Any, *, wanted: bool) -> str:
+        words = guard_words(condition)
+        sign = "" if wanted else "!"
+        return (
+            f"const bool {name} = {_EVERYWHERE}"
+            f"{self._recomputed(words, set())}return {sign}({self._text(condition)}); }}); "
+        )
+
+    def _open_stride(self, number: int, part: Part, loop: StrideLoop, inside: str) -> str:
+        start = self._text(loop.start)
+        step, condition = self._text(loop.step), self._text(loop.condition)
+        each = f"const {loop.type} {loop.name} = {loop.type}({start}) + sapwood_r; "
+        names = used_words(loop.start) | used_words(loop.condition) | used_words(loop.step)
+        needed = self._recomputed(names, set())
+        self._guards += 1
+        name = f"sapwood_g{self._guards}"
+        return (
+            f"for ({loop.type} sapwood_r = 0;; sapwood_r += ({step})) {{ {{ "
+            "const int sapwood_x = 0, sapwood_y = 0, sapwood_z = 0; "
+            f"(void)sapwood_x; (void)sapwood_y; (void)sapwood_z; {needed}{each}"
+            f"if (!({condition})) break; }} "
+            f"const bool {name} = {_EVERYWHERE}"
+            f"{needed}{each}return {condition}; }}); "
+            + _LOOP.format(pragma=self._pragma(part))
+            + inside
+            + self._recomputed(names - part.words, set())
+            + f"{{ {each}if (!{name} && !({condition})) goto sapwood_next_{number}; "
+        )
+
+
+def _returns(part: Part) -> bool:
+    return any(node.type == "return_statement" for node in part.nodes)
+
+
+def _bare_index(node: Any) -> bool:
+    if node.type != "identifier" or plain(node.text) not in INDICES:
+        return False
+    return str(node.parent.type) != "field_expression"

@@ -1,0 +1,163 @@
+"""The source that a C++ compiler takes in the place of a CUDA source, line for line.
+
+A kernel becomes a function that runs one block. In BLOCK mode its body is cut at barriers
+into loops over the block's threads (:mod:`sapwood.gpu.cuda.fission`); in FIBER mode, which is
+right for everything that is supported, each thread has a stack of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from sapwood.gpu.cuda.calls import CallGraph
+from sapwood.gpu.cuda.dynamic import dynamic_declaration, dynamic_pointer, is_dynamic
+from sapwood.gpu.cuda.edits import Edits
+from sapwood.gpu.cuda.fission import cut_kernel
+from sapwood.gpu.cuda.parse import CudaSource, Function, Launch, plain
+from sapwood.gpu.cuda.parts import NotPossibleError
+
+
+class Mode(Enum):
+    """How a kernel runs on a CPU."""
+
+    BLOCK = "block"
+    FIBER = "fiber"
+
+
+class KernelMode(msgspec.Struct, frozen=True, kw_only=True):
+    """How one kernel runs on a CPU, and why not faster.
+
+    Attributes:
+        name: The kernel.
+        file: Its source.
+        line: Line of its definition.
+        mode: ``block`` or ``fiber``.
+        reason: Why it cannot be cut into loops; empty for ``block``.
+    """
+
+    name: str
+    file: str
+    line: int
+    mode: Mode
+    reason: str = ""
+
+
+class Patched(msgspec.Struct, frozen=True):
+    """A patched source: its text and the mode of each kernel."""
+
+    text: bytes
+    kernels: tuple[KernelMode, ...]
+
+
+def patch_sources(
+    sources: Mapping[str, CudaSource], *, fiber_only: bool = False
+) -> dict[str, Patched]:
+    """Return every source patched.
+
+    Args:
+        sources: Sources and headers that are built together.
+        fiber_only: Give every kernel's threads stacks of their own.
+
+    Example:
+        >>> from sapwood.gpu.cuda.parse import read_sources
+        >>> code = b"__global__ void k(int *x) { x[threadIdx.x] = 1; }"
+        >>> patch_sources(read_sources({"a.cu": code}))["a.cu"].kernels[0].mode.value
+        'block'
+    """
+    graph = CallGraph(sources.values())
+    return {name: _patch(each, graph, fiber_only=fiber_only) for name, each in sources.items()}
+
+
+def _patch(source: CudaSource, graph: CallGraph, *, fiber_only: bool) -> Patched:
+    edits = Edits(source.data)
+    modes = []
+    inside: set[int] = set()
+    for kernel in source.kernels:
+        reason = "asked for"
+        if not fiber_only:
+            try:
+                made = cut_kernel(kernel, graph)
+            except NotPossibleError as error:
+                reason = str(error)
+            else:
+                edits.extend(made.edits)
+                inside |= made.shared
+                modes.append(_mode(kernel, Mode.BLOCK))
+                continue
+        edits.insert(
+            kernel.body.start_byte + 1, " ::sapwood_cuda::run_fibers([=]() mutable -> void {"
+        )
+        edits.insert(kernel.body.end_byte - 1, "});")
+        modes.append(_mode(kernel, Mode.FIBER, reason))
+    for function in source.functions:
+        _edit_linkage(function, graph, edits)
+    for launch in source.launches:
+        _edit_launch(launch, edits)
+    for node in source.shared:
+        if node.start_byte not in inside and is_dynamic(node):
+            _edit_dynamic(node, edits)
+    head = f'#line 1 "{source.name}"\n'.encode()
+    return Patched(head + edits.apply(), tuple(modes))
+
+
+def _mode(kernel: Function, mode: Mode, reason: str = "") -> KernelMode:
+    return KernelMode(
+        name=kernel.name, file=kernel.source.name, line=kernel.line, mode=mode, reason=reason
+    )
+
+
+def _edit_linkage(function: Function, graph: CallGraph, edits: Edits) -> None:
+    """Give a device function to its own file, as nvcc does: headers may define it."""
+    above = function.node.parent.type
+    head = plain(function.source.data[function.node.start_byte : function.body.start_byte])
+    words = set(re.findall(r"\w+", head.split("(")[0]))
+    if (
+        function.attributes != {"__device__"}
+        or above not in {"translation_unit", "declaration_list", "preproc_ifdef", "preproc_if"}
+        or words & {"static", "inline", "__forceinline__", "__inline__", "extern", "operator"}
+        or "::" in head.split("(")[0]
+    ):
+        return
+    shared = function.name in graph.declared
+    word = "inline __attribute__((used)) " if shared else "static "
+    edits.insert(function.node.start_byte, word)
+
+
+def _edit_launch(launch: Launch, edits: Edits) -> None:
+    """Turn ``k<<<c>>>(a)`` into ``launch("k", Configuration(c), call of k, a)``."""
+    at = launch.offset
+    node, configuration = launch.node, launch.configuration
+    inner = configuration.named_children
+    arguments = node.child_by_field_name("arguments")
+    name = launch.kernel.replace("\\", "\\\\").replace('"', '\\"')
+    edits.replace(
+        node.start_byte + at,
+        inner[0].start_byte + at,
+        f'::sapwood_cuda::launch("{name}", ::sapwood_cuda::Configuration(',
+    )
+    given = [child for child in arguments.named_children if child.type != "comment"]
+    edits.replace(
+        inner[-1].end_byte + at,
+        arguments.start_byte + 1 + at,
+        f"), [&](auto &...sapwood_a) {{ {launch.kernel}(sapwood_a...); }}{',' if given else ''} ",
+    )
+    for each in given:
+        if each.type == "null" or plain(each.text) == "NULL":
+            edits.replace(each.start_byte + at, each.end_byte + at, "nullptr")
+
+
+def _edit_dynamic(node: Any, edits: Edits) -> None:
+    scope = node.parent
+    while scope is not None and scope.type not in {"compound_statement", "translation_unit"}:
+        scope = scope.parent
+    if scope is not None and scope.type == "compound_statement":
+        edits.replace(node.start_byte, node.end_byte, dynamic_pointer(node))
+        return
+    element, name, extents = dynamic_declaration(node)
+    text = f"static const ::sapwood_cuda::DynamicShared<{element}{extents}> {name};"
+    edits.replace(node.start_byte, node.end_byte, text)

@@ -1,0 +1,65 @@
+"""The headers of patched CUDA, compiled once for each compiler and its flags."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from sapwood.code.bundle import digest
+from sapwood.code.cache import BuildCache, CacheEntry, default_cache_folder
+from sapwood.code.languages.base import BuildRequest
+from sapwood.code.languages.compiled import run_compiler
+from sapwood.code.toolchain import Compiler
+
+SHIM: Final = Path(__file__).parent / "shim"
+"""Where the headers are that stand in the place of CUDA's."""
+
+_HEADER: Final = "cuda_runtime.h"
+
+
+@functools.cache
+def shim_hash() -> str:
+    """Return a hash of the headers and of the code that patches: both decide a build."""
+    files = sorted([*SHIM.rglob("*.h"), *SHIM.parent.glob("*.py")])
+    return digest((path.name, path.read_bytes()) for path in files)
+
+
+def precompiled_headers(
+    compiler: Compiler, flags: Sequence[str], request: BuildRequest
+) -> tuple[tuple[str, ...], CacheEntry]:
+    """Return the flags that include the headers, precompiled in the user's cache.
+
+    The entry has to be kept while they are used.
+    """
+    base = request.environment.get("XDG_CACHE_HOME", "")
+    folder = Path(base) / "sapwood" if base.startswith("/") else default_cache_folder()
+    key = digest(
+        [
+            ("precompiled", compiler.identity.encode()),
+            ("flags", "\0".join(flags).encode()),
+            ("target", str(request.target).encode()),
+            ("shim", shim_hash().encode()),
+        ]
+    )
+
+    def fill(output: Path, scratch: Path) -> dict[str, str]:
+        del scratch
+        name = "shim.pch" if compiler.is_clang else "shim.h.gch"
+        (output / "shim.h").write_text(f'#include "{SHIM / _HEADER}"\n')
+        # Times would make the header look changed: it is the shim's own file that is compiled.
+        command = [*compiler.command, *flags, f"-I{SHIM}", "-x", "c++-header"]
+        if compiler.is_clang:
+            command += ["-Xclang", "-fno-pch-timestamp", str(SHIM / _HEADER)]
+        else:
+            command += [str(output / "shim.h")]
+        command += ["-o", str(output / name)]
+        run_compiler(command, request, what="the headers of patched CUDA do not compile")
+        return {"language": "cuda headers", "sources": _HEADER, "target": str(request.target)}
+
+    entry = BuildCache(folder).get_or_build(key, fill)
+    if compiler.is_clang:
+        return ("-include-pch", os.fspath(entry.path("shim.pch"))), entry
+    return ("-include", os.fspath(entry.path("shim.h"))), entry

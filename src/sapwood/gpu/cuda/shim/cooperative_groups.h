@@ -1,0 +1,122 @@
+// Cooperative groups of one block: the block, tiles of a warp, coalesced threads.
+#pragma once
+
+#include "cuda_runtime.h"
+
+namespace cooperative_groups {
+
+class thread_block {
+  public:
+    static void sync(const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
+        sapwood_cuda::barrier(1, file, line);
+    }
+    static unsigned thread_rank() { return sapwood_cuda::self->rank; }
+    static unsigned size() { return sapwood_cuda::self->block->threads; }
+    static unsigned num_threads() { return size(); }
+    static dim3 thread_index() { return sapwood_cuda::self->index; }
+    static dim3 group_index() { return sapwood_cuda::self->block->index; }
+    static dim3 dim_threads() { return sapwood_cuda::self->block->size; }
+    static dim3 group_dim() { return sapwood_cuda::self->block->size; }
+};
+inline thread_block this_thread_block() { return {}; }
+
+// Lanes of one warp, given by their mask.
+class lane_group {
+  public:
+    explicit lane_group(unsigned mask = 1, unsigned parts = 1, unsigned part = 0)
+        : mask_(mask), parts_(parts), part_(part) {}
+    void sync(const char *file = __builtin_FILE(), int line = __builtin_LINE()) const {
+        __syncwarp(mask_, file, line);
+    }
+    unsigned thread_rank() const {
+        return unsigned(__builtin_popcount(mask_ & ((1u << sapwood_cuda::lane()) - 1)));
+    }
+    unsigned size() const { return unsigned(__builtin_popcount(mask_)); }
+    unsigned num_threads() const { return size(); }
+    unsigned meta_group_size() const { return parts_; }
+    unsigned meta_group_rank() const { return part_; }
+    template <class T> T shfl(T value, int from) const { return pick(value, unsigned(from) % size()); }
+    template <class T> T shfl_down(T value, unsigned n) const {
+        return pick(value, thread_rank() + n < size() ? thread_rank() + n : thread_rank());
+    }
+    template <class T> T shfl_up(T value, unsigned n) const {
+        return pick(value, thread_rank() >= n ? thread_rank() - n : thread_rank());
+    }
+    template <class T> T shfl_xor(T value, unsigned n) const {
+        return pick(value, (thread_rank() ^ n) < size() ? thread_rank() ^ n : thread_rank());
+    }
+    int any(int predicate) const { return ballot(predicate) != 0; }
+    int all(int predicate) const { return ballot(!predicate) == 0; }
+    unsigned ballot(int predicate) const { return gather(__ballot_sync(mask_, predicate)); }
+    template <class T> unsigned match_any(T value) const { return gather(__match_any_sync(mask_, value)); }
+    unsigned mask() const { return mask_; }
+
+  private:
+    template <class T> T pick(T value, unsigned rank) const {
+        unsigned rest = mask_;
+        for (; rank; rank--) rest &= rest - 1;
+        return __shfl_sync(mask_, value, __builtin_ctz(rest));
+    }
+    unsigned gather(unsigned lanes) const { // lanes of the warp to ranks of the group
+        unsigned ranks = 0, rank = 0;
+        for (unsigned rest = mask_; rest; rest &= rest - 1, rank++)
+            ranks |= (lanes >> __builtin_ctz(rest) & 1u) << rank;
+        return ranks;
+    }
+    unsigned mask_, parts_, part_;
+};
+
+class thread_group : public lane_group {
+  public:
+    using lane_group::lane_group;
+};
+class coalesced_group : public lane_group {
+  public:
+    using lane_group::lane_group;
+};
+template <unsigned N, class Parent = void> class thread_block_tile : public lane_group {
+  public:
+    static_assert(N >= 1 && N <= 32 && (N & (N - 1)) == 0, "a tile has 1, 2, 4, 8, 16 or 32 threads");
+    using lane_group::lane_group;
+    template <class Other>
+    thread_block_tile(const thread_block_tile<N, Other> &other) : lane_group(other) {}
+    static constexpr unsigned size() { return N; }
+    static constexpr unsigned num_threads() { return N; }
+};
+
+inline unsigned tile_mask(unsigned n) {
+    unsigned first = sapwood_cuda::lane() & ~(n - 1), all = n == 32 ? ~0u : ((1u << n) - 1) << first;
+    unsigned warp = sapwood_cuda::self->rank / 32 * 32, threads = sapwood_cuda::self->block->threads;
+    return threads - warp >= 32 ? all : all & ((1u << (threads - warp)) - 1);
+}
+inline unsigned tile_count(unsigned n) { return (thread_block::size() + n - 1) / n; }
+
+template <unsigned N, class Parent> thread_block_tile<N, Parent> tiled_partition(const Parent &) {
+    return thread_block_tile<N, Parent>(tile_mask(N), tile_count(N), thread_block::thread_rank() / N);
+}
+template <class Parent> thread_group tiled_partition(const Parent &, unsigned n) {
+    return thread_group(tile_mask(n), tile_count(n), thread_block::thread_rank() / n);
+}
+
+// Which threads run together is not known here: each is a group of its own.
+inline coalesced_group coalesced_threads() { return coalesced_group(1u << sapwood_cuda::lane()); }
+
+template <class Group> void sync(const Group &group, const char *file = __builtin_FILE(),
+                                 int line = __builtin_LINE()) {
+    group.sync(file, line);
+}
+
+template <class T> struct plus { T operator()(T a, T b) const { return a + b; } };
+template <class T> struct less { T operator()(T a, T b) const { return b < a ? b : a; } };
+template <class T> struct greater { T operator()(T a, T b) const { return a < b ? b : a; } };
+template <class T> struct bit_and { T operator()(T a, T b) const { return a & b; } };
+template <class T> struct bit_or { T operator()(T a, T b) const { return a | b; } };
+template <class T> struct bit_xor { T operator()(T a, T b) const { return a ^ b; } };
+
+template <class Group, class T, class Fold>
+T reduce(const Group &group, T value, Fold fold, const char *file = __builtin_FILE(),
+         int line = __builtin_LINE()) {
+    return sapwood_cuda::reduce(group.mask(), value, file, line, fold);
+}
+
+} // namespace cooperative_groups

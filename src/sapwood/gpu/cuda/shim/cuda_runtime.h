@@ -1,0 +1,11 @@
+// CUDA C++ for a C++ compiler and a machine without a GPU; every patched source starts with it.
+#pragma once
+
+#include "sapwood/types.h"
+
+#include "sapwood/api.h"
+#include "sapwood/atomics.h"
+#include "sapwood/block_mode.h"
+#include "sapwood/device_math.h"
+#include "sapwood/launch.h"
+#include "sapwood/warp.h"

@@ -1,0 +1,206 @@
+// A block of threads on one worker: fibers, barriers, warps, and the end of a deadlock.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fiber.h"
+#include "types.h"
+
+namespace sapwood_cuda {
+
+constexpr int warp_size = 32;
+constexpr unsigned max_threads = 1024;
+
+struct Block;
+
+struct Thread {
+    uint3 index{0, 0, 0};
+    unsigned rank = 0;
+    Block *block = nullptr;
+};
+
+// What the lanes of a warp exchange.
+struct Warp {
+    unsigned alive = 0, arrived = 0, released = 0;
+    uint64_t value[warp_size], result[warp_size];
+    int source[warp_size];
+    unsigned mask[warp_size];
+};
+
+struct Fiber {
+    Thread thread;
+    Context context;
+    Fiber *next = nullptr, *previous = nullptr;
+    const char *wait_file = nullptr;
+    int wait_line = 0;
+    bool started = false;
+};
+
+struct Block {
+    uint3 index{0, 0, 0};
+    dim3 size, grid;
+    unsigned threads = 0, alive = 0, arrived = 0, generation = 0, idle = 0;
+    int count = 0, last_count = 0, all = 1, last_all = 1;
+    size_t dynamic_bytes = 0;
+    void *dynamic = nullptr;
+    const std::string *kernel = nullptr;
+    std::string *failure = nullptr; // shared by the workers of a launch; the first one stays
+    Fiber *running = nullptr;       // none outside of fibers
+    void (*invoke)(void *) = nullptr;
+    void *body = nullptr;
+    Context home;
+    Thread outside; // what index variables say in BLOCK code
+    std::vector<Fiber> fibers;
+    std::vector<Warp> warps;
+    Stacks stacks;
+};
+
+inline thread_local Thread *self = nullptr;
+
+void report_failure(Block &block, const std::string &text);
+
+// Continues with the next fiber of the ring; a whole round without progress is a deadlock.
+inline void yield(Block &block) {
+    Fiber *from = block.running, *to = from->next;
+    if (++block.idle > 2 * block.alive + 2) {
+        block.running = nullptr;
+        Context abandoned;
+        report_failure(block, std::string("deadlock in kernel ") + *block.kernel + ": " +
+                                  (from->wait_file ? from->wait_file : "?") + ":" +
+                                  std::to_string(from->wait_line) +
+                                  ": a thread waits for threads that will not come (" +
+                                  std::to_string(block.alive) + " alive)");
+        switch_context(&abandoned, &block.home);
+    }
+    if (to == from) return;
+    block.running = to;
+    self = &to->thread;
+    switch_context(&from->context, &to->context);
+}
+
+inline void fiber_main() {
+    Block *block = self->block;
+    Fiber *fiber = block->running;
+    fiber->started = true;
+    block->idle = 0;
+    block->invoke(block->body);
+    block->alive--;
+    block->idle = 0;
+    block->warps[fiber->thread.rank / warp_size].alive &= ~(1u << (fiber->thread.rank % warp_size));
+    fiber->next->previous = fiber->previous;
+    fiber->previous->next = fiber->next;
+    Context abandoned;
+    if (block->alive == 0) {
+        block->running = nullptr;
+        switch_context(&abandoned, &block->home);
+    }
+    if (block->arrived == block->alive) { // those that wait at a barrier wait no longer for it
+        block->arrived = 0;
+        block->last_count = block->count, block->last_all = block->all;
+        block->count = 0, block->all = 1;
+        block->generation++;
+    }
+    block->running = fiber->next;
+    self = &fiber->next->thread;
+    switch_context(&abandoned, &fiber->next->context);
+    __builtin_unreachable();
+}
+
+// Runs a body once for each thread of the block that the worker is in, each on its own stack.
+template <class Body> void run_fibers(const Body &body) {
+    Block &block = *self->block;
+    unsigned n = block.threads;
+    block.stacks.reserve(n);
+    if (block.fibers.size() < n) block.fibers.resize(n);
+    block.warps.resize((n + warp_size - 1) / warp_size);
+    for (unsigned i = 0; i < n; i++) {
+        Fiber &fiber = block.fibers[i];
+        fiber.thread.rank = i;
+        fiber.thread.block = &block;
+        fiber.thread.index = uint3{i % block.size.x, i / block.size.x % block.size.y,
+                                   i / (block.size.x * block.size.y)};
+        fiber.next = &block.fibers[i + 1 < n ? i + 1 : 0];
+        fiber.previous = &block.fibers[i ? i - 1 : n - 1];
+        fiber.wait_file = nullptr;
+        prepare_context(&fiber.context, block.stacks.stack(i), block.stacks.size(i), fiber_main);
+    }
+    for (unsigned w = 0; w < block.warps.size(); w++) {
+        unsigned lanes = n - w * warp_size;
+        block.warps[w].alive = lanes >= warp_size ? ~0u : (1u << lanes) - 1;
+        block.warps[w].arrived = block.warps[w].released = 0;
+    }
+    block.alive = n;
+    block.arrived = block.idle = 0;
+    block.count = 0, block.all = 1;
+    block.body = const_cast<void *>(static_cast<const void *>(&body));
+    block.invoke = [](void *shared) {
+        Body own = *static_cast<const Body *>(shared); // parameters belong to the thread
+        own();
+    };
+    Thread *outside = self;
+    block.running = &block.fibers[0];
+    self = &block.fibers[0].thread;
+    switch_context(&block.home, &block.fibers[0].context);
+    self = outside;
+}
+
+inline void wait_at(Block &block, const char *file, int line) {
+    block.running->wait_file = file;
+    block.running->wait_line = line;
+}
+
+inline void barrier(int predicate, const char *file, int line) {
+    Block &block = *self->block;
+    block.count += predicate != 0;
+    block.all &= predicate != 0;
+    block.idle = 0;
+    if (++block.arrived == block.alive) {
+        block.arrived = 0;
+        block.last_count = block.count, block.last_all = block.all;
+        block.count = 0, block.all = 1;
+        block.generation++;
+        return;
+    }
+    unsigned generation = block.generation;
+    wait_at(block, file, line);
+    while (block.generation == generation) yield(block);
+}
+
+// For loops that wait for another thread: gives the others a turn.
+inline void spin() {
+    if (self && self->block->running) {
+        Block &block = *self->block;
+        block.idle = 0;
+        yield(block);
+    } else {
+        __builtin_ia32_pause();
+    }
+}
+
+} // namespace sapwood_cuda
+
+#define threadIdx (::sapwood_cuda::self->index)
+#define blockIdx (::sapwood_cuda::self->block->index)
+#define blockDim (::sapwood_cuda::self->block->size)
+#define gridDim (::sapwood_cuda::self->block->grid)
+static const int warpSize = 32;
+
+inline void __syncthreads(const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
+    ::sapwood_cuda::barrier(1, file, line);
+}
+inline int __syncthreads_count(int predicate, const char *file = __builtin_FILE(),
+                               int line = __builtin_LINE()) {
+    ::sapwood_cuda::barrier(predicate, file, line);
+    return ::sapwood_cuda::self->block->last_count;
+}
+inline int __syncthreads_or(int predicate, const char *file = __builtin_FILE(),
+                            int line = __builtin_LINE()) {
+    return __syncthreads_count(predicate, file, line) != 0;
+}
+inline int __syncthreads_and(int predicate, const char *file = __builtin_FILE(),
+                             int line = __builtin_LINE()) {
+    ::sapwood_cuda::barrier(predicate, file, line);
+    return ::sapwood_cuda::self->block->last_all;
+}

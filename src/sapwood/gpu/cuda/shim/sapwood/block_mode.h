@@ -1,0 +1,41 @@
+// What kernels need that were cut at barriers into loops over the block's threads.
+#pragma once
+
+#include "launch.h"
+
+// Says that the rounds of the next loop are independent of each other.
+#if defined(__clang__)
+#define SAPWOOD_INDEPENDENT _Pragma("clang loop vectorize(assume_safety) interleave(assume_safety)")
+#else
+#define SAPWOOD_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+namespace sapwood_cuda {
+
+// Coordinates and sizes of the block, as plain integers for the compiler.
+struct BlockView {
+    int bx, by, bz, sx, sy, sz, gx, gy, gz, threads;
+};
+
+inline BlockView view() {
+    const Block &b = *self->block;
+    return {int(b.index.x), int(b.index.y), int(b.index.z), int(b.size.x), int(b.size.y), int(b.size.z),
+            int(b.grid.x),  int(b.grid.y),  int(b.grid.z),  int(b.threads)};
+}
+
+// For device functions that ask which thread they are in.
+inline void enter_thread(int x, int y, int z, int rank) {
+    self->index = uint3{unsigned(x), unsigned(y), unsigned(z)};
+    self->rank = unsigned(rank);
+}
+
+// Whether something linear in the thread's coordinates holds at all corners of the block.
+template <class Condition> inline __attribute__((always_inline)) bool everywhere(const BlockView &b, Condition holds) {
+    int x = b.sx - 1, y = b.sy - 1, z = b.sz - 1;
+    bool line = holds(0, 0, 0) && holds(x, 0, 0);
+    if (y) line = line && holds(0, y, 0) && holds(x, y, 0);
+    if (z) line = line && holds(0, 0, z) && holds(x, 0, z) && holds(0, y, z) && holds(x, y, z);
+    return line;
+}
+
+} // namespace sapwood_cuda

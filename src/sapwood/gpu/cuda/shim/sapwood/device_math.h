@@ -1,0 +1,158 @@
+// Device functions of CUDA that the C library has under other names, or not at all.
+#pragma once
+
+#include <cmath>
+#include <type_traits>
+
+#include "types.h"
+
+#define CUDART_PI_F 3.141592654f
+#define CUDART_PI 3.1415926535897931e+0
+#define CUDART_INF_F __builtin_inff()
+#define CUDART_INF __builtin_inf()
+#define CUDART_NAN_F __builtin_nanf("")
+#define CUDART_NAN __builtin_nan("")
+#define CUDART_MIN_DENORM_F 1.4012984643248171e-45f
+#define CUDART_MAX_NORMAL_F 3.402823466e+38f
+
+#define __expf expf
+#define __logf logf
+#define __log2f log2f
+#define __log10f log10f
+#define __sinf sinf
+#define __cosf cosf
+#define __tanf tanf
+#define __powf powf
+#define __exp10f(x) powf(10.0f, x)
+#define __sincosf sincosf
+static inline float __fdividef(float x, float y) { return x / y; }
+static inline float __saturatef(float x) { return x != x ? 0.0f : x < 0 ? 0.0f : x > 1 ? 1.0f : x; }
+static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
+static inline float rcbrtf(float x) { return 1.0f / cbrtf(x); }
+static inline double rcbrt(double x) { return 1.0 / cbrt(x); }
+static inline float sinpif(float x) { return float(sin(M_PI * fmod(double(x), 2.0))); }
+static inline float cospif(float x) { return float(cos(M_PI * fmod(double(x), 2.0))); }
+static inline double sinpi(double x) { return sin(M_PI * fmod(x, 2.0)); }
+static inline double cospi(double x) { return cos(M_PI * fmod(x, 2.0)); }
+static inline float normcdff(float x) { return 0.5f * erfcf(-x * 0.70710678f); }
+static inline double normcdf(double x) { return 0.5 * erfc(-x * M_SQRT1_2); }
+static inline float norm3df(float a, float b, float c) { return sqrtf(a * a + b * b + c * c); }
+static inline double norm3d(double a, double b, double c) { return sqrt(a * a + b * b + c * c); }
+static inline float rhypotf(float a, float b) { return 1.0f / hypotf(a, b); }
+static inline double rhypot(double a, double b) { return 1.0 / hypot(a, b); }
+
+#define SAPWOOD_ROUNDED(T, name, expression)                                                     \
+    static inline T name##_rn expression static inline T name##_rz expression                    \
+    static inline T name##_ru expression static inline T name##_rd expression
+SAPWOOD_ROUNDED(float, __fadd, (float a, float b) { return a + b; })
+SAPWOOD_ROUNDED(float, __fsub, (float a, float b) { return a - b; })
+SAPWOOD_ROUNDED(float, __fmul, (float a, float b) { return a * b; })
+SAPWOOD_ROUNDED(float, __fdiv, (float a, float b) { return a / b; })
+SAPWOOD_ROUNDED(float, __frcp, (float a) { return 1.0f / a; })
+SAPWOOD_ROUNDED(float, __fsqrt, (float a) { return sqrtf(a); })
+SAPWOOD_ROUNDED(float, __fmaf, (float a, float b, float c) { return fmaf(a, b, c); })
+SAPWOOD_ROUNDED(double, __dadd, (double a, double b) { return a + b; })
+SAPWOOD_ROUNDED(double, __dsub, (double a, double b) { return a - b; })
+SAPWOOD_ROUNDED(double, __dmul, (double a, double b) { return a * b; })
+SAPWOOD_ROUNDED(double, __ddiv, (double a, double b) { return a / b; })
+SAPWOOD_ROUNDED(double, __dsqrt, (double a) { return sqrt(a); })
+SAPWOOD_ROUNDED(double, __fma, (double a, double b, double c) { return fma(a, b, c); })
+#undef SAPWOOD_ROUNDED
+static inline float __frsqrt_rn(float x) { return 1.0f / sqrtf(x); }
+
+// Conversions clamp as the GPU's do; in C++ a value out of range would be undefined.
+namespace sapwood_cuda {
+template <class To, class From> To clamp_to(From x) {
+    if (x != x) return sizeof(To) == 8 ? std::numeric_limits<To>::min() : To(0);
+    if (x <= From(std::numeric_limits<To>::min())) return std::numeric_limits<To>::min();
+    if (x >= From(std::numeric_limits<To>::max())) return std::numeric_limits<To>::max();
+    return To(x);
+}
+}
+#define SAPWOOD_CONVERT(prefix, From, suffix, To)                                                \
+    static inline To __##prefix##2##suffix##_rn(From x) { return sapwood_cuda::clamp_to<To>(std::nearbyint(x)); } \
+    static inline To __##prefix##2##suffix##_rz(From x) { return sapwood_cuda::clamp_to<To>(std::trunc(x)); } \
+    static inline To __##prefix##2##suffix##_ru(From x) { return sapwood_cuda::clamp_to<To>(std::ceil(x)); } \
+    static inline To __##prefix##2##suffix##_rd(From x) { return sapwood_cuda::clamp_to<To>(std::floor(x)); }
+SAPWOOD_CONVERT(float, float, int, int)
+SAPWOOD_CONVERT(float, float, uint, unsigned)
+SAPWOOD_CONVERT(float, float, ll, long long)
+SAPWOOD_CONVERT(double, double, int, int)
+SAPWOOD_CONVERT(double, double, uint, unsigned)
+SAPWOOD_CONVERT(double, double, ll, long long)
+#undef SAPWOOD_CONVERT
+static inline float __int2float_rn(int x) { return float(x); }
+static inline float __uint2float_rn(unsigned x) { return float(x); }
+static inline double __int2double_rn(int x) { return double(x); }
+static inline float __ll2float_rn(long long x) { return float(x); }
+static inline double __ll2double_rn(long long x) { return double(x); }
+static inline float __double2float_rn(double x) { return float(x); }
+
+namespace sapwood_cuda {
+template <class To, class From> To same_bits(From x) {
+    To y;
+    memcpy(&y, &x, sizeof y);
+    return y;
+}
+}
+static inline float __int_as_float(int x) { return sapwood_cuda::same_bits<float>(x); }
+static inline int __float_as_int(float x) { return sapwood_cuda::same_bits<int>(x); }
+static inline float __uint_as_float(unsigned x) { return sapwood_cuda::same_bits<float>(x); }
+static inline unsigned __float_as_uint(float x) { return sapwood_cuda::same_bits<unsigned>(x); }
+static inline double __longlong_as_double(long long x) { return sapwood_cuda::same_bits<double>(x); }
+static inline long long __double_as_longlong(double x) { return sapwood_cuda::same_bits<long long>(x); }
+
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
+static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+static inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
+static inline int __clzll(long long x) { return x ? __builtin_clzll(x) : 64; }
+static inline int __ffs(int x) { return __builtin_ffs(x); }
+static inline int __ffsll(long long x) { return __builtin_ffsll(x); }
+static inline unsigned __brev(unsigned x) {
+    unsigned y = 0;
+    for (int i = 0; i < 32; i++) y |= (x >> i & 1u) << (31 - i);
+    return y;
+}
+static inline unsigned long long __brevll(unsigned long long x) {
+    return (unsigned long long)__brev(unsigned(x)) << 32 | __brev(unsigned(x >> 32));
+}
+static inline int __mul24(int a, int b) { return (a << 8 >> 8) * (b << 8 >> 8); }
+static inline unsigned __umul24(unsigned a, unsigned b) { return (a & 0xffffff) * (b & 0xffffff); }
+static inline int __mulhi(int a, int b) { return int((long long)a * b >> 32); }
+static inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned((unsigned long long)a * b >> 32); }
+static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+    return (unsigned long long)((unsigned __int128)a * b >> 64);
+}
+static inline unsigned __sad(int a, int b, unsigned c) { return unsigned(abs(a - b)) + c; }
+static inline int __hadd(int a, int b) { return int(((long long)a + b) >> 1); }
+static inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned n) {
+    return n & 31 ? high << (n & 31) | low >> (32 - (n & 31)) : high;
+}
+static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned n) {
+    return n & 31 ? low >> (n & 31) | high << (32 - (n & 31)) : low;
+}
+static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned s) {
+    unsigned long long both = (unsigned long long)b << 32 | a;
+    unsigned y = 0;
+    for (int i = 0; i < 4; i++) y |= unsigned(both >> 8 * (s >> 4 * i & 7) & 0xff) << 8 * i;
+    return y;
+}
+
+template <class T> static inline T __ldg(const T *p) { return *p; }
+template <class T> static inline T __ldcs(const T *p) { return *p; }
+template <class T> static inline T __ldca(const T *p) { return *p; }
+template <class T> static inline T __ldcg(const T *p) { return *p; }
+template <class T> static inline void __stcs(T *p, T v) { *p = v; }
+template <class T> static inline void __stcg(T *p, T v) { *p = v; }
+
+// min and max take mixed types in device code.
+template <class A, class B, class C = std::common_type_t<A, B>,
+          class = std::enable_if_t<std::is_arithmetic_v<A> && std::is_arithmetic_v<B> && !std::is_same_v<A, B>>>
+static inline C min(A a, B b) { return C(b) < C(a) ? C(b) : C(a); }
+template <class A, class B, class C = std::common_type_t<A, B>,
+          class = std::enable_if_t<std::is_arithmetic_v<A> && std::is_arithmetic_v<B> && !std::is_same_v<A, B>>>
+static inline C max(A a, B b) { return C(a) < C(b) ? C(b) : C(a); }
+
+static inline long long clock64() { return (long long)__builtin_ia32_rdtsc(); }
+#define __trap() abort()

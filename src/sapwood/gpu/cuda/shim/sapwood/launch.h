@@ -1,0 +1,224 @@
+// Launching kernels: the pool of workers, the blocks of a grid, and the state of errors.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <type_traits>
+
+#include "atomics.h"
+#include "block.h"
+
+enum cudaError_t {
+    cudaSuccess = 0,
+    cudaErrorInvalidValue = 1,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorInitializationError = 3,
+    cudaErrorInvalidConfiguration = 9,
+    cudaErrorInvalidSymbol = 13,
+    cudaErrorInvalidDevicePointer = 17,
+    cudaErrorInvalidMemcpyDirection = 21,
+    cudaErrorInsufficientDriver = 35,
+    cudaErrorNoDevice = 100,
+    cudaErrorInvalidDevice = 101,
+    cudaErrorInvalidResourceHandle = 400,
+    cudaErrorNotReady = 600,
+    cudaErrorIllegalAddress = 700,
+    cudaErrorLaunchOutOfResources = 701,
+    cudaErrorLaunchTimeout = 702,
+    cudaErrorAssert = 710,
+    cudaErrorLaunchFailure = 719,
+    cudaErrorNotSupported = 801,
+    cudaErrorUnknown = 999
+};
+using cudaError = cudaError_t;
+typedef struct sapwood_stream *cudaStream_t;
+
+namespace sapwood_cuda {
+
+constexpr size_t usual_shared = 48 * 1024, most_shared = 227 * 1024;
+
+// Errors of the calling host thread, and the one that no later call can repair.
+inline thread_local cudaError_t last_error = cudaSuccess;
+inline std::string failure;
+inline size_t allowed_shared = usual_shared;
+
+inline cudaError_t fail(cudaError_t error) {
+    if (error != cudaSuccess) last_error = error;
+    return error;
+}
+
+inline void report_failure(Block &block, const std::string &text) {
+    static std::mutex mutex;
+    std::lock_guard<std::mutex> lock(mutex);
+    if (block.failure->empty()) {
+        *block.failure = text;
+        fprintf(stderr, "%s\n", text.c_str());
+    }
+}
+
+inline unsigned wanted_workers() {
+    const char *text = getenv("SAPWOOD_CUDA_WORKERS");
+    long wanted = text ? strtol(text, nullptr, 10) : 1;
+    return wanted < 1 ? 1 : wanted > 256 ? 256 : unsigned(wanted);
+}
+
+// Runs a job on every worker; the caller is the first of them.
+class Pool {
+  public:
+    Pool() : count_(wanted_workers()) {
+        alone = count_ == 1;
+        for (unsigned i = 1; i < count_; i++) threads_.emplace_back([this] { work(); });
+    }
+
+    ~Pool() {
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            stopping_ = true;
+        }
+        wake_.notify_all();
+        for (auto &thread : threads_) thread.join();
+    }
+
+    template <class Job> void run(Job &job, uint64_t blocks) {
+        std::lock_guard<std::mutex> one(launch_);
+        if (count_ == 1 || blocks == 1) return job();
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            call_ = [](void *given) { (*static_cast<Job *>(given))(); };
+            given_ = &job;
+            busy_ = count_ - 1;
+            turn_++;
+        }
+        wake_.notify_all();
+        job();
+        std::unique_lock<std::mutex> lock(mutex_);
+        done_.wait(lock, [this] { return busy_ == 0; });
+    }
+
+    unsigned count() const { return count_; }
+
+  private:
+    void work() {
+        unsigned seen = 0;
+        std::unique_lock<std::mutex> lock(mutex_);
+        for (;;) {
+            wake_.wait(lock, [&] { return stopping_ || turn_ != seen; });
+            if (stopping_) return;
+            seen = turn_;
+            lock.unlock();
+            call_(given_);
+            lock.lock();
+            if (--busy_ == 0) done_.notify_one();
+        }
+    }
+
+    unsigned count_, busy_ = 0, turn_ = 0;
+    bool stopping_ = false;
+    void (*call_)(void *) = nullptr;
+    void *given_ = nullptr;
+    std::mutex mutex_, launch_;
+    std::condition_variable wake_, done_;
+    std::vector<std::thread> threads_;
+};
+
+// The pool, made anew when the number of workers that is asked for has changed.
+inline Pool &pool() {
+    static std::mutex mutex;
+    static std::unique_ptr<Pool> made;
+    std::lock_guard<std::mutex> lock(mutex);
+    if (!made || made->count() != wanted_workers()) {
+        made.reset();
+        made = std::make_unique<Pool>();
+    }
+    return *made;
+}
+
+struct DynamicMemory {
+    ~DynamicMemory() { free(memory); }
+    void *reserve(size_t bytes) {
+        if (bytes > size || !memory) {
+            free(memory);
+            size = bytes < usual_shared ? usual_shared : bytes;
+            memory = aligned_alloc(128, (size + 127) & ~size_t(127));
+        }
+        return memory;
+    }
+    void *memory = nullptr;
+    size_t size = 0;
+};
+
+inline Block &worker_block() {
+    static thread_local Block block;
+    return block;
+}
+
+inline void *worker_memory(size_t bytes) {
+    static thread_local DynamicMemory dynamic;
+    return dynamic.reserve(bytes);
+}
+
+struct Configuration {
+    dim3 grid, block;
+    size_t shared;
+    Configuration(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t = nullptr)
+        : grid(grid), block(block), shared(shared) {}
+
+    cudaError_t check() const {
+        uint64_t threads = uint64_t(block.x) * block.y * block.z;
+        if (!threads || threads > max_threads || block.z > 64) return cudaErrorInvalidConfiguration;
+        if (!grid.x || !grid.y || !grid.z) return cudaErrorInvalidConfiguration;
+        if (grid.x > 0x7fffffff || grid.y > 65535 || grid.z > 65535) return cudaErrorInvalidConfiguration;
+        return shared > allowed_shared ? cudaErrorInvalidValue : cudaSuccess;
+    }
+};
+
+// Calls the kernel once for each block of the grid, on all workers, and waits for the end.
+template <class Kernel, class... Arguments>
+void launch(const char *name, const Configuration &how, Kernel kernel, Arguments... arguments) {
+    if (!failure.empty()) return;
+    if (fail(how.check()) != cudaSuccess) return;
+    uint64_t blocks = uint64_t(how.grid.x) * how.grid.y * how.grid.z;
+    Pool &workers = pool();
+    uint64_t share = blocks / (workers.count() * 16ull);
+    share = share < 1 ? 1 : share;
+    std::atomic<uint64_t> next{0};
+    std::string kernel_name = name, problem;
+    auto job = [&] {
+        Block &block = worker_block();
+        Thread *before = self;
+        block.kernel = &kernel_name;
+        block.failure = &problem;
+        block.size = how.block;
+        block.grid = how.grid;
+        block.threads = how.block.x * how.block.y * how.block.z;
+        block.dynamic_bytes = how.shared;
+        block.dynamic = worker_memory(how.shared);
+        block.outside.block = &block;
+        for (uint64_t first; (first = next.fetch_add(share)) < blocks;) {
+            uint64_t end = first + share < blocks ? first + share : blocks;
+            for (uint64_t b = first; b < end; b++) {
+                if (!block.failure->empty()) break;
+                block.index = uint3{unsigned(b % how.grid.x), unsigned(b / how.grid.x % how.grid.y),
+                                    unsigned(b / how.grid.x / how.grid.y)};
+                self = &block.outside;
+                kernel(arguments...);
+            }
+        }
+        self = before;
+    };
+    workers.run(job, blocks);
+    if (!problem.empty()) {
+        failure = problem;
+        fail(cudaErrorLaunchFailure);
+    }
+}
+
+template <class T> T *dynamic_shared() { return static_cast<T *>(self->block->dynamic); }
+
+// `extern __shared__ T name[];` outside of functions.
+template <class T> struct DynamicShared {
+    operator T *() const { return dynamic_shared<T>(); }
+};
+
+} // namespace sapwood_cuda
