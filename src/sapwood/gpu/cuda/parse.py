@@ -198,7 +198,7 @@ def plain(data: bytes) -> str:
     """Return text of a node on one line, comments left out."""
     text = data.decode("utf-8", "replace")
     text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
-    return re.sub(r"\\?\s+", " ", text).strip()
+    return re.sub(r"(?:\\?\s+)+", " ", text).strip()
 
 
 def text_of(source: CudaSource, start: int, end: int) -> str:

@@ -1,0 +1,123 @@
+// Kernels as one writes them, and the plain loops of the same work.
+#include <cuda_runtime.h>
+
+#define BLOCKS(n, b) (((n) + (b) - 1) / (b))
+#define TILE 16
+#define DIMS 32
+#define CENTRES 16
+
+__global__ void map_kernel(const float *a, const float *b, float *c, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) c[i] = a[i] + b[i];
+}
+__global__ void stride_kernel(const float *a, const float *b, float *c, int n) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x) c[i] = a[i] + b[i];
+}
+__global__ void tree_kernel(const float *x, float *out, int n) {
+    __shared__ float s[256];
+    int tid = threadIdx.x;
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    s[tid] = i < n ? x[i] : 0.0f;
+    __syncthreads();
+    for (int d = blockDim.x / 2; d > 0; d >>= 1) {
+        if (tid < d) s[tid] += s[tid + d];
+        __syncthreads();
+    }
+    if (tid == 0) atomicAdd(out, s[0]);
+}
+__device__ float warp_sum(float v) {
+    for (int d = 16; d > 0; d /= 2) v += __shfl_down_sync(0xffffffff, v, d);
+    return v;
+}
+__global__ void shuffle_kernel(const float *x, float *out, int n) {
+    float v = 0.0f;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x) v += x[i];
+    v = warp_sum(v);
+    if (threadIdx.x % 32 == 0) atomicAdd(out, v);
+}
+__global__ void matmul_kernel(const float *a, const float *b, float *c, int n) {
+    __shared__ float As[TILE][TILE];
+    __shared__ float Bs[TILE][TILE];
+    int tx = threadIdx.x, ty = threadIdx.y;
+    int row = blockIdx.y * TILE + ty, col = blockIdx.x * TILE + tx;
+    float sum = 0.0f;
+    for (int t = 0; t < n / TILE; t++) {
+        As[ty][tx] = a[row * n + t * TILE + tx];
+        Bs[ty][tx] = b[(t * TILE + ty) * n + col];
+        __syncthreads();
+        for (int k = 0; k < TILE; k++) sum += As[ty][k] * Bs[k][tx];
+        __syncthreads();
+    }
+    c[row * n + col] = sum;
+}
+__global__ void kmeans_kernel(const float *points, const float *centres, float *sums, int *counts, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    int best = 0;
+    float least = 3.4e38f;
+    for (int k = 0; k < CENTRES; k++) {
+        float d = 0.0f;
+        for (int j = 0; j < DIMS; j++) {
+            float t = points[i * DIMS + j] - centres[k * DIMS + j];
+            d += t * t;
+        }
+        if (d < least) least = d, best = k;
+    }
+    for (int j = 0; j < DIMS; j++) atomicAdd(&sums[best * DIMS + j], points[i * DIMS + j]);
+    atomicAdd(&counts[best], 1);
+}
+
+extern "C" {
+void map_cuda(const float *a, const float *b, float *c, int n) { map_kernel<<<BLOCKS(n, 256), 256>>>(a, b, c, n); }
+void stride_cuda(const float *a, const float *b, float *c, int n) { stride_kernel<<<256, 256>>>(a, b, c, n); }
+void map_plain(const float *a, const float *b, float *c, int n) {
+    for (int i = 0; i < n; i++) c[i] = a[i] + b[i];
+}
+void tree_cuda(const float *x, const float *, float *out, int n) {
+    out[0] = 0.0f;
+    tree_kernel<<<BLOCKS(n, 256), 256>>>(x, out, n);
+}
+void shuffle_cuda(const float *x, const float *, float *out, int n) {
+    out[0] = 0.0f;
+    shuffle_kernel<<<64, 256>>>(x, out, n);
+}
+void sum_plain(const float *x, const float *, float *out, int n) {
+    float sum = 0.0f;
+    for (int i = 0; i < n; i++) sum += x[i];
+    out[0] = sum;
+}
+void matmul_cuda(const float *a, const float *b, float *c, int n) {
+    matmul_kernel<<<dim3(n / TILE, n / TILE), dim3(TILE, TILE)>>>(a, b, c, n);
+}
+void matmul_plain(const float *a, const float *b, float *c, int n) {
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++) {
+            float sum = 0.0f;
+            for (int k = 0; k < n; k++) sum += a[i * n + k] * b[k * n + j];
+            c[i * n + j] = sum;
+        }
+}
+void kmeans_cuda(const float *points, const float *centres, float *sums, int n) {
+    int *counts = (int *)(sums + CENTRES * DIMS);
+    memset(sums, 0, (CENTRES * DIMS + CENTRES) * sizeof(float));
+    kmeans_kernel<<<BLOCKS(n, 256), 256>>>(points, centres, sums, counts, n);
+}
+void kmeans_plain(const float *points, const float *centres, float *sums, int n) {
+    int *counts = (int *)(sums + CENTRES * DIMS);
+    memset(sums, 0, (CENTRES * DIMS + CENTRES) * sizeof(float));
+    for (int i = 0; i < n; i++) {
+        int best = 0;
+        float least = 3.4e38f;
+        for (int k = 0; k < CENTRES; k++) {
+            float d = 0.0f;
+            for (int j = 0; j < DIMS; j++) {
+                float t = points[i * DIMS + j] - centres[k * DIMS + j];
+                d += t * t;
+            }
+            if (d < least) least = d, best = k;
+        }
+        for (int j = 0; j < DIMS; j++) sums[best * DIMS + j] += points[i * DIMS + j];
+        counts[best]++;
+    }
+}
+}

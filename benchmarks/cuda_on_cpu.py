@@ -1,0 +1,126 @@
+"""Patched CUDA kernels against plain single-threaded C++ loops of the same work.
+
+::
+
+    python benchmarks/cuda_on_cpu.py             # clang++ where it is there, 1 and 2 workers
+    CXX=g++ python benchmarks/cuda_on_cpu.py
+
+Every result is checked against numpy. A figure is the median over runs, each the least of a few
+calls; its floor is the plain loop, built by g++ with -O3 -march=native and without -ffast-math.
+The bounds are those that patched code is meant to keep with one worker.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from report import Figure, Report, read_options
+from sapwood.code.languages.base import BuildRequest
+from sapwood.code.target import host_target
+from sapwood.gpu.cuda.language import CHOICE, Cuda
+
+SOURCE = Path(__file__).parent / "cuda" / "work.cu"
+CALLS = 5
+
+Array = npt.NDArray[np.float32]
+
+CASES = {
+    "map": ("map", 10_000_000, 1.3),
+    "stride": ("map", 10_000_000, 1.3),
+    "tree": ("sum", 10_000_000, 1.5),
+    "shuffle": ("sum", 10_000_000, 7.0),
+    "matmul": ("matmul", 256, 1.0),
+    "kmeans": ("kmeans", 65_536, 1.4),
+}
+"""By kernel: its plain loop, its size, and the ratio to keep."""
+
+
+def load(folder: Path, compiler: str) -> ctypes.CDLL:
+    """Build the source by a compiler, for the CPU, and load it."""
+    (folder / "sources").mkdir(parents=True)
+    (folder / "out").mkdir()
+    shutil.copy(SOURCE, folder / "sources")
+    variables = {**os.environ, CHOICE: "cpu", "CXX": compiler}
+    request = BuildRequest(
+        folder=folder / "sources",
+        sources=(SOURCE.name,),
+        output=folder / "out",
+        target=host_target(),
+        environment=variables,
+    )
+    started = time.perf_counter()
+    library = request.output / Cuda().build(request).library
+    print(f"built in {time.perf_counter() - started:.2f} s", file=sys.stderr)
+    return ctypes.CDLL(str(library))
+
+
+def data_of(case: str, n: int) -> tuple[Array, Array, Array]:
+    """Return two inputs and an output."""
+    random = np.random.default_rng(1)
+    if case == "kmeans":
+        points = random.normal(size=(n, 32)).astype(np.float32)
+        return points, points[:16].copy(), np.zeros(16 * 33, np.float32)
+    shape = (n, n) if case == "matmul" else (n,)
+    a, b = (random.integers(0, 4, size=shape).astype(np.float32) for _ in range(2))
+    return a, b, np.zeros(shape, np.float32)
+
+
+def check(case: str, a: Array, b: Array, out: Array) -> None:
+    """Compare a result with numpy's."""
+    if case in {"map", "stride"}:
+        np.testing.assert_array_equal(out, a + b)
+    elif case in {"tree", "shuffle"}:
+        np.testing.assert_allclose(out[0], a.sum(dtype=np.float64), rtol=1e-5)
+    elif case == "matmul":
+        np.testing.assert_allclose(out, a @ b, rtol=1e-5)
+    else:
+        distance = ((a[:, None, :] - b[None]) ** 2).sum(axis=2)
+        counts = np.bincount(distance.argmin(axis=1), minlength=16)
+        np.testing.assert_allclose(out[512:].view(np.int32), counts, atol=2)
+
+
+def seconds(function: Callable[..., Any], arrays: tuple[Array, Array, Array], n: int) -> float:
+    """Return the least time of a few calls."""
+    pointers = [ctypes.c_void_p(array.ctypes.data) for array in arrays]
+    times = []
+    for _ in range(CALLS):
+        started = time.perf_counter()
+        function(*pointers, ctypes.c_int(n))
+        times.append(time.perf_counter() - started)
+    return min(times)
+
+
+def main() -> None:
+    """Measure and print."""
+    options = read_options(str(__doc__), agents=[1, 2], runs=5)
+    title = "Patched CUDA on the CPU; agents are workers"
+    with tempfile.TemporaryDirectory() as folder, Report(title, options) as report:
+        patched = load(Path(folder) / "patched", os.environ.get("CXX", ""))
+        plain = load(Path(folder) / "plain", "g++")
+        for workers in options.agents:
+            os.environ["SAPWOOD_CUDA_WORKERS"] = str(workers)
+            for case, (floor, n, bound) in CASES.items():
+                arrays = data_of(case, n // 10 if options.quick and case != "matmul" else n)
+                size = len(arrays[0])
+                mine, theirs = [], []
+                for _ in range(options.runs):
+                    mine.append(seconds(patched[f"{case}_cuda"], arrays, size))
+                    check(case, *arrays)
+                    theirs.append(seconds(plain[f"{floor}_plain"], arrays, size))
+                name = f"cuda.{case}.bound-{bound}"
+                report.add(Figure.of(name, workers, mine, theirs, unit="ms"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+Sapwood = Callable[..., subprocess.CompletedProcess[str]]
+
+GOOD = """#include "size.cuh"
+__global__ void fill(float *x) { x[threadIdx.x] = SIZE; }
+__global__ void first(float *x) { x[0] = __shfl_sync(~0u, x[threadIdx.x], 0); }
+void run(float *x) { fill<<<1, 32>>>(x); }
+"""
+
+
+def test_the_patched_source_and_the_modes_are_shown(sapwood: Sapwood, tmp_path: Path) -> None:
+    (tmp_path / "a.cu").write_text(GOOD)
+    (tmp_path / "size.cuh").write_text("#define SIZE 3\n")
+    shown = sapwood("patch", "a.cu")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith('#line 1 "a.cu"\n')
+    assert '::sapwood_cuda::launch("fill"' in shown.stdout
+    assert shown.stderr.splitlines() == [
+        "a.cu:2: fill: block",
+        "a.cu:3: first: fiber (__shfl_sync brings threads together)",
+    ]
+
+
+def test_check_shows_traps_and_no_source(sapwood: Sapwood, tmp_path: Path) -> None:
+    (tmp_path / "a.cu").write_text(GOOD)
+    shown = sapwood("patch", "--check", "a.cu")
+    assert shown.returncode == 0, shown.stderr
+    assert "a.cu:4: may go wrong on a GPU: nobody asks whether the launch failed" in shown.stdout
+    assert "sapwood_cuda" not in shown.stdout
+
+
+def test_json(sapwood: Sapwood, tmp_path: Path) -> None:
+    (tmp_path / "a.cu").write_text(GOOD)
+    shown = json.loads(sapwood("patch", "a.cu", "--json").stdout)
+    assert [(each["name"], each["mode"]) for each in shown["kernels"]] == [
+        ("fill", "block"),
+        ("first", "fiber"),
+    ]
+    assert shown["source"].startswith("#line 1")
+
+
+def test_what_is_not_supported_is_an_error(sapwood: Sapwood, tmp_path: Path) -> None:
+    (tmp_path / "a.cu").write_text("\ncudaGraph_t graph;\n")
+    shown = sapwood("patch", "a.cu")
+    assert shown.returncode == 3
+    assert "a.cu:2: not supported on a CPU node: CUDA graphs: cudaGraph_t graph;" in shown.stdout
+
+
+def test_a_missing_file_is_named(sapwood: Sapwood) -> None:
+    shown = sapwood("patch", "none.cu")
+    assert "no such file: none.cu" in shown.stderr

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+
+from sapwood.gpu.cuda.parse import read_sources
+from sapwood.gpu.cuda.patch import KernelMode, Mode, patch_sources
+
+
+def kernel(body: str, before: str = "") -> tuple[KernelMode, str]:
+    code = f"{before}\n__global__ void k(float *x, int n) {{\n{body}\n}}\n"
+    patched = patch_sources(read_sources({"a.cu": code.encode()}))["a.cu"]
+    text = patched.text.decode()
+    assert text.count("\n") == code.count("\n") + 1  # the #line in front
+    return patched.kernels[-1], text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "int i = threadIdx.x; if (i < n) x[i] = 1;",
+        "x[threadIdx.x] = 1;\n__syncthreads();\nx[threadIdx.x + 1] = 2;",
+        "for (int d = 1; d < n; d *= 2) { x[threadIdx.x] += d; __syncthreads(); }",
+        "int s = n; while (s > 0) { __syncthreads(); s /= 2; }",
+        "if (blockIdx.x == 0) { __syncthreads(); }",
+        "for (int d = n; ; d /= 2) { if (d == 0) break; __syncthreads(); }",
+    ],
+)
+def test_kernels_that_are_cut(body: str) -> None:
+    mode, text = kernel(body)
+    assert (mode.mode, mode.reason) == (Mode.BLOCK, "")
+    assert "run_fibers" not in text
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("if (threadIdx.x < 3) { __syncthreads(); }", "a barrier where not all threads may come"),
+        ("for (int i = threadIdx.x; i < n; i++) __syncthreads();", "not all threads may come"),
+        ("x[0] = __shfl_sync(~0u, x[0], 0);", "__shfl_sync brings threads together"),
+        ("while (n) { if (x[threadIdx.x]) break; __syncthreads(); }", "some threads leave"),
+        ("again:\n__syncthreads(); if (n) goto again;", "a label"),
+        ("auto v = x[threadIdx.x]; __syncthreads(); x[0] = v;", "v lives across a barrier"),
+        ("meet();", "meet waits for other threads (__syncthreads)"),
+    ],
+)
+def test_kernels_that_need_a_stack_per_thread(body: str, reason: str) -> None:
+    mode, text = kernel(body, "__device__ void meet() { __syncthreads(); }")
+    assert mode.mode is Mode.FIBER
+    assert reason in mode.reason
+    assert "run_fibers" in text
+
+
+def test_independence_is_never_promised_with_atomics_or_own_arrays() -> None:
+    assert "SAPWOOD_INDEPENDENT" in kernel("x[threadIdx.x] = 1;")[1]
+    assert "SAPWOOD_INDEPENDENT" not in kernel("atomicAdd(&x[threadIdx.x % 2], 1);")[1]
+    assert "SAPWOOD_INDEPENDENT" not in kernel("float a[2]; a[0] = 1; x[threadIdx.x] = a[0];")[1]
+    hidden = "__device__ void add(float *x) { atomicAdd(x, 1.0f); }"
+    assert "SAPWOOD_INDEPENDENT" not in kernel("add(x);", hidden)[1]
+    macro = "#define ADD(p) atomicAdd(p, 1.0f)"
+    assert "SAPWOOD_INDEPENDENT" not in kernel("ADD(x);", macro)[1]
+
+
+def test_values_live_in_arrays_only_where_they_must() -> None:
+    _, text = kernel("int i = threadIdx.x; float v = x[i];\n__syncthreads();\nx[i] = v;")
+    assert "sapwood_v_v" in text
+    assert "sapwood_v_i" not in text
+
+
+def test_fiber_mode_can_be_asked_for() -> None:
+    sources = read_sources({"a.cu": b"__global__ void k(int *x) { x[0] = 1; }"})
+    (mode,) = patch_sources(sources, fiber_only=True)["a.cu"].kernels
+    assert mode.mode is Mode.FIBER

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from sapwood.gpu.cuda.parse import CudaSource, read_sources
+
+CODE = b"""#include <cuda_runtime.h>
+#include "own.cuh"
+#define RUN(k, n) k<<<1, \\
+    n>>>(n)
+__constant__ float table[4];
+__device__ int next(int x);
+template <class T> __global__ void __launch_bounds__(64) first(const T *in, T out[], int n) {
+    __shared__ T s[64];
+    out[0] = in[n];
+}
+static __device__ __noinline__ int helper(float x) { return x; }
+struct S { __device__ int get() const { return 1; } };
+void host(cudaStream_t stream) {
+    first<float><<<dim3(1, 2), 64, 0, stream>>>(a, b, 3);
+    RUN(first<int>, 3);
+}
+"""
+
+
+def test_functions_with_attributes_and_parameters() -> None:
+    source = CudaSource("a.cu", CODE)
+    assert [function.name for function in source.functions] == ["first", "helper", "get", "host"]
+    (kernel,) = source.kernels
+    assert (kernel.name, kernel.line) == ("first", 7)
+    assert (kernel.parameters[0].name, kernel.parameters[0].type) == ("in", "const T *")
+    assert [p.name for p in kernel.parameters] == ["in", "out", "n"]
+    assert source.functions[1].attributes == {"__device__"}
+
+
+def test_launches_are_found_in_macros_too() -> None:
+    source = CudaSource("a.cu", CODE)
+    assert [(launch.kernel, launch.line) for launch in source.launches] == [
+        ("k", 3),
+        ("first<float>", 14),
+    ]
+
+
+def test_variables_headers_and_macros() -> None:
+    source = CudaSource("a.cu", CODE)
+    assert source.device_variables == {"table", "next"}
+    assert source.declared == {"next"}
+    assert len(source.shared) == 1
+    assert source.includes == ["<cuda_runtime.h", '"own.cuh']
+    assert source.macros["RUN"] == "k<<<1, n>>>(n)"
+
+
+def test_words_that_cpp_compilers_do_not_take_are_blank_and_nothing_moves() -> None:
+    source = CudaSource("a.cu", CODE)
+    assert b"__noinline__" not in source.data
+    assert len(source.data) == len(CODE)
+
+
+def test_only_files_with_cuda_are_read() -> None:
+    files = {"a.cu": b"", "plain.h": b"int x;", "device.h": b"__device__ int f();"}
+    assert list(read_sources(files)) == ["a.cu", "device.h"]
