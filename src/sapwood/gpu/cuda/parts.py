@@ -7,7 +7,7 @@ from typing import Any, Final
 from sapwood.gpu.cuda.calls import CallGraph, is_atomic
 from sapwood.gpu.cuda.dynamic import dynamic_pointer, is_dynamic
 from sapwood.gpu.cuda.edits import Edits
-from sapwood.gpu.cuda.guards import guard_words, guards_of
+from sapwood.gpu.cuda.guards import guard_words, guards_of, limit_of
 from sapwood.gpu.cuda.parse import INDICES, Function, declared_names, plain, walk
 from sapwood.gpu.cuda.stride import StrideLoop
 from sapwood.gpu.cuda.variables import Variable, Variables, used_words
@@ -16,8 +16,8 @@ _LOOP: Final = (
     "for (int sapwood_z = 0; sapwood_z < sapwood_b.sz; sapwood_z++) "
     "for (int sapwood_y = 0; sapwood_y < sapwood_b.sy; sapwood_y++) {{ "
     "const int sapwood_row = (sapwood_z * sapwood_b.sy + sapwood_y) * sapwood_b.sx; "
-    "(void)sapwood_row; {pragma}"
-    "for (int sapwood_x = 0; sapwood_x < sapwood_b.sx; sapwood_x++) {{ "
+    "(void)sapwood_row; {limit}{pragma}"
+    "for (int sapwood_x = {first}; sapwood_x < {count}; sapwood_x++) {{ "
 )
 _EVERYWHERE: Final = (
     "::sapwood_cuda::everywhere(sapwood_b, [&](int sapwood_x, int sapwood_y, int sapwood_z) "
@@ -164,9 +164,15 @@ class PartWriter:
             before += self._open_stride(number, part, part.stride, inside)
             close += " }"
         else:
-            before += self._write_guards(part)
+            limit = self._write_limit(part)
+            if not limit:
+                before += self._write_guards(part)
             self._edit_declarations(part)
-            before += _LOOP.format(pragma=self._pragma(part)) + inside + "{ "
+            first_thread, count = ("sapwood_f", "sapwood_n") if limit else ("0", "sapwood_b.sx")
+            before += _LOOP.format(
+                pragma=self._pragma(part), limit=limit, first=first_thread, count=count
+            )
+            before += inside + "{ "
         single = part.compound.id == first.id
         if part.stride is not None:
             self._edits.override(start, part.stride.body.start_byte, before)
@@ -284,11 +290,38 @@ class PartWriter:
                     return ""
         return "" if self._placed else "SAPWOOD_INDEPENDENT "
 
+    def _hidden(self, part: Part) -> set[str]:
+        """Return the names whose values are not known before the part."""
+        return (part.declared - self._variables.floating) | self._variables.inner
+
+    def _write_limit(self, part: Part) -> str:
+        """Leave out the threads that a part's only condition leaves out."""
+        found = limit_of(part.statements, self._variables, self._hidden(part))
+        if found is None:
+            return ""
+        left, right, condition = found
+        words = used_words(left) | used_words(right)
+        one = condition.children[1].type == "=="
+        text = (
+            f"const int {'sapwood_f' if one else 'sapwood_n'} = [&] {{ "
+            "const int sapwood_x = 0; (void)sapwood_x; "
+            f"{self._recomputed(words, set())}"
+            f"return ::sapwood_cuda::{'only' if one else 'limit'}(sapwood_b.sx, "
+            f"{self._text(left)}, {self._text(right)}); }}(); "
+        )
+        if one:
+            text += "const int sapwood_n = sapwood_f < sapwood_b.sx ? sapwood_f + 1 : sapwood_f; "
+        else:
+            text += "const int sapwood_f = 0; "
+        self._edits.insert(condition.start_byte, "true || (")
+        self._edits.insert(condition.end_byte, ")")
+        return text
+
     def _write_guards(self, part: Part) -> str:
         """Decide conditions once for the block where all of its threads agree."""
         text = ""
         for statement in part.statements:
-            for condition, wanted in guards_of(statement, self._variables):
+            for condition, wanted in guards_of(statement, self._variables, self._hidden(part)):
                 self._guards += 1
                 name = f"sapwood_g{self._guards}"
                 text += self._everywhere(name, condition, wanted=wanted)
@@ -320,7 +353,7 @@ class PartWriter:
             f"if (!({condition})) break; }} "
             f"const bool {name} = {_EVERYWHERE}"
             f"{needed}{each}return {condition}; }}); "
-            + _LOOP.format(pragma=self._pragma(part))
+            + _LOOP.format(pragma=self._pragma(part), limit="", first="0", count="sapwood_b.sx")
             + inside
             + self._recomputed(names - part.words, set())
             + f"{{ {each}if (!{name} && !({condition})) goto sapwood_next_{number}; "

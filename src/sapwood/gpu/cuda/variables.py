@@ -70,6 +70,7 @@ class Variables:
     Attributes:
         by_name: The variables; several of one name where scopes repeat it.
         uniform: Names with the same value in all threads of the block.
+        inner: Names that are declared inside of statements, where the skeleton does not see them.
         floating: Names whose first value is arithmetic on indices and uniform names, and
             that never change: they can be computed again anywhere.
     """
@@ -84,6 +85,13 @@ class Variables:
             if node.type == "declaration":
                 for name, declarator in _declarators(node):
                     self.by_name.setdefault(name, []).append(Variable(name, node, declarator))
+        self.inner = {
+            name
+            for name, variables in self.by_name.items()
+            if any(
+                v.declaration is not None and v.declaration.id not in skeleton for v in variables
+            )
+        }
         self._collect_changes()
         self.uniform = self._find_uniform()
         self.floating = self._find_floating()

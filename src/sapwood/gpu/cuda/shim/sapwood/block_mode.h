@@ -38,4 +38,26 @@ template <class Condition> inline __attribute__((always_inline)) bool everywhere
     return line;
 }
 
+// How many of a row's threads, counted from the first, satisfy `first + x < end`.
+template <class A, class B> inline __attribute__((always_inline)) int limit(int size, A first, B end) {
+    using C = std::common_type_t<A, B>;
+    C from = C(first), to = C(end);
+    if (!(from < to)) return 0;
+    if constexpr (std::is_integral_v<C>) {
+        auto gap = std::make_unsigned_t<C>(to) - std::make_unsigned_t<C>(from);
+        return gap < unsigned(size) ? int(gap) : size;
+    } else {
+        C gap = std::ceil(to - from);
+        return gap < C(size) ? int(gap) : size;
+    }
+}
+
+// Which of a row's threads satisfy `first + x == wanted`: the first of them, or `size` for none.
+template <class A, class B> inline __attribute__((always_inline)) int only(int size, A first, B wanted) {
+    using C = std::common_type_t<A, B>;
+    static_assert(std::is_integral_v<C>);
+    auto gap = std::make_unsigned_t<C>(wanted) - std::make_unsigned_t<C>(first);
+    return gap < unsigned(size) ? int(gap) : size;
+}
+
 } // namespace sapwood_cuda
