@@ -15,7 +15,7 @@ demo: $(VENV)/with-examples ## quantise the colours of a photograph on four agen
 	$(BIN)/sapwood run examples/quantize --agents 4 -p colours=16 --output quantized.png
 
 test: $(VENV)/with-test ## run the unit, integration and system tests
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile
 
 check: $(VENV)/with-check ## check format, lint, types, layers and spelling
 	$(BIN)/ruff format --check

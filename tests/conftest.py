@@ -68,12 +68,16 @@ def own_surroundings(
 
 def _descendants(pid: int) -> list[int]:
     found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*"):
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - tests replace methods of Path
+    except (FileNotFoundError, ProcessLookupError):
+        return found
+    for task in tasks:
         try:
-            children = [int(word) for word in _read(task / "children").split()]
+            text = _read(Path(f"/proc/{pid}/task/{task}/children"))
         except (FileNotFoundError, ProcessLookupError):
             continue
-        for child in children:
+        for child in (int(word) for word in text.split()):
             found += [child, *_descendants(child)]
     return found
 
