@@ -157,3 +157,15 @@ def test_nvcc_builds_the_same_functions(folder: Path, monkeypatch: pytest.Monkey
         for function in (by_cpu, by_nvcc)
     ]
     assert spelled[0] == spelled[1]
+
+
+def test_a_library_can_be_unloaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAPWOOD_CUDA_WORKERS", "2")
+    program = load_program(folder / "squares.py")
+    built = build(program)
+    (library,) = built.libraries
+    opened = open_image(make_image(program, built))
+    opened.call("squares", [np.arange(1000.0)], {})
+    assert library.image.path in Path("/proc/self/maps").read_text()
+    opened.close()
+    assert library.image.path not in Path("/proc/self/maps").read_text()

@@ -63,77 +63,6 @@ inline unsigned wanted_workers() {
     return wanted < 1 ? 1 : wanted > 256 ? 256 : unsigned(wanted);
 }
 
-// Runs a job on every worker; the caller is the first of them.
-class Pool {
-  public:
-    Pool() : count_(wanted_workers()) {
-        alone = count_ == 1;
-        for (unsigned i = 1; i < count_; i++) threads_.emplace_back([this] { work(); });
-    }
-
-    ~Pool() {
-        {
-            std::lock_guard<std::mutex> lock(mutex_);
-            stopping_ = true;
-        }
-        wake_.notify_all();
-        for (auto &thread : threads_) thread.join();
-    }
-
-    template <class Job> void run(Job &job, uint64_t blocks) {
-        std::lock_guard<std::mutex> one(launch_);
-        if (count_ == 1 || blocks == 1) return job();
-        {
-            std::lock_guard<std::mutex> lock(mutex_);
-            call_ = [](void *given) { (*static_cast<Job *>(given))(); };
-            given_ = &job;
-            busy_ = count_ - 1;
-            turn_++;
-        }
-        wake_.notify_all();
-        job();
-        std::unique_lock<std::mutex> lock(mutex_);
-        done_.wait(lock, [this] { return busy_ == 0; });
-    }
-
-    unsigned count() const { return count_; }
-
-  private:
-    void work() {
-        unsigned seen = 0;
-        std::unique_lock<std::mutex> lock(mutex_);
-        for (;;) {
-            wake_.wait(lock, [&] { return stopping_ || turn_ != seen; });
-            if (stopping_) return;
-            seen = turn_;
-            lock.unlock();
-            call_(given_);
-            lock.lock();
-            if (--busy_ == 0) done_.notify_one();
-        }
-    }
-
-    unsigned count_, busy_ = 0, turn_ = 0;
-    bool stopping_ = false;
-    void (*call_)(void *) = nullptr;
-    void *given_ = nullptr;
-    std::mutex mutex_, launch_;
-    std::condition_variable wake_, done_;
-    std::vector<std::thread> threads_;
-};
-
-// The pool, made anew when the number of workers that is asked for has changed.
-inline Pool &pool() {
-    static std::mutex mutex;
-    static std::unique_ptr<Pool> made;
-    std::lock_guard<std::mutex> lock(mutex);
-    if (!made || made->count() != wanted_workers()) {
-        made.reset();
-        made = std::make_unique<Pool>();
-    }
-    return *made;
-}
-
 struct DynamicMemory {
     ~DynamicMemory() { free(memory); }
     void *reserve(size_t bytes) {
@@ -148,14 +77,84 @@ struct DynamicMemory {
     size_t size = 0;
 };
 
-inline Block &worker_block() {
-    static thread_local Block block;
-    return block;
-}
+// What a worker has of its own. Nothing of it is thread_local: a destructor that waits for the end
+// of a thread would keep the library from being unloaded.
+struct Worker {
+    Block block;
+    DynamicMemory dynamic;
+};
 
-inline void *worker_memory(size_t bytes) {
-    static thread_local DynamicMemory dynamic;
-    return dynamic.reserve(bytes);
+// Runs a job on every worker; the caller is the first of them.
+class Pool {
+  public:
+    Pool() : count_(wanted_workers()) {
+        alone = count_ == 1;
+        for (unsigned i = 0; i < count_; i++) workers_.push_back(std::make_unique<Worker>());
+        for (unsigned i = 1; i < count_; i++) threads_.emplace_back([this, i] { work(*workers_[i]); });
+    }
+
+    ~Pool() {
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            stopping_ = true;
+        }
+        wake_.notify_all();
+        for (auto &thread : threads_) thread.join();
+    }
+
+    template <class Job> void run(Job &job, uint64_t blocks) {
+        std::lock_guard<std::mutex> one(launch_);
+        if (count_ == 1 || blocks == 1) return job(*workers_[0]);
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            call_ = [](void *given, Worker &worker) { (*static_cast<Job *>(given))(worker); };
+            given_ = &job;
+            busy_ = count_ - 1;
+            turn_++;
+        }
+        wake_.notify_all();
+        job(*workers_[0]);
+        std::unique_lock<std::mutex> lock(mutex_);
+        done_.wait(lock, [this] { return busy_ == 0; });
+    }
+
+    unsigned count() const { return count_; }
+
+  private:
+    void work(Worker &worker) {
+        unsigned seen = 0;
+        std::unique_lock<std::mutex> lock(mutex_);
+        for (;;) {
+            wake_.wait(lock, [&] { return stopping_ || turn_ != seen; });
+            if (stopping_) return;
+            seen = turn_;
+            lock.unlock();
+            call_(given_, worker);
+            lock.lock();
+            if (--busy_ == 0) done_.notify_one();
+        }
+    }
+
+    unsigned count_, busy_ = 0, turn_ = 0;
+    bool stopping_ = false;
+    void (*call_)(void *, Worker &) = nullptr;
+    void *given_ = nullptr;
+    std::mutex mutex_, launch_;
+    std::condition_variable wake_, done_;
+    std::vector<std::unique_ptr<Worker>> workers_;
+    std::vector<std::thread> threads_;
+};
+
+// The pool, made anew when the number of workers that is asked for has changed.
+inline Pool &pool() {
+    static std::mutex mutex;
+    static std::unique_ptr<Pool> made;
+    std::lock_guard<std::mutex> lock(mutex);
+    if (!made || made->count() != wanted_workers()) {
+        made.reset();
+        made = std::make_unique<Pool>();
+    }
+    return *made;
 }
 
 struct Configuration {
@@ -184,8 +183,8 @@ void launch(const char *name, const Configuration &how, Kernel kernel, Arguments
     share = share < 1 ? 1 : share;
     std::atomic<uint64_t> next{0};
     std::string kernel_name = name, problem;
-    auto job = [&] {
-        Block &block = worker_block();
+    auto job = [&](Worker &worker) {
+        Block &block = worker.block;
         Thread *before = self;
         block.kernel = &kernel_name;
         block.failure = &problem;
@@ -193,7 +192,7 @@ void launch(const char *name, const Configuration &how, Kernel kernel, Arguments
         block.grid = how.grid;
         block.threads = how.block.x * how.block.y * how.block.z;
         block.dynamic_bytes = how.shared;
-        block.dynamic = worker_memory(how.shared);
+        block.dynamic = worker.dynamic.reserve(how.shared);
         block.outside.block = &block;
         for (uint64_t first; (first = next.fetch_add(share)) < blocks;) {
             uint64_t end = first + share < blocks ? first + share : blocks;
