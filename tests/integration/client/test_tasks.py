@@ -141,7 +141,9 @@ def test_an_own_exception_is_told_by_name(cluster: sapwood.Cluster) -> None:
     assert error.what.endswith("OwnError: mine")
 
 
-@pytest.mark.parametrize("value", [object, lambda: None, 2**70], ids=str)
+@pytest.mark.parametrize(
+    "value", [object, lambda: None, 2**70], ids=["class", "function", "number"]
+)
 def test_a_result_that_cannot_travel_is_a_clear_error(cluster: sapwood.Cluster, value: Any) -> None:
     error = cluster.submit(lambda: value).exception(TIMEOUT)
     assert isinstance(error, DataValueError)

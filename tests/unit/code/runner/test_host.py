@@ -95,7 +95,11 @@ def test_a_result_that_somebody_reads_outlives_its_runner(bench: Any) -> None:
         os.fstat(lease.fd)
 
 
-@pytest.mark.parametrize("value", [object, lambda: None, {1: object()}, 2**70], ids=str)
+@pytest.mark.parametrize(
+    "value",
+    [object, lambda: None, {1: object()}, 2**70],
+    ids=["class", "function", "inside", "number"],
+)
 def test_a_result_that_cannot_travel_is_a_clear_error(bench: Any, value: Any) -> None:
     error = bench.error(lambda: value)
     assert error.code == "SW133"
