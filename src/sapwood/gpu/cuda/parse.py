@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -9,6 +10,8 @@ from typing import Any, Final
 import msgspec
 import tree_sitter
 import tree_sitter_cuda
+
+from sapwood.gpu.cuda.edits import Edits
 
 ATTRIBUTES: Final = ("__global__", "__device__", "__host__")
 
@@ -116,7 +119,7 @@ class CudaSource:
         for pattern, replacement in _SAME_LENGTH:
             data = pattern.sub(replacement, data)
         self.name = name
-        self.data = data
+        self.data = data = _split_declarations(data)
         self.root = parse(data).root_node
         nodes = list(walk(self.root))
         self.functions = [
@@ -171,6 +174,31 @@ def read_sources(files: Mapping[str, bytes]) -> dict[str, CudaSource]:
         for name, data in files.items()
         if name.endswith((".cu", ".cuh")) or CUDA_WORDS.search(data)
     }
+
+
+def _split_declarations(data: bytes) -> bytes:
+    """Make one declaration of each variable of a kernel: they may need different treatment."""
+    if b"__global__" not in data:
+        return data
+    edits = Edits(data)
+    for node in walk(parse(data).root_node):
+        if node.type != "declaration" or node.parent.type != "compound_statement":
+            continue
+        declarators = node.children_by_field_name("declarator")
+        head = plain(data[node.start_byte : declarators[0].start_byte]) if declarators else ""
+        if len(declarators) < 2 or "{" in head or node.has_error or not _in_kernel(node):
+            continue
+        for before, after in itertools.pairwise(declarators):
+            edits.replace(before.end_byte, after.start_byte, f"; {head} ")
+    return edits.apply()
+
+
+def _in_kernel(node: Any) -> bool:
+    while node is not None and node.type != "function_definition":
+        node = node.parent
+    body = node.child_by_field_name("body") if node is not None else None
+    head = node.text[: body.start_byte - node.start_byte] if body is not None else b""
+    return b"__global__" in head
 
 
 def walk(node: Any) -> Iterator[Any]:

@@ -57,3 +57,11 @@ def test_words_that_cpp_compilers_do_not_take_are_blank_and_nothing_moves() -> N
 def test_only_files_with_cuda_are_read() -> None:
     files = {"a.cu": b"", "plain.h": b"int x;", "device.h": b"__device__ int f();"}
     assert list(read_sources(files)) == ["a.cu", "device.h"]
+
+
+def test_each_variable_of_a_kernel_gets_a_declaration_of_its_own_on_its_line() -> None:
+    code = b"__global__ void k() {\n const float *a = x, // one\n  b[2], *c;\n}\nint p, q;\n"
+    data = CudaSource("a.cu", code).data
+    assert b"const float *a = x; const float" in data
+    assert data.splitlines()[2] == b"b[2]; const float *c;"
+    assert data.splitlines()[4] == b"int p, q;"
