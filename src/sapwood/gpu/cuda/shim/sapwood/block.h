@@ -175,7 +175,11 @@ inline void spin() {
         block.idle = 0;
         yield(block);
     } else {
+#if defined(__x86_64__)
         __builtin_ia32_pause();
+#elif defined(__aarch64__)
+        asm volatile("yield");
+#endif
     }
 }
 

@@ -7,13 +7,17 @@
 #include <cstdlib>
 #include <new>
 
-#if !defined(__x86_64__)
+// SAPWOOD_UCONTEXT takes the portable switch everywhere; it is some ten times slower.
+#if !defined(__x86_64__) && !defined(SAPWOOD_UCONTEXT)
+#define SAPWOOD_UCONTEXT 1
+#endif
+#if defined(SAPWOOD_UCONTEXT)
 #include <ucontext.h>
 #endif
 
 namespace sapwood_cuda {
 
-#if defined(__x86_64__)
+#if !defined(SAPWOOD_UCONTEXT)
 
 using Context = void *;
 
