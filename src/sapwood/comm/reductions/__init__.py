@@ -26,6 +26,7 @@ the order is that of arrival).
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -81,6 +82,12 @@ def make_reduction(text: str) -> Reduction:
         >>> top.total()
         {'values': array([9, 7]), 'agents': array([1, 2])}
     """
+    kind, arguments = _parsed(text)
+    return kind(*arguments)
+
+
+@functools.cache
+def _parsed(text: str) -> tuple[Callable[..., Reduction], tuple[str, ...]]:
     name, *arguments = text.split(":")
     kind = REDUCTIONS.get(name)
     if kind is None:
@@ -91,4 +98,4 @@ def make_reduction(text: str) -> Reduction:
     if len(arguments) != len(wanted):
         form = ":".join([name, *(word.upper() for word in wanted)])
         raise ProgramError(f"{text!r} is no reduction", hint=f"write {form}")
-    return kind(*arguments)
+    return kind, tuple(arguments)
