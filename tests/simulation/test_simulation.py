@@ -8,6 +8,7 @@ import pytest
 
 from sapwood.comm.stream import Wave
 from sapwood.comm.streams import Streams
+from sapwood.core.topology import plan
 from sapwood.testing.simulation import (
     Faults,
     InvariantError,
@@ -24,7 +25,7 @@ def drawn(seed: int) -> SimulationOptions:
     chance = random.Random(seed)  # noqa: S311 - chance that can be repeated
     return SimulationOptions(
         seed=seed,
-        agents=chance.randint(40, 150),
+        agents=chance.randint(50, 130),
         fanout=chance.choice([0, 3, 6, 16]),
         waves=3,
         faults=Faults(
@@ -33,6 +34,18 @@ def drawn(seed: int) -> SimulationOptions:
             zygote=chance.choice([0.0, 0.0, 0.0001]),
         ),
     )
+
+
+def test_the_drawn_trees_have_50_to_200_places() -> None:
+    options = [drawn(seed) for seed in range(BLOCKS * SEEDS_OF_A_BLOCK)]
+    sizes = [plan(one.agents, one.fanout).size for one in options]
+    assert 50 <= min(sizes) <= max(sizes) <= 200
+
+
+def test_two_simulations_do_not_meet() -> None:
+    first, second = Simulation(drawn(4)), Simulation(drawn(5))
+    assert first.run() == Simulation(drawn(4)).run()
+    assert second.run() == Simulation(drawn(5)).run()
 
 
 def run_with(faults: Faults, *, seeds: int) -> None:

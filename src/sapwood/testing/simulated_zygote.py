@@ -132,7 +132,9 @@ class SimulatedSpawner:
 class SimulatedKeeper(Keeper):
     """The production keeper with a simulated zygote."""
 
-    simulation: World
+    def __init__(self, simulation: World, *arguments: Any) -> None:
+        self.simulation = simulation  # the first zygote is made by the constructor below
+        super().__init__(*arguments)
 
     def _new_spawner(self) -> Spawner:
         self.simulated = SimulatedSpawner(self.simulation, self)

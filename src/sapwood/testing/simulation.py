@@ -116,8 +116,8 @@ class Simulation:
         self._completed: list[ev.WaveCompleted] = []
         self._ready = False
         self._steps = self._crashes = self._pauses = self._zygotes = self._repeated = 0
-        SimulatedKeeper.simulation = self
         self.keeper = SimulatedKeeper(
+            self,
             self.tree,
             lambda _rank: "none:none",
             orders.Configure("", b""),
@@ -133,11 +133,15 @@ class Simulation:
             InvariantError: Something that must always hold did not; the message says how to
                 have it again.
         """
-        logging.getLogger("sapwood").setLevel(logging.CRITICAL)  # lost places are the point
+        log = logging.getLogger("sapwood")
+        level = log.level
+        log.setLevel(logging.CRITICAL)  # lost places are the point here, and no news
         try:
             self._run()
         except (InvariantError, SapwoodError) as error:
             raise InvariantError(f"{error}\nto have it again: {self.command()}") from error
+        finally:
+            log.setLevel(level)
         return SimulationReport(
             waves=len(self._completed),
             steps=self._steps,
