@@ -1,4 +1,4 @@
-"""Clusters and programs, as in the tests of the public API."""
+"""Clusters as users make them, and the programs of these tests."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from sapwood.code import load_program
 from sapwood.environment.settings import RestartSettings, Settings
 
 PATIENCE = 30.0
-PROGRAMS = Path(__file__).parents[1] / "client" / "programs.py"
+PROGRAMS = Path(__file__).with_name("client") / "programs.py"
 QUICK = RestartSettings(limit=20, backoff=0.01, backoff_max=0.05)
 
 
@@ -29,6 +29,12 @@ def make_cluster() -> Iterator[Callable[..., sapwood.Cluster]]:
     yield make
     for cluster in made:
         cluster.close()
+
+
+@pytest.fixture
+def cluster(make_cluster: Callable[..., sapwood.Cluster]) -> sapwood.Cluster:
+    """A cluster of three agents."""
+    return make_cluster(3)
 
 
 @pytest.fixture
