@@ -23,6 +23,7 @@ from sapwood.code.bundle import Bundle, read_file
 from sapwood.core.errors import BuildError, ProgramError, SapwoodError
 
 _importing = threading.RLock()  # sys.modules and sys.meta_path belong to the whole process
+_parsing = threading.Lock()  # CPython 3.11 counts the depth of a syntax tree once for all threads
 
 
 def python_files(folder: Path, main: str, *, named_by: str) -> dict[str, bytes]:
@@ -143,6 +144,17 @@ def check_syntax(data: bytes, path: str) -> CodeType:
         ) from error
 
 
+def syntax_tree(data: bytes, path: str) -> ast.Module:
+    """Parse a Python file; from any thread.
+
+    Raises:
+        BuildError: It is not valid Python.
+    """
+    check_syntax(data, path)
+    with _parsing:
+        return ast.parse(data)
+
+
 def _remember_lines(path: str, data: bytes) -> None:
     # Tracebacks show the lines that ran, also after the file was edited or where it is not.
     lines = data.decode("utf-8", "replace").splitlines(keepends=True)
@@ -150,8 +162,7 @@ def _remember_lines(path: str, data: bytes) -> None:
 
 
 def _imported(data: bytes, path: str) -> Iterator[str]:
-    check_syntax(data, path)
-    for node in ast.walk(ast.parse(data)):
+    for node in ast.walk(syntax_tree(data, path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

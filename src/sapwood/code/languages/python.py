@@ -14,7 +14,7 @@ import msgspec
 from sapwood.code.bundle import Bundle
 from sapwood.code.interface import ElementType, FunctionSignature, Interface, ParameterSignature
 from sapwood.code.languages.base import Artefact, BuildRequest, LoadedCode
-from sapwood.code.python_module import check_syntax, import_main
+from sapwood.code.python_module import check_syntax, import_main, syntax_tree
 from sapwood.core.errors import FunctionMissingError
 
 _ANY = ElementType(c="object", dtype="O")
@@ -48,7 +48,7 @@ class Python:
             functions=tuple(
                 _signature(node, source)
                 for source in bundle.sources
-                for node in ast.parse(bundle.files[source]).body
+                for node in syntax_tree(bundle.files[source], source).body
                 if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
             )
         )
