@@ -1,12 +1,12 @@
 """A place at work: a node driven by an event loop over a transport."""
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from sapwood.comm import events as ev
 from sapwood.comm import frames
+from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.node import Node
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import MappedBlocks
@@ -31,7 +31,7 @@ class Place:
         self,
         node: Node,
         handlers: Handlers,
-        loop: asyncio.AbstractEventLoop,
+        loop: Loop,
         on_problem: Callable[[str], None],
     ) -> None:
         self.node = node
@@ -42,7 +42,7 @@ class Place:
         self._next_number = 1
         self._queue: deque[ev.Effect] = deque()
         self._performing = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._handlers: dict[type[ev.Effect], Callable[[Any], None]] = {
             **handlers,
             ev.Transmit: self._transmit,

@@ -1,20 +1,17 @@
 """What agents and junctions have in common: a process with a place, held by its parent."""
 
-import asyncio
 import gc
 import os
 import sys
-import traceback
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
-import uvloop
 
 from sapwood.comm import events as ev
 from sapwood.comm.link import Identity, LinkTiming
 from sapwood.comm.node import Node
 from sapwood.comm.place import Handlers, Place
+from sapwood.comm.reactor import Reactor
 from sapwood.comm.stream import NewGathering
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core.errors import CommunicationError
@@ -89,8 +86,7 @@ class Member:
     ) -> None:
         self.configuration = configuration
         self.rank = rank
-        self.loop = uvloop.new_event_loop()
-        self.loop.set_exception_handler(_broken)
+        self.loop = Reactor()
         identity = Identity(
             configuration.cluster,
             rank,
@@ -103,21 +99,23 @@ class Member:
         node = Node(identity, tree, timing, gather) if gather else Node(identity, tree, timing)
         own: Handlers = {ev.ParentLost: self._parent_lost, ev.PlaceSilent: self._silent}
         self.place = Place(node, {**own, **handlers}, self.loop, self._problem)
-        self._transport = UnixTransport()
-        self._ended: asyncio.Future[None] = self.loop.create_future()
+        self._transport = UnixTransport(self.loop)
 
     def run(self) -> None:
-        """Live until the parent is gone."""
+        """Live until the parent is gone.
+
+        A mistake of Sapwood itself ends the process: a new one takes this place.
+        """
         # A member makes little garbage and no cycles to speak of; measured on 64 agents, the
         # default thresholds cost a fifth of the time of a small wave.
         gc.freeze()
         gc.set_threshold(GARBAGE_THRESHOLD, 50, 50)
-        self.loop.run_until_complete(self._live())
+        self.loop.spawn(self._live())
+        self.loop.run()
 
     def end(self) -> None:
         """Let :meth:`run` return."""
-        if not self._ended.done():
-            self._ended.set_result(None)
+        self.loop.stop()
 
     async def _live(self) -> None:
         if self.place.node.router.children:
@@ -125,7 +123,6 @@ class Member:
             await self._transport.listen(address, self.place)
         await self._connect()
         self.place.start()
-        await self._ended
 
     async def _connect(self) -> None:
         address = self.configuration.address(self.place.node.router.parent)
@@ -136,7 +133,7 @@ class Member:
             except CommunicationError:
                 if self.loop.time() > deadline:
                     raise
-                await asyncio.sleep(CONNECT_PAUSE)
+                await self.loop.sleep(CONNECT_PAUSE)
             else:
                 return
 
@@ -150,14 +147,3 @@ class Member:
 
     def _problem(self, text: str) -> None:
         sys.stderr.write(f"sapwood: rank {self.rank}: {text}\n")
-
-
-def _broken(_loop: Any, context: dict[str, Any]) -> None:
-    """End at once after a mistake of Sapwood itself: a new process takes this place."""
-    exception = context.get("exception")
-    if exception is not None:
-        traceback.print_exception(exception)
-    else:
-        sys.stderr.write(f"sapwood: {context.get('message')}\n")
-    sys.stderr.flush()
-    os._exit(1)

@@ -7,7 +7,6 @@
       +-------- death --------------+----------------+
 """
 
-import asyncio
 import contextlib
 import enum
 import os
@@ -23,6 +22,7 @@ from sapwood.code.runner.crash import crash_error
 from sapwood.code.runner.jobs import Job, Lease, Outcome, Preparation
 from sapwood.code.runner.options import RunnerOptions
 from sapwood.code.runner.output import OutputCapture
+from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import MappedBlocks, SharedBlock, SharedRef
 from sapwood.contexts.forge import Forge, Forked, NotForked
@@ -58,7 +58,7 @@ class RunnerHost:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        loop: Loop,
         options: RunnerOptions,
         forge: Forge,
         on_output: Callable[[bytes], None],
@@ -79,7 +79,7 @@ class RunnerHost:
         self._running: Job | None = None
         self._number = 0
         self._killed: SapwoodError | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._preparations: dict[str, Preparation] = {}
         self._prepared: set[str] = set()
         self._opened: dict[int, int] = {}

@@ -1,9 +1,10 @@
 """What a runner prints: read as it comes, bounded, kept for errors and passed on by lines."""
 
-import asyncio
 import contextlib
 import os
 from collections.abc import Callable
+
+from sapwood.comm.loop import Loop
 
 _READ = 64 * 1024
 
@@ -19,7 +20,7 @@ class OutputCapture:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        loop: Loop,
         limit: int,
         on_output: Callable[[bytes], None] | None = None,
     ) -> None:

@@ -1,12 +1,15 @@
-"""Unix stream sockets of the same user, on asyncio (uvloop in production)."""
+"""Unix stream sockets of the same user, on any loop that watches descriptors."""
 
-import asyncio
+import contextlib
 import os
 import socket
+import stat
 import struct
+from collections import deque
+from collections.abc import Sequence
 
+from sapwood.comm.loop import Loop
 from sapwood.comm.transport.base import ConnectionHandler, Listener
-from sapwood.comm.transport.stream_socket import StreamSocket
 from sapwood.core.errors import CommunicationError
 
 BACKLOG = 1024
@@ -15,14 +18,27 @@ BACKLOG = 1024
 MAX_PATH = 107
 """Bytes of a Unix socket's path (``sun_path`` without its end)."""
 
+READ_SIZE = 64 * 1024
+"""Bytes that one system call reads at most."""
+
+MAX_BUFFERS = 64
+"""Buffers that one system call writes at most."""
+
 _PEER_CREDENTIALS = struct.Struct("iII")
 
 
 class UnixTransport:
-    """Connects processes of one user on one machine; the address is a path."""
+    """Connects processes of one user on one machine; the address is a path.
+
+    Args:
+        loop: Watches the sockets; by default the asyncio loop that runs.
+    """
+
+    def __init__(self, loop: Loop | None = None) -> None:
+        self._loop = loop
 
     async def listen(self, address: str, handler: ConnectionHandler) -> Listener:
-        """Accept connections at a path that does not exist yet.
+        """Accept connections at a path; a socket that a dead process left there is replaced.
 
         Raises:
             CommunicationError: The path is too long or cannot be used.
@@ -33,17 +49,16 @@ class UnixTransport:
                 where=address,
                 hint="set TMPDIR or XDG_RUNTIME_DIR to a shorter folder",
             )
-        loop = asyncio.get_running_loop()
+        sock = socket.socket(socket.AF_UNIX)
         try:
-            server = await loop.create_unix_server(
-                lambda: StreamSocket(handler, initiator=False, accepts=_same_user),
-                address,
-                backlog=BACKLOG,
-            )
+            _remove_socket(address)
+            sock.bind(address)
+            os.chmod(address, 0o600)  # noqa: PTH101 - one system call, at start-up
+            sock.listen(BACKLOG)
         except OSError as error:
+            sock.close()
             raise CommunicationError(f"cannot listen: {error.strerror}", where=address) from error
-        os.chmod(address, 0o600)  # noqa: PTH101 - one system call, at start-up
-        return server
+        return UnixListener(sock, handler, self._find_loop())
 
     async def connect(self, address: str, handler: ConnectionHandler) -> None:
         """Connect to a path.
@@ -51,22 +66,164 @@ class UnixTransport:
         Raises:
             CommunicationError: Nobody listens there.
         """
-        loop = asyncio.get_running_loop()
+        sock = socket.socket(socket.AF_UNIX)
         try:
-            await loop.create_unix_connection(
-                lambda: StreamSocket(handler, initiator=True), address
-            )
+            sock.connect(address)  # the kernel takes it in; nobody need accept it first
         except OSError as error:
+            sock.close()
             raise CommunicationError(f"cannot connect: {error.strerror}", where=address) from error
+        UnixConnection(sock, handler, self._find_loop(), initiator=True)
+
+    def _find_loop(self) -> Loop:
+        if self._loop is not None:
+            return self._loop
+        import asyncio  # noqa: PLC0415 - agents have their own loop and are spared this one
+
+        return asyncio.get_running_loop()
 
 
-def _same_user(transport: asyncio.Transport) -> bool:
-    return _peer_user(transport) == os.geteuid()
+class UnixListener:
+    """Accepts connections until it is closed."""
+
+    def __init__(self, sock: socket.socket, handler: ConnectionHandler, loop: Loop) -> None:
+        self._socket = sock
+        self._handler = handler
+        self._loop = loop
+        sock.settimeout(0)
+        loop.add_reader(sock.fileno(), self._readable)
+
+    def close(self) -> None:
+        """Accept no more."""
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket.fileno())
+            self._socket.close()
+
+    def _readable(self) -> None:
+        while self._socket.fileno() >= 0:
+            try:
+                sock, _ = self._socket.accept()
+            except OSError:  # no more of them; or no more descriptors, then the rest waits
+                return
+            if _peer_user(sock) == os.geteuid():
+                UnixConnection(sock, self._handler, self._loop, initiator=False)
+            else:
+                sock.close()
 
 
-def _peer_user(transport: asyncio.Transport) -> int:
+class UnixConnection:
+    """One connection.
+
+    Args:
+        sock: The connected socket; the connection owns it.
+        handler: Hears of it.
+        loop: Watches it.
+        initiator: Whether this side connected.
+    """
+
+    __slots__ = ("_closing", "_fd", "_handler", "_loop", "_number", "_open", "_socket", "_unsent")
+
+    def __init__(
+        self, sock: socket.socket, handler: ConnectionHandler, loop: Loop, *, initiator: bool
+    ) -> None:
+        sock.settimeout(0)
+        self._socket = sock
+        self._fd = sock.fileno()
+        self._handler = handler
+        self._loop = loop
+        self._unsent: deque[memoryview] = deque()
+        self._closing = False
+        self._open = True
+        self._number = -1
+        loop.add_reader(self._fd, self._readable)
+        self._number = handler.connection_opened(self, initiator=initiator)
+
+    def write(self, buffers: Sequence[bytes | memoryview]) -> None:
+        """Queue buffers for sending, in order."""
+        if not self._open or self._closing:
+            return
+        if self._unsent:
+            self._unsent.extend(memoryview(buffer).cast("B") for buffer in buffers)
+            return
+        try:
+            if len(buffers) == 1:
+                buffer = buffers[0]
+                sent = self._socket.send(buffer)
+                if sent == len(buffer):
+                    return
+            else:
+                sent = self._socket.sendmsg(buffers[:MAX_BUFFERS])
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            return  # the other side is gone; reading says so
+        self._unsent.extend(memoryview(buffer).cast("B") for buffer in buffers)
+        self._forget(sent)
+        if self._unsent:
+            self._loop.add_writer(self._fd, self._writable)
+
+    def close(self) -> None:
+        """Send what is queued, then close."""
+        self._closing = True
+        if not self._unsent:
+            self.abort()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._end("the connection was closed")
+
+    def _readable(self) -> None:
+        try:
+            data = self._socket.recv(READ_SIZE)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._end(error.strerror or "the connection broke")
+            return
+        if data:
+            self._handler.bytes_received(self._number, data)
+        else:
+            self._end("the connection was closed")
+
+    def _writable(self) -> None:
+        try:
+            self._forget(self._socket.sendmsg([*self._unsent][:MAX_BUFFERS]))
+        except BlockingIOError:
+            return
+        except OSError:
+            self._unsent.clear()
+        if not self._unsent:
+            self._loop.remove_writer(self._fd)
+            if self._closing:
+                self.abort()
+
+    def _forget(self, sent: int) -> None:
+        """Drop what has been sent, bytes."""
+        unsent = self._unsent
+        while unsent and sent >= unsent[0].nbytes:
+            sent -= unsent.popleft().nbytes
+        if sent:
+            unsent[0] = unsent[0][sent:]
+
+    def _end(self, reason: str) -> None:
+        if not self._open:
+            return
+        self._open = False
+        self._loop.remove_reader(self._fd)
+        if self._unsent:
+            self._unsent.clear()
+            self._loop.remove_writer(self._fd)
+        self._socket.close()
+        self._loop.call_soon(self._handler.connection_closed, self._number, reason)
+
+
+def _remove_socket(address: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISSOCK(os.stat(address).st_mode):  # noqa: PTH116 - agents have no pathlib
+            os.unlink(address)  # noqa: PTH108 - as above
+
+
+def _peer_user(sock: socket.socket) -> int:
     """Return the user id of the process at the other end."""
-    sock = transport.get_extra_info("socket")
     raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
     _pid, uid, _gid = _PEER_CREDENTIALS.unpack(raw)
     return int(uid)

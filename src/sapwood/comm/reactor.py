@@ -1,0 +1,169 @@
+"""The event loop of agents and junctions: descriptors, timers, and nothing else.
+
+A process that is forked by the hundred pays for every page that its event loop touches, and for
+the import of that loop before the first of them is there. This one does what a place in a tree
+needs (:class:`sapwood.comm.loop.Loop`) on ``epoll``; ``docs/decisions/`` has the figures.
+"""
+
+import heapq
+import select
+import types
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from time import monotonic
+from typing import Any
+
+_READ = select.EPOLLIN
+_WRITE = select.EPOLLOUT
+_ENDED = select.EPOLLHUP | select.EPOLLERR
+
+
+class ReactorTimer:
+    """A function that is due at a time."""
+
+    __slots__ = ("args", "callback")
+
+    def __init__(self, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self.callback: Callable[..., Any] | None = callback
+        self.args = args
+
+    def cancel(self) -> None:
+        """Let it not happen."""
+        self.callback = None
+        self.args = ()
+
+
+class Reactor:
+    """An event loop for one thread.
+
+    What a callback raises ends :meth:`run`: whoever runs it decides.
+
+    Example:
+        >>> reactor = Reactor()
+        >>> _ = reactor.call_later(0.001, reactor.stop)
+        >>> reactor.run()
+    """
+
+    def __init__(self) -> None:
+        self.time = monotonic
+        self._epoll = select.epoll()
+        self._readers: dict[int, Callable[[], Any]] = {}
+        self._writers: dict[int, Callable[[], Any]] = {}
+        self._timers: list[tuple[float, int, ReactorTimer]] = []
+        self._count = 0
+        self._soon: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._stopped = False
+
+    # --- descriptors -----------------------------------------------------------------------------
+
+    def add_reader(self, fd: int, callback: Callable[[], Any]) -> None:
+        """Call a function whenever a descriptor can be read, or has ended."""
+        known = fd in self._readers
+        self._readers[fd] = callback
+        if not known:
+            self._watch(fd, known=fd in self._writers)
+
+    def remove_reader(self, fd: int) -> bool:
+        """Stop that; return whether there was something to stop."""
+        if self._readers.pop(fd, None) is None:
+            return False
+        self._watch(fd, known=True)
+        return True
+
+    def add_writer(self, fd: int, callback: Callable[[], Any]) -> None:
+        """Call a function whenever a descriptor can be written."""
+        known = fd in self._writers
+        self._writers[fd] = callback
+        if not known:
+            self._watch(fd, known=fd in self._readers)
+
+    def remove_writer(self, fd: int) -> bool:
+        """Stop that; return whether there was something to stop."""
+        if self._writers.pop(fd, None) is None:
+            return False
+        self._watch(fd, known=True)
+        return True
+
+    def _watch(self, fd: int, *, known: bool) -> None:
+        events = (_READ if fd in self._readers else 0) | (_WRITE if fd in self._writers else 0)
+        if not events:
+            self._epoll.unregister(fd)
+        elif known:
+            self._epoll.modify(fd, events)
+        else:
+            self._epoll.register(fd, events)
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> None:
+        """Call a function after what is being done now."""
+        self._soon.append((callback, args))
+
+    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> ReactorTimer:
+        """Call a function after a time, seconds."""
+        timer = ReactorTimer(callback, args)
+        self._count += 1  # so that timers of one time are never compared
+        heapq.heappush(self._timers, (monotonic() + delay, self._count, timer))
+        return timer
+
+    # --- coroutines ------------------------------------------------------------------------------
+
+    @types.coroutine
+    def sleep(self, seconds: float) -> Generator[float, None, None]:
+        """Let a coroutine that :meth:`spawn` runs wait."""
+        yield seconds
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine that waits for nothing but :meth:`sleep`."""
+        try:
+            seconds = coroutine.send(None)
+        except StopIteration:
+            return
+        self.call_later(seconds, self.spawn, coroutine)
+
+    # --- the loop --------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Let :meth:`run` return after what is being done now."""
+        self._stopped = True
+
+    def run(self) -> None:
+        """Wait for descriptors and times until :meth:`stop`."""
+        poll, readers, writers, soon = self._epoll.poll, self._readers, self._writers, self._soon
+        while not self._stopped:
+            for fd, events in poll(self._patience()):
+                if events & ~_WRITE:
+                    callback = readers.get(fd)
+                    if callback is not None:
+                        callback()
+                    elif events & _ENDED and fd not in writers:
+                        self._epoll.unregister(fd)
+                if events & ~_READ:
+                    callback = writers.get(fd)
+                    if callback is not None:
+                        callback()
+            if self._timers:
+                self._run_due()
+            while soon:
+                function, args = soon.popleft()
+                function(*args)
+
+    def close(self) -> None:
+        """Close what the loop itself holds."""
+        self._epoll.close()
+
+    def _patience(self) -> float:
+        """Seconds until the next timer; negative without one."""
+        if self._soon:
+            return 0.0
+        timers = self._timers
+        while timers and timers[0][2].callback is None:
+            heapq.heappop(timers)
+        return max(0.0, timers[0][0] - monotonic()) if timers else -1.0
+
+    def _run_due(self) -> None:
+        timers, now = self._timers, monotonic()
+        while timers and timers[0][0] <= now:
+            timer = heapq.heappop(timers)[2]
+            if timer.callback is not None:
+                timer.callback(*timer.args)

@@ -1,0 +1,184 @@
+"""The event loop of agents: what it calls, when, and when it stops."""
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from sapwood.comm.reactor import Reactor
+
+
+@pytest.fixture
+def reactor() -> Iterator[Reactor]:
+    reactor = Reactor()
+    yield reactor
+    reactor.close()
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    ours.settimeout(0)
+    theirs.settimeout(0)
+    yield ours, theirs
+    ours.close()
+    theirs.close()
+
+
+def test_timers_are_called_in_the_order_of_their_times(reactor: Reactor) -> None:
+    called: list[str] = []
+    reactor.call_later(0.004, called.append, "late")
+    reactor.call_later(0.002, called.append, "early")
+    reactor.call_later(0.002, called.append, "as early, but later asked for")
+    reactor.call_later(0.006, reactor.stop)
+    reactor.run()
+    assert called == ["early", "as early, but later asked for", "late"]
+
+
+def test_a_cancelled_timer_is_not_called(reactor: Reactor) -> None:
+    called: list[int] = []
+    reactor.call_later(0.001, called.append, 1).cancel()
+    reactor.call_later(0.002, called.append, 2)
+    reactor.call_later(0.003, reactor.stop)
+    reactor.run()
+    assert called == [2]
+
+
+def test_a_timer_is_not_early(reactor: Reactor) -> None:
+    begin = reactor.time()
+    reactor.call_later(0.01, reactor.stop)
+    reactor.run()
+    assert reactor.time() - begin >= 0.01
+
+
+def test_what_is_wanted_soon_comes_after_what_is_being_done(reactor: Reactor) -> None:
+    called: list[str] = []
+
+    def first() -> None:
+        reactor.call_soon(called.append, "soon")
+        reactor.call_soon(reactor.stop)
+        called.append("now")
+
+    reactor.call_soon(first)
+    reactor.run()
+    assert called == ["now", "soon"]
+
+
+def test_a_reader_is_called_while_there_is_something_to_read(
+    reactor: Reactor, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = ends
+    read: list[bytes] = []
+
+    def readable() -> None:
+        read.append(ours.recv(2))
+        if len(read) == 2:
+            reactor.stop()
+
+    reactor.add_reader(ours.fileno(), readable)
+    theirs.send(b"abc")
+    reactor.run()
+    assert read == [b"ab", b"c"]
+
+
+def test_a_reader_hears_of_the_end(
+    reactor: Reactor, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = ends
+    reactor.add_reader(ours.fileno(), reactor.stop)
+    theirs.close()
+    reactor.run()
+    assert ours.recv(1) == b""
+
+
+def test_a_writer_is_called_when_there_is_room(
+    reactor: Reactor, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = ends
+    with contextlib.suppress(BlockingIOError):
+        while ours.send(b"x" * 65536):
+            pass
+    written: list[int] = []
+
+    def writable() -> None:
+        written.append(ours.send(b"x"))
+        reactor.remove_writer(ours.fileno())
+        reactor.stop()
+
+    def readable() -> None:
+        theirs.recv(1 << 20)
+
+    reactor.add_writer(ours.fileno(), writable)
+    reactor.add_reader(theirs.fileno(), readable)
+    reactor.run()
+    assert written == [1]
+
+
+def test_reader_and_writer_of_one_descriptor_are_independent(
+    reactor: Reactor, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = ends
+    called: list[str] = []
+
+    def writable() -> None:
+        called.append("write")
+        assert reactor.remove_writer(ours.fileno())
+        theirs.send(b"x")
+
+    def readable() -> None:
+        called.append("read")
+        reactor.stop()
+
+    reactor.add_reader(ours.fileno(), readable)
+    reactor.add_writer(ours.fileno(), writable)
+    reactor.run()
+    assert called == ["write", "read"]
+    assert reactor.remove_reader(ours.fileno())
+    assert not reactor.remove_reader(ours.fileno())
+
+
+def test_a_descriptor_that_a_callback_gave_up_is_not_called_any_more(reactor: Reactor) -> None:
+    pairs = [os.pipe() for _ in range(2)]
+    called: list[int] = []
+
+    def readable(number: int) -> None:
+        called.append(number)
+        for read, _ in pairs:
+            reactor.remove_reader(read)
+        reactor.call_later(0.001, reactor.stop)
+
+    for number, (read, write) in enumerate(pairs):
+        reactor.add_reader(read, lambda number=number: readable(number))  # type: ignore[misc]  # mypy infers no type for lambdas with defaults
+        os.write(write, b"x")
+    reactor.run()
+    assert len(called) == 1
+    for pair in pairs:
+        for fd in pair:
+            os.close(fd)
+
+
+def test_a_coroutine_can_sleep(reactor: Reactor) -> None:
+    steps: list[str] = []
+
+    async def work() -> None:
+        steps.append("begin")
+        await reactor.sleep(0.001)
+        steps.append("middle")
+        await reactor.sleep(0.001)
+        reactor.stop()
+
+    reactor.spawn(work())
+    assert steps == ["begin"]
+    reactor.run()
+    assert steps == ["begin", "middle"]
+
+
+def test_what_a_callback_raises_ends_the_loop(reactor: Reactor) -> None:
+    def fail() -> None:
+        raise ValueError("a mistake")
+
+    reactor.call_soon(fail)
+    with pytest.raises(ValueError, match="a mistake"):
+        reactor.run()
