@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from sapwood.comm.stream import Wave
-from sapwood.comm.streams import Streams
+from sapwood.comm.streams.wave import Wave
+from sapwood.comm.streams.waves import Streams
 from sapwood.core.topology import plan
 from sapwood.testing.simulation import (
     Faults,

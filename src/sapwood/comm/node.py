@@ -2,7 +2,7 @@
 
 Front end, junctions and agents run the same core; what they do follows from their rank in
 the tree. It puts the layers together: links and membership (``link.py``, ``neighbourhood.py``),
-next hops (``routing.py``), streams (``stream.py``, ``streams.py``, ``reduction.py``) and
+next hops (``routing.py``), streams (``streams/``, ``reduction.py``) and
 requests (``requests.py``).
 """
 
@@ -15,8 +15,8 @@ from sapwood.comm.link import Identity, Link, LinkTiming
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
 from sapwood.comm.requests import Requests, unreachable
-from sapwood.comm.stream import Gathering, NewGathering
-from sapwood.comm.streams import Streams
+from sapwood.comm.streams.wave import Gathering, NewGathering
+from sapwood.comm.streams.waves import Streams
 from sapwood.core.errors import ProtocolError
 from sapwood.core.topology import Tree
 

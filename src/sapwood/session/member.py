@@ -12,7 +12,7 @@ from sapwood.comm.link import Identity, LinkTiming
 from sapwood.comm.node import Node
 from sapwood.comm.place import Handlers, Place
 from sapwood.comm.reactor import Reactor
-from sapwood.comm.stream import NewGathering
+from sapwood.comm.streams.wave import NewGathering
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core.errors import CommunicationError
 from sapwood.core.topology import Tree

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sapwood.cli.main import app
-from sapwood.comm.streams import Streams
+from sapwood.comm.streams.waves import Streams
 
 
 def test_it_says_what_happened() -> None:

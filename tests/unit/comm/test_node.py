@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
-from sapwood.comm import streams, values
+from sapwood.comm import values
 from sapwood.comm.link import Identity, LinkTiming
 from sapwood.comm.messages import PROTOCOL_VERSION, StreamSpec
 from sapwood.comm.node import Node
 from sapwood.comm.payload import Payload
 from sapwood.comm.reduction import gathering
+from sapwood.comm.streams import waves
 from sapwood.core.errors import ErrorRecord, ExecutionError, ProtocolError, SapwoodError
 from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import ROOT, Tree, flat, kary, plan
@@ -594,7 +595,7 @@ def test_who_is_refused_ends() -> None:
 
 
 def test_open_streams_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "MAX_STREAMS", 2)
+    monkeypatch.setattr(waves, "MAX_STREAMS", 2)
     network = Network(flat(1))
     network.start()
     for stream in (1, 2):

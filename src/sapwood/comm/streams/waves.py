@@ -7,7 +7,8 @@ from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
-from sapwood.comm.stream import NewGathering, Stream, Wave
+from sapwood.comm.streams.stream import Stream
+from sapwood.comm.streams.wave import NewGathering, Wave
 from sapwood.core.errors import ProtocolError, SapwoodError
 from sapwood.core.topology import ROOT
 
