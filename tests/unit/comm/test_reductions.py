@@ -118,6 +118,32 @@ def test_classes_group_the_agents_by_value(parts: list[Any], cuts: st.DataObject
     assert len({repr(group["value"]) for group in total}) == len(total)
 
 
+@pytest.mark.row("C2-RED")
+def test_classes_fold_the_places_that_agree() -> None:
+    junction, root = make_reduction("classes"), make_reduction("classes")
+    for rank in (1, 2, 3):
+        junction.add({"driver": "550", "gpu": "ok"}, rank, 1.0)
+    root.add(travelled(junction.partial()), 1, 3.0)
+    root.add({"driver": "550", "gpu": "ok"}, 5, 1.0)
+    root.add({"driver": "550", "gpu": "lost"}, 4, 1.0)
+    assert [(group["value"]["gpu"], group["places"]) for group in root.total()] == [
+        ("ok", "agent[1-3,5]"),
+        ("lost", "agent 4"),
+    ]
+
+
+@given(
+    st.lists(
+        st.none() | st.text(max_size=3) | st.dictionaries(st.text(max_size=2), st.integers(0, 9)),
+        min_size=1,
+        max_size=9,
+    ),
+    st.data(),
+)
+def test_gather_keeps_every_value_at_its_rank(parts: list[Any], cuts: st.DataObject) -> None:
+    assert in_a_tree("gather", parts, cuts) == parts
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -1,11 +1,13 @@
 """Built-in reductions: how contributions to a wave are put together, one field at a time.
 
 All are associative, so any tree gives the same result (floating-point sums up to rounding, as
-the order is that of arrival).
+the order is that of arrival; ``sum:reproducible`` to the last bit).
 
 ``sum min max``
     Numbers or arrays, element by element; shapes and types must agree, and stay. A sum of
     booleans counts. Where one number is NaN, the least and the greatest are NaN.
+``sum:reproducible``
+    A sum in an order that follows from the ranks: always the same bits.
 ``mean``
     Mean over the *items* behind the contributions: each counts with its weight.
 ``variance``
@@ -17,11 +19,16 @@ the order is that of arrival).
 ``union``
     The set of all members of sets, lists or arrays.
 ``classes``
-    Equal values with the agents that have them: ``[{"value": "ok", "agents": [1, 2, 4]}, …]``.
+    Equal values with the agents that have them, as list and as text:
+    ``[{"value": "ok", "agents": [1, 2, 3, 5], "places": "agent[1-3,5]"}, …]``.
+``gather``
+    The values themselves, as a list in the order of the ranks.
 ``histogram:LOW:HIGH:BINS``
     Counts of numbers by equal bins.
 ``top:K``
     The largest numbers with their agents.
+``quantiles:K``, ``distinct:LG_K``
+    Sketches of bounded size: the distribution of numbers, how many different values there are.
 """
 
 from __future__ import annotations
@@ -31,10 +38,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from sapwood.comm.reductions.collecting import Classes, Concat, Count, Union
+from sapwood.comm.reductions.collecting import Classes, Concat, Count, Gather, Union
 from sapwood.comm.reductions.elementwise import Maximum, Minimum, Sum
 from sapwood.comm.reductions.histogram import Histogram
 from sapwood.comm.reductions.moments import Mean, Variance
+from sapwood.comm.reductions.reproducible import ReproducibleSum
+from sapwood.comm.reductions.sketches import Distinct, Quantiles
 from sapwood.comm.reductions.top import Top
 from sapwood.core.errors import ProgramError
 
@@ -54,16 +63,20 @@ class Reduction(Protocol):
 
 REDUCTIONS: dict[str, Callable[..., Reduction]] = {
     "sum": Sum,
+    "sum:reproducible": ReproducibleSum,
     "min": Minimum,
     "max": Maximum,
     "mean": Mean,
     "variance": Variance,
     "concat": Concat,
+    "gather": Gather,
     "count": Count,
     "union": Union,
     "classes": Classes,
     "histogram": Histogram,
     "top": Top,
+    "quantiles": Quantiles,
+    "distinct": Distinct,
 }
 """The built-in reductions by name."""
 
@@ -88,7 +101,7 @@ def make_reduction(text: str) -> Reduction:
 
 @functools.cache
 def _parsed(text: str) -> tuple[Callable[..., Reduction], tuple[str, ...]]:
-    name, *arguments = text.split(":")
+    name, *arguments = [text] if text in REDUCTIONS else text.split(":")
     kind = REDUCTIONS.get(name)
     if kind is None:
         raise ProgramError(

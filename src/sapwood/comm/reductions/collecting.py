@@ -1,4 +1,4 @@
-"""``concat``, ``count``, ``union``, ``classes``: contributions collected."""
+"""``concat``, ``gather``, ``count``, ``union``, ``classes``: contributions collected."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import numpy as np
 
 from sapwood.comm import values
 from sapwood.core.errors import ExecutionError
-from sapwood.core.rankset import from_ranges, to_ranges
+from sapwood.core.rankset import fold, from_ranges, to_ranges
+
+GATHERED = "sapwood:gathered"
+"""Key under which a junction hands on what it gathered: no value of a user has it."""
 
 
 class Concat:
@@ -44,6 +47,30 @@ class Concat:
                     where=f"agent {rank}",
                 )
         return np.concatenate(ordered)
+
+
+class Gather:
+    """Keeps all values, by rank."""
+
+    __slots__ = ("values",)
+
+    def __init__(self) -> None:
+        self.values: list[tuple[int, Any]] = []
+
+    def add(self, value: Any, rank: int, _weight: float) -> None:
+        """Take one more contribution: a value, or the values of a subtree."""
+        if isinstance(value, dict) and value.keys() == {GATHERED}:
+            self.values.extend((int(first), one) for first, one in value[GATHERED])
+        else:
+            self.values.append((rank, value))
+
+    def partial(self) -> Any:
+        """Return what travels on to the next vertex."""
+        return {GATHERED: [[rank, value] for rank, value in self.values]}
+
+    def total(self) -> Any:
+        """Return the result."""
+        return [value for _, value in sorted(self.values, key=_by_rank)]
 
 
 class Count:
@@ -101,8 +128,8 @@ class Union:
 class Classes:
     """Groups agents by what they contributed: equal values, and who has them.
 
-    The total is a list of ``{"value": …, "agents": [ranks]}``, the largest group first; of
-    groups of one size, the one with the lowest rank.
+    The total is a list of ``{"value": …, "agents": [ranks], "places": "agent[1-4]"}``, the
+    largest group first; of groups of one size, the one with the lowest rank.
     """
 
     __slots__ = ("groups",)
@@ -131,7 +158,10 @@ class Classes:
         """Return the result."""
         found = [(value, sorted(ranks)) for value, ranks in self.groups.values()]
         found.sort(key=lambda group: (-len(group[1]), group[1]))
-        return [{"value": value, "agents": ranks} for value, ranks in found]
+        return [
+            {"value": value, "agents": ranks, "places": fold("agent", ranks)}
+            for value, ranks in found
+        ]
 
 
 def _by_rank(piece: tuple[int, Any]) -> int:
