@@ -87,6 +87,7 @@ def build(
     target = host_target()
     bundle = program.bundle
     variables = dict(os.environ if environment is None else environment)
+    variables = dict(program.build_environment(variables))
     if not bundle.sources:
         return Built((), seconds=time.monotonic() - started, target=target)
     from sapwood.code.languages.registry import (  # noqa: PLC0415 - pure Python needs no languages

@@ -65,6 +65,7 @@ class OpenProgram:
             for library in image.libraries:
                 self._loaded.append((library, _load(library)))
             self.program.loaded_functions = self.function
+            self.program.library_path = image.libraries[0].path if image.libraries else ""
             self.map: Callable[[Any, dict[str, Any]], dict[str, Any]] = self._bind_map()
         except BaseException:
             self.close()
@@ -94,10 +95,13 @@ class OpenProgram:
     def close(self) -> None:
         """Unload the libraries; functions of this program must not be called afterwards."""
         self._functions.clear()
-        self.program.loaded_functions = None
-        while self._loaded:
-            library, code = self._loaded.pop()
-            _language(library.language).unload(code)
+        try:
+            self.program.close()
+        finally:
+            self.program.loaded_functions = None
+            while self._loaded:
+                library, code = self._loaded.pop()
+                _language(library.language).unload(code)
 
     def _find(self, name: str) -> tuple[LoadedCode, FunctionSignature]:
         for library, code in self._loaded:

@@ -61,6 +61,9 @@ class Program:
     loaded_functions: Callable[[str], Callable[..., Any]] | None = None
     """Finds a native function by name where the library is loaded; None elsewhere."""
 
+    library_path: str = ""
+    """File of the first library where it is loaded, for what binds functions by itself."""
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "name" not in cls.__dict__:
@@ -101,6 +104,9 @@ class Program:
             "the program has no map", where=self.name, hint="define map, or map = native(…)"
         )
 
+    def close(self) -> None:
+        """Give back what ``map`` keeps from wave to wave; called in the runner after the last."""
+
     def update(self, state: dict[str, Any], total: dict[str, Any]) -> dict[str, Any]:
         """Return the next state, made of the reduced result of one iteration."""
         return total
@@ -124,6 +130,14 @@ class Program:
     def output(self, result: Any, data: Any, path: Path) -> None:
         """Write the result to a file; ``.npz``, ``.npy`` or ``.json`` unless overridden."""
         write_result(result, path)
+
+    def build_environment(self, environment: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the variables that this program's sources are built with.
+
+        Args:
+            environment: Those that all programs are built with.
+        """
+        return environment
 
     @property
     def bundle(self) -> Bundle:

@@ -3,9 +3,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -128,3 +129,37 @@ def test_what_cannot_be_copied_is_an_error_that_says_so() -> None:
 
 def test_the_hash_follows_the_parameters_not() -> None:
     assert Here(k=1).hash == Here(k=2).hash
+
+
+class Keeping(Here):
+    closed: ClassVar[list[str]] = []
+
+    def close(self) -> None:
+        self.closed.append(self.library_path)
+
+
+def test_a_program_gives_back_what_it_keeps_when_it_is_closed() -> None:
+    opened = travelled(Keeping())
+    kept: Any = opened.program
+    opened.close()
+    assert kept.closed == [""]
+
+
+class Told(Program):
+    sources = ("told.c",)
+    reduce = {"x": "sum"}  # noqa: RUF012 - as users write it
+
+    def build_environment(self, environment: Mapping[str, str]) -> Mapping[str, str]:
+        return {**environment, "CFLAGS": "-DTOLD=7"}
+
+
+def test_a_program_says_with_which_variables_it_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "told.c").write_text("int told(void) { return TOLD; }\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys.modules[__name__], "__file__", str(tmp_path / "here.py"))
+    opened = travelled(Told())
+    assert opened.program.library_path == opened.image.libraries[0].path
+    assert opened.function("told")() == 7
+    opened.close()
