@@ -1,12 +1,15 @@
 """What an agent does for runs and tasks: hands them to its runner and answers."""
 
 import os
+from collections.abc import Callable
 
 import msgspec
 
 from sapwood.activity import orders
 from sapwood.activity.measure import FunctionMeter
 from sapwood.activity.statistics import AgentStatistics
+from sapwood.code.runner import asks
+from sapwood.code.runner.door import Door, Visit
 from sapwood.code.runner.host import RunnerHost
 from sapwood.code.runner.jobs import Job, Lease, Outcome, Preparation
 from sapwood.comm import plain
@@ -38,6 +41,9 @@ class Worker:
         agent: The agent.
         settings: What it needs of the settings.
         forge: Has its runners forked.
+
+    Attributes:
+        visits: Who answers what user code asks while it runs, by the question's name.
     """
 
     def __init__(self, agent: Agent, settings: orders.AgentSettings, forge: Forge) -> None:
@@ -48,6 +54,9 @@ class Worker:
         self._output = bytearray()
         self._output_sent = False
         self._runner = RunnerHost(agent.loop, settings.runner, forge, self._printed)
+        self.visits: dict[str, Callable[[Visit], None]] = {}
+        welcome = asks.Welcome(agent.rank, agent.configuration.tree.agents)
+        self._runner.door = Door(agent.loop, welcome, self.visits)
         agent.waves[orders.MAP] = self._map
         agent.requests[orders.OPEN_RUN] = self._open_run
         agent.requests[orders.CLOSE_RUN] = self._close_run

@@ -8,7 +8,9 @@ from sapwood.client.local import local
 from sapwood.code import load_program
 from sapwood.code.program import Program, native, parameter
 from sapwood.code.result_memory import empty, zeros
+from sapwood.code.runner.here import Here, here
 from sapwood.core.errors import SapwoodError
+from sapwood.core.request import Request, wait_all, wait_any
 from sapwood.data import Dataset, load
 from sapwood.environment.settings import Settings
 
@@ -18,18 +20,23 @@ __all__ = [
     "Cluster",
     "Dataset",
     "FunctionStatistics",
+    "Here",
     "Program",
     "Progress",
+    "Request",
     "Run",
     "RunState",
     "RunStatistics",
     "SapwoodError",
     "Settings",
     "empty",
+    "here",
     "load",
     "load_program",
     "local",
     "native",
     "parameter",
+    "wait_all",
+    "wait_any",
     "zeros",
 ]

@@ -1,10 +1,24 @@
 """The bulk bytes of a message: a view, and where it lies if others can map it."""
 
-from typing import Any
+from typing import Any, Protocol
 
-from sapwood.comm.shared_memory import MappedBlocks, SharedRef
+from sapwood.comm.shared_memory import AdoptedBlock, SharedRef, private_view
 
 _NOTHING = memoryview(b"")
+
+
+class Blocks(Protocol):
+    """Maps shared memory."""
+
+    def view(self, ref: SharedRef) -> memoryview:
+        """Return the bytes that a reference names."""
+
+
+class _PrivateBlocks:
+    """Maps what is looked at once, and nobody else's copy of it."""
+
+    def view(self, ref: SharedRef) -> memoryview:
+        return private_view(ref)
 
 
 class Payload:
@@ -28,19 +42,31 @@ class Payload:
         self._view: memoryview | None = (
             view if view.format == "B" and view.ndim == 1 else view.cast("B")
         )
-        self._blocks: MappedBlocks | None = None
+        self._blocks: Blocks | None = None
         self.nbytes = view.nbytes
         self.ref = ref
         self.owner = owner
 
     @classmethod
-    def mapped(cls, ref: SharedRef, blocks: MappedBlocks, owner: Any = None) -> "Payload":
+    def mapped(cls, ref: SharedRef, blocks: Blocks, owner: Any = None) -> "Payload":
         """Return a payload in shared memory that is mapped when somebody looks at it."""
         payload = cls(_NOTHING, ref, owner)
         payload._view = None
         payload._blocks = blocks
         payload.nbytes = ref.nbytes
         return payload
+
+    @classmethod
+    def adopted(cls, ref: SharedRef) -> "Payload":
+        """Return a payload in shared memory that this process holds from now on, too.
+
+        Its owner is to be closed when it is needed no more.
+
+        Raises:
+            ProtocolError: The memory is gone.
+        """
+        block = AdoptedBlock(ref)
+        return cls.mapped(block.ref, _PrivateBlocks(), block)
 
     @property
     def view(self) -> memoryview:

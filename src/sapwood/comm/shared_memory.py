@@ -118,8 +118,7 @@ class MappedBlocks:
         Raises:
             ProtocolError: The reference is out of bounds, or its block is gone.
         """
-        if ref.offset < 0 or ref.nbytes < 0 or ref.offset + ref.nbytes > ref.capacity:
-            raise ProtocolError("a shared-memory reference is out of bounds", where=repr(ref))
+        _check_bounds(ref)
         key = (ref.inode, writable)
         mapped = self._maps.get(key)
         if mapped is None:
@@ -135,24 +134,82 @@ class MappedBlocks:
         self._maps.clear()
 
 
-def _map(ref: SharedRef, *, writable: bool) -> mmap.mmap:
-    access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+class AdoptedBlock:
+    """A block that another process made, held by this one too: it outlives its maker.
+
+    Args:
+        ref: Bytes in it.
+
+    Raises:
+        ProtocolError: The block is gone.
+
+    Example:
+        >>> block = SharedBlock(8)
+        >>> block.view[:2] = b"ab"
+        >>> adopted = AdoptedBlock(block.ref(0, 2))
+        >>> block.close()
+        >>> bytes(private_view(adopted.ref))
+        b'ab'
+        >>> adopted.close()
+    """
+
+    __slots__ = ("_fd", "ref")
+
+    def __init__(self, ref: SharedRef) -> None:
+        self._fd = _open(ref, os.O_RDONLY)
+        self.ref = msgspec.structs.replace(ref, pid=os.getpid(), fd=self._fd)
+
+    def close(self) -> None:
+        """Hold it no more; what is mapped stays valid."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def private_view(ref: SharedRef) -> memoryview:
+    """Return bytes that another process made, to be written to without it noticing.
+
+    Nothing is copied before it is written to.
+
+    Raises:
+        ProtocolError: The reference is out of bounds, or its block is gone.
+    """
+    _check_bounds(ref)
+    fd = _open(ref, os.O_RDONLY)
     try:
-        fd = os.open(
-            f"/proc/{ref.pid}/fd/{ref.fd}", (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC
-        )
+        mapped = mmap.mmap(fd, ref.capacity, access=mmap.ACCESS_COPY)
+    finally:
+        os.close(fd)
+    return memoryview(mapped)[ref.offset : ref.offset + ref.nbytes]
+
+
+def _check_bounds(ref: SharedRef) -> None:
+    if ref.offset < 0 or ref.nbytes < 0 or ref.offset + ref.nbytes > ref.capacity:
+        raise ProtocolError("a shared-memory reference is out of bounds", where=repr(ref))
+
+
+def _map(ref: SharedRef, *, writable: bool) -> mmap.mmap:
+    fd = _open(ref, os.O_RDWR if writable else os.O_RDONLY)
+    try:
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        return mmap.mmap(fd, ref.capacity, access=access)
+    finally:
+        os.close(fd)
+
+
+def _open(ref: SharedRef, flags: int) -> int:
+    try:
+        fd = os.open(f"/proc/{ref.pid}/fd/{ref.fd}", flags | os.O_CLOEXEC)
     except OSError as error:
         raise ProtocolError(
             f"shared memory of process {ref.pid} is gone: {error.strerror}",
             hint="the process that held it has ended",
         ) from error
-    try:
-        status = os.fstat(fd)
-        if status.st_ino != ref.inode or status.st_size < ref.capacity:
-            raise ProtocolError(f"shared memory of process {ref.pid} was replaced by another")
-        return mmap.mmap(fd, ref.capacity, access=access)
-    finally:
+    status = os.fstat(fd)
+    if status.st_ino != ref.inode or status.st_size < ref.capacity:
         os.close(fd)
+        raise ProtocolError(f"shared memory of process {ref.pid} was replaced by another")
+    return fd
 
 
 def _available_memory() -> int:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from sapwood.code import result_memory
-from sapwood.code.runner import calls
+from sapwood.code.runner import calls, here
 from sapwood.code.runner.lending import Lending
 from sapwood.code.runner.options import RunnerOptions
 from sapwood.comm import values
@@ -97,6 +97,7 @@ class Runner:
         self._pid = os.getpid()
         self._lending = Lending()
         result_memory.use(self._lending.allocate)
+        here.serve(control)
         self._flush_c = ctypes.CDLL(None).fflush
 
     def serve(self) -> None:
@@ -114,11 +115,13 @@ class Runner:
             argument = values.decode(self._bytes(call.body), self._bytes(call.payload))
             procedure = self._procedures[call.procedure]
             self._lending.begin(f"{call.procedure} {call.context}")
+            here.begin_call()
             begin = time.perf_counter()
             try:
                 result = procedure(call.context, argument)
             finally:
                 self._end_copies()
+                here.end_call()
             seconds = time.perf_counter() - begin
             body, payload = self._lending.lend(result)
             error = None

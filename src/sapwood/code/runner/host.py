@@ -17,8 +17,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from sapwood.code.runner import calls
+from sapwood.code.runner import asks, calls
 from sapwood.code.runner.crash import crash_error
+from sapwood.code.runner.door import Door
 from sapwood.code.runner.jobs import Job, Lease, Outcome, Preparation
 from sapwood.code.runner.options import RunnerOptions
 from sapwood.code.runner.output import OutputCapture
@@ -54,6 +55,9 @@ class RunnerHost:
         options: How runners are set up.
         forge: Has runners forked.
         on_output: Gets what the runner prints.
+
+    Attributes:
+        door: What user code asks while it runs, if anybody answers that.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class RunnerHost:
         self.pid = 0
         self.crashes = 0
         self.blocks = MappedBlocks()
+        self.door: Door | None = None
         self._loop = loop
         self._options = options
         self._forge = forge
@@ -220,6 +225,9 @@ class RunnerHost:
         if not data:
             self._loop.remove_reader(self._connection.fileno())
             return
+        if data == asks.WANTED and self.door is not None:
+            self.door.open(self._connection)
+            return
         self._finished(calls.decode_result(data))
 
     def _finished(self, result: calls.Result) -> None:
@@ -351,6 +359,8 @@ class RunnerHost:
         return crash_error(function, status, texts, memory_limited=self._options.memory > 0)
 
     def _clear(self) -> None:
+        if self.door is not None:
+            self.door.close()
         if self._connection is not None:
             self._loop.remove_reader(self._connection.fileno())
             self._connection.close()
