@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sapwood.cli import cache, config, node, patch, program, run, simulate
+from sapwood.cli import build, cache, config, node, patch, program, run, simulate, toolchain
 from sapwood.cli.failures import EXIT_CODES
 
 _EPILOG = "Exit codes: " + "; ".join(f"{code} {text}" for code, text in EXIT_CODES.items()) + "."
@@ -20,12 +20,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )
 app.command("run", epilog=_EPILOG)(run.run)
+app.command("build")(build.build)
 app.command("simulate")(simulate.simulate)
 app.command("patch")(patch.patch)
 app.add_typer(program.app, name="program")
 app.add_typer(node.app, name="node")
 app.add_typer(config.app, name="config")
 app.add_typer(cache.app, name="cache")
+app.add_typer(toolchain.app, name="toolchain")
 
 
 def _show_version(wanted: bool) -> None:  # noqa: FBT001 - the shape of a typer callback

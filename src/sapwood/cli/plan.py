@@ -6,12 +6,12 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from sapwood.cli.builds import LibraryPlan, is_built, plan_libraries
 from sapwood.cli.execution import load_data
 from sapwood.cli.output import print_json, shortened, table, write
 from sapwood.cli.program import parameter_table
 from sapwood.cli.request import RunRequest
 from sapwood.client import load_program
+from sapwood.code.build import LibraryPlan, find_built, plan_build
 from sapwood.code.cache import BuildCache
 from sapwood.code.describe import ParameterDescription, describe
 from sapwood.environment.configuration import load_configuration
@@ -33,7 +33,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     program: str
     hash: str
     parameters: tuple[ParameterDescription, ...]
-    libraries: list[LibraryPlan]
+    libraries: tuple[LibraryPlan, ...]
     built: bool
     data: str
     items: int
@@ -63,7 +63,7 @@ def make_plan(request: RunRequest) -> Plan:
     """
     settings = load_configuration(request.flags).settings
     program = load_program(request.program, request.parameters)
-    libraries = plan_libraries(program)
+    libraries = plan_build(program)
     cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
     dataset = load_data(program, request.data)
     agents = settings.cluster.agents or usable_cores()
@@ -73,7 +73,7 @@ def make_plan(request: RunRequest) -> Plan:
         hash=program.hash,
         parameters=describe(program).parameters,
         libraries=libraries,
-        built=is_built(program, cache),
+        built=find_built(program, cache=cache) is not None,
         data=dataset.origin,
         items=dataset.length,
         agents=agents,
@@ -97,7 +97,7 @@ def _show(plan: Plan) -> None:
     write(Text(f"{plan.agents} agents in {tree}"), "", _split_table(plan.split))
 
 
-def _library_table(libraries: list[LibraryPlan]) -> Table:
+def _library_table(libraries: tuple[LibraryPlan, ...]) -> Table:
     rows: list[tuple[str, str, str]] = []
     for one in libraries:
         rows.append((one.language, "sources", " ".join(one.sources)))

@@ -64,19 +64,81 @@ class Built:
         return {image.path: Path(image.debug) for image in images if image.debug}
 
 
+class LibraryPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A library that sources become, and everything that decides its build.
+
+    Attributes:
+        language: The language that builds it.
+        sources: The sources.
+        target: What it is built for.
+        identity: Compiler, flags and the like.
+        key: Where it is in the build cache.
+    """
+
+    language: str
+    sources: tuple[str, ...]
+    target: Target
+    identity: dict[str, str]
+    key: str
+
+
+def plan_build(
+    program: Program,
+    *,
+    environment: Mapping[str, str] | None = None,
+    target: Target | None = None,
+) -> tuple[LibraryPlan, ...]:
+    """Return what a program's sources would be built into; nothing is built, nothing started.
+
+    Args:
+        program: What would be built.
+        environment: As for :func:`build`.
+        target: As for :func:`build`.
+
+    Raises:
+        CompilerMissingError: This machine has no compiler for a source.
+    """
+    return tuple(part.plan for part in _parts(program, environment, target or host_target()))
+
+
+def find_built(
+    program: Program,
+    *,
+    cache: BuildCache,
+    environment: Mapping[str, str] | None = None,
+    target: Target | None = None,
+) -> Built | None:
+    """Return what :func:`build` would return without building, or None if it had to build.
+
+    Raises:
+        CompilerMissingError: This machine has no compiler for a source.
+    """
+    started = time.monotonic()
+    wished = target or host_target()
+    libraries = []
+    for part in _parts(program, environment, wished):
+        entry = cache.find(part.plan.key)
+        if entry is None:
+            return None
+        libraries.append(_open_library(part.plan.language, entry))
+    return Built(tuple(libraries), seconds=time.monotonic() - started, target=wished)
+
+
 def build(
     program: Program,
     *,
     cache: BuildCache | None = None,
     environment: Mapping[str, str] | None = None,
+    target: Target | None = None,
 ) -> Built:
-    """Build the native part of a program for this machine, or find it built.
+    """Build the native part of a program, or find it built.
 
     Args:
         program: What to build.
         cache: Where built things are kept; by default the user's cache folder.
         environment: Variables of the build (PATH, CC, CXX, CFLAGS, CXXFLAGS); by default
             those of this process.
+        target: What to build for; by default this machine.
 
     Raises:
         BuildError: A source does not compile.
@@ -84,32 +146,46 @@ def build(
         ResourceError: The disk is full.
     """
     started = time.monotonic()
-    target = host_target()
+    wished = target or host_target()
+    store = cache if cache is not None else BuildCache()
+    libraries = tuple(_build_library(part, store) for part in _parts(program, environment, wished))
+    return Built(libraries, seconds=time.monotonic() - started, target=wished)
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """One library to build: the plan, and what carries it out."""
+
+    plan: LibraryPlan
+    language: Language
+    request: BuildRequest
+    files: dict[str, bytes]
+
+
+def _parts(
+    program: Program, environment: Mapping[str, str] | None, target: Target
+) -> tuple[_Part, ...]:
     bundle = program.bundle
-    variables = dict(os.environ if environment is None else environment)
-    variables = dict(program.build_environment(variables))
     if not bundle.sources:
-        return Built((), seconds=time.monotonic() - started, target=target)
+        return ()
     from sapwood.code.languages.registry import (  # noqa: PLC0415 - pure Python needs no languages
         group_sources,
     )
 
-    store = cache if cache is not None else BuildCache()
-    libraries = tuple(
-        _build_library(bundle, language, sources, store, target, variables)
+    variables = dict(os.environ if environment is None else environment)
+    variables = dict(program.build_environment(variables))
+    return tuple(
+        _part(bundle, language, sources, target, variables)
         for language, sources in group_sources(bundle.sources, where=program.name)
     )
-    return Built(libraries, seconds=time.monotonic() - started, target=target)
 
 
-def _build_library(
+def _part(
     bundle: Bundle,
     language: Language,
     sources: tuple[str, ...],
-    cache: BuildCache,
     target: Target,
     environment: dict[str, str],
-) -> BuiltLibrary:
+) -> _Part:
     request = BuildRequest(
         folder=Path(),
         sources=sources,
@@ -130,20 +206,35 @@ def _build_library(
             *((f"file {name}", files[name]) for name in sorted(files)),
         ]
     )
+    plan = LibraryPlan(
+        language=language.name, sources=sources, target=target, identity=identity, key=key
+    )
+    return _Part(plan, language, request, files)
+
+
+def _build_library(part: _Part, cache: BuildCache) -> BuiltLibrary:
+    plan, language = part.plan, part.language
 
     def fill(output: Path, scratch: Path) -> dict[str, str]:
-        folder = _write_files(files, scratch)
-        here = msgspec.structs.replace(request, folder=folder, output=output)
+        folder = _write_files(part.files, scratch)
+        here = msgspec.structs.replace(part.request, folder=folder, output=output)
         artefact = language.build(here)
         interface = language.discover(here, artefact)
         (output / "interface.json").write_bytes(msgspec.json.encode(interface))
         (output / "artefact.json").write_bytes(msgspec.json.encode(artefact))
-        return {"language": language.name, "sources": " ".join(sources), "target": str(target)}
+        return {
+            "language": plan.language,
+            "sources": " ".join(plan.sources),
+            "target": str(plan.target),
+        }
 
-    entry = cache.get_or_build(key, fill)
+    return _open_library(plan.language, cache.get_or_build(plan.key, fill))
+
+
+def _open_library(language: str, entry: CacheEntry) -> BuiltLibrary:
     artefact = msgspec.json.decode(entry.path("artefact.json").read_bytes(), type=Artefact)
     image = LibraryImage(
-        language=language.name,
+        language=language,
         path=str(entry.path(artefact.library)),
         sha256=entry.manifest.files[artefact.library].sha256,
         debug=str(entry.path(artefact.debug)) if artefact.debug else "",

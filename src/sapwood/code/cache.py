@@ -155,6 +155,15 @@ class BuildCache:
         self.counters.hits += not entry.built
         return entry
 
+    def find(self, key: str) -> CacheEntry | None:
+        """Return the entry of a key if somebody has built it and it is whole.
+
+        Raises:
+            ResourceError: The folder cannot be read.
+        """
+        with self._disk_errors():
+            return self._open(key)
+
     def entries(self) -> list[EntrySummary]:
         """Return what is in the cache, least recently used first."""
         found = []

@@ -28,7 +28,8 @@ def build_crash_handler(cache: BuildCache) -> Path | None:
     data = files("sapwood.code").joinpath("native", _SOURCE).read_bytes()
     language = C()
     # Without the user's flags: a sanitizer would install handlers of its own.
-    environment = {"PATH": os.environ.get("PATH", os.defpath)}
+    kept = {name: os.environ[name] for name in ("PATH", "ZIG") if name in os.environ}
+    environment = {"PATH": os.defpath, **kept}
     request = BuildRequest(
         folder=Path(),
         sources=(_SOURCE,),

@@ -1,4 +1,4 @@
-"""The compilers of this machine."""
+"""The compilers of this machine, and which of them builds for a target."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Final
 
 import msgspec
 
+from sapwood.code.target import GENERIC, Target, host_target
+from sapwood.code.zig import INSTALL, find_zig, zig_command, zig_processor
 from sapwood.core.errors import CompilerMissingError
 
 PROBE_SECONDS: Final = 20.0
@@ -28,6 +30,12 @@ VARIABLES: Final[Mapping[str, str]] = {"c": "CC", "c++": "CXX"}
 PACKAGES: Final[Mapping[str, str]] = {"c": "gcc", "c++": "g++"}
 """The apt package that provides a compiler."""
 
+CROSS: Final[Mapping[str, str]] = {"c": "gcc", "c++": "g++"}
+"""What distributions call their cross compilers, after the target: ``aarch64-linux-gnu-gcc``."""
+
+_NATIVE: Final[Mapping[str, str]] = {"aarch64": "-mcpu", "ppc64le": "-mcpu"}
+_GENERIC: Final[Mapping[str, str]] = {"x86_64": "-march=x86-64"}
+
 
 class Compiler(msgspec.Struct, frozen=True, kw_only=True):
     """A compiler of this machine.
@@ -37,12 +45,14 @@ class Compiler(msgspec.Struct, frozen=True, kw_only=True):
         command: How it is started, for example ``("ccache", "gcc")``.
         path: The first word's file, links followed.
         stamp: Size and time of the files of its command: an updated compiler is another one.
+        is_zig: Whether it is zig, which builds for any target.
     """
 
     language: str
     command: tuple[str, ...]
     path: str
     stamp: str
+    is_zig: bool = False
 
     @property
     def version(self) -> str:
@@ -57,7 +67,7 @@ class Compiler(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_clang(self) -> bool:
         """Whether it is clang, which knows other flags than GCC."""
-        return "clang" in self.version
+        return self.is_zig or "clang" in self.version
 
     @property
     def identity(self) -> str:
@@ -65,15 +75,58 @@ class Compiler(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join((*self.command, self.path, self.stamp))
 
 
-def find_compiler(language: str, environment: Mapping[str, str]) -> Compiler:
-    """Return the compiler of a language: what ``CC`` or ``CXX`` names, or the first that is there.
+def find_compiler(
+    language: str, environment: Mapping[str, str], target: Target | None = None
+) -> Compiler:
+    """Return the compiler of a language for a target.
+
+    For this machine's architecture it is what ``CC`` or ``CXX`` names, or the first that is
+    there; for another one the cross compiler of the distribution. Where there is none, it is
+    zig.
+
+    Args:
+        language: ``c`` or ``c++``.
+        environment: Variables of the build.
+        target: What to build for; by default this machine.
 
     Raises:
         CompilerMissingError: There is none; the hint says which package brings one.
     """
-    return _find(
-        language, environment.get(VARIABLES[language], "").strip(), environment.get("PATH", "")
-    )
+    wished = target or host_target()
+    search_path = environment.get("PATH", "")
+    zig = find_zig(environment)
+    if wished.triple == host_target().triple:
+        wanted = environment.get(VARIABLES[language], "").strip()
+        try:
+            return _find(language, wanted, search_path)
+        except CompilerMissingError:
+            if zig is None or wanted:
+                raise
+    else:
+        cross = f"{wished.triple}-{CROSS[language]}"
+        path = shutil.which(cross, path=search_path)
+        if path is not None:
+            return _compiler(language, (path,), search_path)
+        if zig is None:
+            raise CompilerMissingError(
+                f"this machine has no {language.upper()} compiler for {wished.triple}",
+                where=f"looked for {cross} on PATH and for zig",
+                hint=f"install one: {INSTALL}",
+            )
+    return _zig_compiler(zig, language, wished)
+
+
+def processor_flags(compiler: Compiler, target: Target) -> tuple[str, ...]:
+    """Return the flags by which a compiler uses the processor of a target."""
+    if compiler.is_zig:
+        return (zig_processor(target),)
+    option = _NATIVE.get(target.architecture, "-march")
+    if target.is_host:
+        return (f"{option}=native",)
+    if target.features == GENERIC or target.measured:
+        generic = _GENERIC.get(target.architecture)
+        return (generic,) if generic else ()
+    return (f"{option}={target.features.replace('_', '-')}",)
 
 
 def available_compilers(environment: Mapping[str, str]) -> tuple[Compiler, ...]:
@@ -87,6 +140,16 @@ def available_compilers(environment: Mapping[str, str]) -> tuple[Compiler, ...]:
     return tuple(found)
 
 
+def _zig_compiler(zig: str, language: str, target: Target) -> Compiler:
+    return Compiler(
+        language=language,
+        command=zig_command(zig, language, target),
+        path=str(Path(zig).resolve()),
+        stamp=_stamp(zig, ""),
+        is_zig=True,
+    )
+
+
 @functools.lru_cache(maxsize=64)
 def _find(language: str, wanted: str, search_path: str) -> Compiler:
     variable = VARIABLES[language]
@@ -95,10 +158,7 @@ def _find(language: str, wanted: str, search_path: str) -> Compiler:
     for command in commands:
         path = shutil.which(command[0], path=search_path)
         if path is not None:
-            stamp = " ".join(_stamp(word, search_path) for word in command)
-            started = (path, *command[1:])
-            resolved = str(Path(path).resolve())
-            return Compiler(language=language, command=started, path=resolved, stamp=stamp)
+            return _compiler(language, (path, *command[1:]), search_path)
     if wanted:
         raise CompilerMissingError(
             f"{variable} names a compiler that is not there: {wanted}",
@@ -108,7 +168,16 @@ def _find(language: str, wanted: str, search_path: str) -> Compiler:
     raise CompilerMissingError(
         f"this machine has no {language.upper()} compiler",
         where=f"looked for {', '.join(CANDIDATES[language])} on PATH",
-        hint=hint,
+        hint=f"{hint}; or without it: {INSTALL}",
+    )
+
+
+def _compiler(language: str, command: tuple[str, ...], search_path: str) -> Compiler:
+    return Compiler(
+        language=language,
+        command=command,
+        path=str(Path(command[0]).resolve()),
+        stamp=" ".join(_stamp(word, search_path) for word in command),
     )
 
 

@@ -79,4 +79,5 @@ def test_without_a_compiler_there_is_no_handler(
     cache: BuildCache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("ZIG", "none")
     assert build_crash_handler(cache) is None

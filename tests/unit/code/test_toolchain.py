@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sapwood.code.toolchain import available_compilers, find_compiler
+from sapwood.code.target import host_target, parse_target
+from sapwood.code.toolchain import available_compilers, find_compiler, processor_flags
 from sapwood.core.errors import CompilerMissingError
 
 
@@ -48,9 +49,10 @@ def test_an_updated_compiler_is_another_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("language", "package"), [("c", "gcc"), ("c++", "g++")])
 def test_a_missing_compiler_names_the_package(tmp_path: Path, language: str, package: str) -> None:
     with pytest.raises(CompilerMissingError) as caught:
-        find_compiler(language, {"PATH": str(tmp_path)})
-    assert caught.value.hint == f"install one: apt-get install {package}"
-    assert available_compilers({"PATH": str(tmp_path)}) == ()
+        find_compiler(language, {"PATH": str(tmp_path), "ZIG": "none"})
+    assert f"apt-get install {package}" in caught.value.hint
+    assert "sapwood[cross]" in caught.value.hint
+    assert available_compilers({"PATH": str(tmp_path), "ZIG": "none"}) == ()
 
 
 def test_a_named_compiler_that_is_missing_names_the_variable(tmp_path: Path) -> None:
@@ -65,3 +67,62 @@ def test_a_compiler_that_does_not_work_is_an_error(tmp_path: Path) -> None:
     path.write_text("#!/bin/sh\nexit 3\n")
     with pytest.raises(CompilerMissingError, match="does not answer"):
         find_compiler("c", {"PATH": str(tmp_path)}).version  # noqa: B018 - asking is the test
+
+
+AARCH64 = parse_target("aarch64-linux-gnu")
+
+
+@pytest.fixture
+def zig(tmp_path: Path) -> dict[str, str]:
+    """Return an environment whose only compiler is zig."""
+    fake_compiler(tmp_path, "zig")
+    return {"PATH": str(tmp_path)}
+
+
+def test_where_there_is_no_compiler_zig_is_the_compiler(
+    zig: dict[str, str], tmp_path: Path
+) -> None:
+    compiler = find_compiler("c++", zig)
+    assert compiler.command[:3] == (str(tmp_path / "zig"), "c++", "-target")
+    assert compiler.is_zig
+    assert compiler.is_clang
+    assert processor_flags(compiler, host_target()) == ("-mcpu=native",)
+
+
+def test_a_compiler_of_the_machine_comes_before_zig(zig: dict[str, str], tmp_path: Path) -> None:
+    fake_compiler(tmp_path, "cc")
+    assert not find_compiler("c", zig).is_zig
+
+
+def test_another_architecture_is_built_for_by_zig(zig: dict[str, str], tmp_path: Path) -> None:
+    fake_compiler(tmp_path, "cc")
+    compiler = find_compiler("c", {**zig, "CC": "cc"}, AARCH64)
+    assert compiler.command[1:] == ("cc", "-target", "aarch64-linux-gnu.2.17")
+    assert processor_flags(compiler, AARCH64) == ("-mcpu=baseline",)
+
+
+def test_a_cross_compiler_of_the_distribution_comes_before_zig(
+    zig: dict[str, str], tmp_path: Path
+) -> None:
+    path = fake_compiler(tmp_path, "aarch64-linux-gnu-gcc")
+    compiler = find_compiler("c", zig, AARCH64)
+    assert compiler.command == (str(path),)
+    assert processor_flags(compiler, AARCH64) == ()
+    model = parse_target("aarch64-linux-gnu,cpu=neoverse_n1")
+    assert processor_flags(compiler, model) == ("-mcpu=neoverse-n1",)
+
+
+def test_without_a_cross_compiler_the_error_names_the_extra(tmp_path: Path) -> None:
+    fake_compiler(tmp_path, "cc")
+    with pytest.raises(CompilerMissingError, match="aarch64-linux-gnu") as caught:
+        find_compiler("c", {"PATH": str(tmp_path), "ZIG": "none"}, AARCH64)
+    assert "sapwood[cross]" in caught.value.hint
+
+
+def test_a_portable_build_for_this_architecture_uses_its_baseline(tmp_path: Path) -> None:
+    fake_compiler(tmp_path, "cc")
+    portable = parse_target(host_target().triple)
+    compiler = find_compiler("c", {"PATH": str(tmp_path)}, portable)
+    assert "-march=native" not in processor_flags(compiler, portable)
+    level = parse_target("x86_64-linux-gnu,cpu=x86_64_v3")
+    assert processor_flags(compiler, level) == ("-march=x86-64-v3",)

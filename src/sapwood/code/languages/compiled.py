@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import _ctypes
-import ctypes
 import os
 import re
 import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from sapwood.code.binding import NativeFunction
+from sapwood.code.cache import default_cache_folder
 from sapwood.code.interface import Interface
 from sapwood.code.languages.base import Artefact, BuildRequest, LoadedCode
-from sapwood.code.toolchain import Compiler, find_compiler
-from sapwood.core.errors import BuildError, ConfigurationError, ProgramError, ResourceError
+from sapwood.code.shared_library import SharedLibrary
+from sapwood.code.target import host_target
+from sapwood.code.toolchain import Compiler, find_compiler, processor_flags
+from sapwood.core.errors import BuildError, ConfigurationError, ResourceError
 
 COMPILE_SECONDS: Final = 600.0
 """How long one run of a compiler may take."""
@@ -33,13 +33,13 @@ _FLAGS: Final = (
     "-fvisibility=default",
     "-fno-semantic-interposition",  # exported functions may still be inlined into each other
 )
-_NATIVE: Final[Mapping[str, str]] = {"aarch64": "-mcpu=native", "ppc64le": "-mcpu=native"}
 _LINK: Final = ("-shared", "-Wl,--no-undefined")
 _FIRST_PLACE = re.compile(
     r"^(?:\./)*(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:\d+:)? "
     r"(?:(?:fatal )?error|undefined reference)",
     re.MULTILINE,
 )
+_FIRST_REFERENCE = re.compile(r"^>>> referenced by (?P<file>[^\s:]+):(?P<line>\d+)", re.MULTILINE)
 
 
 class CompiledLanguage:
@@ -53,12 +53,19 @@ class CompiledLanguage:
 
     def flags(self, compiler: Compiler, request: BuildRequest) -> tuple[str, ...]:
         """Return the flags of a compilation."""
-        return (*_FLAGS, *self.extra_flags(compiler), *self.chosen_flags(request))
+        return (*_FLAGS, *self.extra_flags(compiler), *self.chosen_flags(compiler, request))
 
-    def chosen_flags(self, request: BuildRequest) -> tuple[str, ...]:
-        """Return the flag for this machine's processor, and those of the user."""
-        native = _NATIVE.get(request.target.architecture, "-march=native")
-        return (native, *_words(self.variable, request))
+    def chosen_flags(self, compiler: Compiler, request: BuildRequest) -> tuple[str, ...]:
+        """Return the flag for the target's processor, and those of the user."""
+        return (*processor_flags(compiler, request.target), *_words(self.variable, request))
+
+    def compiler(self, request: BuildRequest) -> Compiler:
+        """Return the compiler for a request's target.
+
+        Raises:
+            CompilerMissingError: There is none.
+        """
+        return find_compiler(self.name, request.environment, request.target)
 
     def extra_flags(self, compiler: Compiler) -> tuple[str, ...]:
         """Return the flags of this language only."""
@@ -72,15 +79,16 @@ class CompiledLanguage:
         """Return compiler and flags."""
         # The flags that depend on the kind of compiler follow from the compiler: a finished
         # build is found without starting it.
+        compiler = self.compiler(request)
         return {
-            "compiler": find_compiler(self.name, request.environment).identity,
-            "flags": shlex.join((*_FLAGS, *self.chosen_flags(request))),
+            "compiler": compiler.identity,
+            "flags": shlex.join((*_FLAGS, *self.chosen_flags(compiler, request))),
             "link": shlex.join(self.link_flags(request)),
         }
 
     def compile(self, source: str, request: BuildRequest, place: Path) -> Path:
         """Compile one source into an object file."""
-        compiler = find_compiler(self.name, request.environment)
+        compiler = self.compiler(request)
         target = place / (re.sub(r"[^\w.-]", "_", source) + ".o")
         command = [
             *compiler.command,
@@ -98,7 +106,7 @@ class CompiledLanguage:
         objects = [
             self.language_of(source).compile(source, request, place) for source in request.sources
         ]
-        compiler = find_compiler(self.name, request.environment)
+        compiler = self.compiler(request)
         command = [
             *compiler.command,
             *self.flags(compiler, request),
@@ -127,37 +135,12 @@ class CompiledLanguage:
         Raises:
             ProgramError: It cannot be loaded here.
         """
-        try:
-            return _LoadedLibrary(
-                ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL), interface
-            )
-        except OSError as error:
-            raise ProgramError(
-                f"the built library cannot be loaded: {error}",
-                where=str(path),
-                hint="it needs a library that this machine has not, or was built for another one",
-            ) from error
+        return SharedLibrary(path, interface)
 
     def unload(self, code: LoadedCode) -> None:
         """Unload a library; its functions must not be called afterwards."""
-        if isinstance(code, _LoadedLibrary):
-            _ctypes.dlclose(code.handle)
-
-
-class _LoadedLibrary:
-    """A library in this process."""
-
-    def __init__(self, library: ctypes.CDLL, interface: Interface) -> None:
-        self._library = library
-        self._interface = interface
-        self.handle: int = library._handle  # noqa: SLF001 - ctypes has no public name for it
-
-    def function(self, name: str, constants: Mapping[str, Any]) -> Callable[..., Any]:
-        """Return a function of the library."""
-        signature = self._interface.function(name)
-        if signature is None:
-            raise ProgramError(f"the library has no function {name}")
-        return NativeFunction(signature, self._library[name], constants)
+        if isinstance(code, SharedLibrary):
+            code.close()
 
 
 def _words(variable: str, request: BuildRequest) -> list[str]:
@@ -171,7 +154,11 @@ def _words(variable: str, request: BuildRequest) -> list[str]:
 
 def _split_debug(request: BuildRequest) -> str:
     """Move debug information into a file of its own where objcopy is there."""
-    objcopy = shutil.which("objcopy", path=request.environment.get("PATH", ""))
+    # The machine's own objcopy knows the machine's own architecture only.
+    own = request.target.triple == host_target().triple
+    names = ("objcopy",) if own else (f"{request.target.triple}-objcopy", "llvm-objcopy")
+    found = (shutil.which(name, path=request.environment.get("PATH", "")) for name in names)
+    objcopy = next(filter(None, found), None)
     if objcopy is None:
         return LIBRARY
     library, debug = str(request.output / LIBRARY), str(request.output / DEBUG)
@@ -190,7 +177,10 @@ def run_compiler(command: Sequence[str], request: BuildRequest, *, what: str) ->
         ResourceError: The disk is full.
     """
     # Temporary files go where the cache cleans up after a kill; messages are in English.
-    variables = {**request.environment, "TMPDIR": str(request.folder.absolute()), "LC_ALL": "C"}
+    scratch = str(request.folder.absolute())
+    own = {"TMPDIR": scratch, "LC_ALL": "C", "ZIG_LOCAL_CACHE_DIR": f"{scratch}/.zig"}
+    kept = {"ZIG_GLOBAL_CACHE_DIR": str(default_cache_folder().with_name("zig"))}
+    variables = {**kept, **request.environment, **own}
     try:
         status, output = _run(command, request.folder, variables)
     except subprocess.TimeoutExpired as error:
@@ -205,7 +195,7 @@ def run_compiler(command: Sequence[str], request: BuildRequest, *, what: str) ->
             where=str(request.output),
             hint="make room, or choose another cache folder",
         )
-    place = _FIRST_PLACE.search(output)
+    place = _FIRST_PLACE.search(output) or _FIRST_REFERENCE.search(output)
     raise BuildError(
         what,
         where=f"{place['file']}:{place['line']}" if place else request.sources[0],
@@ -242,6 +232,6 @@ def _run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -
 def _compile_hint(status: int, output: str) -> str:
     if status < 0 or "Killed" in output:
         return "the compiler was killed: the machine may be out of memory"
-    if "undefined reference" in output:
+    if "undefined reference" in output or "undefined symbol" in output:
         return "a function is declared but no source defines it: add the source that does"
     return ""

@@ -13,6 +13,8 @@ from sapwood.code.languages.base import Artefact, BuildRequest
 from sapwood.code.languages.c import C
 from sapwood.code.languages.compiled import LIBRARY, CompiledLanguage, run_compiler
 from sapwood.code.languages.cpp import Cpp
+from sapwood.code.nvcc import find_nvcc
+from sapwood.code.target import Target
 from sapwood.code.toolchain import Compiler, find_compiler
 from sapwood.core.errors import BuildError, CompilerMissingError, ConfigurationError
 from sapwood.gpu.cuda.precompiled import SHIM, precompiled_headers, shim_hash
@@ -48,7 +50,7 @@ class _PatchedCuda(CompiledLanguage):
 
     def compile(self, source: str, request: BuildRequest, place: Path) -> Path:
         """Compile a patched source."""
-        compiler = find_compiler("c++", request.environment)
+        compiler = find_compiler("c++", request.environment, request.target)
         target = place / (source.replace("/", "_") + ".o")
         flags = self.flags(compiler, request)
         headers, kept = precompiled_headers(compiler, flags, request)
@@ -88,12 +90,12 @@ class Cuda(CompiledLanguage):
 
     def identity(self, request: BuildRequest) -> Mapping[str, str]:
         """Return the compiler and its flags; for the CPU the patch too."""
-        if wants_gpu(request.environment):
+        if wants_gpu(request.environment, request.target):
             return {"nvcc": _nvcc(request.environment), "for": "gpu"}
-        compiler = find_compiler("c++", _preferring_clang(request.environment))
+        compiler = find_compiler("c++", _preferring_clang(request.environment), request.target)
         found = {
             "compiler": compiler.identity,
-            "flags": " ".join(self._cpu.chosen_flags(request)),
+            "flags": " ".join(self._cpu.chosen_flags(compiler, request)),
             "link": " ".join(self._cpu.link_flags(request)),
             "patch": shim_hash(),
             "mode": "fiber" if _fiber_only(request.environment) else "block",
@@ -111,7 +113,7 @@ class Cuda(CompiledLanguage):
         Raises:
             BuildError: It does not compile, or holds what a CPU node cannot do.
         """
-        if wants_gpu(request.environment):
+        if wants_gpu(request.environment, request.target):
             return _build_by_nvcc(request)
         chosen = msgspec.structs.replace(
             request, environment=_preferring_clang(request.environment)
@@ -161,8 +163,8 @@ class Cuda(CompiledLanguage):
         return any(k.mode is Mode.BLOCK for p in patched.values() for k in p.kernels) or fiber_only
 
 
-def wants_gpu(environment: Mapping[str, str]) -> bool:
-    """Say whether a build is for a GPU.
+def wants_gpu(environment: Mapping[str, str], target: Target | None = None) -> bool:
+    """Say whether a build is for a GPU: a target that names one always is.
 
     Raises:
         ConfigurationError: ``SAPWOOD_CUDA`` is neither ``cpu`` nor ``gpu``.
@@ -171,6 +173,8 @@ def wants_gpu(environment: Mapping[str, str]) -> bool:
         >>> wants_gpu({"SAPWOOD_CUDA": "cpu"})
         False
     """
+    if target is not None and target.gpu == "cuda":
+        return True
     choice = environment.get(CHOICE, "")
     if choice not in {"", "cpu", "gpu"}:
         raise ConfigurationError(
@@ -178,7 +182,8 @@ def wants_gpu(environment: Mapping[str, str]) -> bool:
         )
     if choice:
         return choice == "gpu"
-    return _GPU_DEVICE.exists() and shutil.which("nvcc", path=environment.get("PATH")) is not None
+    own = target is None or target.is_host
+    return own and _GPU_DEVICE.exists() and find_nvcc(environment) is not None
 
 
 def _fiber_only(environment: Mapping[str, str]) -> bool:
@@ -189,7 +194,7 @@ def _fiber_only(environment: Mapping[str, str]) -> bool:
 
 
 def _nvcc(environment: Mapping[str, str]) -> str:
-    path = shutil.which("nvcc", path=environment.get("PATH", ""))
+    path = find_nvcc(environment)
     if path is None:
         raise CompilerMissingError(
             "this machine has no nvcc",
@@ -203,6 +208,8 @@ def _nvcc(environment: Mapping[str, str]) -> str:
 def _build_by_nvcc(request: BuildRequest) -> Artefact:
     nvcc = _nvcc(request.environment).split(" ", maxsplit=1)[0]
     architecture = ["-arch=native"] if _GPU_DEVICE.exists() else []
+    if request.target.gpu_architecture:
+        architecture = [f"-arch={request.target.gpu_architecture}"]
     command = [
         *(nvcc, "-O3", "-g", "-std=c++17", "-shared", *architecture),
         *("-Xcompiler", "-fPIC,-O3,-fno-gnu-unique", "-I", str(request.folder)),

@@ -1,0 +1,102 @@
+"""``sapwood build``: the libraries of a program, for this machine or for others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sapwood.cli import completion, figures
+from sapwood.cli.arguments import assignments
+from sapwood.cli.failures import reported
+from sapwood.cli.options import Debug, Json, Set
+from sapwood.cli.output import print_json, table, write
+from sapwood.environment.configuration import load_configuration
+from sapwood.environment.units import describe_size
+
+if TYPE_CHECKING:
+    from sapwood.code.build import Built
+    from sapwood.code.program import Program
+
+
+def build(
+    program: Annotated[
+        str,
+        typer.Argument(
+            help="Folder with a program.toml, or a Python file with a Program class.",
+            autocompletion=completion.programs,
+        ),
+    ],
+    *,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TARGET",
+            help="What to build for, for example aarch64-linux-gnu; may be given several times; "
+            "default: native, this machine.",
+        ),
+    ] = None,
+    settings: Set = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Build the sources of a program into the cache, for one target or several.
+
+    A target is ARCHITECTURE-linux-gnu or -musl, then optionally .VERSION of glibc,
+    ,cpu=MODEL and ,cuda=sm_NN. What is there already is not built again.
+    """
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.client import load_program  # noqa: PLC0415 - --help must not load numpy
+        from sapwood.code.build import build as build_program  # noqa: PLC0415 - as above
+        from sapwood.code.cache import BuildCache  # noqa: PLC0415 - as above
+        from sapwood.code.target import parse_target  # noqa: PLC0415 - as above
+
+        configured = load_configuration(assignments(settings or (), "--set")).settings.cache
+        cache = BuildCache(configured.path(), size_limit=configured.size)
+        targets = [parse_target(text) for text in target or ["native"]]
+        loaded = load_program(program)
+        found = [build_program(loaded, cache=cache, target=each) for each in targets]
+        show_built(loaded, found, as_json=as_json)
+
+
+def show_built(program: Program, found: list[Built], *, as_json: bool) -> None:
+    """Print what was built or found built."""
+    if as_json:
+        print_json(
+            {"program": program.name, "hash": program.hash, "builds": list(map(_record, found))}
+        )
+        return
+    rows = [
+        (
+            str(built.target),
+            library.image.language,
+            library.entry.key[:12],
+            describe_size(sum(each.size for each in library.entry.manifest.files.values())),
+            figures.seconds(library.entry.manifest.seconds) if library.entry.built else "cached",
+        )
+        for built in found
+        for library in built.libraries
+    ]
+    if not rows:
+        write(f"{program.name} has no sources to build")
+        return
+    columns = ("target", "language", "key", "size>", "build>")
+    write(table(program.name, columns, rows, wrap="target"))
+
+
+def _record(built: Built) -> dict[str, object]:
+    return {
+        "target": str(built.target),
+        "cached": built.cached,
+        "seconds": built.seconds,
+        "libraries": [
+            {
+                "language": library.image.language,
+                "key": library.entry.key,
+                "path": library.image.path,
+                "sha256": library.image.sha256,
+                "built": library.entry.built,
+            }
+            for library in built.libraries
+        ],
+    }

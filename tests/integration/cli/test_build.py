@@ -1,0 +1,67 @@
+"""``sapwood build`` as a user calls it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from sapwood.cli.main import app
+from sapwood.code.zig import find_zig
+
+SOURCE = "int twice(int x) { return 2 * x; }\n"
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    (tmp_path / "a.c").write_text(SOURCE)
+    path = tmp_path / "p.py"
+    path.write_text("from sapwood import Program\nclass P(Program):\n    sources = ['a.c']\n")
+    return path
+
+
+def build(program: Path, *options: str) -> Result:
+    place = f"cache.folder={program.parent / 'cache'}"
+    return CliRunner().invoke(app, ["build", str(program), "--set", place, *options])
+
+
+def test_it_builds_once(program: Path) -> None:
+    first = json.loads(build(program, "--json").stdout)
+    second = json.loads(build(program, "--json").stdout)
+    assert [first["builds"][0]["cached"], second["builds"][0]["cached"]] == [False, True]
+    assert Path(first["builds"][0]["libraries"][0]["path"]).is_file()
+    shown = build(program)
+    assert "cached" in shown.stdout
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+
+
+@pytest.mark.row("A-TOOL-1")
+@pytest.mark.skipif(find_zig({}) is None, reason="needs zig: pip install 'sapwood[cross]'")
+def test_it_builds_for_several_targets(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(Path(__file__).parents[3] / "build" / "zig"))
+    answer = build(program, "--target", "native", "--target", "aarch64-linux-gnu", "--json")
+    assert answer.exit_code == 0, answer.stderr
+    builds = json.loads(answer.stdout)["builds"]
+    assert builds[1]["target"] == "aarch64 glibc 2.17 cpu-generic"
+    assert len({each["libraries"][0]["sha256"] for each in builds}) == 2
+
+
+def test_a_target_that_is_none_is_wrong_input(program: Path) -> None:
+    answer = build(program, "--target", "abacus-linux-gnu")
+    assert answer.exit_code == 2
+    assert "'abacus-linux-gnu' is no target" in answer.stderr
+
+
+def test_a_source_that_does_not_compile_shows_the_compiler_s_text(program: Path) -> None:
+    (program.parent / "a.c").write_text("int f(void) { return y; }\n")
+    answer = build(program)
+    assert answer.exit_code == 3
+    assert "a.c:1:22: error" in answer.stderr
+
+
+def test_a_program_without_sources_has_nothing_to_build(tmp_path: Path) -> None:
+    path = tmp_path / "p.py"
+    path.write_text("from sapwood import Program\nclass P(Program):\n    pass\n")
+    assert build(path).stdout == "P has no sources to build\n"
