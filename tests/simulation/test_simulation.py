@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from sapwood.comm.streams.opening import Opening
 from sapwood.comm.streams.wave import Wave
-from sapwood.comm.streams.waves import Streams
 from sapwood.core.topology import plan
 from sapwood.testing.simulation import (
     Faults,
@@ -99,6 +99,6 @@ def test_a_wave_that_counts_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_wave_that_is_not_repeated_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Streams, "rejoin", lambda _streams, _now, _event: [])
+    monkeypatch.setattr(Opening, "rejoin", lambda _opening, _now, _event: [])
     with pytest.raises(InvariantError, match=r"no progress.*\n.*sapwood simulate --seed"):
         run_with(Faults(crash=0.01), seeds=20)

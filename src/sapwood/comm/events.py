@@ -6,9 +6,11 @@ no random numbers: whoever drives it, a transport or a test with virtual time, d
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from sapwood.comm.messages import AnyMessage, StreamSpec
+from sapwood.comm.messages import AnyMessage, PlaceReport, StreamSpec
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import ErrorRecord
 from sapwood.core.rankset import Ranges
@@ -89,6 +91,47 @@ class Fail(Event, frozen=True):
     wave: int
     attempt: int
     error: ErrorRecord
+
+
+class Emit(Event, frozen=True):
+    """Agent: contribute to a stream without having been asked."""
+
+    stream: int
+    weight: float
+    body: bytes
+    payload: Payload | None
+
+
+class SweepStream(Event, frozen=True):
+    """Root: flush, quiesce, resume or query a stream; :class:`SweepDone` tells the end."""
+
+    stream: int
+    number: int
+    action: str
+
+
+class ConfigureStream(Event, frozen=True):
+    """Root: give the filters of a stream other parameters, from the next wave on."""
+
+    stream: int
+    parameters: bytes
+
+
+class TimeUp(Event, frozen=True):
+    """The time is over that :class:`Wake` asked for."""
+
+    stream: int
+
+
+class Filtered(Event, frozen=True):
+    """An own filter has answered a :class:`Filter`; an empty body is nothing to pass on."""
+
+    stream: int
+    ticket: int
+    body: bytes
+    payload: Payload | None
+    seconds: float = 0.0
+    error: ErrorRecord | None = None
 
 
 class Ask(Event, frozen=True):
@@ -192,13 +235,19 @@ class WaveArrived(Effect, frozen=True):
 
 
 class WaveCompleted(Effect, frozen=True):
-    """Root: all members contributed; the accumulated value is in ``total``."""
+    """Root: a wave is over; its value is in ``total``, or encoded in ``body`` and ``payload``.
+
+    ``ranks`` contributed to it, and ``late`` to earlier waves what is in it as well.
+    """
 
     stream: int
     wave: int
-    total: dict[str, object]
+    total: Any
     ranks: Ranges
     weight: float
+    late: Ranges = ()
+    body: bytes = b""
+    payload: Payload | None = None
 
 
 class WaveFailed(Effect, frozen=True):
@@ -208,6 +257,72 @@ class WaveFailed(Effect, frozen=True):
     wave: int
     rank: int
     error: ErrorRecord
+
+
+class Contributed(Effect, frozen=True):
+    """Root: a contribution to a stream that does not wait; of wave 0 if nobody asked for it."""
+
+    stream: int
+    wave: int
+    ranks: Ranges
+    weight: float
+    body: bytes
+    payload: Payload | None
+
+
+class SweepDone(Effect, frozen=True):
+    """Root: a sweep has come back from all that are there."""
+
+    stream: int
+    number: int
+    reached: Ranges
+    reports: tuple[PlaceReport, ...]
+
+
+class StreamResumed(Effect, frozen=True):
+    """Agent: a stream that was quiet moves again."""
+
+    stream: int
+
+
+class Wake(Effect, frozen=True):
+    """Give this place a :class:`TimeUp` after a time."""
+
+    stream: int
+    seconds: float
+
+
+class Part(msgspec.Struct, frozen=True, gc=False):
+    """One value for a filter: of the place or places from ``rank`` on."""
+
+    rank: int
+    weight: float
+    body: bytes
+    payload: Payload | None
+
+
+class Filter(Effect, frozen=True):
+    """Have an own filter called; its answer comes as :class:`Filtered`.
+
+    Attributes:
+        spec: The stream.
+        ticket: What the answer is to name.
+        upward: Whether contributions are put together; else one value goes down.
+        wave: Number of the wave; 0 for none.
+        parts: The values.
+        version: Of the parameters.
+        parameters: The parameters, encoded.
+        child: The child that the value goes down to; -1 for all of them.
+    """
+
+    spec: StreamSpec
+    ticket: int
+    upward: bool
+    wave: int
+    parts: tuple[Part, ...]
+    version: int
+    parameters: bytes
+    child: int = -1
 
 
 class Asked(Effect, frozen=True):

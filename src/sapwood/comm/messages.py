@@ -20,6 +20,50 @@ WHOLE_STREAM = -1
 """Target of a message that goes to all members of its stream."""
 
 
+WAIT_FOR_ALL = "all"
+TIME_OUT = "time-out"
+NO_WAIT = "none"
+"""When a place passes a wave on: see :class:`Synchronisation`."""
+
+REPLACE = "replace"
+PARTIAL = "partial"
+FAIL = "fail"
+"""What becomes of a wave when a place is lost: see :class:`StreamSpec`."""
+
+
+class Synchronisation(msgspec.Struct, frozen=True, array_like=True):
+    """When a place passes on what its children contribute.
+
+    Attributes:
+        kind: ``all``: when all of them have; ``time-out``: then, or when the time is over;
+            ``none``: each contribution by itself, at once.
+        seconds: The time, at the root; places below it pass on a little earlier.
+        late: What comes after the time is dropped and counted (``drop``), or goes into the
+            next wave that the place passes on (``next``).
+    """
+
+    kind: str = WAIT_FOR_ALL
+    seconds: float = 0.0
+    late: str = "drop"
+
+
+class FilterAt(msgspec.Struct, frozen=True, array_like=True):
+    """The own filters of some places; the tree does not look into them.
+
+    Attributes:
+        where: ``rank N``, ``depth N`` (the root has depth 0) or ``*`` for all; the first of
+            these that fits a place counts.
+        up: What puts contributions together; empty for the reductions of the stream.
+        down: What a broadcast value goes through; empty for nothing.
+        per_child: Whether ``down`` makes a value of its own for each child.
+    """
+
+    where: str
+    up: bytes = b""
+    down: bytes = b""
+    per_child: bool = False
+
+
 class StreamSpec(msgspec.Struct, frozen=True, array_like=True):
     """What a stream is.
 
@@ -29,6 +73,13 @@ class StreamSpec(msgspec.Struct, frozen=True, array_like=True):
         members: Agents that take part.
         reduce: Reduction of each field of a contribution; empty for no reduction.
         context: What the handler belongs to, for example a run.
+        code: What the handler runs; the tree does not look into it.
+        sync: When places pass waves on.
+        on_loss: What becomes of a wave that waits for a place that is lost: it waits for the
+            replacement (``replace``), goes on without (``partial``) or fails (``fail``).
+        filters: Own filters.
+        parameters: Parameters of the filters by version, encoded; those that waves still use.
+        counted: Whether places count what passes.
     """
 
     stream: int
@@ -36,6 +87,46 @@ class StreamSpec(msgspec.Struct, frozen=True, array_like=True):
     members: Ranges
     reduce: dict[str, str] = {}
     context: str = ""
+    code: bytes = b""
+    sync: Synchronisation = Synchronisation()
+    on_loss: str = REPLACE
+    filters: tuple[FilterAt, ...] = ()
+    parameters: dict[int, bytes] = {}
+    counted: bool = False
+
+
+class PlaceReport(msgspec.Struct, frozen=True, array_like=True):
+    """What one place knows of a stream.
+
+    Attributes:
+        rank: The place.
+        state: Life of the stream there: see ``streams/life.py``.
+        waves_open: Waves that wait for contributions, or for a filter.
+        held: Own contributions that are kept until they are confirmed.
+        queued: Messages that wait behind a filter, or for the end of a quiet time.
+        messages_down: Waves that came from above; at the root, that were broadcast.
+        bytes_down: Their bytes.
+        messages_up: Contributions that came from below; at an agent, that it made.
+        bytes_up: Their bytes.
+        filtered: Calls of own filters.
+        filter_seconds: Time in them, seconds.
+        late: Contributions that came after their time.
+        repeated: Contributions that came twice, or in an attempt that is over.
+    """
+
+    rank: int
+    state: str
+    waves_open: int = 0
+    held: int = 0
+    queued: int = 0
+    messages_down: int = 0
+    bytes_down: int = 0
+    messages_up: int = 0
+    bytes_up: int = 0
+    filtered: int = 0
+    filter_seconds: float = 0.0
+    late: int = 0
+    repeated: int = 0
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -101,10 +192,16 @@ class Down(Message, tag=12, frozen=True):
     body: bytes
     confirmed: int = 0
     target: int = WHOLE_STREAM
+    version: int = 0
 
 
 class Up(Message, tag=13, frozen=True):
-    """A contribution to a wave, of one agent or of all agents of a subtree."""
+    """A contribution to a wave, of one agent or of agents of a subtree.
+
+    An empty body says that there is nothing to add. Wave 0 is what agents send without being
+    asked; ``attempt`` counts it. ``late`` names agents whose contributions to earlier waves
+    are in it.
+    """
 
     stream: int
     wave: int
@@ -112,6 +209,7 @@ class Up(Message, tag=13, frozen=True):
     ranks: Ranges
     weight: float
     body: bytes
+    late: Ranges = ()
 
 
 class Failed(Message, tag=14, frozen=True):
@@ -159,6 +257,41 @@ class Reply(Message, tag=21, frozen=True):
     error: ErrorRecord | None = None
 
 
+class Sweep(Message, tag=30, frozen=True):
+    """Goes through a stream behind all that was sent before it, and comes back.
+
+    ``action`` is ``flush``, ``quiesce``, ``resume`` or ``query``.
+    """
+
+    stream: int
+    number: int
+    action: str
+
+
+class Swept(Message, tag=31, frozen=True):
+    """The answer of a subtree to a :class:`Sweep`, behind all that it sent before."""
+
+    stream: int
+    number: int
+    reached: Ranges
+    reports: tuple[PlaceReport, ...] = ()
+
+
+class Abandon(Message, tag=32, frozen=True):
+    """A wave failed: nobody needs to contribute to it any more, downwards."""
+
+    stream: int
+    wave: int
+
+
+class Configure(Message, tag=33, frozen=True):
+    """Parameters of the filters for the waves that name this version, downwards."""
+
+    stream: int
+    version: int
+    parameters: bytes
+
+
 AnyMessage = (
     Hello
     | Welcome
@@ -174,6 +307,10 @@ AnyMessage = (
     | Joined
     | Request
     | Reply
+    | Sweep
+    | Swept
+    | Abandon
+    | Configure
 )
 
 encode = msgspec.msgpack.Encoder().encode

@@ -15,8 +15,9 @@ from sapwood.comm.link import Identity, Link, LinkTiming
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
 from sapwood.comm.requests import Requests, unreachable
+from sapwood.comm.streams.losses import lost_ranks
+from sapwood.comm.streams.streams import Streams
 from sapwood.comm.streams.wave import Gathering, NewGathering
-from sapwood.comm.streams.waves import Streams
 from sapwood.core.errors import ProtocolError
 from sapwood.core.topology import Tree
 
@@ -48,33 +49,26 @@ class Node:
         near = self._near = Neighbourhood(identity, tree, self.timing, self.requests)
         self.router = near.router
         self.links = near.links
-        streams = self._streams = Streams(near, gather, is_agent=tree.is_agent(self.rank))
+        depth = sum(1 for _ in tree.ancestors(self.rank))
+        streams = Streams(near, gather, is_agent=tree.is_agent(self.rank), depth=depth)
+        self._streams = streams
         self.streams = streams.open
         self._on_event: dict[type[ev.Event], Callable[[float, Any], Effects]] = {
             ev.Received: self._received,
             ev.LinkOpened: near.link_opened,
-            ev.LinkClosed: near.link_closed,
+            ev.LinkClosed: self._link_closed,
             ev.Tick: near.tick,
             ev.Leave: near.leave,
-            ev.OpenStream: streams.open_stream,
-            ev.CloseStream: streams.close_stream,
-            ev.Broadcast: streams.broadcast,
-            ev.Rejoin: streams.rejoin,
-            ev.Contribute: streams.contribute,
-            ev.Fail: streams.fail,
+            **streams.events(),
             ev.Ask: self._ask,
             ev.Answer: self._answer,
         }
         self._on_message: dict[type[Any], Callable[[Link, Any, Payload | None], Effects]] = {
             msg.Heartbeat: near.on_heartbeat,
             msg.Goodbye: near.on_goodbye,
-            msg.Lost: near.on_lost,
+            msg.Lost: self._on_lost,
             msg.Joined: near.on_joined,
-            msg.Open: streams.on_open,
-            msg.Close: streams.on_close,
-            msg.Down: streams.on_down,
-            msg.Up: streams.on_up,
-            msg.Failed: streams.on_failed,
+            **streams.messages(),
             msg.Request: self._on_request,
             msg.Reply: self._on_reply,
         }
@@ -108,6 +102,25 @@ class Node:
         if handler is None:
             raise ProtocolError(f"unexpected {type(message).__name__} after the handshake")
         return handler(link, message, payload)
+
+    # --- losses ----------------------------------------------------------------------------
+
+    def _link_closed(self, now: float, event: ev.LinkClosed) -> Effects:
+        link = self.links.get(event.link)
+        mine = link is not None and self._near.neighbours.get(link.rank) is link
+        effects = self._near.link_closed(now, event)
+        if link is not None and mine and link.rank in self.router.children:
+            effects += self._streams.child_lost(link.rank, event.reason)
+        return self._with_losses(effects)
+
+    def _on_lost(self, link: Link, message: msg.Lost, payload: Payload | None) -> Effects:
+        return self._with_losses(self._near.on_lost(link, message, payload))
+
+    def _with_losses(self, effects: Effects) -> Effects:
+        """Root: tell the streams of agents that are gone."""
+        for reason, ranks in lost_ranks(effects).items():
+            effects += self._streams.agents_lost(ranks, reason)
+        return effects
 
     # --- requests --------------------------------------------------------------------------
 

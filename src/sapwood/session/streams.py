@@ -25,7 +25,7 @@ class WaveResult(msgspec.Struct, frozen=True):
         weight: Items behind it.
     """
 
-    total: dict[str, Any]
+    total: Any
     ranks: Ranges
     weight: float
 

@@ -24,8 +24,22 @@ BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     "bytes": st.binary(max_size=20),
     "Ranges": ranges,
     "StreamSpec": st.builds(
-        msg.StreamSpec, int64, st.text(max_size=5), ranges, texts, st.text(max_size=5)
+        msg.StreamSpec,
+        int64,
+        st.text(max_size=5),
+        ranges,
+        texts,
+        st.text(max_size=5),
+        st.binary(max_size=20),
+        st.builds(msg.Synchronisation, st.text(max_size=5), st.floats(0, 9), st.text(max_size=5)),
+        st.text(max_size=5),
+        st.lists(st.builds(msg.FilterAt, st.text(max_size=5), st.binary()), max_size=2).map(tuple),
+        st.dictionaries(int64, st.binary(max_size=5), max_size=2),
+        st.booleans(),
     ),
+    "tuple[PlaceReport, ...]": st.lists(
+        st.builds(msg.PlaceReport, int64, st.text(max_size=5), int64), max_size=3
+    ).map(tuple),
     "ErrorRecord": st.builds(ErrorRecord, code=st.text(), what=st.text(), details=texts),
     "ErrorRecord | None": st.none() | st.builds(ErrorRecord, code=st.text(), what=st.text()),
 }

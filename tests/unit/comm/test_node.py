@@ -16,7 +16,7 @@ from sapwood.comm.messages import PROTOCOL_VERSION, StreamSpec
 from sapwood.comm.node import Node
 from sapwood.comm.payload import Payload
 from sapwood.comm.reduction import gathering
-from sapwood.comm.streams import waves
+from sapwood.comm.streams import opening
 from sapwood.core.errors import ErrorRecord, ExecutionError, ProtocolError, SapwoodError
 from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import ROOT, Tree, flat, kary, plan
@@ -330,7 +330,7 @@ def test_a_partial_result_that_cannot_travel_fails_the_wave() -> None:
     network.broadcast(1, None)
     network.run()
     failed = network.observed(ev.WaveFailed)
-    assert {effect.rank for effect in failed} == {5, 6}
+    assert [effect.rank for effect in failed] in ([5], [6])  # a wave fails once
     assert all("cannot travel" in effect.error.what for effect in failed)
     assert len(network.nodes) == network.tree.size
 
@@ -595,7 +595,7 @@ def test_who_is_refused_ends() -> None:
 
 
 def test_open_streams_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waves, "MAX_STREAMS", 2)
+    monkeypatch.setattr(opening, "MAX_STREAMS", 2)
     network = Network(flat(1))
     network.start()
     for stream in (1, 2):

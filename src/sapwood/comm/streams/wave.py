@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from sapwood.comm.messages import Up
 from sapwood.comm.payload import Payload
-from sapwood.core.rankset import Ranges, joined
+from sapwood.core.rankset import Ranges, from_ranges, joined, to_ranges
 
 
 class Gathering(Protocol):
@@ -27,7 +27,7 @@ class Gathering(Protocol):
     def partial(self) -> tuple[bytes, Payload | None]:
         """Return what a junction sends on, encoded."""
 
-    def total(self) -> dict[str, Any]:
+    def total(self) -> Any:
         """Return the result at the root.
 
         Raises:
@@ -49,15 +49,26 @@ class Wave:
         payload: Its arrays.
         waiting: Attempt that is expected of each child that has not contributed.
         gathering: What came so far.
+
+    Attributes:
+        version: Of the parameters of own filters.
+        filtering: Whether it is full and in the hands of an own filter.
+        sent: What a filter made of the value, by child, or by -1 for all of them.
+        values: Contributions with something to add.
     """
 
     __slots__ = (
+        "_late",
         "_ranks",
         "attempt",
         "body",
+        "filtering",
         "gathering",
         "number",
         "payload",
+        "sent",
+        "values",
+        "version",
         "waiting",
         "weight",
     )
@@ -78,12 +89,22 @@ class Wave:
         self.waiting = waiting
         self.gathering = gathering
         self._ranks: list[tuple[int, int]] = []
+        self._late: list[tuple[int, int]] = []
         self.weight = 0.0
+        self.values = 0
+        self.version = 0
+        self.filtering = False
+        self.sent: dict[int, tuple[bytes, Payload | None]] = {}
 
     @property
     def ranks(self) -> Ranges:
         """Agents whose contributions are in."""
         return joined(self._ranks)
+
+    @property
+    def late(self) -> Ranges:
+        """Agents whose contributions to earlier waves are in."""
+        return to_ranges(from_ranges(self._late))
 
     def accepts(self, child: int, attempt: int) -> bool:
         """Whether a contribution of a child in an attempt is wanted."""
@@ -91,11 +112,30 @@ class Wave:
 
     def add(self, child: int, message: Up, payload: Payload | None) -> bool:
         """Take a contribution in; return whether it was the last one that was missing."""
-        self.gathering.add(message.body, payload, message.ranks[0][0], message.weight)
+        if message.body:
+            self.values += 1
+            first = (message.ranks or message.late)[0][0]
+            self.gathering.add(message.body, payload, first, message.weight)
         del self.waiting[child]
         self._ranks += message.ranks
+        if message.late:
+            self._late += message.late
         self.weight += message.weight
         return not self.waiting
+
+    def add_rank(self, message: Up) -> None:
+        """Note that a contribution is in that was passed on by itself."""
+        self._ranks += message.ranks
+        self.weight += message.weight
+
+    def add_late(self, message: Up, payload: Payload | None) -> None:
+        """Take a contribution to an earlier wave in."""
+        if message.body:
+            self.values += 1
+            first = (message.ranks or message.late)[0][0]
+            self.gathering.add(message.body, payload, first, message.weight)
+        self._late += message.ranks + message.late
+        self.weight += message.weight
 
     def __repr__(self) -> str:
         return f"Wave({self.number}, attempt {self.attempt}, waits for {sorted(self.waiting)})"

@@ -1,121 +1,81 @@
-"""The streams of one place: what it does with waves, contributions and failures. No I/O."""
+"""What a place does with waves, contributions and failures. No I/O.
+
+A stream that waits for all, replaces what is lost and has no own filters is *plain*: its waves
+take the shortest way through this file. What else a stream can do stands in files of its own.
+"""
 
 from typing import Any
+
+import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.streams.delays import Delays
+from sapwood.comm.streams.filtering import Filtering, sent_to
+from sapwood.comm.streams.losses import Losses
+from sapwood.comm.streams.singles import Singles
 from sapwood.comm.streams.stream import Stream
-from sapwood.comm.streams.wave import NewGathering, Wave
-from sapwood.core.errors import ProtocolError, SapwoodError
+from sapwood.comm.streams.wave import Wave
+from sapwood.core.errors import ProtocolError, ResourceError, SapwoodError
 from sapwood.core.topology import ROOT
 
-MAX_STREAMS = 4096
-"""Streams that are open at one place at a time."""
+MAX_DETAINED = 10_000
+"""Contributions that wait at one place for the end of a quiet time, without being asked for."""
 
 
-class Streams:
-    """The open streams of one place.
+class Waves:
+    """The waves of all streams of one place.
 
     Args:
         near: The neighbours.
-        gather: Makes what puts contributions together.
+        streams: The open streams.
         is_agent: Whether this place is a leaf.
     """
 
-    def __init__(self, near: Neighbourhood, gather: NewGathering, *, is_agent: bool) -> None:
-        self.open: dict[int, Stream] = {}
+    def __init__(self, near: Neighbourhood, streams: dict[int, Stream], *, is_agent: bool) -> None:
+        self.open = streams
         self._near = near
-        self._gather = gather
         self._is_agent = is_agent
+        self._singles = Singles(near)
+        self._filtering = Filtering(near, self._finish, self._singles.send_on, self._wave_failed)
+        self.losses = Losses(near, self.full, self._wave_failed)
+        self._delays = Delays(near.rank, self.full, self._wave_failed)
 
-    def open_stream(self, _now: float, event: ev.OpenStream) -> Effects:
-        """Root: open a stream to its members."""
-        stream = self._new_stream(event.spec)
-        return [ev.Transmit(self._near.links_to(stream.children), msg.Open(event.spec))]
+    # --- down -----------------------------------------------------------------------------------
 
-    def _new_stream(self, spec: msg.StreamSpec) -> Stream:
-        if len(self.open) >= MAX_STREAMS:
-            raise ProtocolError(f"more than {MAX_STREAMS} streams are open")
-        stream = Stream(spec, self._near.router.towards(spec.members), self._gather)
-        self.open[spec.stream] = stream
-        return stream
-
-    def close_stream(self, _now: float, event: ev.CloseStream) -> Effects:
-        """Root: close a stream."""
-        stream = self.open.pop(event.stream, None)
-        if stream is None:
-            return []
-        payloads = [wave.payload for wave in stream.waves.values()]
-        effects: Effects = [
-            ev.Transmit(self._near.links_to(stream.children), msg.Close(event.stream))
-        ]
-        return effects + [ev.Released(payload) for payload in payloads if payload is not None]
-
-    def broadcast(self, _now: float, event: ev.Broadcast) -> Effects:
+    def broadcast(self, now: float, event: ev.Broadcast) -> Effects:
         """Root: begin the next wave of a stream."""
         stream = self.open[event.stream]
-        confirmed = stream.confirmed()
-        wave = stream.begin(stream.last_wave + 1, 0, event.body, event.payload)
-        message = msg.Down(event.stream, wave.number, 0, event.body, confirmed)
+        if stream.quiet:
+            stream.detained.append(event)
+            return []
+        number, confirmed = stream.last_wave + 1, stream.confirmed()
+        message = msg.Down(event.stream, number, 0, event.body, confirmed, version=stream.version)
+        if not stream.plain:
+            released: Effects = [ev.Released(kept) for kept in stream.release(confirmed)]
+            return released + self._begin(now, stream, message, event.payload)
+        stream.begin(number, 0, event.body, event.payload)
         return [ev.Transmit(self._near.links_to(stream.children), message, event.payload)]
 
-    def rejoin(self, _now: float, event: ev.Rejoin) -> Effects:
-        """Bring a place that is back into a stream it is a member of."""
-        child = self._near.router.next_hop(event.rank)
-        stream = self.open.get(event.stream)
-        if stream is None or child not in stream.children:
-            return []
-        links = self._near.links_to((child,))
-        effects: Effects = [ev.Transmit(links, msg.Open(stream.spec, event.rank))]
-        for wave in stream.waves.values():
-            if child in wave.waiting:
-                effects.append(self._repeat(stream, wave, child, event.rank, links))
-        return effects
-
-    def _repeat(
-        self, stream: Stream, wave: Wave, child: int, target: int, links: tuple[int, ...]
-    ) -> ev.Effect:
-        wave.attempt += 1
-        if child == target:
-            wave.waiting[child] = wave.attempt
-        message = msg.Down(
-            stream.spec.stream, wave.number, wave.attempt, wave.body, stream.confirmed(), target
-        )
-        return ev.Transmit(links, message, wave.payload)
-
-    def on_open(self, link: Link, message: msg.Open, _payload: Any) -> Effects:
-        """A stream begins."""
-        self._near.must_be_parent(link)
-        effects: Effects = []
-        if message.target == msg.WHOLE_STREAM or message.target == self._near.rank:  # noqa: PLR1714 - hot
-            stream = self._new_stream(message.spec)
-            if self._is_agent:
-                effects.append(ev.StreamOpened(message.spec))
-            links = self._near.links_to(stream.children)
-            forward = msg.Open(message.spec)
+    def _begin(
+        self, now: float, stream: Stream, message: msg.Down, payload: Payload | None
+    ) -> Effects:
+        """Begin a wave of a stream that is not plain, and pass it on."""
+        if stream.counters is not None:
+            stream.counters.down(message.body, payload)
+        if not stream.waits:
+            if self._near.rank != ROOT:
+                return self._filtering.down(stream, message, payload)
+            wave = self._singles.begin(stream, message, payload)
         else:
-            links = self._near.links_to((self._near.router.next_hop(message.target),))
-            forward = message
-        if links:
-            effects.append(ev.Transmit(links, forward))
-        return effects
-
-    def on_close(self, link: Link, message: msg.Close, _payload: Any) -> Effects:
-        """A stream ends."""
-        self._near.must_be_parent(link)
-        stream = self.open.pop(message.stream, None)
-        if stream is None:
-            return []
-        effects: Effects = [ev.Released(payload) for payload in stream.held.values()]
-        if self._is_agent:
-            effects.append(ev.StreamClosed(message.stream))
-        links = self._near.links_to(stream.children)
-        if links:
-            effects.append(ev.Transmit(links, message))
-        return effects
+            wave = stream.begin(message.wave, message.attempt, message.body, payload)
+        wave.version = message.version
+        effects = self._filtering.down(stream, message, payload)
+        effects += self._delays.begun(now, stream, wave)
+        return effects + self.losses.begun(stream, wave)
 
     def on_down(self, link: Link, message: msg.Down, payload: Payload | None) -> Effects:
         """A wave on its way to the agents."""
@@ -124,56 +84,108 @@ class Streams:
         if stream is None:
             return []
         effects: Effects = []
-        if stream.held:
+        if stream.held or stream.lent:
             effects += [ev.Released(kept) for kept in stream.release(message.confirmed)]
         if message.target == msg.WHOLE_STREAM or message.target == self._near.rank:  # noqa: PLR1714 - hot
             if self._is_agent:
+                if stream.counters is not None:
+                    stream.counters.down(message.body, payload)
                 effects.append(
                     ev.WaveArrived(
                         stream.spec, message.wave, message.attempt, message.body, payload
                     )
                 )
                 return effects
-            stream.begin(message.wave, message.attempt, message.body, payload)
             forward = message if message.target == msg.WHOLE_STREAM else _to_all(message)
+            if stream.waves:
+                _forget_abandoned(stream, message.confirmed)
+            if not stream.plain:
+                forward = _keep_unconfirmed(stream, forward)
+                return effects + self._begin(link.last_heard, stream, forward, payload)
+            stream.begin(message.wave, message.attempt, message.body, payload)
             effects.append(ev.Transmit(self._near.links_to(stream.children), forward, payload))
             return effects
         return effects + self._repeat_below(stream, message, payload)
 
     def _repeat_below(self, stream: Stream, message: msg.Down, payload: Payload | None) -> Effects:
         child = self._near.router.next_hop(message.target)
+        links = self._near.links_to((child,))
         wave = stream.waves.get(message.wave)
+        if not stream.waits:
+            return [ev.Transmit(links, message, payload)]
         if wave is None or child not in wave.waiting:
             return []  # what was lost had been contributed before
         if child == message.target:
             wave.waiting[child] = message.attempt
-        return [ev.Transmit(self._near.links_to((child,)), message, payload)]
+        if not stream.filters_down:
+            return [ev.Transmit(links, message, payload)]
+        sent = sent_to(stream, wave, child)
+        if sent is None:
+            return []
+        return [ev.Transmit(links, msgspec.structs.replace(message, body=sent[0]), sent[1])]
+
+    # --- up -------------------------------------------------------------------------------------
 
     def contribute(self, _now: float, event: ev.Contribute) -> Effects:
         """Agent: contribute to a wave."""
         stream = self.open.get(event.stream)
         if stream is None:
             return [ev.Released(event.payload)] if event.payload is not None else []
+        if stream.quiet:
+            stream.detained.append(event)
+            return []
         if event.payload is not None:
             stream.held[event.wave] = event.payload
-        message = msg.Up(
-            event.stream,
-            event.wave,
-            event.attempt,
-            ((self._near.rank, self._near.rank + 1),),
-            event.weight,
-            event.body,
-        )
+        return self._send(stream, event.wave, event.attempt, event)
+
+    def emit(self, _now: float, event: ev.Emit) -> Effects:
+        """Agent: contribute without having been asked.
+
+        Raises:
+            ResourceError: Too much waits for the end of a quiet time.
+        """
+        stream = self.open.get(event.stream)
+        if stream is None:
+            return []
+        if stream.quiet:
+            if len(stream.detained) >= MAX_DETAINED:
+                raise ResourceError(
+                    f"more than {MAX_DETAINED} contributions wait on a quiet stream"
+                )
+            stream.detained.append(event)
+            return []
+        stream.emitted += 1
+        return self._send(stream, 0, stream.emitted, event)
+
+    def _send(
+        self, stream: Stream, wave: int, attempt: int, event: ev.Contribute | ev.Emit
+    ) -> Effects:
+        if stream.counters is not None:
+            stream.counters.up(event.body, event.payload)
+        rank = self._near.rank
+        message = msg.Up(event.stream, wave, attempt, ((rank, rank + 1),), event.weight, event.body)
         return self._near.to_parent(message, event.payload)
 
     def on_up(self, link: Link, message: msg.Up, payload: Payload | None) -> Effects:
         """A contribution of a child."""
         stream = self.open.get(message.stream)
-        wave = stream.waves.get(message.wave) if stream is not None else None
-        if stream is None or wave is None or not wave.accepts(link.rank, message.attempt):
+        if stream is None:
             return []
-        if not self._covers(link, message.ranks):
-            raise ProtocolError(f"rank {link.rank} contributes for ranks that are not below it")
+        if not stream.plain and (not stream.waits or stream.counters is not None):
+            if stream.counters is not None:
+                stream.counters.up(message.body, payload)
+            if not stream.waits:
+                self._must_cover(link, message)
+                if not stream.filters_up:
+                    return self._singles.send_on(stream, message, payload)
+                return self._filtering.one_up(stream, message, payload)
+        wave = stream.waves.get(message.wave)
+        if wave is None or not wave.accepts(link.rank, message.attempt):
+            if stream.plain:
+                return []
+            self._must_cover(link, message)
+            return self._delays.too_late(stream, link.rank, message, payload)
+        self._must_cover(link, message)
         try:
             last = wave.add(link.rank, message, payload)
         except ProtocolError:
@@ -184,34 +196,73 @@ class Streams:
                     message.stream, message.wave, message.attempt, link.rank, error.to_record()
                 )
             )
-        return self._wave_full(stream, wave) if last else []
+        return self.full(stream, wave) if last else []
 
-    def _covers(self, link: Link, ranks: tuple[tuple[int, int], ...]) -> bool:
-        if len(ranks) == 1 and ranks[0] == (link.rank, link.rank + 1):
-            return True
-        return self._near.all_below(link, ranks)
+    def _must_cover(self, link: Link, message: msg.Up) -> None:
+        ranks = message.ranks
+        if len(ranks) == 1 and ranks[0] == (link.rank, link.rank + 1) and not message.late:
+            return
+        if (ranks or message.body) and not self._near.all_below(link, ranks + message.late):
+            raise ProtocolError(f"rank {link.rank} contributes for ranks that are not below it")
 
-    def _wave_full(self, stream: Stream, wave: Wave) -> Effects:
-        del stream.waves[wave.number]
-        number = stream.spec.stream
+    def full(self, stream: Stream, wave: Wave) -> Effects:
+        """Nobody is waited for any more: pass the wave on."""
+        if not stream.plain:
+            if stream.quiet:
+                return []  # a place was lost in a quiet time: when the stream moves again
+            if not stream.waits:
+                return self._singles.complete(stream, wave)
+            if stream.filters_up and wave.values:
+                return self._filtering.up(stream, wave)
         try:
             if self._near.rank == ROOT:
-                total = wave.gathering.total()
-                done = ev.WaveCompleted(number, wave.number, total, wave.ranks, wave.weight)
-                return [done] if wave.payload is None else [ev.Released(wave.payload), done]
-            body, payload = wave.gathering.partial()
+                total = wave.gathering.total() if wave.values or stream.plain else None
+                return self._completed(stream, wave, total)
+            body, payload = wave.gathering.partial() if wave.values or stream.plain else (b"", None)
         except SapwoodError as error:
             record = error.to_record()
             return self._wave_failed(
-                msg.Failed(number, wave.number, wave.attempt, self._near.rank, record)
+                msg.Failed(stream.spec.stream, wave.number, wave.attempt, self._near.rank, record)
             )
+        return self._finish(stream, wave, body, payload)
+
+    def _finish(self, stream: Stream, wave: Wave, body: bytes, payload: Payload | None) -> Effects:
+        """Send the result of a wave on."""
+        if self._near.rank == ROOT:
+            return self._completed(stream, wave, None, body, payload)
+        del stream.waves[wave.number]
         if payload is not None:
             stream.held[wave.number] = payload
-        message = msg.Up(number, wave.number, wave.attempt, wave.ranks, wave.weight, body)
+        message = msg.Up(
+            stream.spec.stream, wave.number, wave.attempt, wave.ranks, wave.weight, body
+        )
+        if not stream.plain and wave.late:
+            message = msgspec.structs.replace(message, late=wave.late)
         return self._near.to_parent(message, payload)
+
+    def _completed(
+        self,
+        stream: Stream,
+        wave: Wave,
+        total: Any,
+        body: bytes = b"",
+        payload: Payload | None = None,
+    ) -> Effects:
+        del stream.waves[wave.number]
+        number, late = stream.spec.stream, () if stream.plain else wave.late
+        done = ev.WaveCompleted(
+            number, wave.number, total, wave.ranks, wave.weight, late, body, payload
+        )
+        return [done] if wave.payload is None else [ev.Released(wave.payload), done]
+
+    # --- failures -------------------------------------------------------------------------------
 
     def fail(self, _now: float, event: ev.Fail) -> Effects:
         """Agent: cannot contribute to a wave."""
+        stream = self.open.get(event.stream)
+        if stream is not None and stream.quiet:
+            stream.detained.append(event)
+            return []
         return self._wave_failed(
             msg.Failed(event.stream, event.wave, event.attempt, self._near.rank, event.error)
         )
@@ -222,12 +273,64 @@ class Streams:
         return self._wave_failed(message)
 
     def _wave_failed(self, message: msg.Failed) -> Effects:
+        """Tell the root of a failure; there, end the wave everywhere."""
+        stream = self.open.get(message.stream)
+        wave = stream.waves.pop(message.wave, None) if stream is not None else None
         if self._near.rank != ROOT:
             return self._near.to_parent(message)
-        if message.stream not in self.open:
+        if stream is None or (wave is None and message.wave):
             return []
-        return [ev.WaveFailed(message.stream, message.wave, message.rank, message.error)]
+        failed = ev.WaveFailed(message.stream, message.wave, message.rank, message.error)
+        if wave is None:
+            return [failed]
+        links = self._near.links_to(stream.children)
+        effects: Effects = [ev.Transmit(links, msg.Abandon(message.stream, message.wave))]
+        if wave.payload is not None:
+            effects.append(ev.Released(wave.payload))
+        return [*effects, failed]
+
+    def on_abandon(self, link: Link, message: msg.Abandon, _payload: Any) -> Effects:
+        """A wave failed elsewhere: forget it."""
+        self._near.must_be_parent(link)
+        stream = self.open.get(message.stream)
+        if stream is None:
+            return []
+        stream.waves.pop(message.wave, None)
+        stream.late_waves.pop(message.wave, None)
+        stream.last_wave = max(stream.last_wave, message.wave)
+        kept = stream.held.pop(message.wave, None)
+        effects: Effects = [ev.Released(kept)] if kept is not None else []
+        links = self._near.links_to(stream.children)
+        return [*effects, ev.Transmit(links, message)] if links else effects
+
+    # --- time, filters, sweeps ------------------------------------------------------------------
+
+    def time_up(self, now: float, event: ev.TimeUp) -> Effects:
+        """A time that was asked for is over."""
+        stream = self.open.get(event.stream)
+        return self._delays.time_up(now, stream) if stream is not None else []
+
+    def filtered(self, _now: float, event: ev.Filtered) -> Effects:
+        """An own filter has answered."""
+        stream = self.open.get(event.stream)
+        if stream is None:
+            return [ev.Released(event.payload)] if event.payload is not None else []
+        return self._filtering.answered(stream, event)
 
 
 def _to_all(message: msg.Down) -> msg.Down:
-    return msg.Down(message.stream, message.wave, message.attempt, message.body, message.confirmed)
+    return msgspec.structs.replace(message, target=msg.WHOLE_STREAM)
+
+
+def _forget_abandoned(stream: Stream, confirmed: int) -> None:
+    """Drop waves that the root does not wait for: they failed while this place was away."""
+    for number in [number for number in stream.waves if number <= confirmed]:
+        del stream.waves[number]
+
+
+def _keep_unconfirmed(stream: Stream, message: msg.Down) -> msg.Down:
+    """Confirm to the children only what this place needs no more: late ones may still come."""
+    if not stream.late_waves or stream.spec.sync.late != "next":
+        return message
+    confirmed = min(message.confirmed, min(stream.late_waves) - 1)
+    return msgspec.structs.replace(message, confirmed=confirmed)

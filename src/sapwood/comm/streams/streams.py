@@ -1,0 +1,116 @@
+"""The streams of one place: who takes which event and which message."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from sapwood.comm import events as ev
+from sapwood.comm import messages as msg
+from sapwood.comm.link import Link
+from sapwood.comm.neighbourhood import Effects, Neighbourhood
+from sapwood.comm.payload import Payload
+from sapwood.comm.streams.opening import Opening
+from sapwood.comm.streams.parameters import Parameters
+from sapwood.comm.streams.stream import Position, Stream
+from sapwood.comm.streams.sweeps import Sweeps
+from sapwood.comm.streams.wave import NewGathering
+from sapwood.comm.streams.waves import Waves
+from sapwood.core.errors import ProtocolError
+
+OnEvent = Callable[[float, Any], Effects]
+OnMessage = Callable[[Link, Any, Payload | None], Effects]
+
+
+class Streams:
+    """The open streams of one place.
+
+    Args:
+        near: The neighbours.
+        gather: Makes what puts contributions together.
+        is_agent: Whether this place is a leaf.
+        depth: Levels between this place and the root.
+
+    Attributes:
+        open: The streams by number.
+    """
+
+    def __init__(
+        self, near: Neighbourhood, gather: NewGathering, *, is_agent: bool, depth: int = 0
+    ) -> None:
+        self.open: dict[int, Stream] = {}
+        position = Position(near.rank, depth)
+        self._opening = Opening(near, self.open, gather, position, is_agent=is_agent)
+        self._waves = Waves(near, self.open, is_agent=is_agent)
+        self._parameters = Parameters(near, self.open)
+        self._sweeps = Sweeps(near, self._moving, is_agent=is_agent)
+
+    def events(self) -> dict[type[ev.Event], OnEvent]:
+        """Return who takes which event."""
+        opening, waves = self._opening, self._waves
+        return {
+            ev.OpenStream: opening.open_stream,
+            ev.CloseStream: opening.close_stream,
+            ev.Rejoin: opening.rejoin,
+            ev.Broadcast: waves.broadcast,
+            ev.Contribute: waves.contribute,
+            ev.Emit: waves.emit,
+            ev.Fail: waves.fail,
+            ev.TimeUp: waves.time_up,
+            ev.Filtered: waves.filtered,
+            ev.ConfigureStream: self._parameters.configure,
+            ev.SweepStream: self._sweep,
+        }
+
+    def messages(self) -> dict[type[Any], OnMessage]:
+        """Return who takes which message."""
+        opening, waves = self._opening, self._waves
+        return {
+            msg.Open: opening.on_open,
+            msg.Close: opening.on_close,
+            msg.Down: waves.on_down,
+            msg.Up: waves.on_up,
+            msg.Failed: waves.on_failed,
+            msg.Abandon: waves.on_abandon,
+            msg.Configure: self._parameters.on_configure,
+            msg.Sweep: self._on_sweep,
+            msg.Swept: self._on_swept,
+        }
+
+    def child_lost(self, child: int, reason: str) -> Effects:
+        """A child is gone: do not wait for it where the stream says so."""
+        effects: Effects = []
+        for stream in list(self.open.values()):
+            if child in stream.children:
+                effects += self._sweeps.child_lost(stream, child)
+                effects += self._waves.losses.child_lost(stream, child, reason)
+        return effects
+
+    def agents_lost(self, ranks: Iterable[int], reason: str) -> Effects:
+        """Root: places are gone, wherever they were."""
+        effects: Effects = []
+        for stream in list(self.open.values()):
+            effects += self._waves.losses.agents_lost(stream, ranks, reason)
+        return effects
+
+    def _sweep(self, now: float, event: ev.SweepStream) -> Effects:
+        stream = self.open.get(event.stream)
+        if stream is None:
+            raise ProtocolError("the stream is closed")
+        return self._sweeps.begin(now, stream, msg.Sweep(event.stream, event.number, event.action))
+
+    def _on_sweep(self, link: Link, message: msg.Sweep, _payload: Any) -> Effects:
+        return self._sweeps.arrived(link, self.open.get(message.stream), message)
+
+    def _on_swept(self, link: Link, message: msg.Swept, _payload: Any) -> Effects:
+        return self._sweeps.came_back(link, self.open.get(message.stream), message)
+
+    def _moving(self, now: float, stream: Stream) -> Effects:
+        """A stream is no longer quiet: do what had to wait."""
+        detained, stream.detained = stream.detained, []
+        effects: Effects = []
+        for wave in list(stream.waves.values()):
+            if not wave.waiting and not wave.filtering:
+                effects += self._waves.full(stream, wave)
+        table = self.events()
+        for event in detained:
+            effects += table[type(event)](now, event)
+        return effects + self._waves.time_up(now, ev.TimeUp(stream.spec.stream))

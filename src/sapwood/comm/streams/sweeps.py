@@ -1,0 +1,143 @@
+"""Flush, quiesce, resume and query: a message through a stream and back, behind all others.
+
+Links and outboxes keep the order, so when a sweep has come back from all places, whatever was
+sent on the stream before it has been delivered. A place that is lost meanwhile is not waited
+for: nothing is on its way to it any more, and it is missing among those that were reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sapwood.comm import events as ev
+from sapwood.comm import messages as msg
+from sapwood.comm.link import Link
+from sapwood.comm.neighbourhood import Effects, Neighbourhood
+from sapwood.comm.streams.life import TRANSITIONS, StreamEvent
+from sapwood.comm.streams.stream import Stream, UnderWay
+from sapwood.core.errors import ProtocolError
+from sapwood.core.rankset import joined
+from sapwood.core.topology import ROOT
+
+FLUSH = "flush"
+QUIESCE = "quiesce"
+RESUME = "resume"
+QUERY = "query"
+"""What a sweep does at each place."""
+
+MAX_SWEEPS = 64
+"""Sweeps that are under way in one stream at a time."""
+
+
+class Sweeps:
+    """The sweeps at one place.
+
+    Args:
+        near: The neighbours.
+        moving: Does what had to wait while a stream was quiet.
+        is_agent: Whether this place is a leaf.
+    """
+
+    def __init__(
+        self, near: Neighbourhood, moving: Callable[[float, Stream], Effects], *, is_agent: bool
+    ) -> None:
+        self._near = near
+        self._moving = moving
+        self._is_agent = is_agent
+
+    def begin(self, now: float, stream: Stream, message: msg.Sweep) -> Effects:
+        """Root: send a sweep through a stream.
+
+        Raises:
+            ProtocolError: The stream is not in a state for it, or too many are under way.
+        """
+        if len(stream.sweeps) >= MAX_SWEEPS:
+            raise ProtocolError(f"more than {MAX_SWEEPS} sweeps of a stream are under way")
+        return self._pass_on(now, stream, message)
+
+    def arrived(self, link: Link, stream: Stream | None, message: msg.Sweep) -> Effects:
+        """Take a sweep in from above."""
+        self._near.must_be_parent(link)
+        if stream is None:  # not back in it yet: nothing is on its way here
+            return self._near.to_parent(msg.Swept(message.stream, message.number, ()))
+        return self._pass_on(link.last_heard, stream, message)
+
+    def came_back(self, link: Link, stream: Stream | None, message: msg.Swept) -> Effects:
+        """Take the answer of a child in."""
+        sweep = stream.sweeps.get(message.number) if stream is not None else None
+        if stream is None or sweep is None or link.rank not in sweep.waiting:
+            return []
+        if message.reached and not self._near.all_below(link, message.reached):
+            raise ProtocolError(f"rank {link.rank} answers for ranks that are not below it")
+        sweep.waiting.discard(link.rank)
+        sweep.reached += message.reached
+        sweep.reports += message.reports
+        return [] if sweep.waiting else self._back(stream, sweep)
+
+    def child_lost(self, stream: Stream, child: int) -> Effects:
+        """Do not wait for a child that is lost."""
+        effects: Effects = []
+        for sweep in list(stream.sweeps.values()):
+            if child in sweep.waiting:
+                sweep.waiting.discard(child)
+                if not sweep.waiting:
+                    effects += self._back(stream, sweep)
+        return effects
+
+    def _pass_on(self, now: float, stream: Stream, message: msg.Sweep) -> Effects:
+        moved: Effects = []
+        if message.action == QUIESCE:
+            self._advance(stream, StreamEvent.QUIESCE)
+        elif message.action == RESUME:
+            self._advance(stream, StreamEvent.RESUME)
+            if self._is_agent:
+                moved.append(ev.StreamResumed(message.stream))
+            moved += self._moving(now, stream)
+        there = [child for child in stream.children if child in self._near.neighbours]
+        sweep = stream.sweeps[message.number] = UnderWay(message, set(there))
+        if self._is_agent:
+            sweep.reached.append((self._near.rank, self._near.rank + 1))
+        if not there:
+            return moved + self._back(stream, sweep)
+        sent: Effects = [ev.Transmit(self._near.links_to(tuple(there)), message)]
+        return self._behind(stream, message, sent) + moved
+
+    def _back(self, stream: Stream, sweep: UnderWay) -> Effects:
+        """All that are there have answered."""
+        message = sweep.message
+        del stream.sweeps[message.number]
+        if message.action == QUIESCE:
+            self._advance(stream, StreamEvent.DRAINED)
+        reached = joined(sweep.reached)
+        reports = (report(stream, self._near.rank), *sweep.reports)
+        if message.action != QUERY:
+            reports = ()
+        if self._near.rank == ROOT:
+            done = ev.SweepDone(message.stream, message.number, reached, reports)
+            return self._behind(stream, message, [done])
+        answer = msg.Swept(message.stream, message.number, reached, reports)
+        return self._behind(stream, message, self._near.to_parent(answer))
+
+    def _advance(self, stream: Stream, event: StreamEvent) -> None:
+        """Follow the root, which decides; a place that is new may have missed a step."""
+        if self._near.rank == ROOT or (stream.state, event) in TRANSITIONS:
+            stream.advance(event)
+
+    def _behind(self, stream: Stream, message: msg.Sweep, effects: Effects) -> Effects:
+        if stream.outbox is None or message.action == QUERY:
+            return effects
+        return stream.outbox.put(effects)
+
+
+def report(stream: Stream, rank: int) -> msg.PlaceReport:
+    """Return what a place knows of a stream."""
+    counted = stream.counters
+    figures = {name: getattr(counted, name) for name in counted.__slots__} if counted else {}
+    return msg.PlaceReport(
+        rank,
+        stream.state.value,
+        waves_open=len(stream.waves),
+        held=len(stream.held) + len(stream.lent),
+        queued=len(stream.outbox or ()) + len(stream.detained) + len(stream.carried),
+        **figures,
+    )
