@@ -11,7 +11,9 @@ import msgspec
 import tree_sitter
 import tree_sitter_cuda
 
+from sapwood.gpu.cuda.conditions import Conditions, defined_names
 from sapwood.gpu.cuda.edits import Edits
+from sapwood.gpu.cuda.macros import expand_in_kernels, kernel_bodies
 
 ATTRIBUTES: Final = ("__global__", "__device__", "__host__")
 
@@ -115,12 +117,17 @@ class CudaSource:
         includes: Names of included files; those in quotes with ``"`` before them.
     """
 
-    def __init__(self, name: str, data: bytes) -> None:
+    def __init__(self, name: str, data: bytes, conditions: Conditions | None = None) -> None:
         for pattern, replacement in _SAME_LENGTH:
             data = pattern.sub(replacement, data)
         self.name = name
-        self.data = data = _split_declarations(data)
-        self.root = parse(data).root_node
+        known = conditions or Conditions({}, ())
+        if b"__global__" in data:
+            data = expand_in_kernels(_only_in_kernels(data, known.leave_out(data)))
+            data = _split_declarations(data, known.leave_out(data))
+        self.data = data
+        seen = known.leave_out(data)
+        self.root = parse(seen).root_node
         nodes = list(walk(self.root))
         self.functions = [
             Function(node, self)
@@ -148,7 +155,7 @@ class CudaSource:
             if (_function_declarator(node)) is not None
             for name in declared_names(node)
         )
-        self.includes = [m[1].decode() + m[2].decode() for m in _INCLUDE.finditer(data)]
+        self.includes = [m[1].decode() + m[2].decode() for m in _INCLUDE.finditer(seen)]
 
     @property
     def kernels(self) -> list[Function]:
@@ -161,27 +168,46 @@ def parse(data: bytes) -> Any:
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language())).parse(data)
 
 
-def read_sources(files: Mapping[str, bytes]) -> dict[str, CudaSource]:
+def read_sources(
+    files: Mapping[str, bytes], macros: Mapping[str, str] | None = None
+) -> dict[str, CudaSource]:
     """Return the sources and headers among files that hold CUDA, parsed.
+
+    Args:
+        files: Their texts by name; those without CUDA may define macros too.
+        macros: Macros that the compiler gets on its command line.
 
     Example:
         >>> code = read_sources({"a.cu": b"__global__ void k(int *x) { x[0] = 1; }"})
         >>> [(kernel.name, kernel.line) for kernel in code["a.cu"].kernels]
         [('k', 1)]
     """
+    defined = {name: defined_names(data) for name, data in files.items()}
+
+    def read(name: str, data: bytes) -> CudaSource:
+        elsewhere = set().union(*(own for other, own in defined.items() if other != name))
+        return CudaSource(name, data, Conditions(macros or {}, elsewhere))
+
     return {
-        name: CudaSource(name, data)
+        name: read(name, data)
         for name, data in files.items()
         if name.endswith((".cu", ".cuh")) or CUDA_WORDS.search(data)
     }
 
 
-def _split_declarations(data: bytes) -> bytes:
+def _only_in_kernels(data: bytes, seen: bytes) -> bytes:
+    """Return a text in which only kernels are without what conditions leave out."""
+    pieces, position = [], 0
+    for start, end in kernel_bodies(seen):
+        pieces += [data[position:start], seen[start:end]]
+        position = end
+    return b"".join([*pieces, data[position:]])
+
+
+def _split_declarations(data: bytes, seen: bytes) -> bytes:
     """Make one declaration of each variable of a kernel: they may need different treatment."""
-    if b"__global__" not in data:
-        return data
     edits = Edits(data)
-    for node in walk(parse(data).root_node):
+    for node in walk(parse(seen).root_node):
         if node.type != "declaration" or node.parent.type != "compound_statement":
             continue
         declarators = node.children_by_field_name("declarator")

@@ -66,9 +66,22 @@ class lane_group {
     unsigned mask_, parts_, part_;
 };
 
-class thread_group : public lane_group {
+// Any group: the whole block, or lanes of a warp.
+class thread_group {
   public:
-    using lane_group::lane_group;
+    thread_group(thread_block) : block_(true) {}
+    thread_group(const lane_group &lanes) : block_(false), lanes_(lanes) {}
+    void sync(const char *file = __builtin_FILE(), int line = __builtin_LINE()) const {
+        block_ ? thread_block::sync(file, line) : lanes_.sync(file, line);
+    }
+    unsigned thread_rank() const { return block_ ? thread_block::thread_rank() : lanes_.thread_rank(); }
+    unsigned size() const { return block_ ? thread_block::size() : lanes_.size(); }
+    unsigned num_threads() const { return size(); }
+    unsigned mask() const { return lanes_.mask(); }
+
+  private:
+    bool block_;
+    lane_group lanes_;
 };
 class coalesced_group : public lane_group {
   public:
@@ -95,11 +108,14 @@ template <unsigned N, class Parent> thread_block_tile<N, Parent> tiled_partition
     return thread_block_tile<N, Parent>(tile_mask(N), tile_count(N), thread_block::thread_rank() / N);
 }
 template <class Parent> thread_group tiled_partition(const Parent &, unsigned n) {
-    return thread_group(tile_mask(n), tile_count(n), thread_block::thread_rank() / n);
+    return lane_group(tile_mask(n), tile_count(n), thread_block::thread_rank() / n);
 }
 
 // Which threads run together is not known here: each is a group of its own.
 inline coalesced_group coalesced_threads() { return coalesced_group(1u << sapwood_cuda::lane()); }
+
+inline unsigned thread_rank(const thread_group &group) { return group.thread_rank(); }
+inline unsigned group_size(const thread_group &group) { return group.size(); }
 
 template <class Group> void sync(const Group &group, const char *file = __builtin_FILE(),
                                  int line = __builtin_LINE()) {

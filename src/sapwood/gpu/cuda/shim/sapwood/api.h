@@ -4,6 +4,7 @@
 #include <chrono>
 #include <map>
 
+#include "device.h"
 #include "launch.h"
 
 enum cudaMemcpyKind {
@@ -17,15 +18,11 @@ enum cudaFuncAttribute {
 enum cudaFuncCache { cudaFuncCachePreferNone, cudaFuncCachePreferShared, cudaFuncCachePreferL1, cudaFuncCachePreferEqual };
 enum cudaSharedMemConfig { cudaSharedMemBankSizeDefault, cudaSharedMemBankSizeFourByte, cudaSharedMemBankSizeEightByte };
 enum cudaLimit { cudaLimitStackSize, cudaLimitPrintfFifoSize, cudaLimitMallocHeapSize };
+enum cudaComputeMode { cudaComputeModeDefault, cudaComputeModeExclusive, cudaComputeModeProhibited, cudaComputeModeExclusiveProcess };
+enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice, cudaMemoryTypeManaged };
+struct cudaPointerAttributes { cudaMemoryType type; int device; void *devicePointer, *hostPointer; };
 enum cudaMemoryAdvise { cudaMemAdviseSetReadMostly = 1, cudaMemAdviseUnsetReadMostly, cudaMemAdviseSetPreferredLocation,
                         cudaMemAdviseUnsetPreferredLocation, cudaMemAdviseSetAccessedBy, cudaMemAdviseUnsetAccessedBy };
-enum cudaDeviceAttr {
-    cudaDevAttrMaxThreadsPerBlock = 1, cudaDevAttrMaxBlockDimX = 2, cudaDevAttrMaxSharedMemoryPerBlock = 8,
-    cudaDevAttrWarpSize = 10, cudaDevAttrClockRate = 13, cudaDevAttrMultiProcessorCount = 16,
-    cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76,
-    cudaDevAttrManagedMemory = 83, cudaDevAttrConcurrentManagedAccess = 89,
-    cudaDevAttrCooperativeLaunch = 95, cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
-};
 #define cudaStreamDefault 0
 #define cudaStreamNonBlocking 1
 #define cudaStreamLegacy ((cudaStream_t)1)
@@ -38,29 +35,24 @@ enum cudaDeviceAttr {
 #define cudaHostAllocMapped 2
 #define cudaHostAllocWriteCombined 4
 #define cudaHostRegisterDefault 0
+#define cudaHostRegisterPortable 1
+#define cudaHostRegisterMapped 2
+#define cudaHostRegisterReadOnly 8
+#define cudaEventInterprocess 4
+#define cudaEventRecordDefault 0
+#define cudaMemAttachSingle 4
+#define cudaOccupancyDefault 0
 #define cudaMemAttachGlobal 1
 #define cudaMemAttachHost 2
 #define cudaCpuDeviceId (-1)
 #define cudaInvalidDeviceId (-2)
 #define cudaDeviceScheduleAuto 0
+#define cudaDeviceScheduleSpin 1
+#define cudaDeviceScheduleYield 2
 #define cudaDeviceScheduleBlockingSync 4
+#define cudaDeviceBlockingSync 4
+#define cudaDeviceLmemResizeToMax 16
 #define cudaDeviceMapHost 8
-
-struct cudaDeviceProp {
-    char name[256];
-    size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor, totalConstMem;
-    size_t memPitch, textureAlignment;
-    int regsPerBlock, regsPerMultiprocessor, warpSize, maxThreadsPerBlock, maxThreadsDim[3], maxGridSize[3];
-    int clockRate, memoryClockRate, memoryBusWidth, l2CacheSize, major, minor, multiProcessorCount;
-    int maxThreadsPerMultiProcessor, maxBlocksPerMultiProcessor, concurrentKernels, asyncEngineCount;
-    int integrated, canMapHostMemory, computeMode, ECCEnabled, pciBusID, pciDeviceID, pciDomainID;
-    int unifiedAddressing, managedMemory, concurrentManagedAccess, cooperativeLaunch, deviceOverlap;
-    int kernelExecTimeoutEnabled, tccDriver;
-};
-struct cudaFuncAttributes {
-    size_t sharedSizeBytes, constSizeBytes, localSizeBytes;
-    int maxThreadsPerBlock, numRegs, ptxVersion, binaryVersion, maxDynamicSharedSizeBytes;
-};
 
 namespace sapwood_cuda {
 struct Event { std::chrono::steady_clock::time_point at; bool recorded = false; };
@@ -79,7 +71,6 @@ inline cudaError_t copy(void *to, const void *from, size_t bytes) {
     if (bytes) memmove(to, from, bytes);
     return cudaSuccess;
 }
-inline size_t memory_bytes() { return size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE)); }
 }
 typedef sapwood_cuda::Event *cudaEvent_t;
 
@@ -91,29 +82,9 @@ inline cudaError_t cudaGetLastError() {
 inline cudaError_t cudaPeekAtLastError() {
     return sapwood_cuda::state() ? sapwood_cuda::state() : sapwood_cuda::last_error;
 }
-inline const char *cudaGetErrorName(cudaError_t error) {
-    switch (error) {
-#define SAPWOOD_CASE(name) case name: return #name;
-        SAPWOOD_CASE(cudaSuccess) SAPWOOD_CASE(cudaErrorInvalidValue) SAPWOOD_CASE(cudaErrorMemoryAllocation)
-        SAPWOOD_CASE(cudaErrorInvalidConfiguration) SAPWOOD_CASE(cudaErrorInvalidDevice)
-        SAPWOOD_CASE(cudaErrorLaunchFailure) SAPWOOD_CASE(cudaErrorNotSupported) SAPWOOD_CASE(cudaErrorNotReady)
-        SAPWOOD_CASE(cudaErrorInvalidSymbol) SAPWOOD_CASE(cudaErrorInvalidResourceHandle)
-#undef SAPWOOD_CASE
-        default: return "cudaErrorUnknown";
-    }
-}
 inline const char *cudaGetErrorString(cudaError_t error) {
-    switch (error) {
-        case cudaSuccess: return "no error";
-        case cudaErrorInvalidValue: return "invalid argument";
-        case cudaErrorMemoryAllocation: return "out of memory";
-        case cudaErrorInvalidConfiguration: return "invalid configuration argument";
-        case cudaErrorInvalidDevice: return "invalid device ordinal";
-        case cudaErrorNotReady: return "device not ready";
-        case cudaErrorLaunchFailure:
-            return sapwood_cuda::failure.empty() ? "unspecified launch failure" : sapwood_cuda::failure.c_str();
-        default: return cudaGetErrorName(error);
-    }
+    if (error == cudaErrorLaunchFailure && !sapwood_cuda::failure.empty()) return sapwood_cuda::failure.c_str();
+    return sapwood_cuda::error_text(error);
 }
 
 template <class T> cudaError_t cudaMalloc(T **p, size_t bytes) { return sapwood_cuda::allocate((void **)p, bytes); }
@@ -168,6 +139,8 @@ template <class T> cudaError_t cudaMemcpyFromSymbol(void *to, const T &symbol, s
     if (offset + n > sizeof(T)) return sapwood_cuda::fail(cudaErrorInvalidValue);
     return sapwood_cuda::copy(to, (const char *)&symbol + offset, n);
 }
+template <class T> cudaError_t cudaMemcpyFromSymbolAsync(void *to, const T &symbol, size_t n, size_t offset = 0,
+        cudaMemcpyKind kind = cudaMemcpyDeviceToHost, cudaStream_t = 0) { return cudaMemcpyFromSymbol(to, symbol, n, offset, kind); }
 template <class P, class T> cudaError_t cudaGetSymbolAddress(P **p, T &symbol) { *p = (P *)&symbol; return cudaSuccess; }
 template <class T> cudaError_t cudaGetSymbolSize(size_t *size, T &) { *size = sizeof(T); return cudaSuccess; }
 inline cudaError_t cudaMemPrefetchAsync(const void *, size_t, int, cudaStream_t = 0) { return cudaSuccess; }
@@ -180,6 +153,22 @@ inline cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
 
 inline cudaError_t cudaDeviceSynchronize() { return sapwood_cuda::state(); }
 inline cudaError_t cudaThreadSynchronize() { return sapwood_cuda::state(); }
+inline cudaError_t cudaCtxResetPersistingL2Cache() { return cudaSuccess; }
+inline cudaError_t cudaDeviceGetLimit(size_t *value, cudaLimit which) {
+    *value = which == cudaLimitStackSize ? 65536 : which == cudaLimitPrintfFifoSize ? 1 << 20 : size_t(1) << 33;
+    return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetPCIBusId(char *id, int n, int device) {
+    return device || n < 13 ? sapwood_cuda::fail(cudaErrorInvalidValue) : (strcpy(id, "0000:00:00.0"), cudaSuccess);
+}
+inline cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *) { *device = 0; return cudaSuccess; }
+inline cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p) {
+    *a = {cudaMemoryTypeManaged, 0, const_cast<void *>(p), const_cast<void *>(p)};
+    return cudaSuccess;
+}
+inline cudaError_t cudaThreadExit() { sapwood_cuda::failure.clear(); return cudaSuccess; }
+inline cudaError_t cudaChooseDevice(int *device, const cudaDeviceProp *) { *device = 0; return cudaSuccess; }
+inline cudaError_t cudaGetDeviceFlags(unsigned *flags) { *flags = 0; return cudaSuccess; }
 inline cudaError_t cudaDeviceReset() { sapwood_cuda::failure.clear(); return cudaSuccess; }
 inline cudaError_t cudaGetDeviceCount(int *n) { *n = 1; return cudaSuccess; }
 inline cudaError_t cudaGetDevice(int *d) { *d = 0; return cudaSuccess; }
@@ -190,39 +179,6 @@ inline cudaError_t cudaDeviceSetSharedMemConfig(cudaSharedMemConfig) { return cu
 inline cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return cudaSuccess; }
 inline cudaError_t cudaRuntimeGetVersion(int *v) { *v = 12000; return cudaSuccess; }
 inline cudaError_t cudaDriverGetVersion(int *v) { *v = 12000; return cudaSuccess; }
-inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
-    if (device != 0) return sapwood_cuda::fail(cudaErrorInvalidDevice);
-    memset(p, 0, sizeof *p);
-    snprintf(p->name, sizeof p->name, "CPU (Sapwood)");
-    p->totalGlobalMem = sapwood_cuda::memory_bytes();
-    p->sharedMemPerBlock = p->sharedMemPerMultiprocessor = sapwood_cuda::usual_shared;
-    p->sharedMemPerBlockOptin = sapwood_cuda::most_shared;
-    p->totalConstMem = 65536;
-    p->regsPerBlock = p->regsPerMultiprocessor = 65536;
-    p->warpSize = 32, p->maxThreadsPerBlock = p->maxThreadsDim[0] = p->maxThreadsDim[1] = 1024, p->maxThreadsDim[2] = 64;
-    p->maxGridSize[0] = 0x7fffffff, p->maxGridSize[1] = p->maxGridSize[2] = 65535;
-    p->clockRate = 1000000, p->memoryClockRate = 1000000, p->memoryBusWidth = 64, p->l2CacheSize = 1 << 20;
-    p->major = 7, p->multiProcessorCount = int(sapwood_cuda::pool().count()), p->maxThreadsPerMultiProcessor = 1024;
-    p->maxBlocksPerMultiProcessor = 1, p->integrated = p->canMapHostMemory = p->unifiedAddressing = 1;
-    p->managedMemory = p->concurrentManagedAccess = 1;
-    return cudaSuccess;
-}
-inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which, int device) {
-    cudaDeviceProp p;
-    if (auto error = cudaGetDeviceProperties(&p, device)) return error;
-    switch (which) {
-        case cudaDevAttrMaxThreadsPerBlock: case cudaDevAttrMaxBlockDimX: *value = 1024; break;
-        case cudaDevAttrMaxSharedMemoryPerBlock: *value = int(p.sharedMemPerBlock); break;
-        case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = int(p.sharedMemPerBlockOptin); break;
-        case cudaDevAttrWarpSize: *value = 32; break;
-        case cudaDevAttrMultiProcessorCount: *value = p.multiProcessorCount; break;
-        case cudaDevAttrComputeCapabilityMajor: *value = p.major; break;
-        case cudaDevAttrClockRate: *value = p.clockRate; break;
-        case cudaDevAttrManagedMemory: case cudaDevAttrConcurrentManagedAccess: *value = 1; break;
-        default: *value = 0;
-    }
-    return cudaSuccess;
-}
 template <class F> cudaError_t cudaFuncSetCacheConfig(F, cudaFuncCache) { return cudaSuccess; }
 template <class F> cudaError_t cudaFuncSetAttribute(F, cudaFuncAttribute which, int value) {
     if (which != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
@@ -236,6 +192,15 @@ template <class F> cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, F) {
     return cudaSuccess;
 }
 template <class F> cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *n, F, int, size_t) { *n = 1; return cudaSuccess; }
+template <class F> cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *n, F, int, size_t, unsigned) {
+    *n = 1;
+    return cudaSuccess;
+}
+template <class F, class S> cudaError_t cudaOccupancyMaxPotentialBlockSizeVariableSMem(int *grid, int *block, F, S, int limit = 0) {
+    *grid = int(sapwood_cuda::pool().count()), *block = limit > 0 && limit < 1024 ? limit : 1024;
+    return cudaSuccess;
+}
+template <class F> cudaError_t cudaFuncSetSharedMemConfig(F, cudaSharedMemConfig) { return cudaSuccess; }
 template <class F> cudaError_t cudaOccupancyMaxPotentialBlockSize(int *grid, int *block, F, size_t = 0, int limit = 0) {
     *grid = int(sapwood_cuda::pool().count()), *block = limit > 0 && limit < 1024 ? limit : 1024;
     return cudaSuccess;
@@ -244,6 +209,10 @@ template <class F> cudaError_t cudaOccupancyMaxPotentialBlockSize(int *grid, int
 inline cudaError_t cudaStreamCreate(cudaStream_t *s) { *s = (cudaStream_t)malloc(1); return cudaSuccess; }
 inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) { return cudaStreamCreate(s); }
 inline cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned, int) { return cudaStreamCreate(s); }
+inline cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) { *least = *greatest = 0; return cudaSuccess; }
+inline cudaError_t cudaStreamGetPriority(cudaStream_t, int *p) { *p = 0; return cudaSuccess; }
+inline cudaError_t cudaStreamGetFlags(cudaStream_t, unsigned *f) { *f = 0; return cudaSuccess; }
+inline cudaError_t cudaStreamAttachMemAsync(cudaStream_t, void *, size_t = 0, unsigned = 4) { return cudaSuccess; }
 inline cudaError_t cudaStreamDestroy(cudaStream_t s) { free(s); return cudaSuccess; }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return sapwood_cuda::state(); }
 inline cudaError_t cudaStreamQuery(cudaStream_t) { return sapwood_cuda::state(); }

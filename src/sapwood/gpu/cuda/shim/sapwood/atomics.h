@@ -71,6 +71,8 @@ template <class T, class V> T atomicExch(T *address, V operand) {
     if (!memcmp(&old, &value, sizeof(T))) ::sapwood_cuda::spin(); // a lock that was not free
     return old;
 }
+template <class T, class V> T atomicExch_block(T *address, V value) { return atomicExch(address, value); }
+template <class T, class V> T atomicExch_system(T *address, V value) { return atomicExch(address, value); }
 template <class T, class A, class B> T atomicCAS(T *address, A expected, B operand) {
     T compare = T(expected), value = T(operand);
     T old = ::sapwood_cuda::change(const_cast<std::remove_volatile_t<T> *>(address),

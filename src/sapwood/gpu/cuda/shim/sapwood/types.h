@@ -15,6 +15,14 @@
 
 #define __SAPWOOD_CUDA__ 1
 #define __CUDACC__ 1
+#define __NVCC__
+#define CUDART_VERSION 12000
+#define CUDA_VERSION 12000
+#define __CUDACC_VER_MAJOR__ 12
+#define __CUDACC_VER_MINOR__ 0
+#define __DRIVER_TYPES_H__
+#define __CUDA_RUNTIME_H__
+#define __VECTOR_TYPES_H__
 
 #define __global__ __attribute__((visibility("hidden")))
 #define __device__

@@ -1,0 +1,131 @@
+"""Macros of kernels that hold barriers or the head of a loop: expanded, so that they can be cut."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from sapwood.gpu.cuda.edits import Edits
+
+_DEFINE = re.compile(
+    rb"^[ \t]*#[ \t]*define[ \t]+(\w+)(\([^()\n]*\))?((?:\\\r?\n|[^\n])*)", re.MULTILINE
+)
+_SKIPPED = re.compile(
+    rb'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|^[ \t]*#(?:\\\r?\n|[^\n])*',
+    re.DOTALL | re.MULTILINE,
+)
+_WANTED = re.compile(r"__syncthreads\s*\(\s*\)|__syncwarp|_sync\b|^for\s*\(|^if\s*\(.*\)\s*return")
+_MOST_ROUNDS: Final = 4
+
+
+class Macro(msgspec.Struct, frozen=True):
+    """A macro: the names of its arguments, or none, and its text on one line."""
+
+    arguments: tuple[str, ...] | None
+    text: str
+
+
+def expand_in_kernels(data: bytes) -> bytes:
+    r"""Return a source in which kernels have no macros with barriers or heads of loops.
+
+    Example:
+        >>> code = b"#define SYNC __syncthreads()\n__global__ void k() { SYNC; }"
+        >>> expand_in_kernels(code).splitlines()[1]
+        b'__global__ void k() { __syncthreads(); }'
+    """
+    macros = dict(_worthwhile(data))
+    for _ in range(_MOST_ROUNDS if macros else 0):
+        edits = Edits(data)
+        found = False
+        for start, end in kernel_bodies(data):
+            found |= _expand(data, start, end, macros, edits)
+        if not found:
+            break
+        data = edits.apply()
+    return data
+
+
+def _worthwhile(data: bytes) -> Iterator[tuple[str, Macro]]:
+    for match in _DEFINE.finditer(data):
+        text = re.sub(rb"//[^\n]*|/\*.*?\*/", b" ", match[3].replace(b"\\\r\n", b" "))
+        line = " ".join(text.replace(b"\\\n", b" ").decode("utf-8", "replace").split())
+        if not _WANTED.search(line) or "#" in line:
+            continue
+        arguments = None
+        if match[2] is not None:
+            arguments = tuple(
+                name.strip() for name in match[2].decode()[1:-1].split(",") if name.strip()
+            )
+            if "..." in arguments:
+                continue
+        yield match[1].decode(), Macro(arguments, line)
+
+
+def kernel_bodies(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where the bodies of kernels begin and end, braces included."""
+    hidden = _SKIPPED.sub(lambda m: re.sub(rb"[^\n]", b" ", m[0]), data)
+    for match in re.finditer(rb"\b__global__\b", hidden):
+        at, depth = match.end(), 0
+        while at < len(hidden) and not (depth == 0 and hidden[at : at + 1] in {b"{", b";"}):
+            depth += (hidden[at] == ord("(")) - (hidden[at] == ord(")"))
+            at += 1
+        if hidden[at : at + 1] != b"{":
+            continue
+        end = closing(hidden, at)
+        if end is not None:
+            yield at, end
+
+
+def closing(data: bytes, start: int) -> int | None:
+    """Return where the bracket that opens at a position is closed, that one included."""
+    opening = data[start : start + 1]
+    other = {b"(": b")", b"{": b"}"}[opening]
+    depth = 0
+    for at in range(start, len(data)):
+        depth += (data[at : at + 1] == opening) - (data[at : at + 1] == other)
+        if depth == 0:
+            return at + 1
+    return None
+
+
+def _expand(data: bytes, start: int, end: int, macros: dict[str, Macro], edits: Edits) -> bool:
+    hidden = _SKIPPED.sub(lambda m: re.sub(rb"[^\n]", b" ", m[0]), data[start:end])
+    behind = 0
+    found = False
+    for match in re.finditer(rb"\b[A-Za-z_]\w*\b", hidden):
+        macro = macros.get(match[0].decode())
+        if macro is None or match.start() < behind:
+            continue
+        text, stop = macro.text, match.end()
+        if macro.arguments is not None:
+            given = _arguments(hidden, data[start:end], match.end())
+            if given is None or len(given[0]) != len(macro.arguments):
+                continue
+            values = dict(zip(macro.arguments, given[0], strict=True))
+            text = re.sub(r"\b\w+\b", lambda m: values.get(m[0], m[0]), text)  # noqa: B023 - used at once
+            stop = given[1]
+        edits.replace(start + match.start(), start + stop, text)
+        behind, found = stop, True
+    return found
+
+
+def _arguments(hidden: bytes, data: bytes, at: int) -> tuple[list[str], int] | None:
+    """Return the arguments behind a macro's name, and where they end."""
+    while hidden[at : at + 1].isspace():
+        at += 1
+    if hidden[at : at + 1] != b"(":
+        return None
+    end = closing(hidden, at)
+    if end is None:
+        return None
+    pieces, depth, first = [], 0, at + 1
+    for i in range(at + 1, end - 1):
+        depth += (hidden[i] in b"([{") - (hidden[i] in b")]}")
+        if hidden[i : i + 1] == b"," and depth == 0:
+            pieces.append(data[first:i])
+            first = i + 1
+    pieces.append(data[first : end - 1])
+    return [" ".join(piece.decode("utf-8", "replace").split()) for piece in pieces], end
