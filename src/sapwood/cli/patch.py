@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,85 +12,111 @@ import typer
 from sapwood.cli.failures import reported
 from sapwood.cli.options import Debug, Json
 from sapwood.cli.output import print_json
-from sapwood.core.errors import BuildError, DataMissingError
+from sapwood.core.errors import BuildError, InputError
 
 if TYPE_CHECKING:
     from sapwood.gpu.cuda.check import Finding
-
-_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
+    from sapwood.gpu.cuda.patch import KernelMode
 
 
 def patch(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A CUDA source.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="CUDA sources.")],
     *,
     check: Annotated[
         bool, typer.Option("--check", help="Show only what is wrong with it, not the source.")
     ] = False,
+    build: Annotated[
+        Path | None,
+        typer.Option("--build", metavar="PROGRAM", help="Compile it into a program for this CPU."),
+    ] = None,
+    include: Annotated[
+        list[Path] | None, typer.Option("-I", metavar="DIR", help="A folder of headers.")
+    ] = None,
+    define: Annotated[
+        list[str] | None, typer.Option("-D", metavar="NAME[=VALUE]", help="A macro.")
+    ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Show a CUDA source as a node without a GPU compiles it, and the mode of each kernel.
 
     What such a node cannot do is an error with its place. --check also says what would work
-    there but may go wrong on a GPU.
+    there but may go wrong on a GPU. --build makes a program of sources that have a main();
+    C++ and C sources may be among them then.
     """
     with reported(debug=debug, as_json=as_json):
-        from sapwood.gpu.cuda.check import (  # noqa: PLC0415 - --help must not load the parser
-            unsupported,
-        )
-        from sapwood.gpu.cuda.lint import find_traps  # noqa: PLC0415 - as above
-        from sapwood.gpu.cuda.parse import read_sources  # noqa: PLC0415 - as above
-        from sapwood.gpu.cuda.patch import patch_sources  # noqa: PLC0415 - as above
+        macros = dict(_macro(each) for each in define or ())
+        if build is not None:
+            _build(files, build, include or [], macros, as_json=as_json)
+            return
+        if len(files) > 1:
+            raise InputError("several sources", where="FILE", hint="take one, or say --build")
+        _show(files[0], include or [], macros, check=check, as_json=as_json)
 
-        sources = read_sources(_with_headers(file))
-        refused = [each for source in sources.values() for each in unsupported(source)]
-        traps = [each for source in sources.values() for each in find_traps(source)]
-        patched = patch_sources(sources)
-        kernels = [kernel for each in patched.values() for kernel in each.kernels]
-        if as_json:
-            text = (
-                patched[file.name].text.decode("utf-8", "replace") if file.name in patched else ""
-            )
-            print_json(
-                {
-                    "file": str(file),
-                    "kernels": kernels,
-                    "findings": [*refused, *traps],
-                    "source": None if check else text,
-                }
-            )
-        elif not check and not refused and file.name in patched:
-            typer.echo(patched[file.name].text.decode("utf-8", "replace"))
-        if not as_json:
-            _show_findings([*refused, *traps] if check else refused)
-            for kernel in kernels:
-                why = f" ({kernel.reason})" if kernel.reason else ""
-                line = f"{kernel.file}:{kernel.line}: {kernel.name}: {kernel.mode.value}{why}"
-                typer.echo(line, err=not check)
-        if refused:
-            raise BuildError(
-                f"{len(refused)} places are not supported on a CPU node",
-                where=str(file),
-                hint=refused[0].advice,
-            )
+
+def _build(
+    files: list[Path], output: Path, include: list[Path], macros: dict[str, str], *, as_json: bool
+) -> None:
+    from sapwood.gpu.cuda.executable import (  # noqa: PLC0415 - --help must not load the parser
+        build_executable,
+    )
+
+    kernels = build_executable(files, output, folders=include, macros=macros)
+    if as_json:
+        print_json({"program": str(output), "kernels": kernels})
+    else:
+        _show_kernels(kernels)
+
+
+def _macro(text: str) -> tuple[str, str]:
+    name, _equals, value = text.partition("=")
+    return name, value if _equals else "1"
+
+
+def _show(
+    file: Path, include: list[Path], macros: dict[str, str], *, check: bool, as_json: bool
+) -> None:
+    from sapwood.gpu.cuda.check import (  # noqa: PLC0415 - --help must not load the parser
+        unsupported,
+    )
+    from sapwood.gpu.cuda.executable import with_headers  # noqa: PLC0415 - as above
+    from sapwood.gpu.cuda.lint import find_traps  # noqa: PLC0415 - as above
+    from sapwood.gpu.cuda.parse import read_sources  # noqa: PLC0415 - as above
+    from sapwood.gpu.cuda.patch import patch_sources  # noqa: PLC0415 - as above
+
+    # Names are those from the folder of the source, as they are in a program.
+    found = with_headers([file], include)
+    names = {name: os.path.relpath(name, file.parent) for name in found}
+    sources = read_sources({names[name]: data for name, data in found.items()}, macros)
+    refused = [each for source in sources.values() for each in unsupported(source)]
+    traps = [each for source in sources.values() for each in find_traps(source)]
+    patched = patch_sources(sources)
+    kernels = [kernel for each in patched.values() for kernel in each.kernels]
+    text = patched[file.name].text.decode("utf-8", "replace") if file.name in patched else ""
+    if as_json:
+        findings = [*refused, *traps]
+        shown = None if check else text
+        print_json({"file": str(file), "kernels": kernels, "findings": findings, "source": shown})
+    else:
+        if not check and not refused and text:
+            typer.echo(text)
+        _show_findings([*refused, *traps] if check else refused)
+        _show_kernels(kernels, err=not check)
+    if refused:
+        raise BuildError(
+            f"{len(refused)} places are not supported on a CPU node",
+            where=str(file),
+            hint=refused[0].advice,
+        )
+
+
+def _show_kernels(kernels: Iterable[KernelMode], *, err: bool = False) -> None:
+    for kernel in kernels:
+        why = f" ({kernel.reason})" if kernel.reason else ""
+        line = f"{kernel.file}:{kernel.line}: {kernel.name}: {kernel.mode.value}{why}"
+        typer.echo(line, err=err)
 
 
 def _show_findings(findings: list[Finding]) -> None:
     for each in findings:
         typer.echo(f"{each}; {each.advice}" if each.advice else str(each))
-
-
-def _with_headers(file: Path) -> dict[str, bytes]:
-    """Return a source and the local headers that it includes, by their names from its folder."""
-    if not file.is_file():
-        raise DataMissingError(f"no such file: {file}", where=str(file), hint="check the path")
-    found: dict[str, bytes] = {}
-    pending = [file.name]
-    while pending:
-        name = os.path.normpath(pending.pop())
-        path = file.parent / name
-        if name not in found and path.is_file():
-            found[name] = path.read_bytes()
-            folder = os.path.dirname(name)  # noqa: PTH120 - a name, not a path of this machine
-            pending += [str(Path(folder) / m[1].decode()) for m in _INCLUDE.finditer(found[name])]
-    return found

@@ -55,3 +55,33 @@ def test_what_is_not_supported_is_an_error(sapwood: Sapwood, tmp_path: Path) -> 
 def test_a_missing_file_is_named(sapwood: Sapwood) -> None:
     shown = sapwood("patch", "none.cu")
     assert "no such file: none.cu" in shown.stderr
+
+
+PROGRAM = """#include <cstdio>
+#include <greeting.h>
+#ifndef TIMES
+#error say -D TIMES
+#endif
+int number();
+__global__ void greet() { printf(GREETING "\\n"); }
+int main() { greet<<<TIMES, 1>>>(); return cudaDeviceSynchronize() + number(); }
+"""
+
+
+def test_sources_with_a_main_become_a_program(sapwood: Sapwood, tmp_path: Path) -> None:
+    (tmp_path / "a.cu").write_text(PROGRAM)
+    (tmp_path / "b.cpp").write_text("#include <cuda_runtime.h>\nint number() { return 0; }\n")
+    (tmp_path / "inc").mkdir()
+    (tmp_path / "inc" / "greeting.h").write_text('#define GREETING "hello"\n')
+    made = sapwood("patch", "a.cu", "b.cpp", "--build", "hello", "-I", "inc", "-D", "TIMES=2")
+    assert made.returncode == 0, made.stderr
+    assert made.stdout == "a.cu:7: greet: block\n"
+    done = subprocess.run([tmp_path / "hello"], capture_output=True, text=True, check=True)
+    assert done.stdout == "hello\nhello\n"
+
+
+def test_a_mistake_in_a_program_is_named_with_its_line(sapwood: Sapwood, tmp_path: Path) -> None:
+    (tmp_path / "a.cu").write_text("int main() {\n  return nothing;\n}\n")
+    made = sapwood("patch", "a.cu", "--build", "program")
+    assert made.returncode == 3
+    assert "a.cu:2" in made.stderr

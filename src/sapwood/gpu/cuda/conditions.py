@@ -28,14 +28,16 @@ PREDEFINED: Final[Mapping[str, str]] = {
 UNDEFINED: Final = frozenset(
     {
         *("__CUDA_ARCH__", "__CUDACC_RTC__", "__CUDACC_RDC__", "__HIPCC__", "__HIP__"),
-        *("__HIP_PLATFORM_AMD__", "__HIP_PLATFORM_HCC__", "__SYCL_DEVICE_ONLY__", "__OPENCL_VERSION__"),
+        *("__HIP_PLATFORM_AMD__", "__HIP_PLATFORM_HCC__", "__OPENCL_VERSION__"),
         *("_WIN32", "_WIN64", "_MSC_VER", "__APPLE__", "__MINGW32__", "__INTEL_COMPILER"),
         *("_CUFFT_H_", "__QNX__", "__ANDROID__"),
     }
 )  # fmt: skip
 """Macros that no patched source sees, although their names could be a compiler's."""
 
-_OF_SYSTEM: Final = re.compile(r"_|M_|NULL$|NAN$|EOF$|NDEBUG$|CLOCK_|\w+_(?:MAX|MIN)$|RAND_|PRI|BUFSIZ")
+_OF_SYSTEM: Final = re.compile(
+    r"_|M_|NULL$|NAN$|EOF$|NDEBUG$|CLOCK_|\w+_(?:MAX|MIN)$|RAND_|PRI|BUFSIZ"
+)
 """Names that the compiler or a header of the system may define."""
 
 _DIRECTIVE = re.compile(
@@ -100,25 +102,27 @@ class Conditions:
                 if live and now is not None:
                     _blank(text, match.start(), match.end())
             elif branches:
-                branch = branches[-1]
-                known = branch.outer and branch.taken is not None
-                if known and branch.now is False:
-                    _blank(text, branch.start, match.start())
-                if known:
-                    _blank(text, match.start(), match.end())
+                self._go_on(text, branches[-1], match, rest)
                 if word == "endif":
                     branches.pop()
-                    continue
-                branch.start = match.end()
-                if known and branch.taken:
-                    branch.now = False
-                elif known:
-                    branch.now = True if word == "else" else self._expression(rest)
-                    branch.taken = branch.now
-                    if branch.now is None:  # an #elif that is not known: an #if from here on
-                        text[match.start() : match.end()] = data[match.start() : match.end()]
-                        text = bytearray(_make_if(bytes(text), match.start()))
         return bytes(text)
+
+    def _go_on(self, text: bytearray, branch: _Branch, match: re.Match[bytes], rest: str) -> None:
+        """End one branch of a condition and begin the next one, if there is one."""
+        if branch.outer and branch.taken is not None:
+            if branch.now is False:
+                _blank(text, branch.start, match.start())
+            directive = bytes(text[match.start() : match.end()])
+            _blank(text, match.start(), match.end())
+            if branch.taken:
+                branch.now = False
+            else:
+                branch.now = True if match[1] == b"else" else self._expression(rest)
+                branch.taken = branch.now
+                if branch.now is None and match[1] == b"elif":  # an #if from here on
+                    as_if = re.sub(rb"elif\b", b"if  ", directive, count=1)
+                    text[match.start() : match.end()] = as_if
+        branch.start = match.end()
 
     def _define(self, word: str, rest: str, *, certain: bool) -> None:
         name = re.match(r"\w*", rest)[0]  # type: ignore[index]  # it matches the empty text too
@@ -137,7 +141,7 @@ class Conditions:
     def _holds(self, word: str, rest: str) -> bool | None:
         if word == "if":
             return self._expression(rest)
-        found = self._is_defined(rest.split()[0] if rest.split() else "")
+        found = self._is_defined((rest.split() or [""])[0])
         return found if word == "ifdef" or found is None else not found
 
     def _is_defined(self, name: str) -> bool | None:
@@ -193,17 +197,17 @@ class _Expression:
         return left
 
     def _unary(self) -> int | None:
-        token = self._take()
-        if token == "!":
+        taken = self._take()
+        if taken == "!":
             value = self._unary()
             return None if value is None else int(value == 0)
-        if token == "-":
+        if taken == "-":
             value = self._unary()
             return None if value is None else -value
-        if token == "(":
+        if taken == "(":
             value = self._level(0)
             return value if self._take() == ")" else None
-        if token == "defined":
+        if taken == "defined":
             name = self._take()
             if name == "(":
                 name = self._take()
@@ -213,7 +217,7 @@ class _Expression:
         if self._next() == "(":  # a function-like macro
             self._at = len(self._tokens) + 1
             return None
-        return self._conditions.number(token) if re.fullmatch(r"\w+", token) else None
+        return self._conditions.number(taken) if re.fullmatch(r"\w+", taken) else None
 
 
 def _combine(operator: str, left: int | None, right: int | None) -> int | None:
@@ -255,8 +259,3 @@ def _hide_comments(data: bytes) -> bytes:
 
 def _blank(text: bytearray, start: int, end: int) -> None:
     text[start:end] = re.sub(rb"[^\r\n]", b" ", bytes(text[start:end]))
-
-
-def _make_if(text: bytes, at: int) -> bytes:
-    """Make an ``#elif`` whose earlier branches are gone an ``#if`` of the same length."""
-    return text[:at] + re.sub(rb"elif\b", b"if  ", text[at:], count=1)

@@ -28,6 +28,14 @@ MODE: Final = "SAPWOOD_CUDA_MODE"
 _GPU_DEVICE: Final = Path("/dev/nvidiactl")
 
 
+class _HostCpp(Cpp):
+    """C++ sources beside patched CUDA: they may include CUDA's headers too, as with nvcc."""
+
+    def extra_flags(self, compiler: Compiler) -> tuple[str, ...]:
+        """Return the flags of C++, and where the headers are."""
+        return (*super().extra_flags(compiler), f"-I{SHIM}")
+
+
 class _PatchedCuda(CompiledLanguage):
     """Patched CUDA sources as C++ sources."""
 
@@ -35,7 +43,7 @@ class _PatchedCuda(CompiledLanguage):
     variable = "CXXFLAGS"
 
     def __init__(self) -> None:
-        self.others = (Cpp(), C())
+        self.others = (_HostCpp(), C())
 
     def extra_flags(self, compiler: Compiler) -> tuple[str, ...]:
         """Return the flags of patched CUDA; without unique symbols libraries can be unloaded."""
@@ -92,7 +100,7 @@ class Cuda(CompiledLanguage):
         """Return the compiler and its flags; for the CPU the patch too."""
         if wants_gpu(request.environment, request.target):
             return {"nvcc": _nvcc(request.environment), "for": "gpu"}
-        compiler = find_compiler("c++", _preferring_clang(request.environment), request.target)
+        compiler = find_compiler("c++", preferring_clang(request.environment), request.target)
         found = {
             "compiler": compiler.identity,
             "flags": " ".join(self._cpu.chosen_flags(compiler, request)),
@@ -115,9 +123,7 @@ class Cuda(CompiledLanguage):
         """
         if wants_gpu(request.environment, request.target):
             return _build_by_nvcc(request)
-        chosen = msgspec.structs.replace(
-            request, environment=_preferring_clang(request.environment)
-        )
+        chosen = msgspec.structs.replace(request, environment=preferring_clang(request.environment))
         self._patch(chosen, fiber_only=_fiber_only(request.environment))
         try:
             return self._cpu.build(chosen)
@@ -220,7 +226,7 @@ def _build_by_nvcc(request: BuildRequest) -> Artefact:
     return Artefact(library=LIBRARY, debug=LIBRARY)
 
 
-def _preferring_clang(environment: Mapping[str, str]) -> dict[str, str]:
+def preferring_clang(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment with clang++ as compiler, unless it names another one."""
     found = dict(environment)
     if not found.get("CXX", "").strip() and shutil.which("clang++", path=found.get("PATH", "")):

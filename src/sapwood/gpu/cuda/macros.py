@@ -36,7 +36,7 @@ def expand_in_kernels(data: bytes) -> bytes:
         >>> expand_in_kernels(code).splitlines()[1]
         b'__global__ void k() { __syncthreads(); }'
     """
-    macros = dict(_worthwhile(data))
+    macros = _worthwhile(data)
     for _ in range(_MOST_ROUNDS if macros else 0):
         edits = Edits(data)
         found = False
@@ -48,20 +48,31 @@ def expand_in_kernels(data: bytes) -> bytes:
     return data
 
 
-def _worthwhile(data: bytes) -> Iterator[tuple[str, Macro]]:
+def _worthwhile(data: bytes) -> dict[str, Macro]:
+    """Return the macros that hold barriers or heads of loops, through other macros too."""
+    known = dict(_macros(data))
+    found = {name: macro for name, macro in known.items() if _WANTED.search(macro.text)}
+    while True:
+        more = {
+            name: macro
+            for name, macro in known.items()
+            if name not in found and found.keys() & set(re.findall(r"\w+", macro.text))
+        }
+        if not more:
+            return found
+        found |= more
+
+
+def _macros(data: bytes) -> Iterator[tuple[str, Macro]]:
     for match in _DEFINE.finditer(data):
         text = re.sub(rb"//[^\n]*|/\*.*?\*/", b" ", match[3].replace(b"\\\r\n", b" "))
         line = " ".join(text.replace(b"\\\n", b" ").decode("utf-8", "replace").split())
-        if not _WANTED.search(line) or "#" in line:
-            continue
         arguments = None
         if match[2] is not None:
-            arguments = tuple(
-                name.strip() for name in match[2].decode()[1:-1].split(",") if name.strip()
-            )
-            if "..." in arguments:
-                continue
-        yield match[1].decode(), Macro(arguments, line)
+            listed = match[2].decode()[1:-1].split(",")
+            arguments = tuple(name.strip() for name in listed if name.strip())
+        if "#" not in line and "..." not in (arguments or ()):
+            yield match[1].decode(), Macro(arguments, line)
 
 
 def kernel_bodies(data: bytes) -> Iterator[tuple[int, int]]:

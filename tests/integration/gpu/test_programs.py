@@ -1,0 +1,33 @@
+"""Whole CUDA programs, in the style of public collections, as executables for the processor."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sapwood.gpu.cuda.executable import build_executable
+
+PROGRAMS = Path(__file__).parent / "programs"
+NAMES = sorted(path.stem for path in PROGRAMS.glob("*.cu"))
+
+
+@pytest.mark.row("A-GPU-3")
+@pytest.mark.parametrize("compiler", ["clang++", "g++"])
+@pytest.mark.parametrize("name", NAMES)
+def test_it_builds_and_its_own_check_passes(name: str, compiler: str, tmp_path: Path) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"this machine has no {compiler}")
+    program = tmp_path / name
+    environment = {**os.environ, "CXX": compiler, "CXXFLAGS": "-O1"}
+    build_executable([PROGRAMS / f"{name}.cu"], program, environment=environment)
+    for workers in ("1", "2", "4"):
+        variables = {**os.environ, "SAPWOOD_CUDA_WORKERS": workers}
+        done = subprocess.run(
+            [program], capture_output=True, text=True, env=variables, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.endswith("PASSED\n")
