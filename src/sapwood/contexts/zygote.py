@@ -26,6 +26,12 @@ import msgspec
 
 from sapwood.contexts import forge, orders, process
 
+FIRST_FD = 3
+"""First descriptor that is not stdin, stdout or stderr."""
+
+LAST_FD = 2**31 - 1
+"""No descriptor is above this one; one system call closes a range of any length."""
+
 Entry = Callable[[bytes, int, int, forge.Forge], None]
 """What a member of the tree runs: ``entry(configuration, rank, incarnation, forge)``."""
 
@@ -40,11 +46,14 @@ class Plan(msgspec.Struct, frozen=True):
         first: Modules to import before anything is forked.
         later: Modules to import once the first processes are forked.
         runner: ``module:function`` of runners; empty if there are none.
+        rehearsal: ``module:function`` that is given the configuration before the first fork: what
+            it makes and remembers, its children share.
     """
 
     first: tuple[str, ...]
     later: tuple[str, ...] = ()
     runner: str = ""
+    rehearsal: str = ""
 
 
 class Member:
@@ -81,6 +90,7 @@ class Zygote:
 
     def run(self) -> None:
         """Obey orders until the control socket ends; then leave nothing behind."""
+        process.forget_signals()  # here, once: it costs a child a tenth of its start
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         self._poll.register(self._control, select.POLLIN)
@@ -125,6 +135,9 @@ class Zygote:
         if isinstance(order, orders.Configure):
             self._configuration, self._folder = order.configuration, order.folder
             os.environ.update(order.environment)
+            if self._plan.rehearsal:
+                find_entry(self._plan.rehearsal)(order.configuration)
+                gc.freeze()
         elif isinstance(order, orders.Spawn):
             for spec in order.processes:
                 self._spawn(spec)
@@ -148,7 +161,6 @@ class Zygote:
             self.report(orders.SpawnFailed(spec.rank, spec.incarnation, reason))
             return
         if pid == 0:
-            ours.close()
             self._become(spec, parent, theirs)
         theirs.close()
         ours.settimeout(0)
@@ -161,8 +173,8 @@ class Zygote:
         status = 1
         try:
             process.die_with_parent(parent)
-            process.forget_signals()
-            self._let_go()
+            signal.set_wakeup_fd(-1)
+            self._let_go(channel.fileno())
             gc.enable()
             entry: Entry = find_entry(spec.entry)
             entry(self._configuration, spec.rank, spec.incarnation, forge.Forge(channel))
@@ -174,13 +186,13 @@ class Zygote:
                 sys.stderr.flush()
             os._exit(status)
 
-    def _let_go(self) -> None:
-        """Close, in a child, what belongs to the zygote."""
-        self._control.close()
-        os.close(self._wake_read)
-        os.close(self._wake_write)
-        for member in self._members.values():
-            member.channel.close()
+    def _let_go(self, keep: int) -> None:
+        """Close, in a child, what belongs to the zygote.
+
+        By descriptor: to look at the objects would copy the pages on which they lie.
+        """
+        os.closerange(FIRST_FD, keep)
+        os.closerange(keep + 1, LAST_FD)
 
     # --- runners -------------------------------------------------------------------------------
 
@@ -223,7 +235,6 @@ class Zygote:
 
     def _become_runner(self, options: bytes, parent: int, descriptors: list[int]) -> NoReturn:
         try:
-            self._let_go()
             entry: RunnerEntry = find_entry(self._plan.runner)
             entry(options, parent, descriptors)
         finally:

@@ -49,6 +49,7 @@ from sapwood.session.streams import StreamHandle
 _log = logger("session")
 
 JUNCTION_ENTRY = "sapwood.session.junction:main"
+REHEARSAL = "sapwood.session.member:rehearse"
 
 
 class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +152,7 @@ class Session:
                 (options.agent_entry.partition(":")[0],),
                 (JUNCTION_ENTRY.partition(":")[0], *options.runner_modules),
                 options.runner_entry,
+                REHEARSAL,
             ),
             options.restart,
             self._places_changed,
