@@ -28,6 +28,13 @@
 #define __sincosf sincosf
 static inline float __fdividef(float x, float y) { return x / y; }
 static inline float __saturatef(float x) { return x != x ? 0.0f : x < 0 ? 0.0f : x > 1 ? 1.0f : x; }
+// The C23 functions of a new C library have these names too, and no inline definition.
+#define rsqrtf sapwood_rsqrtf
+#define rsqrt sapwood_rsqrt
+#define sinpif sapwood_sinpif
+#define cospif sapwood_cospif
+#define sinpi sapwood_sinpi
+#define cospi sapwood_cospi
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 static inline float rcbrtf(float x) { return 1.0f / cbrtf(x); }
