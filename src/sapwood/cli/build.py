@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import threading
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from sapwood.cli import completion, figures
 from sapwood.cli.arguments import assignments
-from sapwood.cli.failures import reported
+from sapwood.cli.failures import explain, reported
 from sapwood.cli.options import Debug, Json, Set
 from sapwood.cli.output import print_json, table, write
 from sapwood.environment.configuration import load_configuration
@@ -16,7 +19,10 @@ from sapwood.environment.units import describe_size
 
 if TYPE_CHECKING:
     from sapwood.code.build import Built
+    from sapwood.code.cache import BuildCache
     from sapwood.code.program import Program
+    from sapwood.code.target import Target
+    from sapwood.code.watch import Version
 
 
 def build(
@@ -36,6 +42,10 @@ def build(
             "default: native, this machine.",
         ),
     ] = None,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Stay and build again after each edit, until Ctrl-C."),
+    ] = False,
     settings: Set = None,
     as_json: Json = False,
     debug: Debug = False,
@@ -43,7 +53,8 @@ def build(
     """Build the sources of a program into the cache, for one target or several.
 
     A target is ARCHITECTURE-linux-gnu or -musl, then optionally .VERSION of glibc,
-    ,cpu=MODEL and ,cuda=sm_NN. What is there already is not built again.
+    ,cpu=MODEL and ,cuda=sm_NN. What is there already is not built again. With --watch
+    --json there is one line for each version.
     """
     with reported(debug=debug, as_json=as_json):
         from sapwood.client import load_program  # noqa: PLC0415 - --help must not load numpy
@@ -54,9 +65,48 @@ def build(
         configured = load_configuration(assignments(settings or (), "--set")).settings.cache
         cache = BuildCache(configured.path(), size_limit=configured.size)
         targets = [parse_target(text) for text in target or ["native"]]
+        if watch:
+            watch_program(program, targets, cache, as_json=as_json)
+            return
         loaded = load_program(program)
         found = [build_program(loaded, cache=cache, target=each) for each in targets]
         show_built(loaded, found, as_json=as_json)
+
+
+def watch_program(program: str, targets: list[Target], cache: BuildCache, *, as_json: bool) -> None:
+    """Build a program after each edit and tell how it went, until Ctrl-C."""
+    from sapwood.code.watch import Watch  # noqa: PLC0415 - as above
+
+    show = _show_version_json if as_json else _show_version
+    watch = Watch(program, targets=lambda: targets, cache=cache, on_version=show)
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        watch.close()
+
+
+def _show_version(version: Version) -> None:
+    now = dt.datetime.now().astimezone()
+    if version.error is not None:
+        typer.echo(explain(version.error), err=True)
+        typer.echo(f"{now:%H:%M:%S} version {version.number} cannot be used", err=True)
+        return
+    how = "found built" if all(built.cached for built in version.builds) else "built"
+    typer.echo(
+        f"{now:%H:%M:%S} version {version.number} ({version.hash[:12]}) {how} "
+        f"in {figures.seconds(version.seconds)}"
+    )
+
+
+def _show_version_json(version: Version) -> None:
+    record = {
+        "version": version.number,
+        "hash": version.hash,
+        "seconds": version.seconds,
+        "builds": list(map(_record, version.builds)),
+        "error": None if version.error is None else version.error.to_record(),
+    }
+    typer.echo(msgspec.json.encode(record).decode())
 
 
 def show_built(program: Program, found: list[Built], *, as_json: bool) -> None:

@@ -9,6 +9,7 @@ from sapwood.code import load_program
 from sapwood.code.program import Program, native, parameter
 from sapwood.code.result_memory import empty, zeros
 from sapwood.code.runner.here import Here, here
+from sapwood.code.watch import Version, Watch
 from sapwood.core.errors import SapwoodError
 from sapwood.core.request import Request, wait_all, wait_any
 from sapwood.data import Dataset, load
@@ -29,6 +30,8 @@ __all__ = [
     "RunStatistics",
     "SapwoodError",
     "Settings",
+    "Version",
+    "Watch",
     "empty",
     "here",
     "load",

@@ -21,6 +21,7 @@ from sapwood.code.crash_handler import build_crash_handler
 from sapwood.code.image import make_image
 from sapwood.code.load import load_program
 from sapwood.code.program import NativeFunctionRef, Program
+from sapwood.code.watch import Version, Watch
 from sapwood.core.errors import (
     ClosedError,
     ConfigurationError,
@@ -81,6 +82,7 @@ class Cluster:
         self._cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
         self._tasks = TaskPool(session)
         self._runs: list[Run] = []
+        self._watches: list[Watch] = []
         self._programs: dict[tuple[str, str], NativeProgram] = {}
         self._printer = OutputPrinter()
         session.answer(orders.OUTPUT, self._printer.take)
@@ -137,6 +139,44 @@ class Cluster:
         self._runs = [known for known in self._runs if not known.done()]
         self._runs.append(run)
         return run
+
+    def watch(
+        self,
+        program: Program | type[Program] | str | Path,
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        on_version: Callable[[Version], object] | None = None,
+    ) -> Watch:
+        """Watch the sources of a program: an edit builds the new version in the background.
+
+        The next run of the program finds it built, or waits for the same build; a run that
+        has begun keeps its version.
+
+        Args:
+            program: A program's folder or file; of a class or program the sources are watched.
+            parameters: Values for the program's parameters.
+            on_version: Told each version as soon as it is built, or known not to compile, on
+                a thread of the watch.
+
+        Raises:
+            ClosedError: The cluster is closed.
+
+        Example:
+            ::
+
+                with cluster.watch("kmeans/", on_version=print) as watch:
+                    watch.wait(2)  # until the first edit is built
+        """
+        self._must_be_open()
+        watch = Watch(
+            program,
+            parameters=parameters or {},
+            cache=self._cache,
+            environment=self._build_environment(),
+            on_version=on_version,
+        )
+        self._watches.append(watch)
+        return watch
 
     # --- tasks ---------------------------------------------------------------------------------
 
@@ -242,6 +282,8 @@ class Cluster:
         """
         if os.getpid() != self._pid:
             return
+        for watch in self._watches:
+            watch.close()
         for run in self._runs:
             run.cancel()
         self._tasks.close()

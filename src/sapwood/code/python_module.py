@@ -8,8 +8,10 @@ programs may each have a ``helpers.py``.
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.machinery
 import linecache
+import os
 import sys
 import threading
 import traceback
@@ -21,6 +23,9 @@ from typing import Any
 
 from sapwood.code.bundle import Bundle, read_file
 from sapwood.core.errors import BuildError, ProgramError, SapwoodError
+
+REMEMBERED_FILES = 64
+"""Compiled files that a process keeps, so that loading a program again costs little."""
 
 _importing = threading.RLock()  # sys.modules and sys.meta_path belong to the whole process
 _parsing = threading.Lock()  # CPython 3.11 counts the depth of a syntax tree once for all threads
@@ -34,9 +39,14 @@ def python_files(folder: Path, main: str, *, named_by: str) -> dict[str, bytes]:
         name = pending.pop()
         if name in files:
             continue
-        files[name] = read_file(folder, name, named_by=named_by)
-        for module in _imported(files[name], str(folder / name)):
-            pending.extend(_beside(folder, module))
+        files[name] = data = read_file(folder, name, named_by=named_by)
+        check_syntax(data, str(folder / name))
+        # Parsing costs milliseconds: only where a module beside it could be meant.
+        if not data.isascii() or any(
+            module.encode() in data for module in _modules_of(folder) if f"{module}.py" != name
+        ):
+            for module in _imported(data, str(folder / name)):
+                pending.extend(_beside(folder, module))
     return files
 
 
@@ -127,8 +137,9 @@ def _serving(bundle: Bundle) -> Iterator[None]:
         sys.modules.update(hidden)
 
 
+@functools.lru_cache(maxsize=REMEMBERED_FILES)
 def check_syntax(data: bytes, path: str) -> CodeType:
-    """Compile a Python file.
+    """Compile a Python file; one that was compiled already is only looked up.
 
     Raises:
         BuildError: It is not valid Python.
@@ -167,6 +178,15 @@ def _imported(data: bytes, path: str) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module
+
+
+def _modules_of(folder: Path) -> Iterator[str]:
+    """Yield the names of the modules and packages in a folder."""
+    for name in os.listdir(folder):  # noqa: PTH208 - only the names are wanted, and fast
+        if name.endswith(".py"):
+            yield name.removesuffix(".py")
+        elif (folder / name / "__init__.py").is_file():
+            yield name
 
 
 def _beside(folder: Path, module: str) -> Iterator[str]:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -11,6 +15,7 @@ from typer.testing import CliRunner, Result
 from sapwood.cli.main import app
 from sapwood.code.zig import find_zig
 
+MAIN = "from sapwood.cli.main import main; main()"
 SOURCE = "int twice(int x) { return 2 * x; }\n"
 
 
@@ -65,3 +70,34 @@ def test_a_program_without_sources_has_nothing_to_build(tmp_path: Path) -> None:
     path = tmp_path / "p.py"
     path.write_text("from sapwood import Program\nclass P(Program):\n    pass\n")
     assert build(path).stdout == "P has no sources to build\n"
+
+
+@pytest.mark.row("A-CODE-2")
+def test_watching_builds_after_each_edit_until_it_is_interrupted(program: Path) -> None:
+    source = program.parent / "a.c"
+    command = [sys.executable, "-c", MAIN, "build", str(program), "--watch", "--json"]
+    command += ["--set", f"cache.folder={program.parent / 'cache'}"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+
+        def next_version() -> dict[str, Any]:
+            assert process.stdout is not None
+            found: dict[str, Any] = json.loads(process.stdout.readline())
+            return found
+
+        try:
+            first = next_version()
+            source.write_text("int twice(int x) { return 2 * y; }\n")
+            broken = next_version()
+            source.write_text(SOURCE + "/* edited */\n")
+            third = next_version()
+        finally:
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (0, "")
+    assert first["error"] is None
+    assert "a.c:1:31: error" in broken["error"]["details"]["compiler output"]
+    assert third["error"] is None
+    assert len({first["hash"], broken["hash"], third["hash"]}) == 3
