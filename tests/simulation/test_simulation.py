@@ -32,6 +32,7 @@ def drawn(seed: int) -> SimulationOptions:
             crash=chance.choice([0.0, 0.0005, 0.003]),
             pause=chance.choice([0.0, 0.0, 0.0005]),
             zygote=chance.choice([0.0, 0.0, 0.0001]),
+            sever=chance.choice([0.0, 0.002, 0.01]),
         ),
     )
 
@@ -66,7 +67,18 @@ def test_the_drawn_simulations_do_have_faults() -> None:
     assert sum(report.crashes for report in reports) > 20
     assert sum(report.pauses for report in reports) > 2
     assert sum(report.zygotes for report in reports) > 0
+    assert sum(report.severed for report in reports) > 100
     assert sum(report.repeated for report in reports) > 20
+
+
+def test_broken_connections_cost_no_process() -> None:
+    for seed in range(30):
+        options = SimulationOptions(
+            seed=seed, agents=40, fanout=3, waves=5, faults=Faults(sever=0.02)
+        )
+        report = Simulation(options).run()
+        assert report.severed > 0
+        assert report.restarts == report.repeated == 0
 
 
 def test_the_same_seed_is_the_same_course_of_events() -> None:

@@ -26,6 +26,9 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
     zygote: Annotated[
         float, typer.Option(min=0, max=1, help="Chance per step that all processes end.")
     ] = 0.0,
+    sever: Annotated[
+        float, typer.Option(min=0, max=1, help="Chance of a broken connection per step.")
+    ] = 0.0,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -41,7 +44,7 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
         SimulationOptions,
     )
 
-    faults = Faults(crash=crash, pause=pause, zygote=zygote)
+    faults = Faults(crash=crash, pause=pause, zygote=zygote, sever=sever)
     totals: dict[str, float] = {}
     with reported(debug=debug, as_json=as_json):
         for number in range(seed, seed + seeds):

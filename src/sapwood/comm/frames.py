@@ -14,6 +14,7 @@ reference to shared memory in its place. The decoder never believes a size beyon
 from __future__ import annotations
 
 import struct
+from typing import Self
 
 import msgspec
 
@@ -35,16 +36,23 @@ MAX_HEADER = 8 * 2**20
 MAX_PAYLOAD = 64 * 2**30
 """Bytes of one payload that travels inline."""
 
+MAX_GREETING = 64 * 1024
+"""Bytes of a header from a peer that has not shown yet who it is; it may send no payload."""
+
+MAX_REFERENCE = 256
+"""Bytes of a reference to shared memory."""
+
 _ref_encode = msgspec.msgpack.Encoder().encode
 _ref_decode = msgspec.msgpack.Decoder(SharedRef).decode
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """A decoded frame: a message, and where its payload is."""
+    """A decoded frame: a message, where its payload is, and its size on the wire, bytes."""
 
     message: AnyMessage
     payload: memoryview | None
     shared: SharedRef | None
+    nbytes: int
 
 
 def encode(
@@ -87,6 +95,7 @@ class FrameDecoder:
 
     Args:
         max_payload: Largest inline payload that is accepted, bytes.
+        max_header: Largest header that is accepted, bytes.
 
     Example:
         >>> decoder = FrameDecoder()
@@ -95,15 +104,34 @@ class FrameDecoder:
         ([], [Close(stream=7)])
     """
 
-    __slots__ = ("_buffer", "_flags", "_header_size", "_max_payload", "_need", "_payload_size")
+    __slots__ = (
+        "_buffer",
+        "_flags",
+        "_header_size",
+        "_max_header",
+        "_max_payload",
+        "_need",
+        "_payload_size",
+    )
 
-    def __init__(self, max_payload: int = MAX_PAYLOAD) -> None:
+    def __init__(self, max_payload: int = MAX_PAYLOAD, max_header: int = MAX_HEADER) -> None:
         self._buffer = bytearray()
         self._max_payload = max_payload
+        self._max_header = max_header
         self._header_size = -1
         self._payload_size = 0
         self._flags = 0
         self._need = PREFIX.size
+
+    @classmethod
+    def of_stranger(cls) -> Self:
+        """Return a decoder that takes no more than a greeting until :meth:`trust`."""
+        return cls(0, MAX_GREETING)
+
+    def trust(self, max_payload: int = MAX_PAYLOAD) -> None:
+        """Accept frames of full size: the peer has shown who it is."""
+        self._max_payload = max_payload
+        self._max_header = MAX_HEADER
 
     def feed(self, data: bytes | memoryview) -> list[Frame]:
         """Return the frames that are complete now.
@@ -144,7 +172,7 @@ class FrameDecoder:
             start = position + PREFIX.size
             end = start + self._header_size
             position += total
-            frames.append(self._frame(view[start:end], view[end:position]))
+            frames.append(self._frame(view[start:end], view[end:position], total))
             self._header_size = -1
 
     def _read_prefix(self, view: memoryview, position: int) -> None:
@@ -156,21 +184,21 @@ class FrameDecoder:
             )
         if flags & ~FLAG_SHARED:
             raise ProtocolError(f"a frame has unknown flags {flags:#x}")
-        limit = MAX_HEADER if flags & FLAG_SHARED else self._max_payload
-        if header_size > MAX_HEADER or payload_size > limit:
+        limit = min(MAX_REFERENCE, self._max_payload) if flags & FLAG_SHARED else self._max_payload
+        if header_size > self._max_header or payload_size > limit:
             raise ProtocolError(
                 f"a frame announces {header_size} + {payload_size} bytes, over the limit of "
-                f"{MAX_HEADER} + {limit}"
+                f"{self._max_header} + {limit}"
             )
         self._header_size, self._payload_size, self._flags = header_size, payload_size, flags
 
-    def _frame(self, header: memoryview, rest: memoryview) -> Frame:
+    def _frame(self, header: memoryview, rest: memoryview, total: int) -> Frame:
         message = messages.decode(header)
         if not self._payload_size:
-            return Frame(message, None, None)
+            return Frame(message, None, None, total)
         if self._flags & FLAG_SHARED:
             try:
-                return Frame(message, None, _ref_decode(rest))
+                return Frame(message, None, _ref_decode(rest), total)
             except msgspec.MsgspecError as error:
                 raise ProtocolError(f"malformed shared-memory reference: {error}") from error
-        return Frame(message, rest, None)
+        return Frame(message, rest, None, total)

@@ -17,7 +17,7 @@ import enum
 
 import msgspec
 
-from sapwood.comm.messages import PROTOCOL_VERSION, Hello, Welcome
+from sapwood.comm.messages import PROTOCOL_VERSION, WINDOW, Hello, Resume, Welcome
 from sapwood.core.errors import ProtocolError
 
 
@@ -73,8 +73,13 @@ class Identity(msgspec.Struct, frozen=True):
     machine: str
     credential: bytes = b""
 
-    def hello(self) -> Hello:
-        """Return the first message of the side that connects."""
+    def hello(self, window: int = WINDOW, link: int = 0) -> Hello:
+        """Return the first message of the side that connects.
+
+        Args:
+            window: What this side takes before it has consumed it, bytes.
+            link: This side's number for the link.
+        """
         return Hello(
             PROTOCOL_VERSION,
             self.cluster,
@@ -83,18 +88,41 @@ class Identity(msgspec.Struct, frozen=True):
             self.pid,
             self.machine,
             self.credential,
+            window,
+            link,
         )
 
-    def welcome(self) -> Welcome:
+    def welcome(self, window: int = WINDOW) -> Welcome:
         """Return the answer of the side that accepts."""
-        return Welcome(PROTOCOL_VERSION, self.rank, self.pid, self.machine)
+        return Welcome(PROTOCOL_VERSION, self.rank, self.pid, self.machine, window)
+
+    def resume(self, link: int, received: int) -> Resume:
+        """Return the first message of a connection on which a link goes on."""
+        return Resume(
+            PROTOCOL_VERSION,
+            self.cluster,
+            self.rank,
+            self.incarnation,
+            link,
+            received,
+            self.credential,
+        )
 
 
 class LinkTiming(msgspec.Struct, frozen=True):
-    """When a link speaks and when it worries, in seconds."""
+    """When a link speaks, when it worries, and how much it takes.
+
+    Attributes:
+        heartbeat: Seconds between signs of life.
+        failure_after: Seconds of silence after which a neighbour is suspect.
+        grace: Seconds in which a connection that broke may be made anew; 0 for never.
+        window: Cost of messages that are taken before they are consumed, bytes.
+    """
 
     heartbeat: float = 1.0
     failure_after: float = 10.0
+    grace: float = 5.0
+    window: int = WINDOW
 
 
 class Link:
@@ -173,12 +201,12 @@ class Link:
         return f"Link({self.number}, {self.state.value}, rank {self.rank}, pid {self.pid})"
 
 
-def check_greeting(message: Hello | Welcome, me: Identity) -> None:
+def check_greeting(message: Hello | Welcome | Resume, me: Identity) -> None:
     """Raise ProtocolError if a greeting is not meant for this place."""
     if message.version != PROTOCOL_VERSION:
         raise ProtocolError(
             f"the peer speaks protocol version {message.version}, this side {PROTOCOL_VERSION}",
             hint="install the same version of Sapwood on both sides",
         )
-    if isinstance(message, Hello) and message.cluster != me.cluster:
+    if not isinstance(message, Welcome) and message.cluster != me.cluster:
         raise ProtocolError("the peer belongs to another cluster", where=message.cluster)

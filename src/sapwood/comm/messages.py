@@ -16,6 +16,9 @@ from sapwood.core.rankset import Ranges
 
 PROTOCOL_VERSION = 1
 
+WINDOW = 4 * 2**20
+"""Cost of the messages on one link that may be sent and not yet consumed, bytes."""
+
 WHOLE_STREAM = -1
 """Target of a message that goes to all members of its stream."""
 
@@ -143,6 +146,8 @@ class Hello(Message, tag=1, frozen=True):
     pid: int
     machine: str
     credential: bytes = b""
+    window: int = WINDOW
+    link: int = 0
 
 
 class Welcome(Message, tag=2, frozen=True):
@@ -152,6 +157,7 @@ class Welcome(Message, tag=2, frozen=True):
     rank: int
     pid: int
     machine: str
+    window: int = WINDOW
 
 
 class Refused(Message, tag=3, frozen=True):
@@ -168,6 +174,30 @@ class Goodbye(Message, tag=5, frozen=True):
     """The sender closes the link on purpose."""
 
     reason: str = ""
+
+
+class Credit(Message, tag=6, frozen=True):
+    """The sender has consumed so many messages of this link in all; room for more."""
+
+    consumed: int
+
+
+class Resume(Message, tag=7, frozen=True):
+    """First message of a connection that is made anew: which link goes on, and where."""
+
+    version: int
+    cluster: str
+    rank: int
+    incarnation: int
+    link: int
+    received: int
+    credential: bytes = b""
+
+
+class Resumed(Message, tag=8, frozen=True):
+    """Answer to an accepted :class:`Resume`: how many messages had arrived on this side."""
+
+    received: int
 
 
 class Open(Message, tag=10, frozen=True):
@@ -298,6 +328,9 @@ AnyMessage = (
     | Refused
     | Heartbeat
     | Goodbye
+    | Credit
+    | Resume
+    | Resumed
     | Open
     | Close
     | Down
@@ -312,6 +345,11 @@ AnyMessage = (
     | Abandon
     | Configure
 )
+
+CONTROL: frozenset[type[Message]] = frozenset(
+    {Hello, Welcome, Refused, Heartbeat, Goodbye, Credit, Resume, Resumed}
+)
+"""Messages of a link itself: neither counted nor paid for."""
 
 encode = msgspec.msgpack.Encoder().encode
 _decode: Callable[[bytes | memoryview], AnyMessage] = msgspec.msgpack.Decoder(AnyMessage).decode

@@ -43,7 +43,8 @@ class Neighbourhood:
         link = self.links[event.link] = Link(event.link, initiator=event.initiator, now=now)
         link.advance(LinkEvent.OPENED)
         if event.initiator:
-            return [ev.Transmit((link.number,), self.identity.hello())]
+            hello = self.identity.hello(self.timing.window, link.number)
+            return [ev.Transmit((link.number,), hello)]
         return []
 
     def greeting(self, link: Link, message: msg.AnyMessage) -> Effects:
@@ -75,7 +76,7 @@ class Neighbourhood:
                 ev.Disconnect(link.number, reason),
             ]
         self.neighbours[link.rank] = link
-        effects: Effects = [ev.Transmit((link.number,), self.identity.welcome())]
+        effects: Effects = [ev.Transmit((link.number,), self.identity.welcome(self.timing.window))]
         return effects + self._joined(msg.Joined(link.rank, link.incarnation, link.pid))
 
     def _refusal(self, hello: msg.Hello) -> str:
@@ -93,7 +94,10 @@ class Neighbourhood:
         link = self.links.pop(event.link, None)
         if link is None:
             return []
+        never_greeted = link.state is LinkState.GREETING
         link.advance(LinkEvent.CLOSED)
+        if link.initiator and never_greeted:
+            return [ev.ParentLost(event.reason)]
         if self.neighbours.get(link.rank) is not link:
             return []
         del self.neighbours[link.rank]

@@ -43,6 +43,7 @@ class Node:
         timing: LinkTiming | None = None,
         gather: NewGathering = _nothing_to_gather,
     ) -> None:
+        self.identity = identity
         self.rank = identity.rank
         self.timing = timing or LinkTiming()
         self.requests = Requests()

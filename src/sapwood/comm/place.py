@@ -1,4 +1,9 @@
-"""A place at work: a node driven by an event loop over a transport."""
+"""A place at work: a node driven by an event loop over a transport.
+
+Bytes come in through ``bytes_received``: frames are cut, messages of the link itself (credit,
+resuming) are dealt with here, the others go to the node, and what it wants done is done. What it
+sends goes through the channel of each link (``channel.py``).
+"""
 
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -6,11 +11,23 @@ from typing import Any
 
 from sapwood.comm import events as ev
 from sapwood.comm import frames
+from sapwood.comm import messages as msg
+from sapwood.comm.channel import (
+    MAX_QUEUED,
+    MESSAGE_COST,
+    Buffers,
+    Channel,
+    ChannelState,
+    Hold,
+    holds_back,
+)
+from sapwood.comm.lines import Line, Lines, Reconnect, Resumption
+from sapwood.comm.liveness import ProcessWatch, Watch
 from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.node import Node
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import MappedBlocks
-from sapwood.comm.transport.base import Connection
+from sapwood.comm.transport.base import Connection, ConnectionHandler
 from sapwood.core.errors import ProtocolError
 
 Handlers = Mapping[type[ev.Effect], Callable[[Any], None]]
@@ -25,6 +42,9 @@ class Place:
         handlers: What to do with the effects that are not about connections.
         loop: The event loop; all calls happen on its thread.
         on_problem: Told what was wrong with a peer that broke the protocol.
+        reconnect: Makes the connection to the parent anew, with :meth:`resumption`; without it
+            a broken connection to the parent is its loss.
+        watch: Tells of the end of processes of this machine.
     """
 
     def __init__(
@@ -33,15 +53,22 @@ class Place:
         handlers: Handlers,
         loop: Loop,
         on_problem: Callable[[str], None],
+        reconnect: Reconnect | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.node = node
         self.blocks = MappedBlocks()
         self._loop = loop
         self._on_problem = on_problem
-        self._connections: dict[int, tuple[Connection, frames.FrameDecoder]] = {}
-        self._next_number = 1
+        lines = Lines(node, self.post, loop.time, reconnect, watch or ProcessWatch(loop))
+        self.lines = lines
+        self.channels = lines.channels
+        self._open = lines.open
         self._queue: deque[ev.Effect] = deque()
         self._performing = False
+        self._source: Channel | None = None
+        self._source_cost = 0
+        self._hold: Hold | None = None
         self._timer: Timer | None = None
         self._handlers: dict[type[ev.Effect], Callable[[Any], None]] = {
             **handlers,
@@ -51,7 +78,13 @@ class Place:
 
     def start(self) -> None:
         """Begin to tick."""
-        self._tick()
+        self.tick()
+        self._timer = self._loop.call_later(self.node.timing.heartbeat / 2, self.start)
+
+    def tick(self) -> None:
+        """Let links and node do what they do by themselves."""
+        self.lines.tick()
+        self.post(ev.Tick())
 
     def post(self, event: ev.Event) -> None:
         """Give the node an event and do what it wants done."""
@@ -59,51 +92,114 @@ class Place:
         if effects:
             self._perform(effects)
 
+    # --- connections -----------------------------------------------------------------------------
+
     def connection_opened(self, connection: Connection, *, initiator: bool) -> int:
         """Take a new connection in and return a number for it."""
-        number = self._next_number
-        self._next_number += 1
-        self._connections[number] = (connection, frames.FrameDecoder())
-        self.post(ev.LinkOpened(number, initiator))
+        number = self.lines.new_number()
+        effects = self.node.step(self._loop.time(), ev.LinkOpened(number, initiator))
+        self.lines.add(number, connection, initiator=initiator)
+        self._perform(effects)
         return number
+
+    def connection_closed(self, number: int, reason: str) -> None:
+        """Note that a connection ended; its link may go on over another one."""
+        self.lines.closed(number, reason)
+
+    def resumption(self, link: int) -> ConnectionHandler:
+        """Return what a new connection is to be given to, on which a broken link is to go on."""
+        return Resumption(self.lines, self, link)
+
+    def cut(self, number: int, reason: str) -> None:
+        """End a link at once, as if its process had ended."""
+        self.lines.cut(number, reason)
+
+    def close(self) -> None:
+        """End all links at once."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.lines.close()
+        self.blocks.forget()
+
+    # --- receiving -------------------------------------------------------------------------------
 
     def bytes_received(self, number: int, data: bytes) -> None:
         """Take bytes in; a peer that breaks the protocol is cut off."""
-        entry = self._connections.get(number)
-        if entry is None:
+        line = self._open.get(number)
+        if line is None:
             return
+        node, now = self.node, self._loop.time()
         try:
-            for frame in entry[1].feed(data):
+            arrived = line.decoder.feed(data)
+            for frame in arrived:
+                message = frame.message
+                if message.__class__ in msg.CONTROL:
+                    self._source = None
+                    self._control(line, message, now)
+                    continue
+                self._source = channel = line.channel
+                self._source_cost = frame.nbytes
+                channel.received += 1
                 payload = self._payload(frame)
-                effects = self.node.receive(self._loop.time(), number, frame.message, payload)
+                effects = node.receive(now, channel.number, message, payload)
                 if effects:
                     self._perform(effects)
+                    self._hold = None
+            if line.channel.overdrawn:
+                raise ProtocolError("it sends more than it has credit for")
         except ProtocolError as error:
-            self._on_problem(f"{self.node.links.get(number)}: {error}")
-            self._drop(number, str(error))
+            channel = line.channel
+            self._on_problem(f"{channel.link}: {error}")
+            self.lines.end(channel, str(error))
+            return
+        finally:
+            self._source = None
+        channel = line.channel
+        unpaid = channel.unpaid = channel.unpaid + len(data) + len(arrived) * MESSAGE_COST
+        if unpaid >= channel.credit_at:
+            self.lines.give_credit(channel, now)
 
-    def connection_closed(self, number: int, reason: str) -> None:
-        """Note that a connection ended."""
-        if self._connections.pop(number, None) is not None:
-            self.post(ev.LinkClosed(number, reason))
+    def _control(self, line: Line, message: msg.AnyMessage, now: float) -> None:
+        """Deal with a message of the link itself."""
+        channel = line.channel
+        if channel.state is ChannelState.RESUMING:
+            if isinstance(message, msg.Resumed):
+                channel.link.heard(now)
+                self.lines.goes_on(line, message.received)
+            elif isinstance(message, msg.Refused):
+                self.lines.end(channel, message.reason)
+            else:
+                raise ProtocolError(f"unexpected {type(message).__name__} before Resumed")
+        elif isinstance(message, msg.Credit) and channel.state is ChannelState.OPEN:
+            channel.link.heard(now)
+            self.lines.release(channel.credited(message.consumed))
+        elif isinstance(message, msg.Resume):
+            self.lines.on_resume(line, message)
+            line.channel.link.heard(now)
+        else:
+            self._greeting_or_sign(line, message, now)
 
-    def cut(self, number: int, reason: str) -> None:
-        """Close a connection at once, as if it had broken."""
-        self._drop(number, reason)
+    def _greeting_or_sign(self, line: Line, message: msg.AnyMessage, now: float) -> None:
+        channel = line.channel
+        if isinstance(message, msg.Hello) and channel.state is ChannelState.FRESH:
+            self.lines.forget_former(message)
+        effects = self.node.receive(now, channel.number, message, None)
+        if channel.state is ChannelState.FRESH and channel.link.usable:
+            self._greeted(line, message)
+        self._perform(effects)
 
-    def close(self) -> None:
-        """Close all connections at once."""
-        if self._timer is not None:
-            self._timer.cancel()
-        for connection, _ in self._connections.values():
-            connection.abort()
-        self._connections.clear()
-        self.blocks.forget()
+    def _greeted(self, line: Line, greeting: msg.AnyMessage) -> None:
+        assert isinstance(greeting, msg.Hello | msg.Welcome)  # noqa: S101 - no other greets
+        peer_link = greeting.link if isinstance(greeting, msg.Hello) else 0
+        line.channel.greeted(greeting.window, peer_link, line.connection.write)
+        line.decoder.trust()
 
     def _payload(self, frame: frames.Frame) -> Payload | None:
         if frame.shared is not None:
             return Payload.mapped(frame.shared, self.blocks)
         return Payload(frame.payload) if frame.payload is not None else None
+
+    # --- doing what the node wants ---------------------------------------------------------------
 
     def _perform(self, effects: list[ev.Effect]) -> None:
         """Do what the node wants; what a handler causes comes after what was wanted before."""
@@ -127,32 +223,40 @@ class Place:
 
     def _transmit(self, effect: ev.Transmit) -> None:
         now = self._loop.time()
-        encoded: dict[bool, list[bytes | memoryview]] = {}
+        message, payload = effect.message, effect.payload
+        control = message.__class__ in msg.CONTROL
+        encoded: dict[bool, tuple[Buffers, int]] = {}
         for number in effect.links:
-            entry = self._connections.get(number)
-            link = self.node.links.get(number)
-            if entry is None or link is None:
+            channel = self.channels.get(number)
+            if channel is None:
                 continue
+            link = channel.link
             share = link.same_machine
-            buffers = encoded.get(share)
-            if buffers is None:
-                buffers = frames.encode(effect.message, effect.payload, share=share)
-                encoded[share] = buffers
-            link.last_sent = now
-            entry[0].write(buffers)
+            entry = encoded.get(share)
+            if entry is None:
+                buffers = frames.encode(message, payload, share=share)
+                cost = MESSAGE_COST + sum(map(len, buffers))
+                entry = encoded[share] = (buffers, cost)
+            if channel.ready and not control:
+                link.last_sent = now
+                channel.send(*entry)
+            elif control:
+                link.last_sent = now
+                channel.write(entry[0])
+            else:
+                self._queue_up(channel, *entry)
+
+    def _queue_up(self, channel: Channel, buffers: Buffers, cost: int) -> None:
+        """Let a message wait for credit; what it was made of gives none meanwhile."""
+        source = self._source
+        hold = None
+        if source is not None and holds_back(source, channel):
+            hold = self._hold
+            if hold is None:
+                hold = self._hold = source.hold(self._source_cost + MESSAGE_COST)
+        channel.send(buffers, cost, hold)
+        if channel.queued > MAX_QUEUED and hold is None:
+            self.cut(channel.number, f"{channel.queued} bytes wait and are not read")
 
     def _disconnect(self, effect: ev.Disconnect) -> None:
-        entry = self._connections.pop(effect.link, None)
-        if entry is not None:
-            entry[0].close()
-            self.post(ev.LinkClosed(effect.link, effect.reason))
-
-    def _drop(self, number: int, reason: str) -> None:
-        entry = self._connections.pop(number, None)
-        if entry is not None:
-            entry[0].abort()
-            self.post(ev.LinkClosed(number, reason))
-
-    def _tick(self) -> None:
-        self.post(ev.Tick())
-        self._timer = self._loop.call_later(self.node.timing.heartbeat / 2, self._tick)
+        self.lines.disconnect(effect.link, effect.reason)

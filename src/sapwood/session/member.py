@@ -5,6 +5,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -13,6 +14,7 @@ from sapwood.comm.link import Identity, LinkTiming
 from sapwood.comm.node import Node
 from sapwood.comm.place import Handlers, Place
 from sapwood.comm.reactor import Reactor
+from sapwood.comm.reconnecting import reconnect
 from sapwood.comm.streams.wave import NewGathering
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core.errors import CommunicationError
@@ -115,8 +117,8 @@ class Member:
         tree, timing = configuration.tree, configuration.timing
         node = Node(identity, tree, timing, gather) if gather else Node(identity, tree, timing)
         own: Handlers = {ev.ParentLost: self._parent_lost, ev.PlaceSilent: self._silent}
-        self.place = Place(node, {**own, **handlers}, self.loop, self._problem)
         self._transport = UnixTransport(self.loop)
+        self.place = Place(node, {**own, **handlers}, self.loop, self._problem, self._reconnect)
 
     def run(self) -> None:
         """Live until the parent is gone.
@@ -153,6 +155,11 @@ class Member:
                 await self.loop.sleep(CONNECT_PAUSE)
             else:
                 return
+
+    def _reconnect(self, link: int, attempt: int) -> None:
+        address = self.configuration.address(self.place.channels[link].link.rank)
+        connect = partial(self._transport.connect, address)
+        self.loop.spawn(reconnect(self.place, link, attempt, connect, self.loop.sleep))
 
     def _parent_lost(self, _effect: ev.ParentLost) -> None:
         self.end()

@@ -8,23 +8,27 @@ can be had again.
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm import frames, values
+from sapwood.comm.channel import MESSAGE_COST
 from sapwood.comm.link import Identity, LinkTiming
-from sapwood.comm.messages import AnyMessage, StreamSpec
+from sapwood.comm.messages import CONTROL, AnyMessage, StreamSpec
 from sapwood.comm.node import Node
 from sapwood.comm.payload import Payload
+from sapwood.comm.place import Place
 from sapwood.comm.reduction import gathering
+from sapwood.comm.transport.base import ConnectionHandler
 from sapwood.core.clock import VirtualClock
-from sapwood.core.errors import ProtocolError, SapwoodError
+from sapwood.core.errors import SapwoodError
 from sapwood.core.rankset import to_ranges
 from sapwood.core.topology import ROOT, Tree
+from sapwood.testing.wires import ClockLoop, Lottery, Wire, WireEnd
 
 E = TypeVar("E", bound=ev.Effect)
 
@@ -40,51 +44,6 @@ class Observation(msgspec.Struct, frozen=True):
 
     rank: int
     effect: Any
-
-
-class Channel:
-    """One direction of a connection: bytes in the order in which they were sent.
-
-    Args:
-        source: The end that sends, as (rank, link).
-        target: The end that receives.
-    """
-
-    __slots__ = ("decoder", "pieces", "source", "target")
-
-    def __init__(self, source: tuple[int, int], target: tuple[int, int]) -> None:
-        self.source = source
-        self.target = target
-        self.pieces: deque[bytes | None] = deque()
-        self.decoder = frames.FrameDecoder()
-
-
-class Lottery:
-    """Channels of which one is drawn at a time, each with the same chance.
-
-    Args:
-        chance: Where the draws come from.
-    """
-
-    def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
-        self._channels: list[Channel] = []
-
-    def add(self, channel: Channel) -> None:
-        """Put a channel in; it must not be in yet."""
-        self._channels.append(channel)
-
-    def draw(self) -> Channel:
-        """Take one out."""
-        number = self._chance.randrange(len(self._channels))
-        last = self._channels.pop()
-        if number == len(self._channels):
-            return last
-        drawn, self._channels[number] = self._channels[number], last
-        return drawn
-
-    def __len__(self) -> int:
-        return len(self._channels)
 
 
 class Network:
@@ -123,20 +82,23 @@ class Network:
     ) -> None:
         self.tree = tree
         self.clock = VirtualClock()
+        self.clock_loop = ClockLoop(self.clock)
         self.nodes: dict[int, Node] = {}
         self.observations: list[Observation] = []
         self.problems: list[str] = []
+        self.places: dict[int, Place] = {}
+        self.breaks = 0
         self._answer = answer
         self._timing = timing or LinkTiming()
         self._random = random.Random(seed)  # noqa: S311 - chance that can be repeated is the point
+        self.waiting = Lottery(self._random)
         self._incarnations = dict.fromkeys(range(tree.size), 0)
-        self._ends: dict[tuple[int, int], Channel] = {}
-        self._links: dict[int, set[tuple[int, int]]] = {}
-        self._waiting = Lottery(self._random)
+        self._wires: dict[int, list[Wire]] = {}
         self._answers: list[tuple[int, Any]] = []
         self._paused: set[int] = set()
-        self._held: dict[int, list[Channel]] = {}
-        self._next_link = 1
+        self._held: dict[int, list[Wire]] = {}
+        self._watchers: dict[int, list[tuple[int, Callable[[], None]]]] = {}
+        self._unheard: dict[int, list[Callable[[], None]]] = {}
         self.on_end: Callable[[int], None] = _nobody_cares
 
     # --- places ------------------------------------------------------------------------------
@@ -157,17 +119,50 @@ class Network:
     def launch(self, rank: int, incarnation: int, pid: int) -> None:
         """Start a process at a place; it is alone until it connects."""
         identity = Identity("cluster", rank, incarnation, pid, "here")
-        self.nodes[rank] = Node(identity, self.tree, self._timing, gathering())
+        node = self.nodes[rank] = Node(identity, self.tree, self._timing, gathering())
+        observe = partial(self._observe, rank)
+        self.places[rank] = Place(
+            node,
+            dict.fromkeys(ev.Effect.__subclasses__(), observe),
+            cast("Any", self.clock_loop),
+            self.problems.append,
+            partial(self._reconnect, rank),
+            partial(self._watch, rank),
+        )
 
     def kill(self, rank: int) -> None:
         """End a process at once; its neighbours notice after what it had sent."""
-        if self.nodes.pop(rank, None) is None:
+        node = self.nodes.pop(rank, None)
+        if node is None:
             return
+        del self.places[rank]
         self.on_end(rank)
+        self._unheard.pop(rank, None)
         self.resume(rank)
         self._answers = [entry for entry in self._answers if entry[0] != rank]
-        for end in list(self._links.get(rank, ())):
-            self._hang_up(end)
+        for wire in self._wires.pop(rank, []):
+            WireEnd(wire).abort()
+        for watcher, ended in self._watchers.pop(node.identity.pid, []):
+            if watcher in self._paused:
+                self._unheard.setdefault(watcher, []).append(ended)
+            elif watcher in self.nodes:
+                ended()
+
+    def sever(self, rank: int) -> bool:
+        """Break the connection of a place to its parent, both processes living.
+
+        What is under way is lost from some byte on, in each direction.
+
+        Returns:
+            Whether there was a connection.
+        """
+        for wire in self._wires.get(rank, []):
+            if wire.target == self.tree.parents[rank] and not wire.broken:
+                self.breaks += 1
+                for direction in (wire, wire.back):
+                    direction.cut(self._random)
+                return True
+        return False
 
     def pause(self, rank: int) -> None:
         """Stop a process; what is sent to it waits."""
@@ -176,8 +171,10 @@ class Network:
     def resume(self, rank: int) -> None:
         """Let a stopped process go on."""
         self._paused.discard(rank)
-        for channel in self._held.pop(rank, []):
-            self._waiting.add(channel)
+        for wire in self._held.pop(rank, []):
+            self.waiting.add(wire)
+        for ended in self._unheard.pop(rank, []):
+            ended()
 
     def is_paused(self, rank: int) -> bool:
         """Whether a process is stopped."""
@@ -187,11 +184,13 @@ class Network:
 
     def post(self, rank: int, event: ev.Event) -> None:
         """Give a place an event and do what it wants done."""
-        node = self.nodes.get(rank)
-        if node is None:
+        place = self.places.get(rank)
+        if place is None:
             return
-        for effect in node.step(self.clock.now(), event):
-            self._perform(rank, effect)
+        if isinstance(event, ev.Tick):
+            place.tick()
+        else:
+            place.post(event)
 
     def open_stream(
         self, stream: int, reduce: dict[str, str], members: Iterable[int] | None = None
@@ -214,32 +213,35 @@ class Network:
 
     def send(self, source: int, destination: int, message: AnyMessage) -> None:
         """Have a place send a neighbour a message that its own core would not send."""
-        for channel in self._ends.values():
-            if channel.source[0] == source and channel.target[0] == destination:
-                self._put(channel, _joined(message, None))
+        for channel in self.places[source].channels.values():
+            if channel.link.rank == destination:
+                buffers = frames.encode(message, None, share=False)
+                if type(message) in CONTROL:
+                    channel.write(buffers)
+                else:
+                    channel.send(buffers, MESSAGE_COST)
                 return
         raise KeyError(f"rank {source} has no link to rank {destination}")
 
     def step(self) -> bool:
         """Let one thing happen, whichever the seed says; return whether there was any."""
-        while self._waiting or self._answers:
-            chosen = self._random.randrange(len(self._waiting) + len(self._answers))
-            if chosen < len(self._waiting):
-                channel = self._waiting.draw()
-                target = channel.target[0]
-                if target in self._paused:
-                    self._held.setdefault(target, []).append(channel)
+        while self.waiting or self._answers:
+            chosen = self._random.randrange(len(self.waiting) + len(self._answers))
+            if chosen < len(self.waiting):
+                wire = self.waiting.draw()
+                if wire.target in self._paused:
+                    self._held.setdefault(wire.target, []).append(wire)
                     continue
-                self._deliver(channel)
+                self._deliver(wire)
                 return True
-            number = chosen - len(self._waiting)
+            number = chosen - len(self.waiting)
             entry = self._answers[number]
             if entry[0] in self._paused:
                 number = next(
                     (i for i, one in enumerate(self._answers) if one[0] not in self._paused), -1
                 )
                 if number < 0:
-                    if not self._waiting:
+                    if not self.waiting:
                         return False
                     continue
                 entry = self._answers[number]
@@ -279,71 +281,55 @@ class Network:
 
     def connect(self, rank: int) -> None:
         """Connect a process to the one at its parent's place, which must be there."""
-        parent = self.tree.parents[rank]
-        near, far = (rank, self._next_link), (parent, self._next_link + 1)
-        self._next_link += 2
-        self._ends[near], self._ends[far] = Channel(near, far), Channel(far, near)
-        for end in (near, far):
-            self._links.setdefault(end[0], set()).add(end)
-        self.post(parent, ev.LinkOpened(far[1], initiator=False))
-        self.post(rank, ev.LinkOpened(near[1], initiator=True))
+        self._lay_wires(rank, self.tree.parents[rank], self.places[rank])
 
-    def _put(self, channel: Channel, piece: bytes | None) -> None:
-        channel.pieces.append(piece)
-        if len(channel.pieces) == 1:
-            self._waiting.add(channel)
+    def _lay_wires(self, rank: int, parent: int, handler: ConnectionHandler) -> None:
+        up, down = Wire(self.waiting, rank, parent), Wire(self.waiting, parent, rank)
+        up.back, down.back = down, up
+        for wire in (up, down):
+            former = self._wires.get(wire.source, [])
+            self._wires[wire.source] = [*(one for one in former if not one.broken), wire]
+        up.handler, down.handler = self.places[parent], handler
+        up.number = up.handler.connection_opened(WireEnd(down), initiator=False)
+        down.number = handler.connection_opened(WireEnd(up), initiator=True)
 
-    def _drop(self, end: tuple[int, int]) -> None:
-        if self._ends.pop(end, None) is not None:
-            self._links[end[0]].discard(end)
-
-    def _deliver(self, channel: Channel) -> None:
-        piece = channel.pieces.popleft()
-        if channel.pieces:
-            self._waiting.add(channel)
-        rank, link = channel.target
-        if piece is None:
-            self._drop(channel.source)
-            self._drop(channel.target)
-            self.post(rank, ev.LinkClosed(link, "the connection was closed"))
+    def _reconnect(self, rank: int, link: int, _attempt: int) -> None:
+        place = self.places.get(rank)
+        if place is None:
             return
-        try:
-            for frame in channel.decoder.feed(piece):
-                payload = Payload(frame.payload) if frame.payload is not None else None
-                self.post(rank, ev.Received(link, frame.message, payload))
-        except ProtocolError as error:
-            self.problems.append(str(error))
-            self._disconnect(rank, link, str(error))
+        parent = place.channels[link].link.rank
+        if parent in self.places:
+            self._lay_wires(rank, parent, place.resumption(link))
+        else:
+            place.lines.give_up(link, "nobody listens any more")
 
-    def _perform(self, rank: int, effect: ev.Effect) -> None:
-        if isinstance(effect, ev.Transmit):
-            self._transmit(rank, effect)
+    def _watch(self, rank: int, pid: int, ended: Callable[[], None]) -> Callable[[], None]:
+        if not any(node.identity.pid == pid for node in self.nodes.values()):
+            ended()
+            return lambda: None
+        entry = (rank, ended)
+        watchers = self._watchers.setdefault(pid, [])
+        watchers.append(entry)
+        return lambda: watchers.remove(entry) if entry in watchers else None
+
+    def _deliver(self, wire: Wire) -> None:
+        piece = wire.pieces.popleft()
+        if wire.pieces:
+            self.waiting.add(wire)
+        if wire.closed or wire.target not in self.places:
             return
+        if piece is not None:
+            wire.handler.bytes_received(wire.number, piece)
+            return
+        wire.closed = wire.back.broken = True
+        wire.handler.connection_closed(wire.number, "the connection was closed")
+
+    def _observe(self, rank: int, effect: ev.Effect) -> None:
         self.observations.append(Observation(rank, effect))
-        if isinstance(effect, ev.Disconnect):
-            self._disconnect(rank, effect.link, effect.reason)
-        elif isinstance(effect, ev.ParentLost):
+        if isinstance(effect, ev.ParentLost):
             self.kill(rank)
         elif isinstance(effect, ev.WaveArrived | ev.Asked):
             self._answers.append((rank, effect))
-
-    def _transmit(self, rank: int, effect: ev.Transmit) -> None:
-        data = _joined(effect.message, effect.payload)
-        for number in effect.links:
-            channel = self._ends.get((rank, number))
-            node = self.nodes.get(rank)
-            if channel is not None and node is not None:
-                self._put(channel, data)
-                node.links[number].last_sent = self.clock.now()
-
-    def _disconnect(self, rank: int, link: int, reason: str) -> None:
-        if (rank, link) in self._ends:
-            self._hang_up((rank, link))
-            self.post(rank, ev.LinkClosed(link, reason))
-
-    def _hang_up(self, end: tuple[int, int]) -> None:
-        """Close an end: the other one reads what was sent, then the end of it."""
-        self._put(self._ends[end], None)
 
     def _give_answer(self, rank: int, effect: ev.WaveArrived | ev.Asked) -> None:
         view = effect.payload.view if effect.payload is not None else b""
@@ -373,7 +359,3 @@ def _failure(effect: ev.WaveArrived | ev.Asked, error: SapwoodError) -> ev.Event
     if isinstance(effect, ev.Asked):
         return ev.Answer(effect.source, effect.number, b"", None, record)
     return ev.Fail(effect.spec.stream, effect.wave, effect.attempt, record)
-
-
-def _joined(message: AnyMessage, payload: Payload | None) -> bytes:
-    return b"".join(frames.encode(message, payload, share=False))

@@ -47,12 +47,14 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
         pause: A process stops for ``pause_seconds``; longer than the failure time, it is
             replaced meanwhile and comes back stale.
         zygote: All processes end at once.
+        sever: A connection breaks in the middle of some byte while both its processes live.
         pause_seconds: Longest pause.
     """
 
     crash: float = 0.0
     pause: float = 0.0
     zygote: float = 0.0
+    sever: float = 0.0
     pause_seconds: float = 6.0
 
 
@@ -83,6 +85,7 @@ class SimulationReport(msgspec.Struct, frozen=True, kw_only=True):
     crashes: int
     pauses: int
     zygotes: int
+    severed: int
     restarts: int
     repeated: int
 
@@ -149,6 +152,7 @@ class Simulation:
             crashes=self._crashes,
             pauses=self._pauses,
             zygotes=self._zygotes,
+            severed=self.network.breaks,
             restarts=self.keeper.restarts,
             repeated=self._repeated,
         )
@@ -159,7 +163,7 @@ class Simulation:
         return (
             f"sapwood simulate --seed {options.seed} --agents {options.agents} "
             f"--fanout {options.fanout} --waves {options.waves} --crash {faults.crash:g} "
-            f"--pause {faults.pause:g} --zygote {faults.zygote:g}"
+            f"--pause {faults.pause:g} --zygote {faults.zygote:g} --sever {faults.sever:g}"
         )
 
     def later(self, mean: float, function: Callable[..., Any], *args: Any) -> None:
@@ -232,7 +236,7 @@ class Simulation:
     def _inject(self) -> None:
         faults = self.options.faults
         chance = self._random.random()
-        if chance >= faults.crash + faults.pause + faults.zygote:
+        if chance >= faults.crash + faults.pause + faults.zygote + faults.sever:
             return
         living = [rank for rank in self.network.nodes if rank != ROOT]
         if not living:
@@ -247,9 +251,11 @@ class Simulation:
             pid = self.pids[rank][0]
             seconds = self._random.uniform(0, faults.pause_seconds)
             self.loop.call_later(seconds, self._resume, rank, pid)
-        else:
+        elif chance < faults.crash + faults.pause + faults.zygote:
             self._zygotes += 1
             self.keeper.lose_zygote()
+        else:
+            self.network.sever(self._random.choice(living))
 
     def _resume(self, rank: int, pid: int) -> None:
         if self.pids.get(rank, (0, None))[0] == pid:

@@ -1,0 +1,125 @@
+"""Connections without sockets: bytes that wait until chance delivers them, and may be cut."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Sequence
+from typing import cast
+
+from sapwood.comm.transport.base import ConnectionHandler
+from sapwood.core.clock import VirtualClock
+
+
+class Wire:
+    """One direction of a connection: bytes in the order in which they were sent.
+
+    Args:
+        waiting: Where wires are on which something is under way.
+        source: The place that sends.
+        target: The place that receives.
+
+    Attributes:
+        back: The other direction.
+        number: What the receiving place calls the connection.
+        handler: What it calls it by that number.
+        closed: Whether the receiving place hears no more of it.
+        broken: Whether what is sent is lost.
+    """
+
+    __slots__ = (
+        "_waiting",
+        "back",
+        "broken",
+        "closed",
+        "handler",
+        "number",
+        "pieces",
+        "source",
+        "target",
+    )
+
+    def __init__(self, waiting: Lottery, source: int, target: int) -> None:
+        self._waiting = waiting
+        self.source = source
+        self.target = target
+        self.pieces: deque[bytes | None] = deque()
+        self.number = -1
+        self.closed = False
+        self.broken = False
+        self.back: Wire = self
+        self.handler: ConnectionHandler = cast("ConnectionHandler", None)
+
+    def put(self, piece: bytes | None) -> None:
+        """Send bytes, or None for the end of them."""
+        if self.broken:
+            return
+        self.broken = piece is None
+        self.pieces.append(piece)
+        if len(self.pieces) == 1:
+            self._waiting.add(self)
+
+    def cut(self, chance: random.Random) -> None:
+        """Lose what is under way from some byte on; the end of the connection follows."""
+        under_way = b"".join(piece for piece in self.pieces if piece is not None)
+        kept = under_way[: chance.randint(0, len(under_way))]
+        known = bool(self.pieces)
+        self.pieces = deque([kept, None] if kept else [None])
+        self.broken = True
+        if not known:
+            self._waiting.add(self)
+
+
+class WireEnd:
+    """What a place writes to, for a wire: a connection without a socket."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def write(self, buffers: Sequence[bytes | memoryview]) -> None:
+        """Send buffers, in order."""
+        self._wire.put(b"".join(buffers))
+
+    def close(self) -> None:
+        """Close after what was sent."""
+        self.abort()
+
+    def abort(self) -> None:
+        """Close: the other end reads what was sent, this one nothing more."""
+        self._wire.put(None)
+        self._wire.back.closed = True
+
+
+class ClockLoop:
+    """What a place asks an event loop for here: the time."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.time = clock.now
+
+
+class Lottery:
+    """Wires of which one is drawn at a time, each with the same chance.
+
+    Args:
+        chance: Where the draws come from.
+    """
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._wires: list[Wire] = []
+
+    def add(self, wire: Wire) -> None:
+        """Put a wire in; it must not be in yet."""
+        self._wires.append(wire)
+
+    def draw(self) -> Wire:
+        """Take one out."""
+        number = self._chance.randrange(len(self._wires))
+        last = self._wires.pop()
+        if number == len(self._wires):
+            return last
+        drawn, self._wires[number] = self._wires[number], last
+        return drawn
+
+    def __len__(self) -> int:
+        return len(self._wires)
