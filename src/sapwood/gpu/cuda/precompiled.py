@@ -42,6 +42,8 @@ def precompiled_headers(
             ("flags", "\0".join(flags).encode()),
             ("target", str(request.target).encode()),
             ("shim", shim_hash().encode()),
+            # Precompiled headers know themselves by their path: two installations have two.
+            ("folder", os.fsencode(SHIM)),
         ]
     )
 
