@@ -61,6 +61,7 @@ def own_surroundings(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
     for name in list(os.environ):
         if name.startswith("SAPWOOD_"):
             monkeypatch.delenv(name)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from sapwood.core.errors import InputError
 
@@ -31,6 +33,30 @@ def assignments(texts: Iterable[str], option: str) -> dict[str, str]:
             raise InputError(f"{name!r} is given twice", where=option, hint="give it once")
         values[name] = value
     return values
+
+
+def run_settings(texts: Iterable[str]) -> dict[str, Any]:
+    """Return the texts of ``--set name=value`` as a runner module gets them.
+
+    A value that reads as JSON is what that says (numbers, true, false, null, lists, quoted
+    text); anything else is text.
+
+    Raises:
+        InputError: A text has no ``=`` or no name, or a name is given twice.
+
+    Example:
+        >>> run_settings(["dims=3", "threshold=1e-3", "input_file=a.csv", 'name="7"'])
+        {'dims': 3, 'threshold': 0.001, 'input_file': 'a.csv', 'name': '7'}
+    """
+    return {name: _read(text) for name, text in assignments(texts, "--set").items()}
+
+
+def _read(text: str) -> Any:
+    word = text.strip()
+    try:
+        return json.loads(word.lower() if word.lower() in {"true", "false"} else word)
+    except ValueError:
+        return text
 
 
 def existing_file(path: Path) -> Path:

@@ -6,7 +6,18 @@ from typing import Annotated
 
 import typer
 
-from sapwood.cli import build, cache, config, node, patch, program, run, simulate, toolchain
+from sapwood.cli import (
+    build,
+    cache,
+    config,
+    lizard,
+    node,
+    patch,
+    program,
+    run,
+    simulate,
+    toolchain,
+)
 from sapwood.cli.failures import EXIT_CODES
 
 _EPILOG = "Exit codes: " + "; ".join(f"{code} {text}" for code, text in EXIT_CODES.items()) + "."
@@ -28,6 +39,7 @@ app.add_typer(node.app, name="node")
 app.add_typer(config.app, name="config")
 app.add_typer(cache.app, name="cache")
 app.add_typer(toolchain.app, name="toolchain")
+app.add_typer(lizard.app, name="lizard")
 
 
 def _show_version(wanted: bool) -> None:  # noqa: FBT001 - the shape of a typer callback

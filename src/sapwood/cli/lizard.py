@@ -1,0 +1,169 @@
+"""``sapwood lizard``: programs of lizard-slayer, unchanged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sapwood.cli.arguments import assignments, run_settings
+from sapwood.cli.failures import reported
+from sapwood.cli.options import Debug, Json
+from sapwood.cli.output import print_json, table, write
+from sapwood.environment.units import describe_size
+
+if TYPE_CHECKING:
+    from sapwood.compat.lizard.hardware import DeviceFacts
+
+app = typer.Typer(help="Register and run programs of lizard-slayer.", no_args_is_help=True)
+
+Folder = Annotated[
+    str, typer.Argument(metavar="DIR", help="Folder with config.yaml and what it names.")
+]
+Checksum = Annotated[str, typer.Argument(metavar="CHECKSUM", help="What load printed.")]
+Configured = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config",
+        metavar="KEY=VALUE",
+        help="A setting of Sapwood, for example limits.time=10s; may be repeated.",
+    ),
+]
+
+
+@app.command()
+def run(  # noqa: PLR0913 - each parameter is one option of the command line
+    *,
+    folder: Folder,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="What the runner module gets in run_settings; may be repeated.",
+        ),
+    ] = None,
+    agents: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Agents to start; default: one a processor core."),
+    ] = None,
+    fanout: Annotated[
+        int | None,
+        typer.Option(metavar="K", min=2, help="Children of a junction; default: a flat tree."),
+    ] = None,
+    runner: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The runner module; default: runner.py in the folder."),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Seed of the random numbers of the program.")
+    ] = 0,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print what the runner module prints, not more.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show progress as lines, also into a file.")
+    ] = False,
+    configuration: Configured = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Register a program and run it on agents of this machine by its runner module.
+
+    Prints the checksum, what the runner module prints, and the time taken.
+    """
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli.lizard_run import LizardRequest, execute  # noqa: PLC0415 - --help is fast
+
+        given = {"cluster.agents": agents, "cluster.fanout": fanout}
+        flags = {key: value for key, value in given.items() if value is not None}
+        request = LizardRequest(
+            folder=folder,
+            runner=runner,
+            settings=run_settings(settings or ()),
+            flags=assignments(configuration or (), "--config") | flags,
+            seed=seed,
+            quiet=quiet,
+            verbose=verbose,
+            as_json=as_json,
+        )
+        raise typer.Exit(execute(request))
+
+
+@app.command()
+def load(
+    *,
+    folder: Folder,
+    configuration: Configured = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Register a program: build it, check that its parts fit together, print its checksum."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli.lizard_run import register  # noqa: PLC0415 - --help must be fast
+
+        found = register(folder, assignments(configuration or (), "--config")).registration
+        if as_json:
+            print_json({"name": found.name, "checksum": found.checksum})
+        else:
+            typer.echo(f"Program registered, checksum: {found.checksum}")
+
+
+@app.command("list")
+def show(*, as_json: Json = False, debug: Debug = False) -> None:
+    """List the registered programs."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.compat.lizard.store import ProgramStore  # noqa: PLC0415 - --help must be fast
+
+        found = ProgramStore().all()
+        if as_json:
+            print_json({"programs": [{"name": p.name, "checksum": p.checksum} for p in found]})
+        elif found:
+            rows = [(each.checksum, each.name, describe_size(len(each.data))) for each in found]
+            write(table("", ("checksum", "name", "size>"), rows, wrap="name"))
+        else:
+            typer.echo("no programs are registered; sapwood lizard load DIR registers one")
+
+
+@app.command()
+def remove(checksum: Checksum, *, as_json: Json = False, debug: Debug = False) -> None:
+    """Forget a registered program."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.compat.lizard.store import ProgramStore  # noqa: PLC0415 - --help must be fast
+
+        ProgramStore().remove(checksum)
+        if as_json:
+            print_json({"removed": checksum})
+
+
+@app.command()
+def hardware(*, as_json: Json = False, debug: Debug = False) -> None:
+    """Show the GPUs of this machine, and how many threads a block of a program gets."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.compat.lizard.block_size import (  # noqa: PLC0415 - --help must be fast
+            recommended_block,
+        )
+        from sapwood.compat.lizard.hardware import find_devices  # noqa: PLC0415 - as above
+
+        devices = find_devices()
+        block = recommended_block(devices[0] if devices else None)
+        if as_json:
+            print_json({"gpus": devices, "block_size": block})
+            return
+        if devices:
+            columns = ("GPU", "capability", "memory>", "processors>", "block>")
+            write(table("", columns, map(_device, devices), wrap="GPU"))
+        else:
+            typer.echo("no GPU: kernels are patched and run on the CPU")
+        typer.echo(f"threads of a block: {block}")
+
+
+def _device(found: DeviceFacts) -> tuple[str, ...]:
+    return (
+        found.name,
+        f"{found.major}.{found.minor}",
+        describe_size(found.memory),
+        str(found.multiprocessors),
+        str(found.max_block),
+    )

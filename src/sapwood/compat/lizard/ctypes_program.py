@@ -1,0 +1,236 @@
+"""Programs that ctypes calls: four structures, seven C functions, five Python functions."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Final
+
+from sapwood.compat.lizard.abi import ENTRY_POINTS
+from sapwood.compat.lizard.block_size import block_for
+from sapwood.compat.lizard.module import call
+from sapwood.compat.lizard.native_library import ProgramLibrary
+from sapwood.compat.lizard.packing import pack_text, unpack_text
+from sapwood.compat.lizard.structures import pointer_fields
+from sapwood.core.errors import DataShapeError, ExecutionError, ProgramError
+
+_ARGUMENTS: Final = {
+    name: [ctypes.c_int if not each else ctypes.c_void_p for each in classes]
+    for name, classes in ENTRY_POINTS.items()
+}
+
+
+class CtypesCombiner:
+    """Aggregates partial results with the program's own function.
+
+    Args:
+        module: The program's Python module.
+        params: The encoded parameters.
+    """
+
+    def __init__(self, module: ModuleType, params: str) -> None:
+        self.module = module
+        self.params = module.GlobalParams()
+        call("GlobalParams.decode", self.params.decode, params, None)
+
+    def combine(self, parts: list[Any]) -> Any:
+        """Return the aggregate of partial results, in this order."""
+        return pack_text(self.encode(self.aggregate(parts)))
+
+    def aggregate(self, parts: list[Any]) -> Any:
+        """Return the aggregate of partial results as an object of the program."""
+        if not parts:
+            raise ExecutionError("an iteration has no partial results")
+        running = self.fresh_result()
+        for part in parts:
+            arrived = self.fresh_result()
+            self.decode(arrived, unpack_text(part))
+            call("aggregate", self.module.aggregate, self.params, running, arrived)
+        return running
+
+    def fresh_result(self) -> Any:
+        """Return an empty aggregation result."""
+        return call("init_aggregation_result", self.module.init_aggregation_result, self.params)
+
+    def encode(self, structure: Any) -> str:
+        """Return a structure as text."""
+        name = f"{type(structure).__name__}.encode"
+        text: str = call(name, structure.encode, self.params)
+        return text
+
+    def decode(self, structure: Any, text: str) -> None:
+        """Let a structure take over what a text says."""
+        call(f"{type(structure).__name__}.decode", structure.decode, text, self.params)
+
+
+class CtypesCoordinator(CtypesCombiner):
+    """The root's part: cuts the dataset, makes states.
+
+    Args:
+        module: The program's Python module.
+        params: The encoded parameters.
+        dataset: The encoded dataset.
+    """
+
+    def __init__(self, module: ModuleType, params: str, dataset: str) -> None:
+        super().__init__(module, params)
+        self._dataset = module.Dataset()
+        self.decode(self._dataset, dataset)
+        self.items = int(call("Dataset.__len__", len, self._dataset))
+        self._state: Any = None
+        self._aggregate: Any = None
+
+    def cut(self, start: int, stop: int) -> Any:
+        """Return the points ``start`` to ``stop``, encoded and packed.
+
+        Raises:
+            DataShapeError: The program's slice has another number of points.
+        """
+        part = call(
+            "get_dataset_slice",
+            self.module.get_dataset_slice,
+            self.params,
+            self._dataset,
+            start,
+            stop - start,
+        )
+        found = call("Dataset.__len__", len, part)
+        if found != stop - start:
+            raise DataShapeError(
+                f"get_dataset_slice gave {found} points where {stop - start} were asked for",
+                where=f"points {start}:{stop}",
+            )
+        return pack_text(self.encode(part))
+
+    def first_state(self) -> Any:
+        """Return the first global state, packed."""
+        self._state = call("init_global_state", self.module.init_global_state, self.params)
+        return pack_text(self.encode(self._state))
+
+    def next_state(self, total: Any) -> Any:
+        """Take over the aggregate of one iteration; return the next global state, packed."""
+        self._aggregate = self.fresh_result()
+        self.decode(self._aggregate, unpack_text(total))
+        returned = call(
+            "update_global_state",
+            self.module.update_global_state,
+            self.params,
+            self._aggregate,
+            self._state,
+        )
+        if isinstance(returned, ctypes.Structure):
+            self._state = returned
+        return pack_text(self.encode(self._state))
+
+    def done(self) -> bool:
+        """Whether the program set ``done``."""
+        return bool(self._state.done)
+
+    def end(self) -> tuple[str, str]:
+        """Return the last aggregate and the last global state, encoded."""
+        return self.encode(self._aggregate), self.encode(self._state)
+
+
+class CtypesWorker(CtypesCombiner):
+    """An agent's part: structures in memory of the device, filled and read by the program.
+
+    Args:
+        module: The program's Python module.
+        library: The program's library.
+        params: The encoded parameters.
+        part: The slice, packed.
+    """
+
+    def __init__(self, module: ModuleType, library: ProgramLibrary, params: str, part: Any) -> None:
+        super().__init__(module, params)
+        self._library = library
+        self._result = module.AggregationResult()
+        self._state = module.GlobalState()
+        self._dataset = module.Dataset()
+        self._release: list[tuple[str, Any]] = []
+        text = unpack_text(part)
+        self._setup("aggregation_result", self._result)
+        self._setup("global_state", self._state)
+        call("Dataset.decode", self._dataset.decode, text, self.params, decode_aux=False)
+        self._setup("dataset", self._dataset)
+        self.decode(self._dataset, text)
+        self._items = int(call("Dataset.__len__", len, self._dataset))
+        self._block = block_for(self._items, library.recommended_block)
+        self._reset = _Reset(self)
+
+    def iterate(self, state: Any) -> Any:
+        """Run one iteration and return the aggregation result, packed."""
+        self.decode(self._state, unpack_text(state))
+        self._reset(self._result)
+        with self._library.watching("run_iteration"):
+            self._call(
+                "run_iteration", self._block, self.params, self._dataset, self._state, self._result
+            )
+        return pack_text(self.encode(self._result))
+
+    def close(self) -> None:
+        """Free what was set up, the last first."""
+        while self._release:
+            what, structure = self._release.pop()
+            self._call(f"free_{what}", structure, self.params)
+
+    def _setup(self, what: str, structure: Any) -> None:
+        name = f"setup_{what}"
+        with self._library.watching(name):
+            self._call(name, structure, self.params)
+        self._release.append((what, structure))
+        for field in pointer_fields(type(structure)):
+            if not getattr(structure, field):
+                raise ProgramError(
+                    f"{name} leaves {type(structure).__name__}.{field} NULL",
+                    hint="allocate it there, for example by cudaMallocManaged, and check the "
+                    "error that this returns",
+                )
+
+    def _call(self, name: str, *args: Any) -> None:
+        function = self._library.function(name, _ARGUMENTS[name])
+        function(*(arg if isinstance(arg, int) else ctypes.byref(arg) for arg in args))
+
+
+class _Reset:
+    """Sets a result in C memory to zero before each iteration.
+
+    Programs differ in how they can: some reset a structure that they are given, others only
+    make a new one. What a program does is looked at until it has been seen to reset a result
+    that was not zero.
+    """
+
+    def __init__(self, worker: CtypesWorker) -> None:
+        self._worker = worker
+        self._zero = worker.encode(worker.fresh_result())
+        self._ways: list[Callable[[Any], None]] = [self._by_program, self._by_decoding]
+        self._proven = False
+
+    def __call__(self, result: Any) -> None:
+        if self._proven:
+            self._ways[0](result)
+            return
+        before = self._worker.encode(result)
+        problem: Exception | None = None
+        while self._ways:
+            try:
+                self._ways[0](result)
+                if self._worker.encode(result) == self._zero:
+                    self._proven = before != self._zero
+                    return
+            except Exception as error:  # noqa: BLE001 - user code; the other way may work
+                problem = problem or error
+            del self._ways[0]
+        raise ProgramError(
+            "init_aggregation_result does not reset a result that is set up in C memory",
+            hint="let it write zeros into the aggregation_result that it is given: "
+            "values = aggregation_result.get_ref(...); for i in ...: values[i] = 0",
+        ) from problem
+
+    def _by_program(self, result: Any) -> None:
+        module, params = self._worker.module, self._worker.params
+        module.init_aggregation_result(params, aggregation_result=result)
+
+    def _by_decoding(self, result: Any) -> None:
+        result.decode(self._zero, self._worker.params)

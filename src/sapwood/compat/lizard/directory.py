@@ -1,0 +1,171 @@
+"""Reading a program's folder: ``config.yaml`` and the files that it names."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from sapwood.code.bundle import Bundle, with_sources
+from sapwood.code.python_module import python_files
+from sapwood.code.spelling import suggest
+from sapwood.compat.lizard.registration import (
+    FILES,
+    MAX_PROGRAM_BYTES,
+    Registration,
+    checked_name,
+    checksum_of,
+    define,
+)
+from sapwood.core.errors import DataMissingError, ProgramError
+
+CONFIGURATION: Final = "config.yaml"
+
+
+def read_directory(folder: Path) -> Registration:
+    """Read a program's folder.
+
+    The checksum is that of lizard-slayer where the folder holds nothing beside the files that
+    ``sources`` names; other files that those include or import are part of the program too.
+
+    Raises:
+        ProgramError: ``config.yaml`` or a file that it names is missing or wrong.
+    """
+    where = str(folder / CONFIGURATION)
+    config = _read_configuration(folder)
+    sources = config.get("sources")
+    if not isinstance(sources, dict) or not sources:
+        raise ProgramError(
+            "the configuration names no sources",
+            where=where,
+            hint="write sources: with the keys python, header and cuda",
+        )
+    code = config.get("code")
+    if code is None:
+        code = config["code"] = {}
+    if not isinstance(code, dict):
+        raise ProgramError("code must be empty: the sources are put there", where=where)
+    for key, named in sources.items():
+        names = [
+            _name(key, name, where) for name in (named if isinstance(named, list) else [named])
+        ]
+        texts = [_read(folder, name, where=where) for name in names]
+        code[key] = texts if isinstance(named, list) else texts[0]
+    extra = _beside(folder, sources, where=where)
+    if extra:
+        config[FILES] = extra
+    registration = _registration(config, _name_of(config, folder))
+    if len(registration.data) > MAX_PROGRAM_BYTES:
+        raise ProgramError(
+            f"the program has more than {MAX_PROGRAM_BYTES // 2**20} MiB",
+            where=str(folder),
+            hint="keep data out of its sources",
+        )
+    define(registration)
+    return registration
+
+
+def _registration(config: dict[str, Any], name: str) -> Registration:
+    # The text is the program's identity, so it is written exactly as lizard-slayer writes it.
+    data = json.dumps(config, default=str)
+    return Registration(name=name, data=data, checksum=checksum_of(data))
+
+
+def _name_of(config: dict[str, Any], folder: Path) -> str:
+    info = config.get("info")
+    name = info.get("name") if isinstance(info, dict) else None
+    return str(name) if name else folder.resolve().name
+
+
+def _read_configuration(folder: Path) -> dict[str, Any]:
+    path = folder / CONFIGURATION
+    if not folder.is_dir():
+        near = [entry.name for entry in folder.parent.iterdir()] if folder.parent.is_dir() else []
+        raise ProgramError(
+            "there is no such folder", where=str(folder), hint=suggest(folder.name, near)
+        )
+    if not path.is_file():
+        beside = [entry.name for entry in folder.iterdir()]
+        raise ProgramError(
+            f"the folder holds no {CONFIGURATION}",
+            where=str(folder),
+            hint=suggest(CONFIGURATION, beside),
+        )
+    try:
+        config = yaml.safe_load(_decoded(path.read_bytes()))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or str(error)
+        hint = "indent with blanks, not with tabs" if "'\\t'" in str(problem) else ""
+        place = f"{path}:{mark.line + 1}" if mark is not None else str(path)
+        raise ProgramError(
+            f"the configuration is not YAML: {problem}", where=place, hint=hint
+        ) from error
+    if not isinstance(config, dict):
+        raise ProgramError("the configuration is not a mapping", where=str(path))
+    return config
+
+
+def _name(key: Any, name: Any, where: str) -> str:
+    if not isinstance(name, str) or not name:
+        raise ProgramError(f"sources: {key} must name a file, not {name!r}", where=where)
+    return checked_name(name, where=where)
+
+
+def _read(folder: Path, name: str, *, where: str) -> str:
+    path = folder / name
+    try:
+        return _decoded(path.read_bytes())
+    except OSError as error:
+        beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise ProgramError(
+            f"cannot read {name}: {error.strerror}", where=where, hint=suggest(path.name, beside)
+        ) from error
+
+
+def _decoded(data: bytes) -> str:
+    """Return text as Python's text files give it; what is no UTF-8 is Latin-1."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _beside(folder: Path, sources: dict[str, Any], *, where: str) -> dict[str, str]:
+    """Return the files that the sources include or import and that ``sources`` does not name."""
+    named = [name for value in sources.values() for name in _flat(value)]
+    native = [name for name in named if not name.endswith(".py")]
+    found = with_sources(Bundle(origin=""), native, folder=folder, named_by=where).files
+    for name in named:
+        if name.endswith(".py"):
+            imports = python_files((folder / name).parent, Path(name).name, named_by=where)
+            prefix = os.path.dirname(name)  # noqa: PTH120 - a name, not a path of this machine
+            found |= {str(Path(prefix) / each): data for each, data in imports.items()}
+    return {
+        name: _decoded(found[name])
+        for name in sorted(found)
+        if name not in named and ".." not in Path(name).parts
+    }
+
+
+def _flat(value: Any) -> Iterable[str]:
+    return value if isinstance(value, list) else [value]
+
+
+def existing_directory(text: str) -> Path:
+    """Return the folder of a program: the folder itself, or that of its ``config.yaml``.
+
+    Raises:
+        DataMissingError: There is none.
+    """
+    path = Path(text).expanduser()
+    if path.name == CONFIGURATION and path.is_file():
+        path = path.parent
+    if not path.exists():
+        raise DataMissingError("there is no such folder", where=text, hint="check the path")
+    return path

@@ -1,0 +1,82 @@
+"""One program from the settings of its runner module to the printed result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from sapwood.activity.run import Run
+from sapwood.client.cluster import Cluster
+from sapwood.compat.lizard.launch import Checked, start
+from sapwood.compat.lizard.runner_module import RunnerModule
+from sapwood.core.errors import ProgramError
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a run.
+
+    Attributes:
+        seconds: How long it took, without loading the data.
+        iterations: How many.
+        points: Points of the dataset.
+        agents: Agents that took part.
+        end_aggregate: The last aggregate, encoded; of a C extension as it is.
+        end_global_state: The last global state, in the same form.
+    """
+
+    seconds: float
+    iterations: int
+    points: int
+    agents: int
+    end_aggregate: Any
+    end_global_state: Any
+
+
+def run_with_runner(
+    cluster: Cluster,
+    checked: Checked,
+    runner: RunnerModule,
+    settings: Mapping[str, Any],
+    *,
+    seed: int = 0,
+    follow: Callable[[Run], None] | None = None,
+) -> Outcome:
+    """Run a program over what its runner module makes of settings.
+
+    Args:
+        cluster: Where.
+        checked: The program.
+        runner: Its runner module.
+        settings: For the runner module.
+        seed: Of the random numbers of the first global state.
+        follow: Called with the run as soon as it has begun, for example to show progress.
+
+    Raises:
+        ProgramError: Runner module and program are not of one kind.
+        SapwoodError: Something of the run failed.
+    """
+    extension = checked.program.definition.extension
+    if runner.extension not in {None, extension}:
+        kinds = ("for ctypes", "for C extensions")
+        raise ProgramError(
+            f"the runner module is {kinds[not extension]}, the program {kinds[extension]}",
+            where=str(runner.path),
+            hint="C_EXTENSION in the runner and py_c_extention in config.yaml must be the same",
+        )
+    params, dataset = runner.inputs(settings, extension=extension)
+    begin = time.perf_counter()
+    run = start(cluster, checked, params, dataset, seed=seed)
+    if follow is not None:
+        follow(run)
+    result = run.result()
+    progress = run.progress
+    return Outcome(
+        seconds=time.perf_counter() - begin,
+        iterations=progress.iteration,
+        points=progress.items,
+        agents=progress.agents,
+        **result,
+    )

@@ -1,0 +1,99 @@
+"""The Python module of a program, loaded in this process under a name of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NoReturn, TypeVar
+
+from sapwood.code.bundle import Bundle
+from sapwood.code.python_module import import_main
+from sapwood.compat.lizard.importing import lizard_first, provide_lizard
+from sapwood.compat.lizard.registration import Definition
+from sapwood.core.errors import SapwoodError, UserCodeError
+
+T = TypeVar("T")
+
+USER_PROGRAM = "user_program"
+"""Module of a C extension; it is there only where iterations run."""
+
+
+def load_module(definition: Definition, *, origin: str, extension: ModuleType) -> ModuleType:
+    """Import the Python module of a program, and what it imports beside it.
+
+    Args:
+        definition: The program.
+        origin: Folder that tracebacks name.
+        extension: What ``import user_program`` gives.
+
+    Raises:
+        BuildError: A file is not valid Python.
+        ProgramError: Importing it raised an exception.
+    """
+    provide_lizard()
+    main = definition.python.name if definition.python.name.endswith(".py") else "python_funcs.py"
+    files = {file.name: file.text.encode() for file in definition.files if _is_python(file.name)}
+    files[main] = definition.python.text.encode()
+    bundle = Bundle(origin=origin, main=main, files=files)
+    with lizard_first(), user_program(extension):
+        return import_main(bundle, main)
+
+
+def _is_python(name: str) -> bool:
+    return name.endswith(".py")
+
+
+class user_program:  # noqa: N801 - reads as a statement: with user_program(module)
+    """Lets ``import user_program`` give a module for a while."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+        self._before: ModuleType | None = None
+
+    def __enter__(self) -> None:
+        self._before = sys.modules.get(USER_PROGRAM)
+        sys.modules[USER_PROGRAM] = self._module
+
+    def __exit__(self, *exc: object) -> None:
+        if self._before is None:
+            sys.modules.pop(USER_PROGRAM, None)
+        else:
+            sys.modules[USER_PROGRAM] = self._before
+
+
+class AbsentExtension(ModuleType):
+    """Stands for the extension in processes that do not run iterations."""
+
+    def __init__(self) -> None:
+        super().__init__(USER_PROGRAM)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise UserCodeError(
+            f"{USER_PROGRAM}.{name} was used outside of an iteration",
+            hint="the extension is there in to_array and run_iteration only",
+        )
+
+
+def call(name: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Call a function of a program; what it raises says which function it was."""
+    import traceback  # noqa: PLC0415 - only errors need it, and it is slow to import
+
+    try:
+        return function(*args, **kwargs)
+    except SapwoodError:
+        raise
+    except MemoryError:
+        raise
+    except Exception as error:
+        frame = error.__traceback__.tb_next if error.__traceback__ is not None else None
+        raise UserCodeError(
+            f"{type(error).__qualname__}: {error}",
+            where=name,
+            details={
+                "exception type": type(error).__qualname__,
+                "traceback": "".join(traceback.format_exception(type(error), error, frame)),
+            },
+        ) from error

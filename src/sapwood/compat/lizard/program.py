@@ -1,0 +1,150 @@
+"""A program of lizard-slayer as a program of Sapwood: what agents run, and what the root does."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any, ClassVar
+
+import msgspec
+
+from sapwood.code.bundle import Bundle
+from sapwood.code.program import Program, parameter
+from sapwood.compat.lizard.abi import check_structures
+from sapwood.compat.lizard.ctypes_program import CtypesCombiner, CtypesCoordinator, CtypesWorker
+from sapwood.compat.lizard.extension_program import (
+    ExtensionCombiner,
+    ExtensionCoordinator,
+    ExtensionWorker,
+)
+from sapwood.compat.lizard.layout import EntryPoint
+from sapwood.compat.lizard.module import AbsentExtension, load_module
+from sapwood.compat.lizard.native import build_environment, native_bundle
+from sapwood.compat.lizard.native_library import ProgramLibrary
+from sapwood.compat.lizard.parts import Combiner, Coordinator, Worker
+from sapwood.compat.lizard.registration import Definition, Registration, checksum_of, define
+from sapwood.compat.lizard.seed import seeded
+from sapwood.core.errors import ProgramError
+
+STATE = "global_state"
+AGGREGATE = "aggregate"
+
+
+class LizardProgram(Program):
+    """A registered program with its global parameters.
+
+    It is not made by hand: :func:`sapwood.compat.lizard.launch.start` does.
+    """
+
+    reduce: ClassVar[Mapping[str, str]] = {AGGREGATE: "gather"}
+    inputs: ClassVar[tuple[str, ...]] = ("encoded",)
+
+    registration: str = parameter("", help="the registered program, as JSON")
+    global_params: str = parameter("", help="the encoded parameters, as JSON")
+    entry_points: str = parameter("", help="what the library's functions take, as JSON")
+    origin: str = parameter("", help="where the program came from, for messages")
+    seed: int = parameter(0, help="seed of the random numbers of init_global_state")
+
+    def __init__(self, **parameters: Any) -> None:
+        super().__init__(**parameters)
+        found = msgspec.json.decode(self.registration, type=Registration)
+        self.definition: Definition = define(found)
+        self.name = self.definition.name  # type: ignore[misc]  # every program has its own
+        self._coordinator: Coordinator | None = None
+        self._worker: Worker | None = None
+        self._files: Bundle | None = None
+
+    # --- at the root ---------------------------------------------------------------------------
+
+    def init(self, data: Any) -> dict[str, Any]:
+        """Return the first global state."""
+        coordinator = self._coordinator = data.coordinator
+        with seeded(self.seed):
+            return {STATE: coordinator.first_state()}
+
+    def update(self, state: dict[str, Any], total: dict[str, Any]) -> dict[str, Any]:
+        """Return the next global state."""
+        coordinator = self._at_root()
+        combined = _combiner(coordinator).combine(total[AGGREGATE])
+        return {STATE: coordinator.next_state(combined)}
+
+    def done(self, state: dict[str, Any]) -> bool:
+        """Ask the program whether this is the end."""
+        return self._at_root().done()
+
+    def result(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return the last aggregate and global state, encoded as runner modules get them."""
+        aggregate, last = self._at_root().end()
+        return {"end_aggregate": aggregate, "end_global_state": last}
+
+    def coordinator(self, module: ModuleType, params: Any, dataset: Any) -> Coordinator:
+        """Return what works at the root of a run of this program."""
+        if self.definition.extension:
+            return ExtensionCoordinator(module, params, dataset)
+        return CtypesCoordinator(module, params, dataset)
+
+    def _at_root(self) -> Coordinator:
+        assert self._coordinator is not None  # noqa: S101 - init comes first
+        return self._coordinator
+
+    # --- on the agents -------------------------------------------------------------------------
+
+    def map(self, slice: Any, state: dict[str, Any]) -> dict[str, Any]:  # noqa: A002 - as Program.map
+        """Run one iteration over a slice."""
+        if self._worker is None:
+            self._worker = self._open(slice)
+        return {AGGREGATE: self._worker.iterate(state[STATE])}
+
+    def close(self) -> None:
+        """Free what the program set up."""
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+    def _open(self, part: Any) -> Worker:
+        from sapwood.compat.lizard.dataset import points_of  # noqa: PLC0415 - only runners open
+
+        library = ProgramLibrary(self.library_path)
+        params = json.loads(self.global_params)
+        if self.definition.extension:
+            extension = library.extension()
+            module = self.module(extension)
+            return ExtensionWorker(module, extension, params, points_of(part))
+        module = self.module(AbsentExtension())
+        points = msgspec.json.decode(self.entry_points, type=dict[str, EntryPoint])
+        check_structures(points, module, where=self.definition.python.name)
+        return CtypesWorker(module, library, params, points_of(part))
+
+    # --- anywhere ------------------------------------------------------------------------------
+
+    def module(self, extension: ModuleType) -> ModuleType:
+        """Import the program's Python module."""
+        return load_module(self.definition, origin=self.origin, extension=extension)
+
+    def build_environment(self, environment: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the variables that the sources are built with."""
+        return build_environment(self.definition, environment)
+
+    @property
+    def bundle(self) -> Bundle:
+        """The files that are built; the Python module is part of the parameters."""
+        if self._files is None:
+            pickled = pickle.dumps(LizardProgram)
+            self._files = native_bundle(self.definition, origin=self.origin, pickled=pickled)
+        return self._files
+
+    @property
+    def hash(self) -> str:
+        """The checksum of the registration."""
+        return checksum_of(msgspec.json.decode(self.registration, type=Registration).data)
+
+    def __repr__(self) -> str:
+        return f"<LizardProgram {self.name} {self.hash[:12]}>"
+
+
+def _combiner(coordinator: Coordinator) -> Combiner:
+    if not isinstance(coordinator, (CtypesCombiner, ExtensionCombiner)):
+        raise ProgramError("the coordinator cannot combine")
+    return coordinator

@@ -1,0 +1,159 @@
+"""Runner modules: they make parameters and dataset of settings, and print the result.
+
+A runner imports a module called ``python_funcs`` that lies beside it. Every program has one of
+that name, so each runner keeps its own, and gives the name back after every call.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from sapwood.code.spelling import suggest
+from sapwood.compat.lizard.contract import can_be_called
+from sapwood.compat.lizard.importing import lizard_first
+from sapwood.compat.lizard.module import call
+from sapwood.core.errors import BuildError, FunctionMissingError, ProgramError, SapwoodError
+
+FUNCTIONS: Final = ("init_global_params", "init_dataset", "print_result")
+
+
+class RunnerModule:
+    """A runner module, loaded.
+
+    Args:
+        path: Its file.
+        name: The name that it gets as a module.
+        python: The program's Python module, where it is not called ``python_funcs.py``.
+
+    Raises:
+        BuildError: It is not valid Python.
+        ProgramError: Importing it failed, or a function is missing.
+    """
+
+    def __init__(self, path: Path, *, name: str = "runner", python: Path | None = None) -> None:
+        self.path = path
+        self._folder = str(path.parent)
+        self._modules: dict[str, ModuleType] = {}
+        self._params: Any = None
+        with self._at_home():
+            if python is not None and not (path.parent / "python_funcs.py").exists():
+                _load(python, "python_funcs")
+            self.module = _load(path, name)
+        for function in FUNCTIONS:
+            if not callable(getattr(self.module, function, None)):
+                raise FunctionMissingError(
+                    f"the runner module has no function {function}",
+                    where=str(path),
+                    hint=suggest(function, [key for key in vars(self.module) if key[0] != "_"]),
+                )
+
+    @property
+    def extension(self) -> bool | None:
+        """What it says of the kind of its program; None when it says nothing."""
+        found = getattr(self.module, "C_EXTENSION", None)
+        return None if found is None else bool(found)
+
+    def inputs(self, settings: Mapping[str, Any], *, extension: bool) -> tuple[Any, Any]:
+        """Return global parameters and dataset, encoded; of C extensions as they are."""
+        with self._at_home():
+            name = "init_global_params"
+            params = self._params = call(name, self.module.init_global_params, settings)
+            dataset = call("init_dataset", self.module.init_dataset, params, settings)
+            if extension:
+                return params, dataset
+            for what, made in ((name, params), ("init_dataset", dataset)):
+                if not callable(getattr(made, "encode", None)):
+                    raise ProgramError(
+                        f"{what} returned {type(made).__name__}, which is no structure",
+                        where=str(self.path),
+                        hint="return an object of a class derived from EncodableStructure",
+                    )
+            encoded = call("Dataset.encode", dataset.encode, params)
+            return call("GlobalParams.encode", params.encode, None), encoded
+
+    def print_result(self, state: Any, *, quiet: bool) -> None:
+        """Let it print the result.
+
+        Args:
+            state: The last global state, encoded; of a C extension as it is.
+            quiet: Handed on as ``quiet_print``, if it takes that.
+        """
+        function = self.module.print_result
+        takes_quiet = can_be_called(function, "global_params", "state", quiet_print=quiet)
+        more = {"quiet_print": quiet} if takes_quiet else {}
+        with self._at_home():
+            call("print_result", function, self._params, state, **more)
+
+    @contextmanager
+    def _at_home(self) -> Iterator[None]:
+        """Let imports find what lies beside the runner, whatever else is loaded."""
+        names = {path.stem for path in self.path.parent.glob("*.py")} | {"python_funcs"}
+        hidden = {name: sys.modules.pop(name) for name in names & sys.modules.keys()}
+        sys.modules.update(self._modules)
+        before, writes = list(sys.path), sys.dont_write_bytecode
+        sys.path.insert(0, self._folder)
+        sys.dont_write_bytecode = True
+        try:
+            with lizard_first():
+                yield
+        finally:
+            sys.path[:] = before
+            sys.dont_write_bytecode = writes
+            for name in names & sys.modules.keys():
+                self._modules[name] = sys.modules.pop(name)
+            sys.modules.update(hidden)
+
+
+def find_runner(module: str) -> tuple[Path, str]:
+    """Return the file of a runner module and its name as a module.
+
+    Args:
+        module: A dotted name, as an import statement has it, or a path.
+
+    Raises:
+        ProgramError: There is no such module.
+    """
+    if module.endswith(".py") or "/" in module:
+        path = Path(module).expanduser()
+        path = path / "runner.py" if path.is_dir() else path
+        if not path.is_file():
+            raise ProgramError("there is no such runner module", where=str(path))
+        return path.resolve(), path.stem
+    stem = Path(*module.split("."))
+    for entry in ("", *sys.path):
+        path = Path(entry) / stem.with_suffix(".py")
+        if path.is_file():
+            return path.resolve(), module
+    raise ProgramError(
+        f"there is no module {module}",
+        where=f"looked for {stem}.py in the working folder and on sys.path",
+        hint="start Python in the folder that the name begins in, or give the path of the file",
+    )
+
+
+def _load(path: Path, name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ProgramError("this is no Python module", where=str(path))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise BuildError(
+            f"{path.name} is not valid Python: {error.msg}",
+            where=f"{error.filename}:{error.lineno}",
+        ) from error
+    except SapwoodError:
+        raise
+    except Exception as error:
+        raise ProgramError(
+            f"importing {path.name} failed: {type(error).__name__}: {error}", where=str(path)
+        ) from error
+    return module
