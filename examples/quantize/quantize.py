@@ -105,19 +105,23 @@ class Quantize(Program):
             "counts": state["counts"][order],
         }
 
-    def output(self, result: dict[str, Any], data: Any, path: Path) -> None:
-        """Write the picture before and after side by side; ``.json`` and ``.npz`` hold numbers."""
-        if path.suffix in {".json", ".npz"}:
-            super().output(result, data, path)
-            return
+    def check_output(self, path: Path) -> None:
+        """Refuse what is neither a picture nor numbers."""
         from PIL import Image  # noqa: PLC0415 - agents do not draw
 
-        if path.suffix.lower() not in Image.registered_extensions():
+        if path.suffix.lower() not in {".json", ".npz", *Image.registered_extensions()}:
             raise InputError(
                 f"a picture cannot be written as {path.suffix or 'a file without a suffix'}",
                 where=str(path),
                 hint="use .png or .jpg, or .json or .npz for the numbers",
             )
+
+    def output(self, result: dict[str, Any], data: Any, path: Path) -> None:
+        """Write the picture before and after side by side; ``.json`` and ``.npz`` hold numbers."""
+        if path.suffix in {".json", ".npz"}:
+            super().output(result, data, path)
+            return
+        self.check_output(path)
         comparison(result, data).save(path)
 
 

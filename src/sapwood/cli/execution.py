@@ -41,6 +41,8 @@ def execute(request: RunRequest) -> int:
     """
     settings = load_configuration(request.flags).settings
     program = load_program(request.program, request.parameters)
+    if request.output is not None:
+        program.check_output(request.output)
     dataset = load_data(program, request.data)
     with (
         _termination_interrupts(),

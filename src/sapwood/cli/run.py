@@ -27,7 +27,7 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Data to run over: .npy, .csv or an image; default: the program's own.",
+            help="Data to run over: .npy, .npz, .csv or an image; default: the program's own.",
         ),
     ] = None,
     agents: Annotated[

@@ -17,6 +17,7 @@ from sapwood.environment.logs import configure_logging
 from sapwood.environment.memory import available_memory
 from sapwood.environment.settings import Settings
 from sapwood.environment.shell import source_files
+from sapwood.environment.units import format_size
 from sapwood.session.session import Session, SessionOptions
 
 AGENT_ENTRY = "sapwood.activity.worker:main"
@@ -24,6 +25,9 @@ RUNNER_ENTRY = "sapwood.activity.procedures:main"
 
 AGENT_MEMORY = 10 * 2**20
 """Bytes that an agent and its runner take; ``benchmarks/startup.py`` measures them."""
+
+RUNNER_MEMORY = 64 * 2**20
+"""Bytes without which a runner cannot even load the languages of programs."""
 
 BASE_MEMORY = 64 * 2**20
 """Bytes that a cluster takes besides its agents: the zygote and the loop of the front end."""
@@ -93,6 +97,13 @@ def _site_variables(settings: Settings) -> dict[str, str]:
 
 def _runner_options(agents: int, settings: Settings) -> RunnerOptions:
     cores = usable_cores()
+    if 0 < settings.limits.memory < RUNNER_MEMORY:
+        raise ConfigurationError(
+            f"a runner needs more memory than {format_size(settings.limits.memory)} before it runs "
+            "anything",
+            where="limits.memory",
+            hint=f"give at least {RUNNER_MEMORY // 2**20} MiB, or 0 for no limit",
+        )
     return RunnerOptions(
         memory=settings.limits.memory,
         output=settings.limits.output,

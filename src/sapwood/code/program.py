@@ -10,7 +10,7 @@ from sapwood.code.bundle import Bundle
 from sapwood.code.capture import capture
 from sapwood.code.native_marker import Native, native
 from sapwood.code.parameter import Parameter, ParameterValue, parameter
-from sapwood.code.result_file import write_result
+from sapwood.code.result_file import find_writer, write_result
 from sapwood.code.spelling import suggest
 from sapwood.comm.reductions import REDUCTIONS, make_reduction
 from sapwood.core.errors import ParameterError, ProgramError
@@ -130,6 +130,17 @@ class Program:
     def output(self, result: Any, data: Any, path: Path) -> None:
         """Write the result to a file; ``.npz``, ``.npy`` or ``.json`` unless overridden."""
         write_result(result, path)
+
+    def check_output(self, path: Path) -> None:
+        """Refuse, before a run, a file that :meth:`output` could not write after it.
+
+        A program that overrides ``output`` may override this, too; by default it writes anything.
+
+        Raises:
+            ProgramError: Files of this suffix cannot be written.
+        """
+        if type(self).output is Program.output:
+            find_writer(path)
 
     def build_environment(self, environment: Mapping[str, str]) -> Mapping[str, str]:
         """Return the variables that this program's sources are built with.

@@ -17,6 +17,22 @@ def write_result(result: Any, path: Path) -> None:
     Raises:
         ProgramError: The suffix is another one, or the result does not fit the format.
     """
+    try:
+        find_writer(path)(result, path)
+    except (TypeError, ValueError) as error:
+        raise ProgramError(
+            f"the result does not fit a {path.suffix} file: {error}",
+            where=str(path),
+            hint="use another suffix, or override Program.output",
+        ) from error
+
+
+def find_writer(path: Path) -> Callable[[Any, Path], None]:
+    """Return what writes files of a suffix.
+
+    Raises:
+        ProgramError: Nothing does.
+    """
     writer = _WRITERS.get(path.suffix.lower())
     if writer is None:
         raise ProgramError(
@@ -24,14 +40,7 @@ def write_result(result: Any, path: Path) -> None:
             where=str(path),
             hint=f"use {', '.join(_WRITERS)}, or override Program.output",
         )
-    try:
-        writer(result, path)
-    except (TypeError, ValueError) as error:
-        raise ProgramError(
-            f"the result does not fit a {path.suffix} file: {error}",
-            where=str(path),
-            hint="use another suffix, or override Program.output",
-        ) from error
+    return writer
 
 
 def _write_npz(result: Any, path: Path) -> None:

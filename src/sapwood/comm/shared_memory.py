@@ -24,6 +24,9 @@ ALIGNMENT = 64
 """Bytes: arrays in a block start at multiples of this (a cache line, an AVX-512 vector)."""
 
 
+OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+"""The limit of open files of a process or of the machine is reached."""
+
 LARGE_BLOCK = 64 * 2**20
 """Bytes from which it is asked first whether so much is free.
 
@@ -65,16 +68,17 @@ class SharedBlock:
         capacity = max(mmap.PAGESIZE, _round_up(nbytes, mmap.PAGESIZE))
         if capacity >= LARGE_BLOCK and capacity > _available_memory():
             raise _no_room(capacity)
-        self.fd = os.memfd_create("sapwood", os.MFD_CLOEXEC)
+        try:
+            self.fd = os.memfd_create("sapwood", os.MFD_CLOEXEC)
+        except OSError as error:
+            raise _refused(error, capacity) from error
         try:
             # Reserve, so that a full machine is an error here and not a SIGBUS in user code.
             os.posix_fallocate(self.fd, 0, capacity)
             self._map = mmap.mmap(self.fd, capacity)
         except OSError as error:
             os.close(self.fd)
-            if error.errno in {errno.ENOSPC, errno.ENOMEM, errno.EFBIG}:
-                raise _no_room(capacity) from error
-            raise
+            raise _refused(error, capacity) from error
         self.capacity = capacity
         self.inode = os.fstat(self.fd).st_ino
         self.view = memoryview(self._map)
@@ -201,6 +205,8 @@ def _open(ref: SharedRef, flags: int) -> int:
     try:
         fd = os.open(f"/proc/{ref.pid}/fd/{ref.fd}", flags | os.O_CLOEXEC)
     except OSError as error:
+        if error.errno in OUT_OF_DESCRIPTORS:
+            raise _refused(error, ref.capacity) from error
         raise ProtocolError(
             f"shared memory of process {ref.pid} is gone: {error.strerror}",
             hint="the process that held it has ended",
@@ -219,6 +225,17 @@ def _available_memory() -> int:
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     return LARGE_BLOCK
+
+
+def _refused(error: OSError, capacity: int) -> ResourceError:
+    if error.errno in OUT_OF_DESCRIPTORS:
+        return ResourceError(
+            "no more files can be opened, and shared memory is made of them",
+            hint="raise the limit (ulimit -n), or keep fewer tasks and results at a time",
+        )
+    if error.errno in {errno.ENOSPC, errno.ENOMEM, errno.EFBIG}:
+        return _no_room(capacity)
+    return ResourceError(f"cannot make shared memory: {error.strerror}")
 
 
 def _no_room(capacity: int) -> ResourceError:

@@ -24,7 +24,8 @@ def load(source: Any, *, fields: Sequence[str] = ("data",)) -> Dataset:
 
             - a numpy array (or anything numpy makes one of), whose first axis counts the items;
             - a dictionary of such arrays, all of the same length;
-            - a path: ``.npy`` (memory-mapped), ``.csv`` (numbers) or an image (one item a pixel);
+            - a path: ``.npy`` (memory-mapped), ``.npz`` (one array a field), ``.csv`` (numbers)
+              or an image (one item a pixel);
             - a ``range`` with step 1, whose items are indices without arrays;
             - a dataset.
         fields: The fields that are wanted. Data without names of their own get the first.
@@ -96,8 +97,8 @@ def _from_file(given: Path, fields: Sequence[str]) -> Dataset:
         _require_one(
             fields,
             str(given),
-            hint="from Python, give a dictionary with an array for each field; a .csv file with "
-            f"the columns {', '.join(fields)} can hold fields of one number an item",
+            hint=f"write an .npz file with the arrays {', '.join(fields)}, or from Python give a "
+            "dictionary with an array for each field",
         )
     length = len(next(iter(decoded.columns.values())).array)
     return Dataset(

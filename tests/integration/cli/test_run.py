@@ -82,6 +82,7 @@ def test_fanout_does_not_change_the_result(sapwood: Sapwood, squares: Path) -> N
         (["--data", "squares"], 2, ["SW131", "folder"]),
         (["--output", "nowhere/x.json"], 2, ["does not exist", "nowhere"]),
         (["--output", "x.doc"], 2, [".doc"]),
+        (["--memory-limit", "1"], 2, ["limits.memory", "64 MiB"]),
         (["--memory-limit", "much"], 2, ["limits.memory", "a size such as"]),
         (["--set", "limits.tiem=3"], 2, ["did you mean 'time'"]),
     ],

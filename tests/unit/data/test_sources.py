@@ -94,7 +94,9 @@ def test_a_pipe_is_no_data_file(tmp_path: Path) -> None:
 
 def test_an_unknown_suffix_lists_the_known_ones(tmp_path: Path) -> None:
     (tmp_path / "a.xyz").write_text("1")
-    with pytest.raises(DataMissingError, match=r"'\.xyz' cannot be read.*\.npy, \.csv, \.png"):
+    with pytest.raises(
+        DataMissingError, match=r"'\.xyz' cannot be read.*\.npy, \.npz, \.csv, \.png"
+    ):
         load(tmp_path / "a.xyz")
 
 

@@ -10,6 +10,7 @@ from sapwood.core.errors import DataMissingError
 from sapwood.data.codecs.csv import CsvCodec
 from sapwood.data.codecs.image import ImageCodec
 from sapwood.data.codecs.npy import NpyCodec
+from sapwood.data.codecs.npz import NpzCodec
 from sapwood.data.column import Decoded
 
 
@@ -35,7 +36,7 @@ class Codec(Protocol):
 
 def all_codecs() -> tuple[Codec, ...]:
     """Return every codec, in the order in which formats are listed to people."""
-    return NpyCodec(), CsvCodec(), ImageCodec()
+    return NpyCodec(), NpzCodec(), CsvCodec(), ImageCodec()
 
 
 def codec_for(path: Path) -> Codec:
