@@ -132,6 +132,34 @@ class PlaceReport(msgspec.Struct, frozen=True, array_like=True):
     repeated: int = 0
 
 
+GroupNumber = tuple[int, int, int]
+"""Names a group: the place that numbered it, that place's incarnation, and a counter."""
+
+NO_GROUP: GroupNumber = (-1, 0, 0)
+"""Number of a group that not all members have entered."""
+
+
+class GroupCall(msgspec.Struct, frozen=True, array_like=True):
+    """An operation of a group; all members of a round must call the same one.
+
+    Attributes:
+        operation: ``barrier``, ``broadcast``, ``scatter``, ``gather``, ``allgather``,
+            ``reduce``, ``allreduce`` or ``leave``.
+        reduce: How the values are put together, where they are.
+        root: The member that gives or gets the value, where one does; -1 otherwise.
+    """
+
+    operation: str
+    reduce: str = ""
+    root: int = -1
+
+    def __str__(self) -> str:
+        words = [repr(self.reduce)] if self.reduce else []
+        if self.root >= 0:
+            words.append(f"root={self.root}")
+        return f"{self.operation}({', '.join(words)})"
+
+
 class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Base of all messages."""
 
@@ -322,6 +350,61 @@ class Configure(Message, tag=33, frozen=True):
     parameters: bytes
 
 
+class Enter(Message, tag=60, frozen=True):
+    """All members of a group at or below the sender have entered it, upwards."""
+
+    members: Ranges
+    name: str
+
+
+class Entered(Message, tag=61, frozen=True):
+    """All members have entered a group; its number, downwards."""
+
+    members: Ranges
+    name: str
+    group: GroupNumber
+
+
+class GroupPart(Message, tag=62, frozen=True):
+    """What the members at or below the sender give to a round, upwards.
+
+    ``taken`` is the last round whose result all of them have read.
+    """
+
+    group: GroupNumber
+    round: int
+    call: GroupCall
+    ranks: Ranges
+    taken: int
+    body: bytes
+
+
+class GroupResult(Message, tag=63, frozen=True):
+    """What comes out of a round, downwards.
+
+    The memory of the rounds up to ``confirmed`` may be used again.
+    """
+
+    group: GroupNumber
+    round: int
+    confirmed: int
+    body: bytes
+
+
+class GroupEnded(Message, tag=64, frozen=True):
+    """A group is to end with an error (upwards), or has (downwards).
+
+    ``missing`` is who has not called ``round``, as far as the places on the way up know.
+    """
+
+    group: GroupNumber
+    members: Ranges
+    name: str
+    error: ErrorRecord
+    round: int = 0
+    missing: Ranges = ()
+
+
 AnyMessage = (
     Hello
     | Welcome
@@ -344,6 +427,11 @@ AnyMessage = (
     | Swept
     | Abandon
     | Configure
+    | Enter
+    | Entered
+    | GroupPart
+    | GroupResult
+    | GroupEnded
 )
 
 CONTROL: frozenset[type[Message]] = frozenset(

@@ -2,8 +2,8 @@
 
 Front end, junctions and agents run the same core; what they do follows from their rank in
 the tree. It puts the layers together: links and membership (``link.py``, ``neighbourhood.py``),
-next hops (``routing.py``), streams (``streams/``, ``reduction.py``) and
-requests (``requests.py``).
+next hops (``routing.py``), streams (``streams/``, ``reduction.py``), groups
+(``groups/``) and requests (``requests.py``).
 """
 
 from collections.abc import Callable, Mapping
@@ -11,6 +11,7 @@ from typing import Any
 
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
+from sapwood.comm.groups.groups import Groups
 from sapwood.comm.link import Identity, Link, LinkTiming
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
@@ -19,6 +20,7 @@ from sapwood.comm.streams.losses import lost_ranks
 from sapwood.comm.streams.streams import Streams
 from sapwood.comm.streams.wave import Gathering, NewGathering
 from sapwood.core.errors import ProtocolError
+from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import Tree
 
 
@@ -54,6 +56,7 @@ class Node:
         streams = Streams(near, gather, is_agent=tree.is_agent(self.rank), depth=depth)
         self._streams = streams
         self.streams = streams.open
+        groups = self.groups = Groups(near, gather, is_agent=tree.is_agent(self.rank))
         self._on_event: dict[type[ev.Event], Callable[[float, Any], Effects]] = {
             ev.Received: self._received,
             ev.LinkOpened: near.link_opened,
@@ -63,6 +66,7 @@ class Node:
             **streams.events(),
             ev.Ask: self._ask,
             ev.Answer: self._answer,
+            **groups.on_event,
         }
         self._on_message: dict[type[Any], Callable[[Link, Any, Payload | None], Effects]] = {
             msg.Heartbeat: near.on_heartbeat,
@@ -72,6 +76,7 @@ class Node:
             **streams.messages(),
             msg.Request: self._on_request,
             msg.Reply: self._on_reply,
+            **groups.on_message,
         }
 
     def step(self, now: float, event: ev.Event) -> Effects:
@@ -110,12 +115,18 @@ class Node:
         link = self.links.get(event.link)
         mine = link is not None and self._near.neighbours.get(link.rank) is link
         effects = self._near.link_closed(now, event)
-        if link is not None and mine and link.rank in self.router.children:
+        if link is None or not mine:
+            return self._with_losses(effects)
+        if link.rank in self.router.children:
             effects += self._streams.child_lost(link.rank, event.reason)
+            effects += self.groups.lost(self.router.covered(link.rank), event.reason)
+        else:
+            effects += self.groups.parent_lost(event.reason)
         return self._with_losses(effects)
 
     def _on_lost(self, link: Link, message: msg.Lost, payload: Payload | None) -> Effects:
-        return self._with_losses(self._near.on_lost(link, message, payload))
+        effects = self._with_losses(self._near.on_lost(link, message, payload))
+        return effects + self.groups.lost(from_ranges(message.ranks), message.reason)
 
     def _with_losses(self, effects: Effects) -> Effects:
         """Root: tell the streams of agents that are gone."""

@@ -3,6 +3,7 @@
 from typing import Any, Protocol
 
 from sapwood.comm.shared_memory import AdoptedBlock, SharedRef, private_view
+from sapwood.core.errors import ProtocolError
 
 _NOTHING = memoryview(b"")
 
@@ -81,6 +82,28 @@ class Payload:
             assert ref is not None  # noqa: S101 - mapped() sets both
             self._view = blocks.view(ref)
         return self._view
+
+    def part(self, start: int, stop: int) -> "Payload | None":
+        """Return some of the bytes, not copied; None for none.
+
+        Raises:
+            ProtocolError: They are not all there.
+
+        Example:
+            >>> bytes(Payload(b"abcdef").part(2, 4).view)
+            b'cd'
+        """
+        if not 0 <= start <= stop <= self.nbytes:
+            raise ProtocolError(f"bytes {start} to {stop} of a payload of {self.nbytes}")
+        if start == stop:
+            return None
+        ref = self.ref
+        if ref is not None:
+            nbytes = stop - start
+            ref = SharedRef(ref.pid, ref.fd, ref.inode, ref.capacity, ref.offset + start, nbytes)
+            if self._view is None and self._blocks is not None:
+                return Payload.mapped(ref, self._blocks)
+        return Payload(self.view[start:stop], ref)
 
     def __repr__(self) -> str:
         return f"Payload({self.nbytes} bytes{', shared' if self.ref else ''})"

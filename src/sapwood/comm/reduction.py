@@ -106,6 +106,11 @@ class ValueGathering:
         encoded = values.encode(self._accumulator.partial())
         return encoded.body, self._place(encoded)
 
+    def outcome(self) -> tuple[bytes, Payload | None]:
+        """Return the result, encoded, to be sent down."""
+        encoded = values.encode(self._accumulator.total())
+        return encoded.body, self._place(encoded)
+
     def total(self) -> dict[str, Any]:
         """Return the result at the root."""
         return self._accumulator.total()

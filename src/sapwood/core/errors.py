@@ -25,7 +25,8 @@
     └── CommunicationError             SW400
         ├── ProtocolError              SW401
         ├── AgentLostError             SW402
-        └── ClosedError                SW403
+        ├── ClosedError                SW403
+        └── GroupError                 SW408
 
 An error says *what* happened, *where*, and *what to do*; its code never changes and its
 class decides the exit code of the command line (see ``docs/reference/errors.md``).
@@ -269,6 +270,12 @@ class AgentLostError(CommunicationError):
     """An agent or junction is gone and the policy does not replace it."""
 
     code = "SW402"
+
+
+class GroupError(CommunicationError):
+    """Members of a group did not call the same operation, or not in time, or one left."""
+
+    code = "SW408"
 
 
 class ClosedError(CommunicationError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 
 Ranges = tuple[tuple[int, int], ...]
@@ -27,6 +28,22 @@ def to_ranges(ranks: Iterable[int]) -> Ranges:
 def from_ranges(ranges: Iterable[tuple[int, int]]) -> set[int]:
     """Return the set that the ranges cover."""
     return {rank for start, stop in ranges for rank in range(start, stop)}
+
+
+def contains(ranges: Ranges, rank: int) -> bool:
+    """Whether a rank is in sorted, disjoint ranges.
+
+    Example:
+        >>> contains(((1, 4), (7, 8)), 7), contains(((1, 4), (7, 8)), 4)
+        (True, False)
+    """
+    after = bisect_right(ranges, rank, key=_start)
+    return after > 0 and rank < ranges[after - 1][1]
+
+
+def count(ranges: Iterable[tuple[int, int]]) -> int:
+    """Return how many ranks disjoint ranges hold."""
+    return sum(stop - start for start, stop in ranges)
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
@@ -59,3 +76,7 @@ def fold(name: str, ranks: Iterable[int]) -> str:
         return f"{name} {ranges[0][0]}"
     parts = [f"{a}" if b - a == 1 else f"{a}-{b - 1}" for a, b in ranges]
     return f"{name}[{','.join(parts)}]"
+
+
+def _start(one: tuple[int, int]) -> int:
+    return one[0]

@@ -27,6 +27,13 @@ class Gathering(Protocol):
     def partial(self) -> tuple[bytes, Payload | None]:
         """Return what a junction sends on, encoded."""
 
+    def outcome(self) -> tuple[bytes, Payload | None]:
+        """Return the result, encoded, to be sent down.
+
+        Raises:
+            SapwoodError: The contributions do not fit together.
+        """
+
     def total(self) -> Any:
         """Return the result at the root.
 
