@@ -394,7 +394,8 @@ class GroupResult(Message, tag=63, frozen=True):
 class GroupEnded(Message, tag=64, frozen=True):
     """A group is to end with an error (upwards), or has (downwards).
 
-    ``missing`` is who has not called ``round``, as far as the places on the way up know.
+    ``missing`` is who has not called ``round``, as far as the places on the way up know;
+    ``entered`` is whether the sender knew that the members below had entered.
     """
 
     group: GroupNumber
@@ -403,6 +404,14 @@ class GroupEnded(Message, tag=64, frozen=True):
     error: ErrorRecord
     round: int = 0
     missing: Ranges = ()
+    entered: bool = False
+
+
+class Withdrawn(Message, tag=65, frozen=True):
+    """An :class:`Enter` that crossed the end of what it was for is taken back, upwards."""
+
+    members: Ranges
+    name: str
 
 
 AnyMessage = (
@@ -432,6 +441,7 @@ AnyMessage = (
     | GroupPart
     | GroupResult
     | GroupEnded
+    | Withdrawn
 )
 
 CONTROL: frozenset[type[Message]] = frozenset(

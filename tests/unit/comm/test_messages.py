@@ -19,6 +19,7 @@ ranges = st.lists(st.tuples(int64, int64), max_size=3).map(tuple)
 texts = st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3)
 BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     "int": int64,
+    "bool": st.booleans(),
     "float": st.floats(allow_nan=False),
     "str": st.text(max_size=20),
     "bytes": st.binary(max_size=20),

@@ -87,6 +87,9 @@ class GroupBroken(Effect, frozen=True):
 
 
 class Discarded(Effect, frozen=True):
-    """A payload is given up while others may still read it: its memory must not be used again."""
+    """A payload is given up: its owner is to be closed.
+
+    Its memory is not used again, as user code may have mapped what it got.
+    """
 
     payload: Payload

@@ -10,18 +10,16 @@ import msgspec
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.groups import events as gev
-from sapwood.comm.groups import portions
-from sapwood.comm.groups.group import Formation, OpenGroup, Key, Membership
-from sapwood.comm.groups.round import LEAVE, TO_ROOT, Round
+from sapwood.comm.groups.delivery import deliver
+from sapwood.comm.groups.entrance import Entrance
+from sapwood.comm.groups.group import Membership, OpenGroup
+from sapwood.comm.groups.round import LEAVE, Round
 from sapwood.comm.link import Link
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
 from sapwood.comm.streams.wave import NewGathering
 from sapwood.core.errors import AgentLostError, GroupError, ProtocolError, SapwoodError
-from sapwood.core.rankset import Ranges, contains, count, fold, from_ranges, to_ranges
-
-MAX_GROUPS = 4096
-"""Groups of one place that are open, and that are entered, at a time."""
+from sapwood.core.rankset import fold, from_ranges, to_ranges
 
 
 class Groups:
@@ -35,91 +33,26 @@ class Groups:
 
     def __init__(self, near: Neighbourhood, gather: NewGathering, *, is_agent: bool) -> None:
         self.open: dict[msg.GroupNumber, OpenGroup] = {}
-        self.forming: dict[Key, Formation] = {}
         self._near = near
         self._gather = gather
-        self._is_agent = is_agent
-        self._count = 0
+        entrance = self._entrance = Entrance(near, self._begin, self.open, is_agent=is_agent)
+        self.forming = entrance.forming
         self.on_event: dict[type[ev.Event], Callable[[float, Any], Effects]] = {
-            gev.EnterGroup: self.enter,
+            gev.EnterGroup: entrance.enter,
             gev.CallGroup: self.call,
             gev.BreakGroup: self.break_group,
         }
         self.on_message: dict[type[Any], Callable[[Link, Any, Payload | None], Effects]] = {
-            msg.Enter: self.on_enter,
-            msg.Entered: self.on_entered,
+            msg.Enter: entrance.on_enter,
+            msg.Entered: entrance.on_entered,
             msg.GroupPart: self.on_part,
             msg.GroupResult: self.on_result,
             msg.GroupEnded: self.on_ended,
+            msg.Withdrawn: entrance.on_withdrawn,
         }
 
-    # --- entering ------------------------------------------------------------------------------
-
-    def enter(self, _now: float, event: gev.EnterGroup) -> Effects:
-        """Member: enter a group."""
-        return self._entered(self._near.rank, event.members, event.name)
-
-    def on_enter(self, link: Link, message: msg.Enter, _payload: Any) -> Effects:
-        """All members below a child have entered a group."""
-        if not self._are_places(message.members):
-            raise ProtocolError(f"rank {link.rank} enters a group of places that there are not")
-        return self._entered(link.rank, message.members, message.name)
-
-    def _entered(self, source: int, members: Ranges, name: str) -> Effects:
-        key = (members, name)
-        forming = self.forming.get(key)
-        if forming is None:
-            if len(self.forming) >= MAX_GROUPS or len(self.open) >= MAX_GROUPS:
-                error = GroupError(f"more than {MAX_GROUPS} groups are open or entered")
-                return self._refuse(key, error)
-            forming = Formation(self._membership(members, name), self._near.rank)
-            self.forming[key] = forming
-        where = forming.where
-        if source not in where.sources(self._near.rank):
-            raise ProtocolError(f"rank {source} enters a group without members there")
-        if source not in forming.waiting:
-            return []  # they gave up, which is still on its way here, and entered again
-        forming.waiting.discard(source)
-        if forming.waiting:
-            return []
-        if not where.turn:
-            return self._near.to_parent(msg.Enter(members, name))
-        self._count += 1
-        return self._begin(key, (self._near.rank, self._near.identity.incarnation, self._count))
-
-    def on_entered(self, link: Link, message: msg.Entered, _payload: Any) -> Effects:
-        """All members have entered a group."""
-        self._near.must_be_parent(link)
-        key = (message.members, message.name)
-        forming = self.forming.get(key)
-        if forming is None or forming.waiting:
-            # Those who had entered from here have given up meanwhile.
-            error = GroupError("a member gave up before all had entered the group").to_record()
-            return self._near.to_parent(msg.GroupEnded(message.group, *key, error))
-        return self._begin(key, message.group)
-
-    def _begin(self, key: Key, number: msg.GroupNumber) -> Effects:
-        where = self.forming.pop(key).where
+    def _begin(self, number: msg.GroupNumber, where: Membership) -> None:
         self.open[number] = OpenGroup(number, where, self._near.rank, self._gather)
-        effects: Effects = []
-        links = self._near.links_to(tuple(where.below))
-        if links:
-            effects.append(ev.Transmit(links, msg.Entered(*key, number)))
-        if where.here:
-            effects.append(gev.GroupEntered(*key, number))
-        return effects
-
-    def _membership(self, members: Ranges, name: str) -> Membership:
-        router, rank = self._near.router, self._near.rank
-        below = {}
-        for child in router.children:
-            there = [one for one in router.covered(child) if contains(members, one)]
-            if there:
-                below[child] = to_ranges(there)
-        here = contains(members, rank)
-        all_here = sum(map(count, below.values())) + here == count(members)
-        # An agent has nothing to put values together with: its parent is the turn of it alone.
-        return Membership(members, name, below, here=here, turn=all_here and not self._is_agent)
 
     # --- rounds --------------------------------------------------------------------------------
 
@@ -151,6 +84,9 @@ class Groups:
     ) -> Effects:
         try:
             current = group.round(part.round, part.call)
+        except SapwoodError as error:
+            return self._fail(group, error)
+        try:
             if source not in current.waiting:
                 raise ProtocolError(f"rank {source} gives twice to round {part.round} of a group")
             if not current.add(source, part, payload):
@@ -194,53 +130,10 @@ class Groups:
         call = group.rounds.pop(number).call
         group.finished = max(group.finished, number)
         result = msg.GroupResult(group.number, number, confirmed, body)
-        if call.operation == "scatter":
-            effects = self._scatter(group, result, payload)
-        elif call.operation in TO_ROOT:
-            effects = self._to_root(group, result, payload, call.root)
-        else:
-            effects = []
-            links = self._near.links_to(tuple(group.where.below))
-            if links:
-                effects.append(ev.Transmit(links, result, payload))
-            if group.where.here:
-                effects.append(gev.GroupFinished(group.number, number, body, payload))
+        effects = deliver(self._near, group.where, call, result, payload)
         if call == LEAVE:
             del self.open[group.number]
         return effects + [gev.Discarded(kept) for kept in group.release(confirmed)]
-
-    def _to_root(
-        self, group: OpenGroup, result: msg.GroupResult, payload: Payload | None, root: int
-    ) -> Effects:
-        empty = msg.GroupResult(result.group, result.round, result.confirmed, b"")
-        below = group.where.below
-        wanted = tuple(child for child, members in below.items() if contains(members, root))
-        others = tuple(child for child in below if child not in wanted)
-        effects: Effects = []
-        for children, message in ((wanted, result), (others, empty)):
-            links = self._near.links_to(children)
-            if links:
-                arrays = payload if message is result else None
-                effects.append(ev.Transmit(links, message, arrays))
-        if group.where.here:
-            mine = self._near.rank == root
-            body, arrays = (result.body, payload) if mine else (b"", None)
-            effects.append(gev.GroupFinished(group.number, result.round, body, arrays))
-        return effects
-
-    def _scatter(self, group: OpenGroup, result: msg.GroupResult, payload: Payload | None) -> Effects:
-        rows = portions.read(result.body)
-        effects: Effects = []
-        for child, members in group.where.below.items():
-            links = self._near.links_to((child,))
-            if links:
-                body, arrays = portions.picked(rows, payload, members)
-                message = msg.GroupResult(result.group, result.round, result.confirmed, body)
-                effects.append(ev.Transmit(links, message, arrays))
-        if group.where.here:
-            body, arrays = portions.own(rows, payload, self._near.rank)
-            effects.append(gev.GroupFinished(group.number, result.round, body, arrays))
-        return effects
 
     # --- failures ------------------------------------------------------------------------------
 
@@ -253,31 +146,34 @@ class Groups:
         """A group is to end (from below), or has ended (from above)."""
         if link.rank == self._near.router.parent:
             return self._over(message)
-        if message.group == msg.NO_GROUP and not self._are_places(message.members):
+        if message.group == msg.NO_GROUP and not self._entrance.are_places(message.members):
             raise ProtocolError(f"rank {link.rank} ends a group of places that there are not")
-        return self._end(message)
+        return self._end(message, link.rank)
 
-    def _end(self, message: msg.GroupEnded) -> Effects:
+    def _end(self, message: msg.GroupEnded, source: int = -1) -> Effects:
         """Pass the wish to end a group on to the turn; there, end it."""
         group = self.open.get(message.group)
         if message.group != msg.NO_GROUP and group is None:
             return []
         where = (
-            group.where if group is not None else self._membership(message.members, message.name)
+            group.where
+            if group is not None
+            else self._entrance.membership(message.members, message.name)
         )
-        message = _with_missing(message, where, self._waiting(message, group))
+        waiting = self._waiting(message, group).difference((source,))  # it said who is missing
+        message = _with_missing(message, where, waiting)
         if not where.turn:
             return self._near.to_parent(message)
         return self._over(_naming_missing(message))
 
-    def _waiting(self, message: msg.GroupEnded, group: OpenGroup | None) -> Collection[int]:
+    def _waiting(self, message: msg.GroupEnded, group: OpenGroup | None) -> set[int]:
         if not message.round:
-            return ()
+            return set()
         if group is None:
             forming = self.forming.get((message.members, message.name))
-            return forming.waiting if forming is not None else ()
+            return forming.waiting if forming is not None else set()
         current = group.rounds.get(message.round)
-        return current.waiting if current is not None else ()
+        return current.waiting if current is not None else set()
 
     def _fail(self, group: OpenGroup, error: SapwoodError) -> Effects:
         where = group.where
@@ -286,27 +182,18 @@ class Groups:
 
     def _over(self, message: msg.GroupEnded) -> Effects:
         """End a group here and below."""
-        effects: Effects = []
         if message.group == msg.NO_GROUP:
-            forming = self.forming.pop((message.members, message.name), None)
-            where = (
-                forming.where
-                if forming is not None
-                else self._membership(message.members, message.name)
-            )
-            mine = forming is not None and where.here
-        else:
-            group = self.open.pop(message.group, None)
-            if group is None:
-                return []
-            where = group.where
-            mine = where.here
-            kept = [payload for payloads in group.held.values() for payload in payloads]
-            effects += [gev.Discarded(payload) for payload in kept]
+            return self._entrance.over(message)
+        group = self.open.pop(message.group, None)
+        if group is None:
+            return []
+        where = group.where
+        kept = [payload for payloads in group.held.values() for payload in payloads]
+        effects: Effects = [gev.Discarded(payload) for payload in kept]
         links = self._near.links_to(tuple(where.below))
         if links:
             effects.append(ev.Transmit(links, message))
-        if mine:
+        if where.here:
             effects.append(gev.GroupBroken(message.group, where.members, where.name, message.error))
         return effects
 
@@ -334,14 +221,6 @@ class Groups:
     def _all(self) -> list[tuple[msg.GroupNumber, Membership]]:
         formed = [(number, group.where) for number, group in self.open.items()]
         return formed + [(msg.NO_GROUP, forming.where) for forming in self.forming.values()]
-
-    def _refuse(self, key: Key, error: SapwoodError) -> Effects:
-        return self._end(msg.GroupEnded(msg.NO_GROUP, *key, error.to_record()))
-
-    def _are_places(self, members: Ranges) -> bool:
-        size = self._near.router.size
-        # The bounds come from a peer: they are looked at before they are counted out.
-        return bool(members) and all(0 <= start < stop <= size for start, stop in members)
 
 
 def _with_missing(

@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sapwood.comm.groups import events as gev
+from sapwood.comm.messages import NO_GROUP, GroupCall
+from sapwood.core.errors import AgentLostError, ExecutionError, GroupError
+from sapwood.core.topology import Tree, flat, kary
+from sapwood.testing.troupe import Member, Step, Troupe
+
+
+def random_tree(agents: int, chance: random.Random) -> Tree:
+    """Return a tree of any shape: flat, k-ary, or with chains of junctions."""
+    parents = [-1, *([0] * agents)]
+    level = list(range(1, agents + 1))
+    for _ in range(chance.randint(0, 4)):
+        above: list[int] = []
+        while level:
+            size = chance.randint(1, max(1, len(level)))
+            below, level = level[:size], level[size:]
+            if len(below) == 1 and chance.random() < 0.5:
+                above += below
+                continue
+            above.append(len(parents))
+            parents.append(0)
+            for child in below:
+                parents[child] = above[-1]
+        level = above
+    return Tree(agents, tuple(parents))
+
+
+OPERATIONS = ("barrier", "broadcast", "scatter", "gather", "allgather", "reduce", "allreduce")
+KINDS = ("sum", "min", "max", "sum:reproducible", "concat")
+
+
+class Script:
+    """Random calls of a group, and what numpy says they give."""
+
+    def __init__(self, ranks: Sequence[int], seed: int, count: int) -> None:
+        self.ranks = sorted(ranks)
+        chance = random.Random(seed)  # noqa: S311 - chance that can be repeated
+        numbers = np.random.default_rng(seed)
+        self.steps: list[dict[int, Step]] = []
+        self.expected: list[dict[int, Any]] = []
+        for _ in range(count):
+            root = chance.choice(self.ranks)
+            data = {
+                rank: numbers.integers(0, 1000, (chance.choice([3, 200]),))[:3]
+                for rank in self.ranks
+            }
+            self._append(chance.choice(OPERATIONS), chance.choice(KINDS), root, data)
+
+    def _append(self, operation: str, kind: str, root: int, data: dict[int, Any]) -> None:
+        rooted = operation not in {"barrier", "allgather", "allreduce"}
+        reduce = kind if "reduce" in operation else ""
+        call = GroupCall(operation, reduce, root if rooted else -1)
+        nothing = dict.fromkeys(self.ranks)
+        given: dict[int, Any] = dict(data)
+        if operation == "barrier":
+            given = nothing
+        elif operation == "broadcast":
+            given = nothing | {root: data[root]}
+        elif operation == "scatter":
+            given = nothing | {root: data}
+        self.steps.append({rank: (call, given[rank]) for rank in self.ranks})
+        self.expected.append(self._result(operation, kind, root, data))
+
+    def _result(self, operation: str, kind: str, root: int, data: dict[int, Any]) -> dict[int, Any]:
+        every = [data[rank] for rank in self.ranks]
+        totals: dict[str, Callable[[], Any]] = {
+            "min": lambda: np.min(every, axis=0),
+            "max": lambda: np.max(every, axis=0),
+            "concat": lambda: np.concatenate(every),
+        }
+        total = totals.get(kind, lambda: np.sum(every, axis=0))()
+        wanted = self.ranks if operation not in {"gather", "reduce"} else [root]
+        results: dict[str, Callable[[int], Any]] = {
+            "barrier": lambda _rank: None,
+            "broadcast": lambda _rank: data[root],
+            "scatter": lambda rank: data[rank],
+            "gather": lambda _rank: every,
+            "allgather": lambda _rank: every,
+        }
+        value: Callable[[int], Any] = results.get(operation, lambda _rank: total)
+        return {rank: value(rank) if rank in wanted else None for rank in self.ranks}
+
+    def of(self, rank: int) -> list[Step]:
+        return [step[rank] for step in self.steps]
+
+    def check(self, members: Sequence[Member]) -> None:
+        for member in members:
+            assert member.error is None, member.error
+            assert member.left
+            assert len(member.results) == len(self.expected)
+            for result, expected in zip(member.results, self.expected, strict=True):
+                np.testing.assert_equal(result, expected[member.rank])
+
+
+@pytest.mark.row("C2-GROUP")
+@given(
+    st.integers(1, 20),
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 3),
+    st.data(),
+)
+def test_any_subsets_of_any_tree_get_what_numpy_gives(
+    agents: int, seed: int, groups: int, data: st.DataObject
+) -> None:
+    tree = random_tree(agents, random.Random(seed))  # noqa: S311 - chance that can be repeated
+    troupe = Troupe(tree, seed)
+    scripts = []
+    for number in range(groups):
+        ranks = sorted(data.draw(st.sets(st.integers(0, agents), min_size=1)))
+        script = Script(ranks, seed + number, 5)
+        scripts.append((script, troupe.add(ranks, script.of, str(number))))
+    troupe.play(data.draw(st.permutations(troupe.members)))
+    for script, members in scripts:
+        script.check(members)
+    assert troupe.leftovers() == 0
+
+
+@pytest.mark.row("C2-GROUP")
+@pytest.mark.parametrize("tree", [flat(32), kary(32, 2), kary(32, 5)], ids=["flat", "2", "5"])
+def test_overlapping_groups_work_at_the_same_time(tree: Tree) -> None:
+    troupe = Troupe(tree, 5)
+    scripts = []
+    for number in range(20):
+        ranks = random.Random(number).sample(range(33), 1 + number)  # noqa: S311 - chance that can be repeated
+        script = Script(ranks, number, 8)
+        scripts.append((script, troupe.add(sorted(ranks), script.of, f"group {number}")))
+    troupe.play()
+    for script, members in scripts:
+        script.check(members)
+    assert troupe.leftovers() == 0
+
+
+def allreduce(_rank: int) -> list[Step]:
+    return [(GroupCall("allreduce", "sum"), np.arange(4))] * 3
+
+
+def test_memory_is_given_back_when_all_have_read_the_results() -> None:
+    troupe = Troupe(kary(4, 2))
+    troupe.add([1, 2, 3, 4], allreduce)
+    troupe.play()
+    # Three rounds: an array of each member, of each junction, and of the turn.
+    assert troupe.discarded == 3 * (4 + 2 + 1)
+
+
+@pytest.mark.row("C2-GROUP")
+@pytest.mark.parametrize(
+    ("odd", "text"),
+    [
+        ((GroupCall("allreduce", "max"), 1), "allreduce('max')"),
+        ((GroupCall("barrier"), None), "barrier()"),
+        ((GroupCall("reduce", "sum", 2), 1), "reduce('sum', root=2)"),
+    ],
+)
+@pytest.mark.parametrize("fanout", [2, 8])
+def test_another_operation_is_an_error_at_every_member(odd: Step, text: str, fanout: int) -> None:
+    troupe = Troupe(kary(8, fanout))
+    step: Step = (GroupCall("allreduce", "sum"), 1)
+    members = troupe.add(range(1, 9), lambda rank: [step, odd if rank == 6 else step])
+    troupe.play()
+    for member in members:
+        assert isinstance(member.error, GroupError)
+        assert "round 2" in member.error.what
+        assert text in member.error.what
+        assert "allreduce('sum')" in member.error.what
+        assert len(member.results) == 1
+    assert troupe.leftovers() == 0
+
+
+def test_another_shape_is_an_error_at_every_member() -> None:
+    troupe = Troupe(kary(8, 2))
+    members = troupe.add(
+        range(1, 9), lambda rank: [(GroupCall("allreduce", "sum"), np.ones(3 + (rank == 5)))]
+    )
+    troupe.play()
+    for member in members:
+        assert isinstance(member.error, ExecutionError)
+        assert "(4,)" in member.error.what
+    assert troupe.leftovers() == 0
+
+
+def test_a_reduction_that_there_is_not_is_an_error_at_every_member() -> None:
+    troupe = Troupe(kary(4, 2))
+    members = troupe.add(range(1, 5), lambda _: [(GroupCall("allreduce", "sun"), 1)])
+    troupe.play()
+    assert all(member.error is not None for member in members)
+    assert all("sun" in str(member.error) for member in members)
+    assert troupe.leftovers() == 0
+
+
+@pytest.mark.row("C2-GROUP")
+@pytest.mark.parametrize("fanout", [2, 8])
+def test_who_leaves_before_the_others_is_named(fanout: int) -> None:
+    troupe = Troupe(kary(8, fanout))
+    step: Step = (GroupCall("barrier"), None)
+    members = troupe.add(range(1, 9), lambda rank: [step] * (1 if rank == 3 else 2))
+    troupe.play()
+    for member in members:
+        if member.rank != 3:
+            assert isinstance(member.error, GroupError)
+            assert "member 3 left" in member.error.what
+    assert troupe.leftovers() == 0
+
+
+@pytest.mark.row("C2-GROUP")
+@pytest.mark.parametrize("entered", [True, False])
+@pytest.mark.parametrize("victim", [5, 7, 11])
+def test_a_lost_member_is_an_error_at_every_other_one(victim: int, entered: bool) -> None:
+    troupe = Troupe(kary(8, 2))  # junctions 9 to 14; 11 is above 5 and 6
+    slow = (GroupCall("barrier"), None)
+    members = troupe.add(range(1, 9), lambda rank: [slow] * (0 if not entered else 2))
+    missing = 8
+    troupe.play([member for member in members if entered or member.rank != missing])
+    if entered:
+        troupe = Troupe(kary(8, 2))
+        members = troupe.add(range(1, 9), allreduce)
+        for member in members:
+            member.enter()
+        for _ in range(60):
+            troupe.network.step()
+            troupe._hand_out()
+    troupe.network.kill(victim)
+    troupe.settle()
+    gone = set(troupe.network.tree.subtree(victim))
+    for member in members:
+        if member.rank not in gone and (entered or member.rank != missing):
+            assert isinstance(member.error, AgentLostError), member.rank
+            assert "agent" in member.error.what or "way" in member.error.what
+    assert troupe.leftovers() == 0
+
+
+def late(member: Member, round_number: int) -> gev.BreakGroup:
+    error = GroupError(f"member {member.rank} waited for 5 s").to_record()
+    number = member.number or NO_GROUP
+    return gev.BreakGroup(number, member.members, member.name, error, round_number)
+
+
+@pytest.mark.row("C2-GROUP")
+def test_a_time_out_names_who_has_not_come() -> None:
+    troupe = Troupe(kary(8, 2))
+    members = troupe.add(range(1, 9), lambda _: [(GroupCall("barrier"), None)] * 2)
+    members[2].busy = True
+    troupe.play()
+    assert [member.results for member in members] == [[]] * 8
+    troupe.network.post(1, late(members[0], 1))
+    troupe.settle()
+    for member in members:
+        assert isinstance(member.error, GroupError)
+        assert "member 1 waited for 5 s" in member.error.what
+        assert "not all of member[3-4] have come" in member.error.what
+    assert troupe.leftovers() == 0
+
+
+def test_a_time_out_before_all_have_entered_names_who_has_not() -> None:
+    troupe = Troupe(kary(8, 2))
+    members = troupe.add(range(1, 9), allreduce)
+    present = [member for member in members if member.rank != 4]
+    troupe.play(present)
+    troupe.network.post(3, late(members[2], 1))
+    troupe.settle()
+    for member in present:
+        assert isinstance(member.error, GroupError)
+        assert "member 4 has not come" in member.error.what
+    assert members[3].error is None
+    assert troupe.leftovers() == 0
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 12))
+def test_whoever_gives_up_whenever_nobody_waits_for_ever(seed: int, agents: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 - chance that can be repeated
+    troupe = Troupe(random_tree(agents, chance), seed)
+    members = troupe.add(range(1, agents + 1), allreduce)
+    events = [member.enter for member in members]
+    chance.shuffle(events)
+    for enter in events:
+        enter()
+        for _ in range(chance.randint(0, 5)):
+            troupe.network.step()
+            troupe._hand_out()
+    for _ in range(chance.randint(0, 3)):
+        member = chance.choice(members)
+        if not member.left and member.error is None:
+            troupe.network.post(member.rank, late(member, len(member.results) + 1))
+        for _ in range(chance.randint(0, 5)):
+            troupe.network.step()
+            troupe._hand_out()
+    troupe.settle()
+    assert all(member.left or member.error is not None for member in members)
+    assert troupe.leftovers() == 0
