@@ -18,13 +18,13 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.requests import Requests, unreachable
 from sapwood.comm.streams.losses import lost_ranks
 from sapwood.comm.streams.streams import Streams
-from sapwood.comm.streams.wave import Gathering, NewGathering
+from sapwood.comm.streams.wave import NewGathering, Summary
 from sapwood.core.errors import ProtocolError
 from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import Tree
 
 
-def _nothing_to_gather(_reduce: Mapping[str, str]) -> Gathering:
+def _nothing_to_gather(_reduce: Mapping[str, str]) -> Summary:
     raise ProtocolError("this place does not reduce")
 
 

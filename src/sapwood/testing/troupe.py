@@ -7,7 +7,7 @@ from typing import Any
 
 from sapwood.comm import plain, values
 from sapwood.comm.groups import events as gev
-from sapwood.comm.messages import GroupCall, GroupNumber
+from sapwood.comm.messages.groups import GroupCall, GroupNumber
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import SapwoodError
 from sapwood.core.rankset import to_ranges

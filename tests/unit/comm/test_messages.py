@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapwood.comm import messages as msg
+from sapwood.comm.messages import groups as gmsg
+from sapwood.comm.messages.base import Message
 from sapwood.core.errors import ErrorRecord, ProtocolError
 
 KINDS: tuple[type[Any], ...] = typing.get_args(msg.AnyMessage)
@@ -42,7 +44,7 @@ BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
         st.builds(msg.PlaceReport, int64, st.text(max_size=5), int64), max_size=3
     ).map(tuple),
     "GroupNumber": st.tuples(int64, int64, int64),
-    "GroupCall": st.builds(msg.GroupCall, st.text(max_size=9), st.text(max_size=5), int64),
+    "GroupCall": st.builds(gmsg.GroupCall, st.text(max_size=9), st.text(max_size=5), int64),
     "ErrorRecord": st.builds(ErrorRecord, code=st.text(), what=st.text(), details=texts),
     "ErrorRecord | None": st.none() | st.builds(ErrorRecord, code=st.text(), what=st.text()),
 }
@@ -70,7 +72,7 @@ def test_tags_are_unique_numbers() -> None:
 
 
 def test_every_class_of_message_is_part_of_the_protocol() -> None:
-    assert set(msg.Message.__subclasses__()) == set(KINDS)
+    assert set(Message.__subclasses__()) == set(KINDS)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sapwood.comm import events as ev
-from sapwood.comm import messages as msg
 from sapwood.comm.groups import events as gev
 from sapwood.comm.groups import portions
 from sapwood.comm.groups.group import Membership
 from sapwood.comm.groups.round import TO_ROOT
+from sapwood.comm.messages import groups as gmsg
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
 from sapwood.core.rankset import contains
@@ -16,8 +16,8 @@ from sapwood.core.rankset import contains
 def deliver(
     near: Neighbourhood,
     where: Membership,
-    call: msg.GroupCall,
-    result: msg.GroupResult,
+    call: gmsg.GroupCall,
+    result: gmsg.GroupResult,
     payload: Payload | None,
 ) -> Effects:
     """Return what hands the result of a round on, and to this place if it is a member.
@@ -41,11 +41,11 @@ def deliver(
 def _to_one(
     near: Neighbourhood,
     where: Membership,
-    result: msg.GroupResult,
+    result: gmsg.GroupResult,
     payload: Payload | None,
     root: int,
 ) -> Effects:
-    empty = msg.GroupResult(result.group, result.round, result.confirmed, b"")
+    empty = gmsg.GroupResult(result.group, result.round, result.confirmed, b"")
     below = where.below
     wanted = tuple(child for child, members in below.items() if contains(members, root))
     others = tuple(child for child in below if child not in wanted)
@@ -63,7 +63,7 @@ def _to_one(
 
 
 def _portions(
-    near: Neighbourhood, where: Membership, result: msg.GroupResult, payload: Payload | None
+    near: Neighbourhood, where: Membership, result: gmsg.GroupResult, payload: Payload | None
 ) -> Effects:
     rows = portions.read(result.body)
     effects: Effects = []
@@ -71,7 +71,7 @@ def _portions(
         links = near.links_to((child,))
         if links:
             body, arrays = portions.picked(rows, payload, members)
-            message = msg.GroupResult(result.group, result.round, result.confirmed, body)
+            message = gmsg.GroupResult(result.group, result.round, result.confirmed, body)
             effects.append(ev.Transmit(links, message, arrays))
     if where.here:
         body, arrays = portions.own(rows, payload, near.rank)

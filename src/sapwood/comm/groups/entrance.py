@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from sapwood.comm import events as ev
-from sapwood.comm import messages as msg
 from sapwood.comm.groups import events as gev
 from sapwood.comm.groups.group import Formation, Key, Membership
 from sapwood.comm.link import Link
+from sapwood.comm.messages import groups as gmsg
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.core.errors import GroupError, ProtocolError
 from sapwood.core.rankset import Ranges, contains, count, to_ranges
@@ -33,7 +33,7 @@ class Entrance:
     def __init__(
         self,
         near: Neighbourhood,
-        begin: Callable[[msg.GroupNumber, Membership], None],
+        begin: Callable[[gmsg.GroupNumber, Membership], None],
         open_groups: Sized,
         *,
         is_agent: bool,
@@ -49,7 +49,7 @@ class Entrance:
         """Member: enter a group."""
         return self._entered(self._near.rank, event.members, event.name)
 
-    def on_enter(self, link: Link, message: msg.Enter, _payload: Any) -> Effects:
+    def on_enter(self, link: Link, message: gmsg.Enter, _payload: Any) -> Effects:
         """All members below a child have entered a group."""
         if not self.are_places(message.members):
             raise ProtocolError(f"rank {link.rank} enters a group of places that there are not")
@@ -61,9 +61,9 @@ class Entrance:
         if forming is None:
             if max(len(self.forming), len(self._open)) >= MAX_GROUPS:
                 error = GroupError(f"more than {MAX_GROUPS} groups at one place").to_record()
-                effects = self.over(msg.GroupEnded(msg.NO_GROUP, *key, error))
+                effects = self.over(gmsg.GroupEnded(gmsg.NO_GROUP, *key, error))
                 if source == self._near.rank:
-                    effects.append(gev.GroupBroken(msg.NO_GROUP, *key, error))
+                    effects.append(gev.GroupBroken(gmsg.NO_GROUP, *key, error))
                 return effects
             forming = Formation(self.membership(members, name), self._near.rank)
             self.forming[key] = forming
@@ -76,11 +76,11 @@ class Entrance:
         if forming.waiting:
             return []
         if not where.turn:
-            return self._near.to_parent(msg.Enter(members, name))
+            return self._near.to_parent(gmsg.Enter(members, name))
         self._count += 1
         return self._begin(key, (self._near.rank, self._near.identity.incarnation, self._count))
 
-    def on_entered(self, link: Link, message: msg.Entered, _payload: Any) -> Effects:
+    def on_entered(self, link: Link, message: gmsg.Entered, _payload: Any) -> Effects:
         """All members have entered a group."""
         self._near.must_be_parent(link)
         key = (message.members, message.name)
@@ -88,16 +88,16 @@ class Entrance:
         if forming is None or forming.waiting:
             # Those who had entered from here have given up meanwhile.
             error = GroupError("a member gave up before all had entered the group").to_record()
-            return self._near.to_parent(msg.GroupEnded(message.group, *key, error))
+            return self._near.to_parent(gmsg.GroupEnded(message.group, *key, error))
         return self._begin(key, message.group)
 
-    def _begin(self, key: Key, number: msg.GroupNumber) -> Effects:
+    def _begin(self, key: Key, number: gmsg.GroupNumber) -> Effects:
         where = self.forming.pop(key).where
         self._begin_group(number, where)
         effects: Effects = []
         links = self._near.links_to(tuple(where.below))
         if links:
-            effects.append(ev.Transmit(links, msg.Entered(*key, number)))
+            effects.append(ev.Transmit(links, gmsg.Entered(*key, number)))
         if where.here:
             effects.append(gev.GroupEntered(*key, number))
         return effects
@@ -115,7 +115,7 @@ class Entrance:
         # An agent has nothing to put values together with: its parent is the turn of it alone.
         return Membership(members, name, below, here=here, turn=all_here and not self._is_agent)
 
-    def over(self, message: msg.GroupEnded) -> Effects:
+    def over(self, message: gmsg.GroupEnded) -> Effects:
         """End the wait for members here and below."""
         key = (message.members, message.name)
         forming = self.forming.pop(key, None)
@@ -133,12 +133,12 @@ class Entrance:
         if forming is None:
             return effects
         if not where.turn and not forming.waiting and not message.entered:
-            effects += self._near.to_parent(msg.Withdrawn(*key))
+            effects += self._near.to_parent(gmsg.Withdrawn(*key))
         if where.here and self._near.rank not in forming.waiting:
-            effects.append(gev.GroupBroken(msg.NO_GROUP, *key, message.error))
+            effects.append(gev.GroupBroken(gmsg.NO_GROUP, *key, message.error))
         return effects
 
-    def on_withdrawn(self, link: Link, message: msg.Withdrawn, _payload: Any) -> Effects:
+    def on_withdrawn(self, link: Link, message: gmsg.Withdrawn, _payload: Any) -> Effects:
         """What a child entered meanwhile was for what had ended."""
         key = (message.members, message.name)
         forming = self.forming.get(key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sapwood.comm.events import Effect, Event
-from sapwood.comm.messages import GroupCall, GroupNumber
+from sapwood.comm.messages.groups import GroupCall, GroupNumber
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import ErrorRecord
 from sapwood.core.rankset import Ranges
@@ -46,7 +46,7 @@ class BreakGroup(Event, frozen=True):
     """End a group, or the wait for one, with an error at every member.
 
     Attributes:
-        group: Its number; :data:`~sapwood.comm.messages.NO_GROUP` before it was entered.
+        group: Its number; :data:`~sapwood.comm.messages.groups.NO_GROUP` before it was entered.
         members: Its members.
         name: Its name.
         error: The error.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from sapwood.comm.groups.round import Round
-from sapwood.comm.messages import GroupCall, GroupNumber
+from sapwood.comm.messages.groups import GroupCall, GroupNumber
 from sapwood.core.errors import GroupError
 from sapwood.core.rankset import Ranges
 

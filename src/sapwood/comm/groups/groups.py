@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from sapwood.comm import events as ev
-from sapwood.comm import messages as msg
 from sapwood.comm.groups import events as gev
 from sapwood.comm.groups.delivery import deliver
 from sapwood.comm.groups.entrance import Entrance
 from sapwood.comm.groups.group import Membership, OpenGroup
 from sapwood.comm.groups.round import LEAVE, Round
 from sapwood.comm.link import Link
+from sapwood.comm.messages import groups as gmsg
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
 from sapwood.comm.streams.wave import NewGathering
@@ -32,7 +32,7 @@ class Groups:
     """
 
     def __init__(self, near: Neighbourhood, gather: NewGathering, *, is_agent: bool) -> None:
-        self.open: dict[msg.GroupNumber, OpenGroup] = {}
+        self.open: dict[gmsg.GroupNumber, OpenGroup] = {}
         self._near = near
         self._gather = gather
         entrance = self._entrance = Entrance(near, self._begin, self.open, is_agent=is_agent)
@@ -43,15 +43,15 @@ class Groups:
             gev.BreakGroup: self.break_group,
         }
         self.on_message: dict[type[Any], Callable[[Link, Any, Payload | None], Effects]] = {
-            msg.Enter: entrance.on_enter,
-            msg.Entered: entrance.on_entered,
-            msg.GroupPart: self.on_part,
-            msg.GroupResult: self.on_result,
-            msg.GroupEnded: self.on_ended,
-            msg.Withdrawn: entrance.on_withdrawn,
+            gmsg.Enter: entrance.on_enter,
+            gmsg.Entered: entrance.on_entered,
+            gmsg.GroupPart: self.on_part,
+            gmsg.GroupResult: self.on_result,
+            gmsg.GroupEnded: self.on_ended,
+            gmsg.Withdrawn: entrance.on_withdrawn,
         }
 
-    def _begin(self, number: msg.GroupNumber, where: Membership) -> None:
+    def _begin(self, number: gmsg.GroupNumber, where: Membership) -> None:
         self.open[number] = OpenGroup(number, where, self._near.rank, self._gather)
 
     # --- rounds --------------------------------------------------------------------------------
@@ -64,15 +64,15 @@ class Groups:
         rank = self._near.rank
         group.hold(event.round, event.payload)
         ranks = ((rank, rank + 1),)
-        part = msg.GroupPart(event.group, event.round, event.call, ranks, event.taken, event.body)
+        part = gmsg.GroupPart(event.group, event.round, event.call, ranks, event.taken, event.body)
         return self._add(group, rank, part, event.payload)
 
-    def on_part(self, link: Link, message: msg.GroupPart, payload: Payload | None) -> Effects:
+    def on_part(self, link: Link, message: gmsg.GroupPart, payload: Payload | None) -> Effects:
         """What the members below a child give to a round."""
         group = self.open.get(message.group)
         if group is None:
             error = GroupError("the group is gone").to_record()
-            ended = msg.GroupEnded(message.group, (), "", error)
+            ended = gmsg.GroupEnded(message.group, (), "", error)
             return [ev.Transmit((link.number,), ended)]
         expected = group.where.below.get(link.rank)
         if expected is None or expected != message.ranks:
@@ -80,7 +80,7 @@ class Groups:
         return self._add(group, link.rank, message, payload)
 
     def _add(
-        self, group: OpenGroup, source: int, part: msg.GroupPart, payload: Payload | None
+        self, group: OpenGroup, source: int, part: gmsg.GroupPart, payload: Payload | None
     ) -> Effects:
         try:
             current = group.round(part.round, part.call)
@@ -107,12 +107,12 @@ class Groups:
         if group.where.turn:
             confirmed = current.number if current.call == LEAVE else current.taken
             return self._finish(group, current.number, confirmed, body, payload)
-        part = msg.GroupPart(
+        part = gmsg.GroupPart(
             group.number, current.number, current.call, current.ranks, current.taken, body
         )
         return self._near.to_parent(part, payload)
 
-    def on_result(self, link: Link, message: msg.GroupResult, payload: Payload | None) -> Effects:
+    def on_result(self, link: Link, message: gmsg.GroupResult, payload: Payload | None) -> Effects:
         """The result of a round."""
         self._near.must_be_parent(link)
         group = self.open.get(message.group)
@@ -129,7 +129,7 @@ class Groups:
         """End a round here, and below."""
         call = group.rounds.pop(number).call
         group.finished = max(group.finished, number)
-        result = msg.GroupResult(group.number, number, confirmed, body)
+        result = gmsg.GroupResult(group.number, number, confirmed, body)
         effects = deliver(self._near, group.where, call, result, payload)
         if call == LEAVE:
             del self.open[group.number]
@@ -139,21 +139,21 @@ class Groups:
 
     def break_group(self, _now: float, event: gev.BreakGroup) -> Effects:
         """Member: end a group, or the wait for one, with an error."""
-        ended = msg.GroupEnded(event.group, event.members, event.name, event.error, event.round)
+        ended = gmsg.GroupEnded(event.group, event.members, event.name, event.error, event.round)
         return self._end(ended)
 
-    def on_ended(self, link: Link, message: msg.GroupEnded, _payload: Any) -> Effects:
+    def on_ended(self, link: Link, message: gmsg.GroupEnded, _payload: Any) -> Effects:
         """A group is to end (from below), or has ended (from above)."""
         if link.rank == self._near.router.parent:
             return self._over(message)
-        if message.group == msg.NO_GROUP and not self._entrance.are_places(message.members):
+        if message.group == gmsg.NO_GROUP and not self._entrance.are_places(message.members):
             raise ProtocolError(f"rank {link.rank} ends a group of places that there are not")
         return self._end(message, link.rank)
 
-    def _end(self, message: msg.GroupEnded, source: int = -1) -> Effects:
+    def _end(self, message: gmsg.GroupEnded, source: int = -1) -> Effects:
         """Pass the wish to end a group on to the turn; there, end it."""
         group = self.open.get(message.group)
-        if message.group != msg.NO_GROUP and group is None:
+        if message.group != gmsg.NO_GROUP and group is None:
             return []
         where = (
             group.where
@@ -166,7 +166,7 @@ class Groups:
             return self._near.to_parent(message)
         return self._over(_naming_missing(message))
 
-    def _waiting(self, message: msg.GroupEnded, group: OpenGroup | None) -> set[int]:
+    def _waiting(self, message: gmsg.GroupEnded, group: OpenGroup | None) -> set[int]:
         if not message.round:
             return set()
         if group is None:
@@ -177,12 +177,12 @@ class Groups:
 
     def _fail(self, group: OpenGroup, error: SapwoodError) -> Effects:
         where = group.where
-        ended = msg.GroupEnded(group.number, where.members, where.name, error.to_record())
+        ended = gmsg.GroupEnded(group.number, where.members, where.name, error.to_record())
         return self._end(ended)
 
-    def _over(self, message: msg.GroupEnded) -> Effects:
+    def _over(self, message: gmsg.GroupEnded) -> Effects:
         """End a group here and below."""
-        if message.group == msg.NO_GROUP:
+        if message.group == gmsg.NO_GROUP:
             return self._entrance.over(message)
         group = self.open.pop(message.group, None)
         if group is None:
@@ -204,7 +204,7 @@ class Groups:
             gone = from_ranges(where.members).intersection(ranks)
             if gone:
                 error = AgentLostError(f"{fold('agent', gone)} of the group is gone: {reason}")
-                ended = msg.GroupEnded(number, where.members, where.name, error.to_record())
+                ended = gmsg.GroupEnded(number, where.members, where.name, error.to_record())
                 effects += self._end(ended)
         return effects
 
@@ -214,18 +214,18 @@ class Groups:
         for number, where in self._all():
             if not where.turn:
                 error = AgentLostError(f"the way to other members of the group is gone: {reason}")
-                ended = msg.GroupEnded(number, where.members, where.name, error.to_record())
+                ended = gmsg.GroupEnded(number, where.members, where.name, error.to_record())
                 effects += self._over(ended)
         return effects
 
-    def _all(self) -> list[tuple[msg.GroupNumber, Membership]]:
+    def _all(self) -> list[tuple[gmsg.GroupNumber, Membership]]:
         formed = [(number, group.where) for number, group in self.open.items()]
-        return formed + [(msg.NO_GROUP, forming.where) for forming in self.forming.values()]
+        return formed + [(gmsg.NO_GROUP, forming.where) for forming in self.forming.values()]
 
 
 def _with_missing(
-    message: msg.GroupEnded, where: Membership, waiting: Collection[int]
-) -> msg.GroupEnded:
+    message: gmsg.GroupEnded, where: Membership, waiting: Collection[int]
+) -> gmsg.GroupEnded:
     """Note who has not called, as far as this place knows."""
     if not waiting:
         return message
@@ -235,7 +235,7 @@ def _with_missing(
     return msgspec.structs.replace(message, missing=missing)
 
 
-def _naming_missing(message: msg.GroupEnded) -> msg.GroupEnded:
+def _naming_missing(message: gmsg.GroupEnded) -> gmsg.GroupEnded:
     """Say in the error who has not called."""
     if not message.missing:
         return message

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from sapwood.comm.messages import GroupCall, GroupPart
+from sapwood.comm.messages.groups import GroupCall, GroupPart
 from sapwood.core.errors import GroupError
 from sapwood.core.rankset import Ranges, contains, count, fold, from_ranges, joined
 
 if TYPE_CHECKING:
     from sapwood.comm.payload import Payload
-    from sapwood.comm.streams.wave import Gathering, NewGathering
+    from sapwood.comm.streams.wave import NewGathering, Summary
 
 LEAVE = GroupCall("leave")
 """The last operation of every member."""
@@ -63,7 +63,7 @@ class Round:
         reduce = GATHERED.get(call.operation, call.reduce)
         # Of a single source, what it sends is passed on as it is.
         several = turn or len(self.waiting) > 1
-        self._gathering: Gathering | None = gather({FIELD: reduce}) if reduce and several else None
+        self._gathering: Summary | None = gather({FIELD: reduce}) if reduce and several else None
 
     @property
     def ranks(self) -> Ranges:

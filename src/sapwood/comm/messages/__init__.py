@@ -11,6 +11,15 @@ from collections.abc import Callable
 
 import msgspec
 
+from sapwood.comm.messages.base import Message
+from sapwood.comm.messages.groups import (
+    Enter,
+    Entered,
+    GroupEnded,
+    GroupPart,
+    GroupResult,
+    Withdrawn,
+)
 from sapwood.core.errors import ErrorRecord, ProtocolError
 from sapwood.core.rankset import Ranges
 
@@ -130,38 +139,6 @@ class PlaceReport(msgspec.Struct, frozen=True, array_like=True):
     filter_seconds: float = 0.0
     late: int = 0
     repeated: int = 0
-
-
-GroupNumber = tuple[int, int, int]
-"""Names a group: the place that numbered it, that place's incarnation, and a counter."""
-
-NO_GROUP: GroupNumber = (-1, 0, 0)
-"""Number of a group that not all members have entered."""
-
-
-class GroupCall(msgspec.Struct, frozen=True, array_like=True):
-    """An operation of a group; all members of a round must call the same one.
-
-    Attributes:
-        operation: ``barrier``, ``broadcast``, ``scatter``, ``gather``, ``allgather``,
-            ``reduce``, ``allreduce`` or ``leave``.
-        reduce: How the values are put together, where they are.
-        root: The member that gives or gets the value, where one does; -1 otherwise.
-    """
-
-    operation: str
-    reduce: str = ""
-    root: int = -1
-
-    def __str__(self) -> str:
-        words = [repr(self.reduce)] if self.reduce else []
-        if self.root >= 0:
-            words.append(f"root={self.root}")
-        return f"{self.operation}({', '.join(words)})"
-
-
-class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Base of all messages."""
 
 
 class Hello(Message, tag=1, frozen=True):
@@ -348,70 +325,6 @@ class Configure(Message, tag=33, frozen=True):
     stream: int
     version: int
     parameters: bytes
-
-
-class Enter(Message, tag=60, frozen=True):
-    """All members of a group at or below the sender have entered it, upwards."""
-
-    members: Ranges
-    name: str
-
-
-class Entered(Message, tag=61, frozen=True):
-    """All members have entered a group; its number, downwards."""
-
-    members: Ranges
-    name: str
-    group: GroupNumber
-
-
-class GroupPart(Message, tag=62, frozen=True):
-    """What the members at or below the sender give to a round, upwards.
-
-    ``taken`` is the last round whose result all of them have read.
-    """
-
-    group: GroupNumber
-    round: int
-    call: GroupCall
-    ranks: Ranges
-    taken: int
-    body: bytes
-
-
-class GroupResult(Message, tag=63, frozen=True):
-    """What comes out of a round, downwards.
-
-    The memory of the rounds up to ``confirmed`` may be used again.
-    """
-
-    group: GroupNumber
-    round: int
-    confirmed: int
-    body: bytes
-
-
-class GroupEnded(Message, tag=64, frozen=True):
-    """A group is to end with an error (upwards), or has (downwards).
-
-    ``missing`` is who has not called ``round``, as far as the places on the way up know;
-    ``entered`` is whether the sender knew that the members below had entered.
-    """
-
-    group: GroupNumber
-    members: Ranges
-    name: str
-    error: ErrorRecord
-    round: int = 0
-    missing: Ranges = ()
-    entered: bool = False
-
-
-class Withdrawn(Message, tag=65, frozen=True):
-    """An :class:`Enter` that crossed the end of what it was for is taken back, upwards."""
-
-    members: Ranges
-    name: str
 
 
 AnyMessage = (

@@ -27,13 +27,6 @@ class Gathering(Protocol):
     def partial(self) -> tuple[bytes, Payload | None]:
         """Return what a junction sends on, encoded."""
 
-    def outcome(self) -> tuple[bytes, Payload | None]:
-        """Return the result, encoded, to be sent down.
-
-        Raises:
-            SapwoodError: The contributions do not fit together.
-        """
-
     def total(self) -> Any:
         """Return the result at the root.
 
@@ -42,7 +35,18 @@ class Gathering(Protocol):
         """
 
 
-NewGathering = Callable[[Mapping[str, str]], Gathering]
+class Summary(Gathering, Protocol):
+    """A gathering whose result can be sent down again."""
+
+    def outcome(self) -> tuple[bytes, Payload | None]:
+        """Return the result, encoded, to be sent down.
+
+        Raises:
+            SapwoodError: The contributions do not fit together.
+        """
+
+
+NewGathering = Callable[[Mapping[str, str]], Summary]
 """Makes the gathering of a wave from the reductions of its stream."""
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapwood.comm.groups import events as gev
-from sapwood.comm.messages import NO_GROUP, GroupCall
+from sapwood.comm.messages.groups import NO_GROUP, GroupCall
 from sapwood.core.errors import AgentLostError, ExecutionError, GroupError
 from sapwood.core.topology import Tree, flat, kary
 from sapwood.testing.troupe import Member, Step, Troupe
