@@ -6,7 +6,6 @@ from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Identity, Link, LinkEvent, LinkState, LinkTiming
 from sapwood.comm.payload import Payload
-from sapwood.comm.requests import Requests
 from sapwood.comm.routing import Router
 from sapwood.core.errors import ProtocolError
 from sapwood.core.rankset import Ranges, from_ranges, to_ranges
@@ -22,19 +21,15 @@ class Neighbourhood:
         identity: Who this place is.
         tree: The tree it is part of.
         timing: When links speak and worry.
-        requests: Told of places that are gone.
     """
 
-    def __init__(
-        self, identity: Identity, tree: Tree, timing: LinkTiming, requests: Requests
-    ) -> None:
+    def __init__(self, identity: Identity, tree: Tree, timing: LinkTiming) -> None:
         self.identity = identity
         self.rank = identity.rank
         self.router = Router(tree, identity.rank)
         self.timing = timing
         self.links: dict[int, Link] = {}
         self.neighbours: dict[int, Link] = {}
-        self._requests = requests
         self._last_tick: float | None = None
         self._early: list[msg.AnyMessage] = []
 
@@ -160,9 +155,7 @@ class Neighbourhood:
     def _lost(self, message: msg.Lost) -> Effects:
         if self.rank != ROOT:
             return self._tell_parent(message)
-        gone = from_ranges(message.ranks)
-        lost: Effects = [ev.PlacesLost(message.ranks, message.reason)]
-        return lost + self._requests.lost(gone, message.reason)
+        return [ev.PlacesLost(message.ranks, message.reason)]
 
     def _tell_parent(self, message: msg.Joined | msg.Lost) -> Effects:
         """Tell the parent of places below; a child may be here before the parent is."""

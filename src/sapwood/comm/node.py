@@ -2,23 +2,30 @@
 
 Front end, junctions and agents run the same core; what they do follows from their rank in
 the tree. It puts the layers together: links and membership (``link.py``, ``neighbourhood.py``),
-next hops (``routing.py``), streams (``streams/``, ``reduction.py``), groups
-(``groups/``) and requests (``requests.py``).
+next hops (``routing.py``), streams (``streams/``, ``reduction.py``), groups (``groups/``) and
+letters from place to place (``letters.py``): requests (``active.py``) and tagged messages
+(``tagged.py``).
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from sapwood.comm import events as ev
+from sapwood.comm import letter_events
 from sapwood.comm import messages as msg
+from sapwood.comm.active import Active
+from sapwood.comm.census import Census
 from sapwood.comm.groups.groups import Groups
+from sapwood.comm.letters import Letters
 from sapwood.comm.link import Identity, Link, LinkTiming
+from sapwood.comm.messages import letters as letter_messages
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
-from sapwood.comm.requests import Requests, unreachable
 from sapwood.comm.streams.losses import lost_ranks
 from sapwood.comm.streams.streams import Streams
 from sapwood.comm.streams.wave import NewGathering, Summary
+from sapwood.comm.tagged import Tagged
+from sapwood.comm.transfers import Transfers
 from sapwood.core.errors import ProtocolError
 from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import Tree
@@ -48,8 +55,7 @@ class Node:
         self.identity = identity
         self.rank = identity.rank
         self.timing = timing or LinkTiming()
-        self.requests = Requests()
-        near = self._near = Neighbourhood(identity, tree, self.timing, self.requests)
+        near = self._near = Neighbourhood(identity, tree, self.timing)
         self.router = near.router
         self.links = near.links
         depth = sum(1 for _ in tree.ancestors(self.rank))
@@ -57,16 +63,26 @@ class Node:
         self._streams = streams
         self.streams = streams.open
         groups = self.groups = Groups(near, gather, is_agent=tree.is_agent(self.rank))
+        letters = self.letters = Letters(near)
+        census = Census(near, letters)
+        self.transfers = Transfers(letters)
+        requests = self.requests = Active(letters, self.transfers)
+        tagged = self.tagged = Tagged(letters, self.transfers)
         self._on_event: dict[type[ev.Event], Callable[[float, Any], Effects]] = {
             ev.Received: self._received,
             ev.LinkOpened: near.link_opened,
             ev.LinkClosed: self._link_closed,
-            ev.Tick: near.tick,
+            ev.Tick: self._tick,
             ev.Leave: near.leave,
             **streams.events(),
-            ev.Ask: self._ask,
-            ev.Answer: self._answer,
             **groups.on_event,
+            ev.Ask: requests.ask,
+            ev.Answer: requests.answer,
+            letter_events.Withdraw: requests.withdraw,
+            letter_events.SendTagged: tagged.send,
+            letter_events.WithdrawTagged: tagged.withdraw,
+            letter_events.PostReceive: tagged.receive,
+            letter_events.Announce: census.announce,
         }
         self._on_message: dict[type[Any], Callable[[Link, Any, Payload | None], Effects]] = {
             msg.Heartbeat: near.on_heartbeat,
@@ -74,9 +90,11 @@ class Node:
             msg.Lost: self._on_lost,
             msg.Joined: near.on_joined,
             **streams.messages(),
-            msg.Request: self._on_request,
-            msg.Reply: self._on_reply,
             **groups.on_message,
+            letter_messages.Letter: letters.on_letter,
+            letter_messages.Receipt: letters.on_receipt,
+            letter_messages.Multiple: letters.on_multiple,
+            letter_messages.Census: census.on_census,
         }
 
     def step(self, now: float, event: ev.Event) -> Effects:
@@ -134,40 +152,14 @@ class Node:
             effects += self._streams.agents_lost(ranks, reason)
         return effects
 
-    # --- requests --------------------------------------------------------------------------
+    # --- letters ---------------------------------------------------------------------------
 
-    def _ask(self, _now: float, event: ev.Ask) -> Effects:
-        self.requests.asked(event.number, event.destination)
-        message = msg.Request(self.rank, event.destination, event.handler, event.number, event.body)
-        return self._forward(message, event.payload)
+    def _tick(self, now: float, event: ev.Tick) -> Effects:
+        return self._near.tick(now, event) + self.letters.tick(now, event)
 
-    def _answer(self, _now: float, event: ev.Answer) -> Effects:
-        message = msg.Reply(self.rank, event.destination, event.number, event.body, event.error)
-        return self._forward(message, event.payload)
-
-    def _forward(self, message: msg.Request | msg.Reply, payload: Payload | None) -> Effects:
-        hop = self._near.neighbours.get(self._near.router.next_hop(message.destination))
-        if hop is not None:
-            return [ev.Transmit((hop.number,), message, payload)]
-        if isinstance(message, msg.Reply):
-            return []
-        return self._on_reply(None, unreachable(message, self.rank), None)
-
-    def _must_come_from(self, link: Link, source: int) -> None:
-        if self.router.next_hop(source) != link.rank:
-            raise ProtocolError(f"rank {link.rank} speaks for rank {source}, which is elsewhere")
-
-    def _on_request(self, link: Link, message: msg.Request, payload: Payload | None) -> Effects:
-        self._must_come_from(link, message.source)
-        if message.destination != self.rank:
-            return self._forward(message, payload)
-        return [ev.Asked(message.source, message.handler, message.number, message.body, payload)]
-
-    def _on_reply(self, link: Link | None, message: msg.Reply, payload: Payload | None) -> Effects:
-        if link is not None:
-            self._must_come_from(link, message.source)
-        if message.destination != self.rank:
-            return self._forward(message, payload)
-        if not self.requests.answered(message.number):
-            return []
-        return [ev.Answered(message.number, message.body, payload, message.error)]
+    def forget(self) -> None:
+        """Drop all letters: this place ends, and their memory is wanted back."""
+        self.letters.forget()
+        self.transfers.forget_all()
+        self.requests.forget()
+        self.tagged.forget()

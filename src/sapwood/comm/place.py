@@ -120,6 +120,7 @@ class Place:
             self._timer.cancel()
         self.lines.close()
         self.blocks.forget()
+        self.node.forget()
 
     # --- receiving -------------------------------------------------------------------------------
 

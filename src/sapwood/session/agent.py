@@ -14,9 +14,6 @@ from sapwood.contexts.forge import Forge
 from sapwood.core.errors import ProtocolError, SapwoodError
 from sapwood.session.member import Member, MemberConfiguration, read_configuration
 
-TAKEN = "taken"
-"""Request by which an asker says that it has read an answer in shared memory."""
-
 READY = "ready"
 """Handler of the service stream: all places of the tree are there."""
 
@@ -66,8 +63,6 @@ class Question:
 
     def give(self, body: bytes, payload: Payload | None) -> None:
         """Answer with an encoded value."""
-        if payload is not None and payload.owner is not None:
-            self._agent.hold(self.asked.number, payload)
         self._agent.post(ev.Answer(self.asked.source, self.asked.number, body, payload))
 
     def fail(self, error: SapwoodError) -> None:
@@ -112,12 +107,6 @@ class Agent(Member):
         self.on_released: Callable[[Payload], None] = _not_mine
         self.on_answered: Callable[[], None] = _nothing
         self._next_request = 1
-        self._held: dict[int, Payload] = {}
-        self.requests[TAKEN] = self._taken
-
-    def hold(self, number: int, payload: Payload) -> None:
-        """Keep the memory of an answer until the asker has taken it."""
-        self._held[number] = payload
 
     def ask(self, destination: int, handler: str, body: bytes) -> None:
         """Send a request to a place; :attr:`on_answered` hears of its answer."""
@@ -152,12 +141,6 @@ class Agent(Member):
 
     def _give_back(self, effect: ev.Released) -> None:
         self.on_released(effect.payload)
-
-    def _taken(self, question: Question) -> None:
-        payload = self._held.pop(int(question.value()), None)
-        if payload is not None:
-            self._give_back(ev.Released(payload))
-        question.reply(None)
 
     def _answered(self, _effect: ev.Answered) -> None:
         self.on_answered()

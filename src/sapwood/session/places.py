@@ -8,8 +8,9 @@
 
 import enum
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+from sapwood.comm import letter_events as le
 from sapwood.core.errors import ProtocolError
 from sapwood.core.topology import Tree
 
@@ -99,3 +100,11 @@ class Places:
     def agents(self) -> list[PlaceRecord]:
         """Return the agents, in order."""
         return [record for record in self if self._tree.is_agent(record.rank)]
+
+
+def census_of(places: Places, ranks: Sequence[int], reason: str, *, back: bool) -> le.Announce:
+    """Return what all places are to hear of some that are gone or back."""
+    if back:
+        return le.Announce((), tuple(ranks))
+    gone = tuple((rank, places[rank].incarnation) for rank in ranks)
+    return le.Announce(gone, (), reason)

@@ -11,7 +11,6 @@ from sapwood.comm import events as ev
 from sapwood.comm import plain, values
 from sapwood.comm.pool import BlockPool
 from sapwood.core.errors import ClosedError, ProtocolError, SapwoodError
-from sapwood.session.agent import TAKEN
 from sapwood.session.loop_thread import LoopThread
 
 
@@ -85,9 +84,6 @@ class Questions:
             question.future.set_exception(error)
         else:
             question.future.set_result(value)
-        if payload is not None and payload.ref is not None:
-            nothing = values.encode(effect.number)
-            self.ask(question.rank, TAKEN, nothing.body, nothing)
 
     def asked(self, effect: ev.Asked) -> None:
         """Answer an agent; on the loop's thread."""

@@ -43,6 +43,7 @@ from sapwood.session.agent import READY
 from sapwood.session.keeper import Keeper
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.member import MemberConfiguration
+from sapwood.session.places import census_of
 from sapwood.session.questions import Questions
 from sapwood.session.streams import StreamHandle
 
@@ -375,6 +376,7 @@ class Session:
             self.pool.give_back(effect.payload.owner)
 
     def _places_changed(self, top: int, ranks: Sequence[int], reason: str, *, back: bool) -> None:
+        self._post(census_of(self.keeper.places, ranks, reason, back=back))
         agents = tuple(rank for rank in ranks if self.tree.is_agent(rank))
         change = PlacesChanged(top, agents, back, reason)
         for listener in tuple(self._listeners):

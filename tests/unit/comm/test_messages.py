@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from sapwood.comm import messages as msg
 from sapwood.comm.messages import groups as gmsg
+from sapwood.comm.messages import letters as letter_messages
 from sapwood.comm.messages.base import Message
 from sapwood.core.errors import ErrorRecord, ProtocolError
 
@@ -50,9 +51,22 @@ BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
 }
 
 
+def fields_of(kind: type[Any]) -> list[st.SearchStrategy[Any]]:
+    return [BY_TYPE[kind.__annotations__[name]] for name in kind.__struct_fields__]
+
+
+BY_TYPE |= {
+    "tuple[int, ...]": st.lists(int64, max_size=3).map(tuple),
+    "tuple[tuple[int, int], ...]": ranges,
+    "Letter": st.builds(letter_messages.Letter, *fields_of(letter_messages.Letter)),
+    "tuple[Address, ...]": st.lists(
+        st.builds(letter_messages.Address, int64, int64, int64, int64, int64), max_size=3
+    ).map(tuple),
+}
+
+
 def instances(kind: type[Any]) -> st.SearchStrategy[Any]:
-    fields = [BY_TYPE[kind.__annotations__[name]] for name in kind.__struct_fields__]
-    return st.builds(kind, *fields)
+    return st.builds(kind, *fields_of(kind))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapwood.comm import events as ev
+from sapwood.comm import letter_events, values
 from sapwood.comm import messages as msg
-from sapwood.comm import values
 from sapwood.comm.link import Identity, LinkTiming
 from sapwood.comm.messages import PROTOCOL_VERSION, StreamSpec
+from sapwood.comm.messages import letters as letter_messages
 from sapwood.comm.node import Node
 from sapwood.comm.payload import Payload
 from sapwood.comm.reduction import gathering
@@ -369,6 +370,10 @@ def test_a_request_goes_from_anywhere_to_anywhere(
     assert asked.source == source
 
 
+def loss_of(tree: Tree, lost: int) -> letter_events.Announce:
+    return letter_events.Announce(tuple((rank, 1) for rank in tree.subtree(lost)), (), "killed")
+
+
 def error_of(answered: ev.Answered) -> SapwoodError:
     assert answered.error is not None
     return SapwoodError.from_record(answered.error)
@@ -382,6 +387,8 @@ def test_a_request_to_a_place_that_is_gone_is_answered_with_its_loss(
     network = Network(tree, seed)
     network.start()
     network.kill(lost)
+    network.run()
+    network.post(ROOT, loss_of(tree, lost))
     network.run()
     source = data.draw(st.sampled_from(sorted(network.nodes)))
     network.ask(source, lost, 7, None)
@@ -400,6 +407,8 @@ def test_a_request_of_the_root_under_way_is_answered_when_its_place_is_lost(
     network.ask(ROOT, lost, 7, None)
     network.run(data.draw(st.integers(0, 4)))
     network.kill(lost)
+    network.run()
+    network.post(ROOT, loss_of(tree, lost))
     network.run()
     (answered,) = network.observed(ev.Answered)
     if answered.error is not None:
@@ -437,6 +446,34 @@ def test_an_answer_that_nobody_waits_for_is_dropped() -> None:
     assert network.problems == []
 
 
+def test_who_waits_for_an_answer_of_another_agent_hears_of_its_loss() -> None:
+    tree = kary(4, 2)
+    network = Network(tree)
+    network.start()
+    network.pause(4)
+    network.ask(1, 4, 7, None)
+    network.run()
+    network.kill(4)
+    network.run()
+    assert network.observed(ev.Answered) == []
+    network.post(ROOT, loss_of(tree, 4))
+    network.run()
+    (answered,) = network.observed(ev.Answered, 1)
+    assert error_of(answered).what == "agent 4 is gone: killed"
+
+
+@pytest.mark.parametrize("destination", [ROOT, 2])
+@pytest.mark.parametrize("source", [ROOT, 3])
+def test_a_letter_in_the_name_of_somebody_else_is_dropped(source: int, destination: int) -> None:
+    network = Network(flat(3))
+    network.start()
+    network.send(
+        1, ROOT, letter_messages.Letter(source, destination, 0, 1 << 32, 0, 1, 0, 1, 1, "test")
+    )
+    network.run()
+    assert network.observed(ev.Asked) == []
+
+
 # --- who may say what ----------------------------------------------------------------------------
 
 SPEC = StreamSpec(1, "test", ((1, 3),), {"x": "sum"})
@@ -463,9 +500,7 @@ RECORD = ErrorRecord(code="SW200", what="no")
         msg.Up(1, 1, 0, (), 1.0, b"\xc0"),
         msg.Up(1, 1, 0, ((1, 2**60),), 1.0, b"\xc0"),
         msg.Up(1, 1, 0, ((2**60, 1), (1, 2**60)), 1.0, b"\xc0"),
-        msg.Request(2, 0, "x", 1, b""),
-        msg.Request(0, 2, "x", 1, b""),
-        msg.Reply(2, 0, 1, b""),
+        letter_messages.Census(((2, 1),)),
     ],
     ids=str,
 )
@@ -490,7 +525,6 @@ def test_an_agent_that_says_what_it_may_not_say_is_cut_off(message: msg.AnyMessa
         msg.Joined(1, 1, 1),
         msg.Lost(((1, 2),), "gone"),
         msg.Welcome(PROTOCOL_VERSION, 0, 1, "here"),
-        msg.Request(1, 2, "x", 1, b""),
     ],
     ids=str,
 )
@@ -556,7 +590,7 @@ def test_only_a_newer_process_takes_the_place_of_another() -> None:
     [
         msg.Open(SPEC),
         msg.Up(1, 1, 0, ((1, 2),), 1.0, b""),
-        msg.Request(1, 0, "x", 1, b""),
+        letter_messages.Letter(1, 0, 0, 1 << 32, 0, 1, 0, 1, 1, "x"),
         msg.Heartbeat(),
         msg.Goodbye(),
         msg.Welcome(PROTOCOL_VERSION, 1, 1, "here"),

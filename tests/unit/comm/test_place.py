@@ -16,6 +16,7 @@ from sapwood.comm import messages as msg
 from sapwood.comm.channel import MESSAGE_COST, ChannelState
 from sapwood.comm.link import LinkTiming
 from sapwood.comm.messages import PROTOCOL_VERSION
+from sapwood.comm.messages.letters import Letter
 from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import ROOT, Tree, flat, kary, plan
 from sapwood.testing.network import Network
@@ -123,7 +124,7 @@ def test_what_waits_for_a_reader_that_stopped_waits_at_the_writer() -> None:
     )
     largest = 3000
     assert below.queued < window + largest
-    assert above.queued > 300 * 1000
+    assert above.queued > 200 * 1000  # the window of the letters holds back the rest
     assert network.observed(ev.Asked, 1) == []
     network.resume(1)
     network.run()
@@ -282,7 +283,7 @@ def test_the_side_that_has_not_noticed_the_break_goes_on_as_well() -> None:
     number = place.connection_opened(tap, initiator=False)
     place.bytes_received(number, raw(resume_of(network)))
     kinds = [type(message) for message in tap.said()]
-    assert kinds == [msg.Resumed, msg.Request, msg.Request]
+    assert kinds == [msg.Resumed, Letter, Letter]
     assert network.observed(ev.PlacesLost) == []
 
 

@@ -20,6 +20,7 @@ from sapwood.comm.messages.groups import (
     GroupResult,
     Withdrawn,
 )
+from sapwood.comm.messages.letters import Census, Letter, Multiple, Receipt
 from sapwood.core.errors import ErrorRecord, ProtocolError
 from sapwood.core.rankset import Ranges
 
@@ -272,26 +273,6 @@ class Joined(Message, tag=16, frozen=True):
     pid: int
 
 
-class Request(Message, tag=20, frozen=True):
-    """An active message: calls a handler by name at a place and wants an answer."""
-
-    source: int
-    destination: int
-    handler: str
-    number: int
-    body: bytes
-
-
-class Reply(Message, tag=21, frozen=True):
-    """The answer to a :class:`Request`: a value, or an error."""
-
-    source: int
-    destination: int
-    number: int
-    body: bytes
-    error: ErrorRecord | None = None
-
-
 class Sweep(Message, tag=30, frozen=True):
     """Goes through a stream behind all that was sent before it, and comes back.
 
@@ -343,8 +324,6 @@ AnyMessage = (
     | Failed
     | Lost
     | Joined
-    | Request
-    | Reply
     | Sweep
     | Swept
     | Abandon
@@ -355,6 +334,10 @@ AnyMessage = (
     | GroupResult
     | GroupEnded
     | Withdrawn
+    | Letter
+    | Receipt
+    | Multiple
+    | Census
 )
 
 CONTROL: frozenset[type[Message]] = frozenset(

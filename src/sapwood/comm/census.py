@@ -1,0 +1,54 @@
+"""Who is gone and who is back: told to all places by the front end, which decides it. No I/O."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sapwood.comm import events as ev
+from sapwood.comm import letter_events as le
+from sapwood.comm.letters import Absence, Letters
+from sapwood.comm.link import Link
+from sapwood.comm.messages import letters as msg
+from sapwood.comm.neighbourhood import Effects, Neighbourhood
+
+
+class Census:
+    """What one place hears of the others, and what follows for its letters.
+
+    Args:
+        near: The neighbours.
+        letters: Whose ends may be gone.
+    """
+
+    def __init__(self, near: Neighbourhood, letters: Letters) -> None:
+        self._near = near
+        self._letters = letters
+
+    def announce(self, now: float, event: le.Announce) -> Effects:
+        """Root: tell all places; those that are new hear of earlier losses as well."""
+        known = self._letters.gone
+        earlier = tuple(
+            (rank, absence.incarnation)
+            for rank, absence in known.items()
+            if rank not in event.back and all(rank != other for other, _ in event.gone)
+        )
+        reason = event.reason or "its process has ended"
+        return self._spread(now, msg.Census(event.gone + earlier, event.back, reason))
+
+    def on_census(self, link: Link, census: msg.Census, _payload: Any) -> Effects:
+        """Places are gone, or back."""
+        self._near.must_be_parent(link)
+        return self._spread(link.last_heard, census)
+
+    def _spread(self, now: float, census: msg.Census) -> Effects:
+        links = self._near.links_to(tuple(self._near.router.children))
+        effects: Effects = [ev.Transmit(links, census)] if links else []
+        gone = self._letters.gone
+        for rank in census.back:
+            gone.pop(rank, None)
+        for rank, incarnation in census.gone:
+            if rank == self._near.rank or rank in gone:
+                continue
+            gone[rank] = Absence(incarnation, census.reason)
+            effects += self._letters.lose(now, rank, incarnation, census.reason)
+        return effects

@@ -1,0 +1,88 @@
+"""The messages that letters are: from any place to any other (tags 50 to 59)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sapwood.comm.messages.base import Message
+from sapwood.core.errors import ErrorRecord
+
+
+class Letter(Message, tag=50, frozen=True):
+    """A message from any place to any other, exactly once and in order on its channel.
+
+    Attributes:
+        source: Where it is from.
+        destination: Where it goes.
+        channel: 0 requests and their answers, 1 tagged messages, 2 pieces of large ones.
+        epoch: Under which it is numbered: the source's incarnation * 2**32 + a count.
+        peer: Incarnation of the destination's process, as far as the source knows; else 0.
+        number: Its place in the order, from 1.
+        hops: Places that passed it on.
+        kind: What it is; see ``docs/reference/protocol.md``.
+        tag: Number of a request, tag of a message, or which large one this is about.
+        label: Handler of a request.
+        body: Encoded value.
+        size: Bytes of a large payload, which may be left behind on the way; else 0.
+        large: By which name the source knows the large payload.
+        error: In place of an answer.
+    """
+
+    source: int
+    destination: int
+    channel: int
+    epoch: int
+    peer: int
+    number: int
+    hops: int
+    kind: int
+    tag: int
+    label: str = ""
+    body: bytes = b""
+    size: int = 0
+    large: int = 0
+    error: ErrorRecord | None = None
+
+
+class Receipt(Message, tag=51, frozen=True):
+    """Says which letters have arrived: all up to a number; and which are missing above it."""
+
+    source: int
+    destination: int
+    channel: int
+    epoch: int
+    incarnation: int
+    hops: int
+    upto: int
+    missing: tuple[int, ...] = ()
+
+
+class Address(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What differs in the copies of a letter to several places."""
+
+    destination: int
+    epoch: int
+    peer: int
+    number: int
+    large: int = 0
+
+
+class Multiple(Message, tag=52, frozen=True):
+    """One letter to several places; it travels each link once."""
+
+    letter: Letter
+    addresses: tuple[Address, ...]
+
+
+class Census(Message, tag=53, frozen=True):
+    """From the front end to all: places whose process is gone, and places that are back.
+
+    Attributes:
+        gone: Each as (rank, incarnation of the process that is gone).
+        back: Ranks that have a new process.
+        reason: Why they are gone.
+    """
+
+    gone: tuple[tuple[int, int], ...]
+    back: tuple[int, ...] = ()
+    reason: str = ""
