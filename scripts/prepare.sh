@@ -74,3 +74,12 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
 fi
 say "installing sapwood with its '$extra' packages into $venv (a minute at first) …"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[$extra]"
+
+# Tests run agents of another architecture where that can be had: half a minute, no root.
+if [ "$extra" = test ] || [ "$extra" = check ]; then
+    if [ "$(uname -m)" = x86_64 ] && command -v apt-get >/dev/null 2>&1; then
+        say "getting an emulated aarch64 Python for tests into build/arm64 …"
+        sh "$(dirname "$0")/prepare_arm64.sh" build/arm64 "$venv" \
+            || say "cannot be had; the tests that need it will be skipped"
+    fi
+fi

@@ -21,6 +21,7 @@ from sapwood.code.check import check_program
 from sapwood.code.crash_handler import build_crash_handler
 from sapwood.code.image import make_image
 from sapwood.code.program import Program
+from sapwood.code.target import Target
 from sapwood.core.errors import (
     EXCEPTION_TYPE,
     CancelledError,
@@ -49,12 +50,14 @@ class RunOptions(msgspec.Struct, frozen=True):
         time_limit: Seconds that one map may take; 0 for no limit.
         on_agent_loss: ``replace`` goes on with a new process, ``fail`` ends the run.
         environment: Variables of builds.
+        target: What the agents are; None for this machine.
     """
 
     chunk: int | None = None
     time_limit: float = 0.0
     on_agent_loss: Literal["replace", "fail"] = "replace"
     environment: dict[str, str] = {}
+    target: Target | None = None
 
 
 class Run:
@@ -189,7 +192,10 @@ class Run:
     def _execute(self) -> Any:
         program = self.program
         variables = self._options.environment or None
-        built = self._built = build(program, cache=self._cache, environment=variables)
+        target = self._options.target
+        built = self._built = build(
+            program, cache=self._cache, environment=variables, target=target
+        )
         _log.debug("built", run=self.name, cached=built.cached, seconds=round(built.seconds, 3))
         check_program(program, built)
         if not getattr(program, "allow_nan", False):
@@ -224,7 +230,7 @@ class Run:
     def _gather(self, built: Built, published: Published, slices: list[range]) -> Crew:
         image = msgspec.msgpack.encode(make_image(self.program, built))
         function = self.program.map_function or f"{self.program.name}.map"
-        handler = build_crash_handler(self._cache) if built.libraries else None
+        handler = build_crash_handler(self._cache, built.target) if built.libraries else None
         opening = {
             rank: orders.OpenRun(
                 run=self.name,

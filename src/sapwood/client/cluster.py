@@ -21,6 +21,7 @@ from sapwood.code.crash_handler import build_crash_handler
 from sapwood.code.image import make_image
 from sapwood.code.load import load_program
 from sapwood.code.program import NativeFunctionRef, Program
+from sapwood.code.target import Target, host_target, target_of
 from sapwood.code.watch import Version, Watch
 from sapwood.core.errors import (
     ClosedError,
@@ -134,7 +135,7 @@ class Cluster:
             loaded,
             load(_data_of(loaded, data), fields=loaded.inputs),
             self._cache,
-            RunOptions(chunk, limit, on_agent_loss, self._build_environment()),
+            RunOptions(chunk, limit, on_agent_loss, self._build_environment(), self.target),
         )
         self._runs = [known for known in self._runs if not known.done()]
         self._runs.append(run)
@@ -171,6 +172,7 @@ class Cluster:
         watch = Watch(
             program,
             parameters=parameters or {},
+            targets=lambda: (self.target,),
             cache=self._cache,
             environment=self._build_environment(),
             on_version=on_version,
@@ -246,8 +248,13 @@ class Cluster:
         key = (program.hash, repr(sorted(program.parameters.items())))
         native = self._programs.get(key)
         if native is None:
-            built = build(program, cache=self._cache, environment=self._build_environment())
-            handler = build_crash_handler(self._cache)
+            built = build(
+                program,
+                cache=self._cache,
+                environment=self._build_environment(),
+                target=self.target,
+            )
+            handler = build_crash_handler(self._cache, self.target)
             image = msgspec.msgpack.encode(make_image(program, built))
             native = self._programs[key] = NativeProgram(image, built, str(handler or ""))
         return native
@@ -264,6 +271,12 @@ class Cluster:
             AgentView(record.rank, record.pid, record.state.value, record.incarnation)
             for record in self._session.keeper.places.agents()
         )
+
+    @property
+    def target(self) -> Target:
+        """What programs are built for: what the agents' interpreter said it runs on."""
+        architecture, libc = self._session.platform
+        return target_of(architecture, libc) if architecture else host_target()
 
     @property
     def session(self) -> Session:

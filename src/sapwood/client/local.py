@@ -71,6 +71,7 @@ def local(
             agent_entry=AGENT_ENTRY,
             runner_entry=RUNNER_ENTRY,
             runner_modules=(RUNNER_ENTRY.partition(":")[0],),
+            interpreter=tuple(chosen.cluster.interpreter),
             ready_timeout=chosen.cluster.ready_timeout,
             timing=LinkTiming(chosen.comm.heartbeat, chosen.comm.failure_after),
             inline_limit=chosen.comm.inline_limit,

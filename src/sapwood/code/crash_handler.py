@@ -13,14 +13,14 @@ from sapwood.code.cache import BuildCache
 from sapwood.code.languages.base import BuildRequest
 from sapwood.code.languages.c import C
 from sapwood.code.languages.compiled import LIBRARY
-from sapwood.code.target import host_target
+from sapwood.code.target import Target, host_target
 from sapwood.core.errors import BuildError, CompilerMissingError
 
 _SOURCE = "crash.c"
 
 
-def build_crash_handler(cache: BuildCache) -> Path | None:
-    """Return the library, built once per cache; None where it cannot be built.
+def build_crash_handler(cache: BuildCache, target: Target | None = None) -> Path | None:
+    """Return the library for a target, built once per cache; None where it cannot be built.
 
     It exports ``int sapwood_install_crash_handler(int fd)``. A C library without
     ``backtrace()``, or a machine without a compiler, has no native backtraces.
@@ -34,7 +34,7 @@ def build_crash_handler(cache: BuildCache) -> Path | None:
         folder=Path(),
         sources=(_SOURCE,),
         output=Path(),
-        target=host_target(),
+        target=target or host_target(),
         environment=environment,
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import platform
 import re
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from typing import Final
 import msgspec
 
 from sapwood.code.spelling import suggest
+from sapwood.contexts.process import c_library
 from sapwood.core.errors import InputError
 
 GENERIC: Final = "generic"
@@ -82,7 +82,19 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 @functools.cache
 def host_target() -> Target:
     """Return the target that this machine is; of its GPUs the GPU layer knows."""
-    return Target(architecture=platform.machine(), libc=_libc(), features=features_hash(_cpuinfo()))
+    features = features_hash(_cpuinfo())
+    return Target(architecture=platform.machine(), libc=c_library(), features=features)
+
+
+def target_of(architecture: str, libc: str) -> Target:
+    """Return the target that processes of an architecture and a C library are.
+
+    Where the architecture is this machine's, so are the features; of another one only what all
+    its processors have is used.
+    """
+    here = host_target()
+    features = here.features if architecture == here.architecture else GENERIC
+    return Target(architecture=architecture, libc=libc, features=features)
 
 
 def parse_target(text: str) -> Target:
@@ -155,10 +167,3 @@ def _cpuinfo() -> str:
         return Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-
-
-def _libc() -> str:
-    try:
-        return os.confstr("CS_GNU_LIBC_VERSION") or "unknown"
-    except (ValueError, OSError):
-        return "musl"

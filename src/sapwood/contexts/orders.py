@@ -48,10 +48,19 @@ class Kill(msgspec.Struct, frozen=True, tag="kill"):
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """The zygote has imported everything; ``seconds`` is how long that took."""
+    """The zygote has imported everything.
+
+    Attributes:
+        pid: Its process id.
+        seconds: How long that took.
+        architecture: Of the processor that it and its processes run on, or that is emulated.
+        libc: Name and version of their C library, for example ``glibc 2.36``.
+    """
 
     pid: int
     seconds: float
+    architecture: str = ""
+    libc: str = ""
 
 
 class Spawned(msgspec.Struct, frozen=True, tag="spawned"):

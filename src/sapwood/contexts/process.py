@@ -1,6 +1,7 @@
 """What a forked process does first: die with its parent, and forget what it inherited."""
 
 import ctypes
+import errno
 import functools
 import os
 import signal
@@ -33,8 +34,16 @@ def die_with_parent(parent: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of all descendants whose own parent ends."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    """Become the parent of all descendants whose own parent ends.
+
+    An emulator of another architecture may not know this call; what a process is in this
+    respect outlives ``exec``, so whoever started the emulator has called it (``Spawner``).
+    """
+    try:
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
 
 
 def forget_signals() -> None:
@@ -42,6 +51,14 @@ def forget_signals() -> None:
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
+
+
+def c_library() -> str:
+    """Return name and version of this process' C library, for example ``glibc 2.36``."""
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or "unknown"
+    except (ValueError, OSError):
+        return "musl"
 
 
 def children(pid: int) -> list[int]:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -22,9 +23,16 @@ END_TIMEOUT = 5.0
 """Seconds that a zygote gets to end its processes before it is killed itself."""
 
 _BOOT = (
-    "import sys; sys.path[:] = sys.argv[2].split(chr(0x1f)); "
+    "import sys; sys.path[:] = sys.argv[2].split(chr(0x1f)) {keep}; "
     "from sapwood.contexts.zygote import main; main(int(sys.argv[1]), sys.argv[3])"
 )
+
+_EMULATED = (
+    "import os, sys; sys.path.insert(0, sys.argv[1]); "
+    "from sapwood.contexts.process import adopt_orphans; adopt_orphans(); "
+    "os.execvp(sys.argv[2], sys.argv[2:])"
+)
+"""Starts another interpreter, with what its emulator may not be able to ask the kernel for."""
 
 _SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 """A process from which others fork must not have threads; runners undo this."""
@@ -68,8 +76,7 @@ class Spawner:
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            command = [sys.executable, "-S", "-c", _BOOT, str(theirs.fileno())]
-            command += [chr(0x1F).join(sys.path), msgspec.json.encode(self._plan).decode()]
+            command = _command(self._plan, theirs.fileno())
             try:
                 self._process = subprocess.Popen(
                     command,
@@ -146,3 +153,17 @@ class Spawner:
                 self._on_end()
                 return
             self._on_report(orders.decode_report(data))
+
+
+def _command(plan: Plan, descriptor: int) -> list[str]:
+    """Return the command that starts a zygote with its end of the control socket.
+
+    It finds modules where this process does. Another interpreter finds its own: it only gets
+    the folder of this package.
+    """
+    start, path, keep = [sys.executable, "-S"], sys.path, ""
+    if plan.interpreter:
+        path, keep = [str(Path(__file__).parents[2])], "+ sys.path"
+        start = [sys.executable, "-S", "-c", _EMULATED, *path, *plan.interpreter]
+    boot = ["-c", _BOOT.format(keep=keep), str(descriptor)]
+    return [*start, *boot, chr(0x1F).join(path), msgspec.json.encode(plan).decode()]

@@ -48,12 +48,15 @@ class Plan(msgspec.Struct, frozen=True):
         runner: ``module:function`` of runners; empty if there are none.
         rehearsal: ``module:function`` that is given the configuration before the first fork: what
             it makes and remembers, its children share.
+        interpreter: The command that starts Python, for example another one under an emulator;
+            empty for the one that runs.
     """
 
     first: tuple[str, ...]
     later: tuple[str, ...] = ()
     runner: str = ""
     rehearsal: str = ""
+    interpreter: tuple[str, ...] = ()
 
 
 class Member:
@@ -318,5 +321,6 @@ def main(descriptor: int, encoded_plan: str) -> None:
     gc.freeze()
     gc.disable()
     zygote = Zygote(control, plan)
-    zygote.report(orders.Ready(os.getpid(), time.perf_counter() - begin))
+    seconds = time.perf_counter() - begin
+    zygote.report(orders.Ready(os.getpid(), seconds, os.uname().machine, process.c_library()))
     zygote.run()

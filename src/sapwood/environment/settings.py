@@ -50,6 +50,10 @@ class ClusterSettings(Section, frozen=True):
         Count, about("Children of each junction; 0 means all agents directly below the root.")
     ] = 0
     ready_timeout: Annotated[Seconds, about("How long the agents may take to become ready.")] = 30.0
+    interpreter: Annotated[
+        list[str],
+        about("Command that starts Python for the agents, as a list; empty means this Python."),
+    ] = []
 
 
 class LimitSettings(Section, frozen=True):

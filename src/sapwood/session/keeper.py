@@ -82,6 +82,7 @@ class Keeper:
         self._failure: BaseException | None = None
         self._repairs: dict[int, Repair] = {}
         self._last_reason = ""
+        self.zygote: orders.Ready | None = None
 
     # --- life --------------------------------------------------------------------------------
 
@@ -169,6 +170,8 @@ class Keeper:
                 record.pid = report.pid
             elif record.pid != report.pid:
                 self._spawner.kill(report.pid)  # it was given up while it was being forked
+        elif isinstance(report, orders.Ready):
+            self.zygote = report
         elif isinstance(report, orders.Exited):
             self._exited(report)
         elif isinstance(report, orders.SpawnFailed):

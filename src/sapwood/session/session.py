@@ -61,6 +61,7 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
         agent_entry: ``module:function`` that every agent runs.
         runner_entry: ``module:function`` that every runner runs; empty if there are none.
         runner_modules: What runners need imported.
+        interpreter: The command that starts Python for all processes; empty for this one.
         ready_timeout: How long the processes may take to become ready.
         timing: When links speak and worry.
         inline_limit: Bytes up to which arrays travel in the message.
@@ -73,6 +74,7 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     agent_entry: str
     runner_entry: str = ""
     runner_modules: tuple[str, ...] = ()
+    interpreter: tuple[str, ...] = ()
     ready_timeout: float = 30.0
     timing: LinkTiming = LinkTiming()
     inline_limit: int = 64 * 1024
@@ -154,6 +156,7 @@ class Session:
                 (JUNCTION_ENTRY.partition(":")[0], *options.runner_modules),
                 options.runner_entry,
                 REHEARSAL,
+                options.interpreter,
             ),
             options.restart,
             self._places_changed,
@@ -193,6 +196,12 @@ class Session:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def platform(self) -> tuple[str, str]:
+        """Architecture and C library of the processes; empty before :meth:`start` returned."""
+        zygote = self.keeper.zygote
+        return ("", "") if zygote is None else (zygote.architecture, zygote.libc)
 
     def close(self) -> None:
         """End all processes and leave nothing behind; a second call does nothing."""

@@ -1,0 +1,144 @@
+"""Whole sessions whose agents are of another architecture than the front end.
+
+The zygote, the agents and the runners are real processes of the session, each with its place
+in the tree; they run an aarch64 Python under the user-mode emulator of qemu. Only the front end
+is of this machine's architecture. ``scripts/prepare_arm64.sh`` gets what that needs.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sapwood
+from sapwood.code.shared_library import machine_of
+from sapwood.code.zig import find_zig
+from sapwood.core.errors import RunnerCrashError
+from sapwood.environment.settings import ClusterSettings, CommSettings, Settings
+
+ROOT = Path(__file__).parents[2]
+EMULATED = ROOT / "build" / "arm64"
+INTERPRETER = [
+    str(EMULATED / "qemu"),
+    *("-L", str(EMULATED / "root")),
+    *("-E", f"PYTHONPATH={EMULATED / 'site'}"),
+    str(EMULATED / "root" / "usr" / "bin" / "python3"),
+]
+PATIENCE = 100.0
+SOURCE = """
+#include <math.h>
+#include <stdint.h>
+
+/** @array data[n]
+ *  @array counts[bins] */
+void spread(const double *data, int64_t n, int64_t bins, double *total, int64_t *counts) {
+    for (int64_t i = 0; i < n; i++) {
+        *total += sqrt(data[i]);
+        counts[(int64_t)data[i] % bins]++;
+    }
+}
+
+/** What the compiler built it for. */
+int architecture(void) {
+#ifdef __aarch64__
+    return 64;
+#else
+    return 0;
+#endif
+}
+
+int crash(int x) { return *(volatile int *)(intptr_t)x; }
+"""
+PROGRAM = """
+from sapwood import Program, native, parameter
+
+class Spread(Program):
+    sources = ["spread.c"]
+    reduce = {"total": "sum", "counts": "sum"}
+    map = native("spread")
+    bins: int = parameter(7)
+    rounds: int = parameter(3)
+
+    def init(self, data):
+        return {"round": 0, "bins": self.bins}
+
+    def update(self, state, total):
+        return {**state, **total, "round": state["round"] + 1}
+
+    def done(self, state):
+        return state["round"] == self.rounds
+"""
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(platform.machine() != "x86_64", reason="the emulator set is for x86-64"),
+    pytest.mark.skipif(
+        not (EMULATED / "ready").exists(),
+        reason="no aarch64 Python: sh scripts/prepare_arm64.sh build/arm64 .venv",
+    ),
+    pytest.mark.skipif(find_zig({}) is None, reason="needs zig: pip install 'sapwood[cross]'"),
+]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    (tmp_path / "spread.c").write_text(SOURCE)
+    (tmp_path / "p.py").write_text(PROGRAM)
+    return tmp_path / "p.py"
+
+
+@pytest.fixture
+def emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[sapwood.Cluster]:
+    """A cluster of three aarch64 agents below one junction of the same kind."""
+    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(ROOT / "build" / "zig"))
+    settings = Settings(
+        cluster=ClusterSettings(interpreter=INTERPRETER, ready_timeout=PATIENCE),
+        comm=CommSettings(heartbeat=2.0, failure_after=30.0),  # emulation is slow
+    )
+    with sapwood.local(3, fanout=3, settings=settings) as cluster:
+        yield cluster
+
+
+@pytest.mark.row("A-TOOL-1")
+@pytest.mark.row("A-CODE-3")
+def test_agents_of_another_architecture_give_the_results_of_this_machine_s(
+    emulated: sapwood.Cluster, program: Path
+) -> None:
+    data = np.random.default_rng(4).uniform(0, 1000, 20_001)
+    with sapwood.local(3) as here:
+        expected = here.run(program, data).result(PATIENCE)
+    run = emulated.run(program, data)
+    found = run.result(PATIENCE)
+    np.testing.assert_array_equal(found["counts"], expected["counts"])
+    np.testing.assert_allclose(found["total"], expected["total"], rtol=1e-12)
+    np.testing.assert_allclose(found["total"], np.sqrt(data).sum(), rtol=1e-12)
+    assert len(run.statistics.agents) == 3
+
+
+@pytest.mark.row("A-CODE-3")
+def test_code_is_built_for_what_the_agents_are(emulated: sapwood.Cluster, program: Path) -> None:
+    assert emulated.target.architecture == "aarch64"
+    loaded = sapwood.load_program(program)
+    where = emulated.submit(lambda: (os.uname().machine, np.arange(5).sum().item()))
+    assert where.result(PATIENCE) == ("aarch64", 10)
+    assert emulated.submit(loaded["architecture"]).result(PATIENCE) == 64
+    with sapwood.local(1) as here:
+        assert here.target.architecture == platform.machine()
+        assert here.submit(loaded["architecture"]).result(PATIENCE) == 0
+    entries = Path(os.environ["XDG_CACHE_HOME"], "sapwood", "entries").glob("*/library.so")
+    assert {machine_of(path) for path in entries} >= {"aarch64", platform.machine()}
+
+
+def test_a_crash_there_is_reported_and_the_agent_lives(
+    emulated: sapwood.Cluster, program: Path
+) -> None:
+    loaded = sapwood.load_program(program)
+    with pytest.raises(RunnerCrashError, match="SIGSEGV"):
+        emulated.submit(loaded["crash"], 8).result(PATIENCE)
+    assert emulated.submit(loaded["architecture"]).result(PATIENCE) == 64
+    assert {agent.incarnation for agent in emulated.agents} == {1}
