@@ -18,6 +18,7 @@ from sapwood.contexts.forge import Forge
 from sapwood.core.errors import SapwoodError
 from sapwood.core.topology import ROOT
 from sapwood.session.agent import Agent, Contribution, Question
+from sapwood.session.group_visits import GroupVisits
 from sapwood.session.member import read_configuration
 
 OUTPUT_BACKLOG = 256 * 1024
@@ -54,7 +55,7 @@ class Worker:
         self._output = bytearray()
         self._output_sent = False
         self._runner = RunnerHost(agent.loop, settings.runner, forge, self._printed)
-        self.visits: dict[str, Callable[[Visit], None]] = {}
+        self.visits: dict[str, Callable[[Visit], None]] = {**GroupVisits(agent.groups).handlers}
         welcome = asks.Welcome(agent.rank, agent.configuration.tree.agents)
         self._runner.door = Door(agent.loop, welcome, self.visits)
         agent.waves[orders.MAP] = self._map

@@ -9,6 +9,8 @@ from typing import Any
 
 from sapwood.comm import events as ev
 from sapwood.comm import plain
+from sapwood.comm.groups.members import Members
+from sapwood.comm.loop import Timer
 from sapwood.comm.payload import Payload
 from sapwood.contexts.forge import Forge
 from sapwood.core.errors import ProtocolError, SapwoodError
@@ -78,12 +80,14 @@ class Agent(Member):
         all_ready: Whether this agent has heard that all places are there.
         waves: What to do with a wave, by the stream's handler.
         requests: What to do with a request, by its handler.
+        groups: The groups that it is a member of.
         on_stream_closed: Told when a stream ends.
         on_released: Given payloads of this agent that nobody needs any more.
         on_answered: Told when a request of this agent was answered.
     """
 
     def __init__(self, configuration: MemberConfiguration, rank: int, incarnation: int) -> None:
+        self.groups = Members(rank, self._post, self._later)
         super().__init__(
             configuration,
             rank,
@@ -94,6 +98,7 @@ class Agent(Member):
                 ev.StreamClosed: self._stream_closed,
                 ev.Released: self._give_back,
                 ev.Answered: self._answered,
+                **self.groups.handlers,
             },
         )
         self.post = self.place.post
@@ -112,6 +117,12 @@ class Agent(Member):
         """Send a request to a place; :attr:`on_answered` hears of its answer."""
         self.post(ev.Ask(destination, handler, self._next_request, body, None))
         self._next_request += 1
+
+    def _post(self, event: ev.Event) -> None:
+        self.place.post(event)
+
+    def _later(self, seconds: float, function: Callable[..., Any], *args: Any) -> Timer:
+        return self.loop.call_later(seconds, function, *args)
 
     def _wave_arrived(self, effect: ev.WaveArrived) -> None:
         contribution = Contribution(self, effect)

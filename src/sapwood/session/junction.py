@@ -1,6 +1,7 @@
 """The process of a junction: an inner vertex that routes and reduces."""
 
 from sapwood.comm import events as ev
+from sapwood.comm.groups import events as gev
 from sapwood.comm.pool import BlockPool
 from sapwood.comm.reduction import gathering
 from sapwood.contexts.forge import Forge
@@ -16,4 +17,14 @@ def main(configuration: bytes, rank: int, incarnation: int, _forge: Forge) -> No
         if effect.payload.owner is not None:
             pool.give_back(effect.payload.owner)
 
-    Member(shared, rank, incarnation, {ev.Released: released}, gathering(pool.place)).run()
+    def discarded(effect: gev.Discarded) -> None:
+        if effect.payload.owner is not None:
+            effect.payload.owner.close()
+
+    Member(
+        shared,
+        rank,
+        incarnation,
+        {ev.Released: released, gev.Discarded: discarded},
+        gathering(pool.place),
+    ).run()

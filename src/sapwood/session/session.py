@@ -40,6 +40,7 @@ from sapwood.environment.lifecycle import Lifecycle, State
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import RestartSettings
 from sapwood.session.agent import READY
+from sapwood.session.groups import SessionGroups
 from sapwood.session.keeper import Keeper
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.member import MemberConfiguration
@@ -162,6 +163,7 @@ class Session:
             self._places_changed,
         )
         self._questions = Questions(self._thread, self._post, self.pool)
+        self.groups = SessionGroups(self._thread, self._post, self.pool)
         self._place = Place(
             node,
             {
@@ -173,6 +175,7 @@ class Session:
                 ev.Answered: self._questions.answered,
                 ev.Asked: self._questions.asked,
                 ev.Released: self._released,
+                **self.groups.handlers,
             },
             self._thread.loop,
             _problem,
@@ -341,6 +344,7 @@ class Session:
         for stream in list(self._streams.values()):
             stream.abandon(reason)
         self._questions.abandon(reason)
+        self.groups.abandon(reason)
         self.keeper.detach()
         if self._server is not None:
             self._server.close()
@@ -358,6 +362,7 @@ class Session:
         for stream in list(self._streams.values()):
             stream.abandon(error)
         self._questions.abandon(error)
+        self.groups.abandon(error)
         self.keeper.give_up(error)
 
     def _open(self, handle: StreamHandle) -> None:

@@ -5,8 +5,8 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from sapwood.code.runner import asks
 from sapwood.code.runner.calls import INLINE, MAX_DATAGRAM, Bulk
@@ -14,6 +14,12 @@ from sapwood.comm import values
 from sapwood.comm.shared_memory import SharedBlock, private_view
 from sapwood.core.errors import ClosedError, CommunicationError, ConfigurationError, SapwoodError
 from sapwood.core.request import Request
+
+if TYPE_CHECKING:
+    from sapwood.comm.groups.handle import Group
+
+ENTER_TIMEOUT = 60.0
+"""Seconds in which all members must enter a group, unless the caller says otherwise."""
 
 FAREWELL = 5.0
 """Seconds that an agent has to take back what a call left open."""
@@ -38,7 +44,9 @@ class Channel:
         self._open: dict[int, AgentRequest] = {}
         self._blocks: dict[int, list[SharedBlock]] = {}
 
-    def ask(self, name: str, value: Any) -> "AgentRequest":
+    def ask(
+        self, name: str, value: Any, convert: Callable[[Any], Any] | None = None
+    ) -> "AgentRequest":
         """Send a question; the request is its answer.
 
         Raises:
@@ -62,7 +70,7 @@ class Channel:
                 )
             number = self._next
             self._next += 1
-            request = self._open[number] = AgentRequest(self, number)
+            request = self._open[number] = AgentRequest(self, number, convert)
             self._blocks[number] = blocks
         self._send(asks.Ask(number, name, body, payload))
         return request
@@ -149,13 +157,16 @@ class AgentRequest(Request):
     Args:
         channel: Where the answer comes from.
         number: Its number.
+        convert: Makes the result of what is answered.
     """
 
-    def __init__(self, channel: Channel, number: int) -> None:
+    def __init__(
+        self, channel: Channel, number: int, convert: Callable[[Any], Any] | None = None
+    ) -> None:
         super().__init__(lambda _: self._take_back())
         self._channel = channel
         self._number = number
-        self.convert: Callable[[Any], Any] = _as_it_is
+        self.convert = convert or _as_it_is
 
     def answered(self, answer: asks.Answer) -> None:
         """Take the answer in."""
@@ -203,18 +214,46 @@ class Here:
         self.rank = welcome.rank
         self.agents = range(1, welcome.agents + 1)
 
-    def ask(self, name: str, value: Any = None) -> Request:
+    def group(
+        self,
+        members: Iterable[int],
+        *,
+        name: str = "",
+        timeout: float | None = None,
+        enter_timeout: float | None = ENTER_TIMEOUT,
+    ) -> "Group":
+        """Enter a group; return when all members have.
+
+        Args:
+            members: Ranks of agents, and 0 for the front end; this one is among them.
+            name: Tells groups of the same members apart.
+            timeout: Seconds that each call may wait for the others; None for any time.
+            enter_timeout: Seconds that the others may take to enter.
+
+        Raises:
+            ConfigurationError: The members are no agents, or this one is not among them.
+            GroupError: The others did not enter in time, or gave up.
+            AgentLostError: A member is gone.
+        """
+        from sapwood.code.runner.grouping import enter  # noqa: PLC0415 - few runners need it
+
+        return enter(self, members, name, timeout, enter_timeout)
+
+    def ask(
+        self, name: str, value: Any = None, convert: Callable[[Any], Any] | None = None
+    ) -> Request:
         """Ask the agent of this runner; for what is built on top of it.
 
         Args:
             name: Whom at the agent the question is for.
             value: What is asked.
+            convert: Makes the result of what is answered.
 
         Raises:
             DataValueError: The value cannot travel.
             CommunicationError: Too many answers are missing.
         """
-        return self._channel.ask(name, value)
+        return self._channel.ask(name, value, convert)
 
     def __repr__(self) -> str:
         return f"<Here: agent {self.rank} of {len(self.agents)}>"

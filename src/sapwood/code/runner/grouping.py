@@ -1,0 +1,89 @@
+"""How user code enters groups: the questions that it asks its agent for that."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from sapwood.code.runner.grouping_orders import CALL, ENTER, STAY
+from sapwood.comm.groups.handle import Group
+from sapwood.comm.messages.groups import GroupNumber
+from sapwood.core.errors import ConfigurationError
+from sapwood.core.rankset import to_ranges
+from sapwood.core.request import Request
+
+if TYPE_CHECKING:
+    from sapwood.code.runner.here import Here
+
+_tokens = itertools.count(1)
+
+
+class Doorway:
+    """A group's way to the agent of this runner.
+
+    Args:
+        here: Where this code runs.
+        stay: The question that is answered never.
+    """
+
+    def __init__(self, here: Here, stay: Request) -> None:
+        self._here = here
+        self._stay = stay
+
+    def call(self, order: dict[str, Any], value: Any, convert: Callable[[Any], Any]) -> Request:
+        """Make a call; the request is its converted result."""
+        given = value if isinstance(value, tuple) else (value,)
+        return self._here.ask(CALL, [order, *given], convert)
+
+    def leave(self, _number: GroupNumber) -> None:
+        """Leave the group."""
+        self._stay.cancel()
+
+
+def enter(
+    here: Here,
+    members: Iterable[int],
+    name: str,
+    timeout: float | None,
+    enter_timeout: float | None,
+) -> Group:
+    """Enter a group from user code; see :meth:`Here.group`."""
+    ranks = checked(here.rank, members, len(here.agents))
+    token = next(_tokens)
+    stay = here.ask(STAY, token)
+    order = {
+        "token": token,
+        "members": [list(one) for one in to_ranges(ranks)],
+        "name": name,
+        "timeout": enter_timeout,
+    }
+    try:
+        number = here.ask(ENTER, order).result()
+    except BaseException:
+        stay.cancel()
+        raise
+    return Group(here.rank, ranks, tuple(number), Doorway(here, stay), timeout)
+
+
+def checked(rank: int, members: Iterable[int], agents: int) -> list[int]:
+    """Return the members of a group in order.
+
+    Raises:
+        ConfigurationError: They are no places, or this one is not among them.
+    """
+    given = list(members)
+    ranks = sorted(set(given))
+    if len(ranks) != len(given):
+        raise ConfigurationError(f"a member of the group {given} is named twice")
+    wrong = [one for one in ranks if not 0 <= one <= agents]
+    if wrong:
+        raise ConfigurationError(
+            f"there is no agent {wrong[0]}", hint=f"agents are 1 to {agents}, the front end is 0"
+        )
+    if rank not in ranks:
+        raise ConfigurationError(
+            f"rank {rank} is not in the group {ranks} that it is to enter",
+            hint="only members can enter a group",
+        )
+    return ranks

@@ -1,0 +1,283 @@
+"""A group as its members hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from sapwood.comm import plain, values
+from sapwood.comm.groups.round import FIELD
+from sapwood.comm.messages.groups import GroupCall, GroupNumber
+from sapwood.comm.reductions import make_reduction
+from sapwood.core.errors import ClosedError, ConfigurationError
+from sapwood.core.rankset import fold
+from sapwood.core.request import Request
+
+SCATTERED = "scatter"
+
+
+class Envelope(Protocol):
+    """How calls get from a member to its place in the tree."""
+
+    def call(
+        self,
+        order: dict[str, Any],
+        value: Any,
+        convert: Callable[[Any], Any],
+    ) -> Request:
+        """Make a call; the request is its converted result.
+
+        Args:
+            order: ``group``, ``round``, ``call``, ``taken`` and ``timeout``.
+            value: What this member gives: ``{"x": value}``, rows of a scatter, or None.
+            convert: Makes the result of what arrives.
+        """
+
+    def leave(self, number: GroupNumber) -> None:
+        """Leave the group."""
+
+
+class Group:
+    """A group of places whose members call operations together; entered, not made by hand.
+
+    Every member calls the same operations in the same order. A call returns when all members
+    have made it. Where something does not fit, a member leaves, is lost or, with ``timeout``,
+    does not come in time, every member gets an error that says who and why, and the group is
+    over: later calls raise that error, too.
+
+    With ``wait=False`` a method returns a :class:`sapwood.Request` instead of waiting.
+
+    Attributes:
+        rank: This member; 0 is the front end.
+        members: All members' ranks, in order.
+
+    Example:
+        In a function that runs on agents 1 to 4::
+
+            with sapwood.here().group([1, 2, 3, 4]) as group:
+                total = group.allreduce(array, "sum")
+                everything = group.allgather(len(array))
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        members: Sequence[int],
+        number: GroupNumber,
+        envelope: Envelope,
+        timeout: float | None,
+    ) -> None:
+        self.rank = rank
+        self.members = tuple(members)
+        self._number = number
+        self._envelope = envelope
+        self._timeout = timeout
+        self._round = 0
+        self._taken = 0
+        self._read: set[int] = set()
+        self._open = True
+
+    @property
+    def size(self) -> int:
+        """Number of members."""
+        return len(self.members)
+
+    def barrier(self, *, timeout: float | None = None, wait: bool = True) -> Any:
+        """Return when all members are here.
+
+        Args:
+            timeout: Seconds to wait; by default that of the group.
+            wait: Whether to wait, or to return a request.
+
+        Raises:
+            GroupError: Members called something else, left, or did not come in time.
+            AgentLostError: A member is gone.
+        """
+        return self._call(GroupCall("barrier"), None, timeout=timeout, wait=wait)
+
+    def broadcast(
+        self,
+        value: Any = None,
+        *,
+        root: int | None = None,
+        timeout: float | None = None,
+        wait: bool = True,
+    ) -> Any:
+        """Return the value that ``root`` gives, at every member.
+
+        Args:
+            value: The value, at the root; what others give is not looked at.
+            root: Rank of the member that gives it; the first by default.
+            timeout: Seconds to wait; by default that of the group.
+            wait: Whether to wait, or to return a request.
+        """
+        given = self._root(root)
+        mine = {FIELD: value} if self.rank == given else None
+        return self._call(GroupCall("broadcast", root=given), mine, timeout=timeout, wait=wait)
+
+    def scatter(
+        self,
+        values: Sequence[Any] | None = None,
+        *,
+        root: int | None = None,
+        timeout: float | None = None,
+        wait: bool = True,
+    ) -> Any:
+        """Return the value that ``root`` has for this member.
+
+        Args:
+            values: At the root: one value for each member, in the order of :attr:`members`;
+                they may differ in type and size, and be rows of an array.
+            root: Rank of the member that gives them; the first by default.
+            timeout: Seconds to wait; by default that of the group.
+            wait: Whether to wait, or to return a request.
+
+        Raises:
+            ConfigurationError: There is not one value for each member.
+        """
+        given = self._root(root)
+        mine = None
+        if self.rank == given:
+            if values is None or len(values) != self.size:
+                found = "none" if values is None else str(len(values))
+                raise ConfigurationError(
+                    f"scatter needs {self.size} values, one for each member, and got {found}",
+                    hint="np.array_split(array, group.size) cuts an array",
+                )
+            mine = _rows(self.members, values)
+        return self._call(GroupCall(SCATTERED, root=given), mine, timeout=timeout, wait=wait)
+
+    def gather(
+        self,
+        value: Any,
+        *,
+        root: int | None = None,
+        timeout: float | None = None,
+        wait: bool = True,
+    ) -> Any:
+        """Return the values of all members, in the order of :attr:`members`; None but at ``root``.
+
+        Args:
+            value: What this member gives; types and sizes may differ.
+            root: Rank of the member that gets the list; the first by default.
+            timeout: Seconds to wait; by default that of the group.
+            wait: Whether to wait, or to return a request.
+        """
+        call = GroupCall("gather", root=self._root(root))
+        return self._call(call, {FIELD: value}, timeout=timeout, wait=wait)
+
+    def allgather(self, value: Any, *, timeout: float | None = None, wait: bool = True) -> Any:
+        """Return the values of all members, in the order of :attr:`members`, at every member.
+
+        Args:
+            value: What this member gives; types and sizes may differ.
+            timeout: Seconds to wait; by default that of the group.
+            wait: Whether to wait, or to return a request.
+        """
+        return self._call(GroupCall("allgather"), {FIELD: value}, timeout=timeout, wait=wait)
+
+    def reduce(
+        self,
+        value: Any,
+        reduction: str = "sum",
+        *,
+        root: int | None = None,
+        timeout: float | None = None,
+        wait: bool = True,
+    ) -> Any:
+        """Return what a reduction makes of all members' values, at ``root``; None elsewhere.
+
+        Args:
+            value: What this member gives.
+            reduction: A reduction by name, as in a program's ``reduce``.
+            root: Rank of the member that gets the result; the first by default.
+            timeout: Seconds to wait; by default that of the group.
+            wait: Whether to wait, or to return a request.
+
+        Raises:
+            ProgramError: There is no such reduction.
+            ExecutionError: The values do not fit together.
+        """
+        make_reduction(reduction)
+        call = GroupCall("reduce", reduction, self._root(root))
+        return self._call(call, {FIELD: value}, timeout=timeout, wait=wait)
+
+    def allreduce(
+        self, value: Any, reduction: str = "sum", *, timeout: float | None = None, wait: bool = True
+    ) -> Any:
+        """Return what a reduction makes of all members' values, at every member.
+
+        Args:
+            value: What this member gives.
+            reduction: A reduction by name, as in a program's ``reduce``.
+            timeout: Seconds to wait; by default that of the group.
+            wait: Whether to wait, or to return a request.
+
+        Raises:
+            ProgramError: There is no such reduction.
+            ExecutionError: The values do not fit together.
+        """
+        make_reduction(reduction)
+        call = GroupCall("allreduce", reduction)
+        return self._call(call, {FIELD: value}, timeout=timeout, wait=wait)
+
+    def close(self) -> None:
+        """Leave the group; members that call something after that get an error."""
+        if self._open:
+            self._open = False
+            self._envelope.leave(self._number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Group of {fold('rank', self.members)}, here {self.rank}>"
+
+    def _root(self, root: int | None) -> int:
+        if root is None:
+            return self.members[0]
+        if root not in self.members:
+            raise ConfigurationError(
+                f"rank {root} is not in the group", hint=f"its members are {self.members}"
+            )
+        return root
+
+    def _call(self, call: GroupCall, value: Any, *, timeout: float | None, wait: bool) -> Any:
+        if not self._open:
+            raise ClosedError("the group was left", hint="enter it again")
+        number = self._round = self._round + 1
+        order = {
+            "group": [*self._number],
+            "round": number,
+            "call": [call.operation, call.reduce, call.root],
+            "taken": self._taken,
+            "timeout": self._timeout if timeout is None else timeout,
+        }
+
+        def convert(result: Any) -> Any:
+            # From here on nobody needs the memory that the result came in.
+            self._read.add(number)
+            while self._taken + 1 in self._read:
+                self._taken += 1
+                self._read.discard(self._taken)
+            return result[FIELD] if isinstance(result, dict) else None
+
+        request = self._envelope.call(order, value, convert)
+        return request.result() if wait else request
+
+
+def _rows(members: Sequence[int], given: Sequence[Any]) -> tuple[bytes, np.ndarray[Any, Any]]:
+    """Return the body of a scatter, and its payload as one array of bytes."""
+    encoded = [values.encode({FIELD: value}) for value in given]
+    flat = np.empty(sum(one.nbytes for one in encoded), np.uint8)
+    rows, start = [], 0
+    for rank, one in zip(members, encoded, strict=True):
+        one.write_into(memoryview(flat[start : start + one.nbytes].data))
+        rows.append((rank, one.body, start, start + one.nbytes))
+        start += one.nbytes
+    return plain.encode(rows), flat

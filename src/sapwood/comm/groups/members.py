@@ -1,0 +1,214 @@
+"""What one place does as a member of groups: its calls under way, and who waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sapwood.comm import events as ev
+from sapwood.comm.groups import events as gev
+from sapwood.comm.groups.group import MAX_ROUNDS, Key
+from sapwood.comm.groups.round import LEAVE
+from sapwood.comm.loop import Timer
+from sapwood.comm.messages.groups import NO_GROUP, GroupNumber
+from sapwood.comm.payload import Payload
+from sapwood.core.errors import ClosedError, GroupError, SapwoodError
+
+Failed = Callable[[SapwoodError], None]
+
+
+class Waiter:
+    """Who waits for the end of something, and for how long."""
+
+    __slots__ = ("done", "failed", "timer")
+
+    def __init__(self, done: Callable[..., None], failed: Failed) -> None:
+        self.done = done
+        self.failed = failed
+        self.timer: Timer | None = None
+
+    def stop(self) -> None:
+        """The end is here: no time-out any more."""
+        if self.timer is not None:
+            self.timer.cancel()
+
+
+class Entered:
+    """A group that this place has entered and not left.
+
+    Attributes:
+        key: Its members and its name.
+        last: The last round that this place has called.
+        waiting: Who waits for which round.
+        error: Why the group has ended, if it has.
+    """
+
+    __slots__ = ("error", "key", "last", "waiting")
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.last = 0
+        self.waiting: dict[int, Waiter] = {}
+        self.error: SapwoodError | None = None
+
+
+class Members:
+    """The memberships of one place.
+
+    Args:
+        rank: The place.
+        post: Gives its node an event.
+        later: Calls a function after some seconds.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        post: Callable[[ev.Event], None],
+        later: Callable[..., Timer],
+    ) -> None:
+        self._rank = rank
+        self._post = post
+        self._later = later
+        self._entering: dict[Key, Waiter] = {}
+        self._groups: dict[GroupNumber, Entered] = {}
+        self.handlers: dict[type[ev.Effect], Callable[[Any], None]] = {
+            gev.GroupEntered: self._entered,
+            gev.GroupFinished: self._finished,
+            gev.GroupBroken: self._broken,
+            gev.Discarded: _discarded,
+        }
+
+    def enter(
+        self,
+        key: Key,
+        timeout: float | None,
+        done: Callable[[GroupNumber], None],
+        failed: Failed,
+    ) -> None:
+        """Enter a group; ``done`` gets its number when all members have."""
+        if key in self._entering:
+            failed(
+                GroupError(
+                    f"rank {self._rank} is entering this group already",
+                    hint="give groups of the same members different names",
+                )
+            )
+            return
+        waiter = self._entering[key] = Waiter(done, failed)
+        if timeout is not None:
+            what = f"member {self._rank} waited {timeout:g} s for all to enter the group"
+            waiter.timer = self._later(timeout, self._give_up, key, what)
+        self._post(gev.EnterGroup(*key))
+
+    def call(
+        self,
+        event: gev.CallGroup,
+        timeout: float | None,
+        done: Callable[[bytes, Payload | None], None],
+        failed: Failed,
+    ) -> None:
+        """Take part in a round; ``done`` gets this member's result."""
+        group = self._groups.get(event.group)
+        error: SapwoodError | None = None
+        if group is None:
+            error = GroupError("the group was left before")
+        elif group.error is not None:
+            error = group.error
+        elif event.round != group.last + 1 or len(group.waiting) >= MAX_ROUNDS - 1:
+            error = GroupError(
+                f"round {event.round} of a group was called after round {group.last}, "
+                f"with {len(group.waiting)} rounds under way"
+            )
+        if group is None or error is not None:
+            _discarded(event)
+            failed(error or GroupError("the group is gone"))
+            return
+        group.last = event.round
+        waiter = group.waiting[event.round] = Waiter(done, failed)
+        if timeout is not None:
+            what = (
+                f"member {self._rank} waited {timeout:g} s in {event.call} "
+                f"(round {event.round} of the group)"
+            )
+            waiter.timer = self._later(timeout, self._time_out, event.group, event.round, what)
+        self._post(event)
+
+    def leave(self, number: GroupNumber) -> None:
+        """Take part in no further round; the others hear of it if they call one."""
+        group = self._groups.pop(number, None)
+        if group is None:
+            return
+        waiters, group.waiting = list(group.waiting.values()), {}
+        if group.error is None:
+            call = gev.CallGroup(number, group.last + 1, LEAVE, group.last, b"", None)
+            self._post(call)
+        for waiter in waiters:
+            waiter.stop()
+            waiter.failed(ClosedError("the group was left"))
+
+    def give_up(self, key: Key) -> None:
+        """Wait no more for others to enter a group."""
+        self._give_up(key, f"member {self._rank} gave up before all had entered the group")
+
+    def abandon(self, reason: SapwoodError) -> None:
+        """Fail all that is under way: this place is ending."""
+        waiters = [*self._entering.values()]
+        self._entering.clear()
+        for group in self._groups.values():
+            group.error = reason
+            waiters += group.waiting.values()
+            group.waiting.clear()
+        for waiter in waiters:
+            waiter.stop()
+            waiter.failed(reason)
+
+    def _give_up(self, key: Key, what: str) -> None:
+        if key in self._entering:
+            self._post(gev.BreakGroup(NO_GROUP, *key, GroupError(what).to_record(), 1))
+
+    def _time_out(self, number: GroupNumber, round_number: int, what: str) -> None:
+        group = self._groups.get(number)
+        if group is not None and round_number in group.waiting:
+            error = GroupError(what, hint="give it more time with timeout=…").to_record()
+            self._post(gev.BreakGroup(number, *group.key, error, round_number))
+
+    def _entered(self, effect: gev.GroupEntered) -> None:
+        key = (effect.members, effect.name)
+        waiter = self._entering.pop(key, None)
+        self._groups[effect.group] = Entered(key)
+        if waiter is None:
+            self.leave(effect.group)
+            return
+        waiter.stop()
+        waiter.done(effect.group)
+
+    def _finished(self, effect: gev.GroupFinished) -> None:
+        group = self._groups.get(effect.group)
+        waiter = group.waiting.pop(effect.round, None) if group is not None else None
+        if waiter is not None:
+            waiter.stop()
+            waiter.done(effect.body, effect.payload)
+
+    def _broken(self, effect: gev.GroupBroken) -> None:
+        error = SapwoodError.from_record(effect.error)
+        if effect.group == NO_GROUP:
+            waiter = self._entering.pop((effect.members, effect.name), None)
+            waiters = [waiter] if waiter is not None else []
+        else:
+            group = self._groups.get(effect.group)
+            if group is None:
+                return
+            group.error = error
+            waiters = list(group.waiting.values())
+            group.waiting.clear()
+        for waiter in waiters:
+            waiter.stop()
+            waiter.failed(error)
+
+
+def _discarded(effect: gev.Discarded | gev.CallGroup) -> None:
+    payload = effect.payload
+    if payload is not None and payload.owner is not None:
+        payload.owner.close()
+        payload.owner = None
