@@ -10,7 +10,8 @@ import msgspec
 from sapwood.activity import orders
 from sapwood.core.errors import AgentLostError, ExecutionError, SapwoodError
 from sapwood.core.rankset import fold
-from sapwood.session.session import PlacesChanged, Session
+from sapwood.session.options import PlacesChanged
+from sapwood.session.session import Session
 from sapwood.session.streams import StreamHandle
 
 CLOSE_TIMEOUT = 5.0

@@ -18,7 +18,8 @@ from sapwood.core.errors import (
     ResourceError,
     SapwoodError,
 )
-from sapwood.session.session import PlacesChanged, Session
+from sapwood.session.options import PlacesChanged
+from sapwood.session.session import Session
 
 MAX_QUEUED_TASKS = 1_000_000
 """Tasks that may wait for an agent."""

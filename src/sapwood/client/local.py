@@ -18,7 +18,8 @@ from sapwood.environment.memory import available_memory
 from sapwood.environment.settings import Settings
 from sapwood.environment.shell import source_files
 from sapwood.environment.units import format_size
-from sapwood.session.session import Session, SessionOptions
+from sapwood.session.options import SessionOptions
+from sapwood.session.session import Session
 
 AGENT_ENTRY = "sapwood.activity.worker:main"
 RUNNER_ENTRY = "sapwood.activity.procedures:main"

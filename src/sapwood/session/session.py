@@ -21,7 +21,7 @@ import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm import values
-from sapwood.comm.link import Identity, LinkTiming
+from sapwood.comm.link import Identity
 from sapwood.comm.machine import machine_id
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.node import Node
@@ -35,15 +35,15 @@ from sapwood.contexts.zygote import Plan
 from sapwood.core.clock import MonotonicClock
 from sapwood.core.errors import ClosedError, SapwoodError
 from sapwood.core.rankset import to_ranges
-from sapwood.core.topology import ROOT, Tree
+from sapwood.core.topology import ROOT
 from sapwood.environment.lifecycle import Lifecycle, State
 from sapwood.environment.logs import logger
-from sapwood.environment.settings import RestartSettings
 from sapwood.session.agent import READY
 from sapwood.session.groups import SessionGroups
 from sapwood.session.keeper import Keeper
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.member import MemberConfiguration
+from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.places import census_of
 from sapwood.session.questions import Questions
 from sapwood.session.streams import StreamHandle
@@ -52,52 +52,6 @@ _log = logger("session")
 
 JUNCTION_ENTRY = "sapwood.session.junction:main"
 REHEARSAL = "sapwood.session.member:rehearse"
-
-
-class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a session is made; times in seconds.
-
-    Attributes:
-        tree: Shape of the tree.
-        agent_entry: ``module:function`` that every agent runs.
-        runner_entry: ``module:function`` that every runner runs; empty if there are none.
-        runner_modules: What runners need imported.
-        interpreter: The command that starts Python for all processes; empty for this one.
-        ready_timeout: How long the processes may take to become ready.
-        timing: When links speak and worry.
-        inline_limit: Bytes up to which arrays travel in the message.
-        restart: When processes that end are replaced.
-        environment: Variables for all processes.
-        extra: Settings for the agents, encoded.
-    """
-
-    tree: Tree
-    agent_entry: str
-    runner_entry: str = ""
-    runner_modules: tuple[str, ...] = ()
-    interpreter: tuple[str, ...] = ()
-    ready_timeout: float = 30.0
-    timing: LinkTiming = LinkTiming()
-    inline_limit: int = 64 * 1024
-    restart: RestartSettings = RestartSettings()
-    environment: dict[str, str] = {}
-    extra: bytes = b""
-
-
-class PlacesChanged(msgspec.Struct, frozen=True):
-    """Told to listeners: places were lost, or are back with new processes.
-
-    Attributes:
-        top: The highest of the places: what :meth:`Session.rejoin` wants.
-        agents: Agents among them.
-        back: Whether they are back; else they are gone.
-        reason: Why they are gone.
-    """
-
-    top: int
-    agents: tuple[int, ...]
-    back: bool
-    reason: str = ""
 
 
 class Session:

@@ -8,7 +8,8 @@ import pytest
 
 from sapwood.core.topology import plan
 from sapwood.environment.settings import RestartSettings
-from sapwood.session.session import PlacesChanged, Session, SessionOptions
+from sapwood.session.options import PlacesChanged, SessionOptions
+from sapwood.session.session import Session
 
 PATIENCE = 30.0
 ECHO = "sapwood.session.agent:main"

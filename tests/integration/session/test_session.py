@@ -24,7 +24,8 @@ from sapwood.core.errors import (
 from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import plan
 from sapwood.environment.settings import RestartSettings
-from sapwood.session.session import Session, SessionOptions
+from sapwood.session.options import SessionOptions
+from sapwood.session.session import Session
 
 MakeSession = Callable[..., Session]
 Until = Callable[[Callable[[], object]], None]
@@ -321,7 +322,8 @@ def test_a_session_that_was_never_started_leaves_nothing() -> None:
 FRONT_END = """
 import sys
 from sapwood.core.topology import plan
-from sapwood.session.session import Session, SessionOptions
+from sapwood.session.options import SessionOptions
+from sapwood.session.session import Session
 
 session = Session(SessionOptions(tree=plan(4, 2), agent_entry="sapwood.session.agent:main"))
 session.start()

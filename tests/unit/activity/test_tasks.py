@@ -20,7 +20,8 @@ from sapwood.core.errors import (
     UserCodeError,
 )
 from sapwood.core.topology import flat
-from sapwood.session.session import PlacesChanged, Session
+from sapwood.session.options import PlacesChanged
+from sapwood.session.session import Session
 
 
 class Agents:

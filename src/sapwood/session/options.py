@@ -1,0 +1,53 @@
+"""How a session is made, and what it tells of changes in its tree."""
+
+import msgspec
+
+from sapwood.comm.link import LinkTiming
+from sapwood.core.topology import Tree
+from sapwood.environment.settings import RestartSettings
+
+
+class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a session is made; times in seconds.
+
+    Attributes:
+        tree: Shape of the tree.
+        agent_entry: ``module:function`` that every agent runs.
+        runner_entry: ``module:function`` that every runner runs; empty if there are none.
+        runner_modules: What runners need imported.
+        interpreter: The command that starts Python for all processes; empty for this one.
+        ready_timeout: How long the processes may take to become ready.
+        timing: When links speak and worry.
+        inline_limit: Bytes up to which arrays travel in the message.
+        restart: When processes that end are replaced.
+        environment: Variables for all processes.
+        extra: Settings for the agents, encoded.
+    """
+
+    tree: Tree
+    agent_entry: str
+    runner_entry: str = ""
+    runner_modules: tuple[str, ...] = ()
+    interpreter: tuple[str, ...] = ()
+    ready_timeout: float = 30.0
+    timing: LinkTiming = LinkTiming()
+    inline_limit: int = 64 * 1024
+    restart: RestartSettings = RestartSettings()
+    environment: dict[str, str] = {}
+    extra: bytes = b""
+
+
+class PlacesChanged(msgspec.Struct, frozen=True):
+    """Told to listeners: places were lost, or are back with new processes.
+
+    Attributes:
+        top: The highest of the places: what :meth:`Session.rejoin` wants.
+        agents: Agents among them.
+        back: Whether they are back; else they are gone.
+        reason: Why they are gone.
+    """
+
+    top: int
+    agents: tuple[int, ...]
+    back: bool
+    reason: str = ""
