@@ -67,7 +67,7 @@ class Place:
         self._queue: deque[ev.Effect] = deque()
         self._performing = False
         self._source: Channel | None = None
-        self._source_cost = 0
+        self._source_frame: frames.Frame | None = None
         self._hold: Hold | None = None
         self._timer: Timer | None = None
         self._handlers: dict[type[ev.Effect], Callable[[Any], None]] = {
@@ -129,25 +129,10 @@ class Place:
         line = self._open.get(number)
         if line is None:
             return
-        node, now = self.node, self._loop.time()
+        now = self._loop.time()
         try:
             arrived = line.decoder.feed(data)
-            for frame in arrived:
-                message = frame.message
-                if message.__class__ in msg.CONTROL:
-                    self._source = None
-                    self._control(line, message, now)
-                    continue
-                self._source = channel = line.channel
-                self._source_cost = frame.nbytes
-                channel.received += 1
-                payload = self._payload(frame)
-                effects = node.receive(now, channel.number, message, payload)
-                if effects:
-                    self._perform(effects)
-                    self._hold = None
-            if line.channel.overdrawn:
-                raise ProtocolError("it sends more than it has credit for")
+            self._take(line, arrived, now)
         except ProtocolError as error:
             channel = line.channel
             self._on_problem(f"{channel.link}: {error}")
@@ -159,6 +144,29 @@ class Place:
         unpaid = channel.unpaid = channel.unpaid + len(data) + len(arrived) * MESSAGE_COST
         if unpaid >= channel.credit_at:
             self.lines.give_credit(channel, now)
+
+    def _take(self, line: Line, arrived: list[frames.Frame], now: float) -> None:
+        """Take frames in, in order."""
+        receive, channel = self.node.receive, line.channel
+        for frame in arrived:
+            message = frame.message
+            if message.__class__ in msg.CONTROL:
+                self._source = None
+                self._control(line, message, now)
+                channel = line.channel
+                continue
+            self._source = channel
+            self._source_frame = frame
+            channel.received += 1
+            if frame.payload is not None or frame.shared is not None:
+                effects = receive(now, channel.number, message, self._payload(frame))
+            else:
+                effects = receive(now, channel.number, message, None)
+            if effects:
+                self._perform(effects)
+                self._hold = None
+        if channel.overdrawn:
+            raise ProtocolError("it sends more than it has credit for")
 
     def _control(self, line: Line, message: msg.AnyMessage, now: float) -> None:
         """Deal with a message of the link itself."""
@@ -225,36 +233,38 @@ class Place:
     def _transmit(self, effect: ev.Transmit) -> None:
         now = self._loop.time()
         message, payload = effect.message, effect.payload
-        control = message.__class__ in msg.CONTROL
+        channels, control = self.channels, message.__class__ in msg.CONTROL
         encoded: dict[bool, tuple[Buffers, int]] = {}
         for number in effect.links:
-            channel = self.channels.get(number)
+            channel = channels.get(number)
             if channel is None:
                 continue
             link = channel.link
-            share = link.same_machine
-            entry = encoded.get(share)
+            entry = encoded.get(link.same_machine)
             if entry is None:
-                buffers = frames.encode(message, payload, share=share)
+                buffers = frames.encode(message, payload, share=link.same_machine)
                 cost = MESSAGE_COST + sum(map(len, buffers))
-                entry = encoded[share] = (buffers, cost)
+                entry = encoded[link.same_machine] = (buffers, cost)
+            else:
+                buffers, cost = entry
             if channel.ready and not control:
                 link.last_sent = now
-                channel.send(*entry)
+                channel.send(buffers, cost)
             elif control:
                 link.last_sent = now
-                channel.write(entry[0])
+                channel.write(buffers)
             else:
-                self._queue_up(channel, *entry)
+                self._queue_up(channel, buffers, cost)
 
     def _queue_up(self, channel: Channel, buffers: Buffers, cost: int) -> None:
         """Let a message wait for credit; what it was made of gives none meanwhile."""
         source = self._source
         hold = None
-        if source is not None and holds_back(source, channel):
+        frame = self._source_frame
+        if source is not None and frame is not None and holds_back(source, channel):
             hold = self._hold
             if hold is None:
-                hold = self._hold = source.hold(self._source_cost + MESSAGE_COST)
+                hold = self._hold = source.hold(frame.nbytes + MESSAGE_COST)
         channel.send(buffers, cost, hold)
         if channel.queued > MAX_QUEUED and hold is None:
             self.cut(channel.number, f"{channel.queued} bytes wait and are not read")
