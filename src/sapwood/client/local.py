@@ -15,7 +15,7 @@ from sapwood.environment.configuration import load_configuration
 from sapwood.environment.cores import usable_cores
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.memory import available_memory
-from sapwood.environment.settings import Settings
+from sapwood.environment.settings import CommSettings, Settings
 from sapwood.environment.shell import source_files
 from sapwood.environment.units import format_size
 from sapwood.session.options import SessionOptions
@@ -74,8 +74,9 @@ def local(
             runner_modules=(RUNNER_ENTRY.partition(":")[0],),
             interpreter=tuple(chosen.cluster.interpreter),
             ready_timeout=chosen.cluster.ready_timeout,
-            timing=LinkTiming(chosen.comm.heartbeat, chosen.comm.failure_after),
+            timing=_timing(chosen.comm),
             inline_limit=chosen.comm.inline_limit,
+            backlog=chosen.comm.backlog,
             restart=chosen.restart,
             environment=exports,
             extra=msgspec.msgpack.encode(AgentSettings(_runner_options(count, chosen))),
@@ -137,3 +138,7 @@ def _check_count(agents: int, settings: Settings) -> None:
             hint=f"use fewer agents, or raise the limit: ulimit -n {files}"
             + (f" (an administrator must raise the hard limit of {hard})" if files > hard else ""),
         )
+
+
+def _timing(comm: CommSettings) -> LinkTiming:
+    return LinkTiming(comm.heartbeat, comm.failure_after, comm.grace, comm.window, comm.max_message)

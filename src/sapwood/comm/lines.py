@@ -85,9 +85,12 @@ class Lines:
         """Take in a connection with a new link, which the node knows."""
         channel = Channel(self._node.links[number], self._node.timing.window)
         channel.write = connection.write
-        decoder = FrameDecoder() if initiator else FrameDecoder.of_stranger()
+        decoder = self._decoder() if initiator else FrameDecoder.of_stranger()
         self.channels[number] = channel
         self.open[number] = Line(number, connection, channel, decoder)
+
+    def _decoder(self) -> FrameDecoder:
+        return FrameDecoder(self._node.timing.max_payload)
 
     def closed(self, number: int, reason: str) -> None:
         """A connection ended: its link waits for another one, unless its process is gone."""
@@ -197,7 +200,7 @@ class Lines:
             connection.abort()
             return -1
         channel, number = self.channels[link], self.new_number()
-        self.open[number] = Line(number, connection, channel, FrameDecoder())
+        self.open[number] = Line(number, connection, channel, self._decoder())
         channel.reconnected()
         message = self._node.identity.resume(link, channel.received)
         connection.write(frames.encode(message, None, share=False))
@@ -223,7 +226,7 @@ class Lines:
         self._post(ev.LinkClosed(fresh.number, "a link goes on"))
         self._hang_up(channel, politely=False)  # perhaps it is not known here that it broke
         line.channel = channel
-        line.decoder.trust()
+        line.decoder.trust(self._node.timing.max_payload)
         answer = msg.Resumed(channel.received)
         line.connection.write(frames.encode(answer, None, share=False))
         self.goes_on(line, message.received)

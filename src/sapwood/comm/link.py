@@ -17,6 +17,7 @@ import enum
 
 import msgspec
 
+from sapwood.comm.frames import MAX_PAYLOAD
 from sapwood.comm.messages import PROTOCOL_VERSION, WINDOW, Hello, Resume, Welcome
 from sapwood.core.errors import ProtocolError
 
@@ -117,12 +118,14 @@ class LinkTiming(msgspec.Struct, frozen=True):
         failure_after: Seconds of silence after which a neighbour is suspect.
         grace: Seconds in which a connection that broke may be made anew; 0 for never.
         window: Cost of messages that are taken before they are consumed, bytes.
+        max_payload: Largest payload that is accepted inside a message, bytes.
     """
 
     heartbeat: float = 1.0
     failure_after: float = 10.0
     grace: float = 5.0
     window: int = WINDOW
+    max_payload: int = MAX_PAYLOAD
 
 
 class Link:

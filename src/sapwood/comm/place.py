@@ -201,7 +201,7 @@ class Place:
         assert isinstance(greeting, msg.Hello | msg.Welcome)  # noqa: S101 - no other greets
         peer_link = greeting.link if isinstance(greeting, msg.Hello) else 0
         line.channel.greeted(greeting.window, peer_link, line.connection.write)
-        line.decoder.trust()
+        line.decoder.trust(self.node.timing.max_payload)
 
     def _payload(self, frame: frames.Frame) -> Payload | None:
         if frame.shared is not None:

@@ -122,6 +122,17 @@ class CommSettings(Section, frozen=True):
         Bytes, about("Payloads up to this size travel in the message, larger ones beside it.")
     ] = 64 * 2**10
     max_message: Annotated[Bytes, about("Largest message that is accepted.")] = 2**30
+    window: Annotated[
+        Bytes, about("What one neighbour may send before this side has dealt with it.")
+    ] = 4 * 2**20
+    grace: Annotated[
+        Seconds,
+        about("Time in which a broken connection between living processes is made again."),
+    ] = 5.0
+    backlog: Annotated[
+        Bytes,
+        about("What callers may have under way in one stream before they have to wait."),
+    ] = 256 * 2**20
 
     def __post_init__(self) -> None:
         """Hold the two times against each other."""

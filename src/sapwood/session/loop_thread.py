@@ -32,6 +32,11 @@ class LoopThread:
         """Whether the thread runs."""
         return self._thread.is_alive()
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is this thread."""
+        return threading.current_thread() is self._thread
+
     def post(self, function: Callable[..., Any], *args: Any) -> None:
         """Have a function called on the loop's thread; do not wait.
 
@@ -49,7 +54,7 @@ class LoopThread:
         Raises:
             SapwoodError: This is the loop's thread, which cannot wait for itself.
         """
-        if threading.current_thread() is self._thread:
+        if self.is_current:
             raise SapwoodError(
                 "the cluster's own thread cannot wait for the cluster",
                 hint="do this outside of callbacks of futures and runs",

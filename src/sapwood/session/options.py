@@ -5,6 +5,7 @@ import msgspec
 from sapwood.comm.link import LinkTiming
 from sapwood.core.topology import Tree
 from sapwood.environment.settings import RestartSettings
+from sapwood.session.gate import DEFAULT_BACKLOG
 
 
 class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +20,8 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
         ready_timeout: How long the processes may take to become ready.
         timing: When links speak and worry.
         inline_limit: Bytes up to which arrays travel in the message.
+        backlog: Bytes that callers may have under way in one stream; in requests, four times
+            as many.
         restart: When processes that end are replaced.
         environment: Variables for all processes.
         extra: Settings for the agents, encoded.
@@ -32,6 +35,7 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     ready_timeout: float = 30.0
     timing: LinkTiming = LinkTiming()
     inline_limit: int = 64 * 1024
+    backlog: int = DEFAULT_BACKLOG
     restart: RestartSettings = RestartSettings()
     environment: dict[str, str] = {}
     extra: bytes = b""

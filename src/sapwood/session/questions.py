@@ -11,7 +11,11 @@ from sapwood.comm import events as ev
 from sapwood.comm import plain, values
 from sapwood.comm.pool import BlockPool
 from sapwood.core.errors import ClosedError, ProtocolError, SapwoodError
+from sapwood.session.gate import Gate
 from sapwood.session.loop_thread import LoopThread
+
+SMALL_REQUEST = 4096
+"""Bytes up to which a request never waits: the number of such requests is bounded instead."""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -32,14 +36,16 @@ class Questions:
         thread: The loop's thread.
         post: Gives the front end's node an event; to be called on the loop's thread.
         pool: Where large arrays are put.
+        gate: What the bytes of requests go through, unless they are few.
     """
 
     def __init__(
-        self, thread: LoopThread, post: Callable[[ev.Event], None], pool: BlockPool
+        self, thread: LoopThread, post: Callable[[ev.Event], None], pool: BlockPool, gate: Gate
     ) -> None:
         self._thread = thread
         self._post = post
         self._pool = pool
+        self._gate = gate
         self._open: dict[int, Question] = {}
         self._handlers: dict[str, Callable[[int, Any], None]] = {}
         self._lock = threading.Lock()
@@ -47,8 +53,15 @@ class Questions:
         self._closed: SapwoodError | None = None
 
     def ask(self, rank: int, handler: str, body: bytes, arrays: values.Encoded) -> "Future[Any]":
-        """Have a handler called at an agent; from any thread."""
+        """Have a handler called at an agent; from any thread.
+
+        A large request waits while those that are not answered hold too many bytes.
+        """
         future: Future[Any] = Future()
+        nbytes = len(body) + arrays.nbytes
+        if nbytes > SMALL_REQUEST:
+            self._gate.enter(nbytes)
+            future.add_done_callback(lambda _: self._gate.leave(nbytes))
         future.set_running_or_notify_cancel()  # what was asked cannot be taken back
         with self._lock:
             number = self._next
@@ -63,6 +76,7 @@ class Questions:
     def abandon(self, reason: SapwoodError) -> None:
         """Answer what is open, and all that comes, with an error; on the loop's thread."""
         self._closed = reason
+        self._gate.close(reason)
         questions, self._open = self._open, {}
         for question in questions.values():
             question.future.set_exception(reason)

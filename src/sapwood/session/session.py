@@ -39,6 +39,7 @@ from sapwood.core.topology import ROOT
 from sapwood.environment.lifecycle import Lifecycle, State
 from sapwood.environment.logs import logger
 from sapwood.session.agent import READY
+from sapwood.session.gate import Gate
 from sapwood.session.groups import SessionGroups
 from sapwood.session.keeper import Keeper
 from sapwood.session.loop_thread import LoopThread
@@ -116,7 +117,8 @@ class Session:
             options.restart,
             self._places_changed,
         )
-        self._questions = Questions(self._thread, self._post, self.pool)
+        gate = Gate(4 * options.backlog, self._thread)
+        self._questions = Questions(self._thread, self._post, self.pool, gate)
         self.groups = SessionGroups(self._thread, self._post, self.pool)
         self._place = Place(
             node,
@@ -236,7 +238,9 @@ class Session:
             number = self._next_stream
             self._next_stream += 1
         spec = StreamSpec(number, handler, to_ranges(ranks), dict(reduce), context)
-        handle = StreamHandle(spec, self._thread, self._place.post, self.pool, self._forget)
+        gate = Gate(self.options.backlog, self._thread)
+        post, forget = self._place.post, self._forget
+        handle = StreamHandle(spec, self._thread, post, self.pool, forget, gate)
         self._thread.post(self._open, handle)
         return handle
 

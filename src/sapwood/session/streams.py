@@ -13,6 +13,7 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.pool import BlockPool
 from sapwood.core.errors import ClosedError, SapwoodError
 from sapwood.core.rankset import Ranges
+from sapwood.session.gate import Gate
 from sapwood.session.loop_thread import LoopThread
 
 
@@ -39,6 +40,7 @@ class StreamHandle:
         post: Gives the front end's node an event; to be called on the loop's thread.
         pool: Where large values are put.
         forget: Called when the stream is closed.
+        gate: What the bytes of open waves go through.
     """
 
     def __init__(
@@ -48,24 +50,30 @@ class StreamHandle:
         post: Callable[[ev.Event], None],
         pool: BlockPool,
         forget: Callable[[int], None],
+        gate: Gate,
     ) -> None:
         self.spec = spec
         self._thread = thread
         self._post = post
         self._pool = pool
         self._forget = forget
-        self._waves: dict[int, Future[WaveResult]] = {}
+        self._gate = gate
+        self._waves: dict[int, tuple[Future[WaveResult], int]] = {}
         self._next_wave = 1
         self._closed: SapwoodError | None = None
 
     def broadcast(self, value: Any) -> "Future[WaveResult]":
         """Send a value to all members; the future is the reduction of their answers.
 
+        Waits while the waves of this stream that are not complete hold more bytes than
+        ``comm.backlog``: a slow reader slows its writer down.
+
         Raises:
             DataValueError: The value cannot travel.
             ClosedError: The cluster is closed.
         """
         encoded = values.encode(value)
+        self._gate.enter(_size(encoded))
         future: Future[WaveResult] = Future()
         future.set_running_or_notify_cancel()  # a wave cannot be taken back; its stream can
         self._thread.post(self._begin, encoded, future)
@@ -82,22 +90,29 @@ class StreamHandle:
         self._closed = reason
         self._forget(self.spec.stream)
         self._post(ev.CloseStream(self.spec.stream))
-        for future in self._waves.values():
+        self._gate.close(reason)
+        for future, _ in self._waves.values():
             future.set_exception(reason)
         self._waves.clear()
 
     def completed(self, effect: ev.WaveCompleted) -> None:
         """Take the end of a wave in; on the loop's thread."""
-        future = self._waves.pop(effect.wave, None)
+        future = self._ended(effect.wave)
         if future is not None:
             future.set_result(WaveResult(effect.total, effect.ranks, effect.weight))
 
     def failed(self, effect: ev.WaveFailed) -> None:
         """Take the failure of a wave in; on the loop's thread."""
-        future = self._waves.pop(effect.wave, None)
+        future = self._ended(effect.wave)
         if future is not None:
             error = SapwoodError.from_record(effect.error)
             future.set_exception(error.located(f"agent {effect.rank}"))
+
+    def _ended(self, wave: int) -> "Future[WaveResult] | None":
+        future, nbytes = self._waves.pop(wave, (None, 0))
+        if future is not None:
+            self._gate.leave(nbytes)
+        return future
 
     def _begin(self, encoded: values.Encoded, future: "Future[WaveResult]") -> None:
         if self._closed is not None:
@@ -106,8 +121,13 @@ class StreamHandle:
         try:
             payload: Payload | None = self._pool.place(encoded)
         except SapwoodError as error:
+            self._gate.leave(_size(encoded))
             future.set_exception(error)
             return
-        self._waves[self._next_wave] = future
+        self._waves[self._next_wave] = (future, _size(encoded))
         self._next_wave += 1
         self._post(ev.Broadcast(self.spec.stream, encoded.body, payload))
+
+
+def _size(encoded: values.Encoded) -> int:
+    return len(encoded.body) + encoded.nbytes

@@ -1,0 +1,86 @@
+"""Back-pressure for the threads of the user: who writes faster than is read has to wait."""
+
+import threading
+
+from sapwood.core.errors import SapwoodError
+from sapwood.session.loop_thread import LoopThread
+
+DEFAULT_BACKLOG = 256 * 2**20
+"""Bytes of one stream's open waves, unless ``comm.backlog`` says otherwise."""
+
+ENTRY_COST = 1024
+"""Bytes that anything under way costs beyond its own: its future and what belongs to it."""
+
+
+class Gate:
+    """Lets bytes in up to a limit; whoever comes later waits until others have left.
+
+    One is always let in when nobody else is inside, however large. The loop's own thread never
+    waits: it is the one that lets others out.
+
+    Args:
+        limit: Bytes that may be inside.
+        thread: The loop's thread.
+
+    Example:
+        >>> thread = LoopThread("none")
+        >>> gate = Gate(3000, thread)
+        >>> gate.enter(1000)
+        >>> gate.inside
+        2024
+        >>> gate.leave(1000)
+        >>> thread.stop()
+    """
+
+    def __init__(self, limit: int, thread: LoopThread) -> None:
+        self._limit = limit
+        self._thread = thread
+        self._inside = 0
+        self._waiting = 0
+        self._changed = threading.Condition(threading.Lock())
+        self._closed: SapwoodError | None = None
+
+    @property
+    def inside(self) -> int:
+        """Bytes that are inside."""
+        return self._inside
+
+    @property
+    def waiting(self) -> int:
+        """Threads that wait to be let in."""
+        return self._waiting
+
+    def enter(self, nbytes: int) -> None:
+        """Go in; wait for room.
+
+        Raises:
+            SapwoodError: The gate was closed meanwhile.
+        """
+        cost = nbytes + ENTRY_COST
+        with self._changed:
+            if self._inside and self._inside + cost > self._limit and not self._thread.is_current:
+                self._waiting += 1
+                self._changed.wait_for(
+                    lambda: (
+                        not self._inside
+                        or self._inside + cost <= self._limit
+                        or self._closed is not None
+                    )
+                )
+                self._waiting -= 1
+                if self._closed is not None:
+                    raise self._closed
+            self._inside += cost
+
+    def leave(self, nbytes: int) -> None:
+        """Go out; nobody waits here."""
+        with self._changed:
+            self._inside -= nbytes + ENTRY_COST
+            if self._waiting:
+                self._changed.notify_all()
+
+    def close(self, reason: SapwoodError) -> None:
+        """Let those who wait fail."""
+        with self._changed:
+            self._closed = reason
+            self._changed.notify_all()
