@@ -1,0 +1,1 @@
+#define WIDEST 16

@@ -1,0 +1,2 @@
+#pragma once
+#define BYTES(block, dims) ((block) * (dims) * sizeof(float))

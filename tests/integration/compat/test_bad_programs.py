@@ -1,0 +1,363 @@
+"""What is wrong with a program is said when it is registered, or ends its run; never a result."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sapwood
+from sapwood.code.cache import BuildCache
+from sapwood.compat.lizard.execution import Outcome
+from sapwood.compat.lizard.launch import Checked
+from sapwood.compat.lizard.native_library import ProgramLibrary
+from sapwood.core.errors import (
+    BuildError,
+    DataShapeError,
+    ExecutionError,
+    FunctionMissingError,
+    ProgramError,
+    RunnerCrashError,
+    SapwoodError,
+    TimeLimitError,
+    UserCodeError,
+)
+from sapwood.environment.settings import CacheSettings, LimitSettings
+
+CopyFunction = Callable[..., Path]
+CheckFunction = Callable[[Path], Checked]
+Changes = dict[str, list[tuple[str, str]]]
+
+RegistrationCase = tuple[Changes, type[SapwoodError], str, str]
+
+AT_REGISTRATION: dict[str, RegistrationCase] = {
+    "a source that does not compile": (
+        {"kernel.cu": [("int grid = (", "int grid = (nothing + ")]},
+        BuildError,
+        "does not compile",
+        "kernel.cu:21",
+    ),
+    "a header that does not compile": (
+        {"program.h": [("    float *points;", "    floot *points;")]},
+        BuildError,
+        "does not compile",
+        "program.h:12",
+    ),
+    "what a CPU cannot do": (
+        {
+            "kernel.cu": [
+                ("    int i = blockIdx.x", '    asm volatile("");\n    int i = blockIdx.x')
+            ]
+        },
+        BuildError,
+        "inline PTX",
+        "kernel.cu:14",
+    ),
+    "Python that does not parse": (
+        {"python_funcs.py": [("def aggregate(", "def aggregate((")]},
+        BuildError,
+        "not valid Python",
+        "python_funcs.py:",
+    ),
+    "Python that raises": (
+        {"python_funcs.py": [("import ctypes\n", "import ctypes\n\n1 / 0\n")]},
+        ProgramError,
+        "ZeroDivisionError",
+        "python_funcs.py:3",
+    ),
+    "no aggregate": (
+        {"python_funcs.py": [("def aggregate(", "def agregate(")]},
+        FunctionMissingError,
+        "no function aggregate.*agregate",
+        "python_funcs.py",
+    ),
+    "no class": (
+        {"python_funcs.py": [("class Dataset(", "class DataSet(")]},
+        FunctionMissingError,
+        "no class Dataset",
+        "python_funcs.py",
+    ),
+    "a function with other parameters": (
+        {
+            "python_funcs.py": [
+                ("full_dataset, start_idx, size, dataset=None", "full_dataset, start")
+            ]
+        },
+        ProgramError,
+        "get_dataset_slice.* cannot be called",
+        "python_funcs.py:",
+    ),
+    "no length": (
+        {"python_funcs.py": [("def __len__", "def length")]},
+        ProgramError,
+        "__len__",
+        "python_funcs.py",
+    ),
+    "no field done": (
+        {"python_funcs.py": [('("done", ctypes.c_int)', '("ready", ctypes.c_int)')]},
+        ProgramError,
+        "no field done",
+        "python_funcs.py",
+    ),
+    "a pointer that is not named": (
+        {"python_funcs.py": [('    aux_field_names = ("points",)\n', "")]},
+        ProgramError,
+        "Dataset.points is a pointer",
+        "python_funcs.py",
+    ),
+    "a missing function of C": (
+        {
+            "kernel.cu": [("void free_global_state", "void release_global_state")],
+            "program.h": [("void free_global_state", "void release_global_state")],
+        },
+        ProgramError,
+        "no source defines free_global_state",
+        "kernel.cu",
+    ),
+    "a function of C++": (
+        {
+            "kernel.cu": [('extern "C" void setup_dataset', "void setup_dataset")],
+            "program.h": [("void setup_dataset(dataset_t *dataset, global_params_t *params);", "")],
+        },
+        ProgramError,
+        'no source defines setup_dataset.*extern "C"',
+        "kernel.cu",
+    ),
+    "a function of C with other parameters": (
+        {
+            "kernel.cu": [
+                (
+                    "free_global_state(global_state_t *state, global_params_t *params)",
+                    "free_global_state(global_state_t *state)",
+                )
+            ],
+            "program.h": [
+                (
+                    "free_global_state(global_state_t *state, global_params_t *params)",
+                    "free_global_state(global_state_t *state)",
+                )
+            ],
+        },
+        ProgramError,
+        "free_global_state takes",
+        "kernel.cu:",
+    ),
+    "a structure that is larger in C": (
+        {"program.h": [("    float *points;", "    float *points;\n    int more;")]},
+        ProgramError,
+        "class Dataset is not laid out as dataset_t.*no field for int more",
+        "program.h:",
+    ),
+    "a structure that is larger in Python": (
+        {
+            "python_funcs.py": [
+                ('("dims", ctypes.c_int)', '("n", ctypes.c_int), ("dims", ctypes.c_int)')
+            ]
+        },
+        ProgramError,
+        "class GlobalParams is not laid out",
+        "program.h:",
+    ),
+    "fields in another order": (
+        {
+            "program.h": [
+                (
+                    "    int done;\n    int iteration;\n    double *sums;",
+                    "    double *sums;\n    int done;\n    int iteration;",
+                )
+            ]
+        },
+        ProgramError,
+        "class GlobalState is not laid out.*double . sums where Python has c_int done",
+        "program.h:",
+    ),
+    "a field of another type": (
+        {"program.h": [("    int dims;", "    float dims;")]},
+        ProgramError,
+        "C has float dims where Python has c_int dims",
+        "program.h:",
+    ),
+    "a pointer to another type": (
+        {
+            "python_funcs.py": [
+                ("ctypes.POINTER(ctypes.c_float)", "ctypes.POINTER(ctypes.c_double)")
+            ]
+        },
+        ProgramError,
+        r"C has float \* points where Python has POINTER\(c_double\)",
+        "program.h:",
+    ),
+    "a file that is not there": (
+        {"config.yaml": [("kernel.cu", "kernal.cu")]},
+        ProgramError,
+        "cannot read kernal.cu.*kernel.cu",
+        "config.yaml",
+    ),
+    "a file outside of the folder": (
+        {"config.yaml": [("kernel.cu", "../../kernel.cu")]},
+        ProgramError,
+        "cannot name a file of a program",
+        "config.yaml",
+    ),
+    "no cuda source": (
+        {"config.yaml": [("cuda:", "kuda:")]},
+        ProgramError,
+        "names no cuda source",
+        "",
+    ),
+    "tabs in YAML": (
+        {"config.yaml": [("  cuda:", "\tcuda:")]},
+        ProgramError,
+        "not YAML.*tabs",
+        "config.yaml:",
+    ),
+    "a C extension without a wrapper": (
+        {"config.yaml": [("py_c_extention: false", "py_c_extention: true")]},
+        ProgramError,
+        "names no cpp source",
+        "",
+    ),
+}
+
+
+@pytest.mark.row("B-PROG-1")
+@pytest.mark.row("B-PROG-3")
+@pytest.mark.parametrize("case", AT_REGISTRATION.values(), ids=list(AT_REGISTRATION))
+def test_mistakes_are_told_at_registration(
+    copy_of: CopyFunction, checked: CheckFunction, case: RegistrationCase
+) -> None:
+    changes, kind, message, where = case
+    folder = copy_of("column_sums", changes)
+    with pytest.raises(kind, match=f"(?s){message}") as caught:
+        checked(folder)
+    assert where in caught.value.where
+    if kind is BuildError and "compile" in message:
+        assert "error:" in caught.value.details["compiler output"]
+
+
+RunCase = tuple[Changes, type[SapwoodError], str]
+
+IN_A_RUN: dict[str, RunCase] = {
+    "setup that allocates nothing": (
+        {
+            "kernel.cu": [
+                (
+                    'check(cudaMallocManaged(&dataset->points, bytes), "points");',
+                    "dataset->points = 0;",
+                )
+            ]
+        },
+        ProgramError,
+        "setup_dataset leaves Dataset.points NULL",
+    ),
+    "a slice that loses points": (
+        {
+            "python_funcs.py": [
+                ("    dataset.num_points = size\n", "    dataset.num_points = size - 1\n")
+            ]
+        },
+        DataShapeError,
+        "points where",
+    ),
+    "an aggregate that raises": (
+        {"python_funcs.py": [("        total[d] += part[d]", "        total[d] += part[d] / 0")]},
+        UserCodeError,
+        "ZeroDivisionError.*aggregate",
+    ),
+    "an iteration that ends the process": (
+        {"kernel.cu": [("    int grid =", "    exit(3);\n    int grid =")]},
+        RunnerCrashError,
+        "3",
+    ),
+    "a launch that fails": (
+        {
+            "kernel.cu": [
+                ("<<<grid, block_size>>>", "<<<grid, 4096>>>"),
+                ('    check(cudaGetLastError(), "launch");\n', ""),
+            ]
+        },
+        ExecutionError,
+        "device reports an error after run_iteration",
+    ),
+    "a result that cannot be reset": (
+        {
+            "python_funcs.py": [
+                ("    for d in range(global_params.dims):\n        sums[d] = 0.0\n", ""),
+                (
+                    "        for d, value in enumerate(values):\n            self.sums[d] = value",
+                    "        pass",
+                ),
+            ]
+        },
+        ProgramError,
+        "does not reset",
+    ),
+}
+
+
+@pytest.mark.row("B-PROG-1")
+@pytest.mark.parametrize("case", IN_A_RUN.values(), ids=list(IN_A_RUN))
+def test_mistakes_end_a_run_and_the_agents_live(
+    cluster: sapwood.Cluster,
+    copy_of: CopyFunction,
+    outcome: Callable[..., Outcome],
+    case: RunCase,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    changes, kind, message = case
+    folder = copy_of("column_sums", changes)
+    monkeypatch.chdir(folder)
+    settings = {"dims": 3, "max_iterations": 3, "input_file": "points.csv"}
+    with pytest.raises(kind, match=f"(?s){message}"):
+        outcome(cluster, folder, settings)
+    assert cluster.submit(pow, 2, 10).result(30) == 1024
+
+
+def test_an_iteration_that_does_not_end_is_killed(
+    make_cluster: Callable[..., sapwood.Cluster],
+    copy_of: CopyFunction,
+    outcome: Callable[..., Outcome],
+) -> None:
+    change = ("    int grid =", "    for (volatile int i = 0; ; i++) {}\n    int grid =")
+    folder = copy_of("column_sums", {"kernel.cu": [change]})
+    cluster = make_cluster(2, limits=LimitSettings(time=0.5))
+    settings = {"dims": 3, "input_file": str(folder / "points.csv")}
+    with pytest.raises(TimeLimitError):
+        outcome(cluster, folder, settings)
+
+
+def test_the_kind_of_runner_and_program_must_be_one(
+    cluster: sapwood.Cluster, copy_of: CopyFunction, outcome: Callable[..., Outcome]
+) -> None:
+    change = ("C_EXTENSION = False", "C_EXTENSION = True")
+    folder = copy_of("column_sums", {"runner.py": [change]})
+    with pytest.raises(ProgramError, match="the runner module is for C extensions"):
+        outcome(cluster, folder, {"dims": 3, "input_file": "points.csv"})
+
+
+@pytest.mark.row("B-PROG-1")
+def test_a_damaged_library_in_the_cache_is_built_again(
+    copy_of: CopyFunction, checked: CheckFunction, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own-cache"))
+    folder = copy_of("column_sums")
+    first = checked(folder)
+    library = Path(first.built.libraries[0].image.path)
+    del first
+    library.chmod(0o644)
+    library.write_bytes(library.read_bytes()[:-1] + b"?")
+    again = checked(folder)
+    assert again.built.cached is False
+    assert BuildCache(CacheSettings().path()).entries()
+
+
+@pytest.mark.row("B-PROG-1")
+def test_a_library_for_another_machine_is_told(
+    copy_of: CopyFunction, checked: CheckFunction, tmp_path: Path
+) -> None:
+    library = Path(checked(copy_of("column_sums")).built.libraries[0].image.path)
+    data = bytearray(library.read_bytes())
+    data[18:20] = b"\xb7\x00" if data[18] != 0xB7 else b"\x3e\x00"  # the machine, in ELF
+    (tmp_path / "other.so").write_bytes(data)
+    with pytest.raises(ProgramError, match=r"cannot be loaded.*another machine"):
+        ProgramLibrary(str(tmp_path / "other.so"))

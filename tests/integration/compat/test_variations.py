@@ -1,0 +1,190 @@
+"""Programs that use the format in other ways than the examples do."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sapwood
+from sapwood.compat.lizard.directory import read_directory
+from sapwood.compat.lizard.execution import Outcome
+from sapwood.compat.lizard.runner_module import RunnerModule
+from sapwood.compat.lizard.structures import b64_json_dec
+
+ODD = Path(__file__).with_name("programs") / "odd"
+
+RunFunction = Callable[..., Outcome]
+MakeCluster = Callable[..., sapwood.Cluster]
+CopyFunction = Callable[..., Path]
+
+SETTINGS = {"dims": 3, "max_iterations": 3, "input_file": "points.csv"}
+
+
+@pytest.fixture
+def sums(
+    cluster: sapwood.Cluster, outcome: RunFunction, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Path], list[float]]:
+    """Run a variation of the column sums over its points."""
+
+    def run(folder: Path, **settings: Any) -> list[float]:
+        monkeypatch.chdir(folder)
+        found = outcome(cluster, folder, SETTINGS | settings)
+        result: list[float] = b64_json_dec(b64_json_dec(found.end_global_state)["dynamic"])
+        return [round(value, 2) for value in result]
+
+    return run
+
+
+EXPECTED = [-25.17, -4.18, 40.29]
+
+
+@pytest.mark.row("B-PROG-1")
+@pytest.mark.parametrize("count", [2048, 2049, 2083])
+def test_the_odd_program_on_any_number_of_agents(
+    make_cluster: MakeCluster, outcome: RunFunction, capfd: pytest.CaptureFixture[str], count: int
+) -> None:
+    weights = [i % 3 + 1 for i in range(count)]
+    expected = [0.5 * sum(weights[i] * ((i * 5 + d) % 10) for i in range(count)) for d in range(5)]
+    for agents in (1, 3, 7):
+        cluster = make_cluster(agents)
+        found = outcome(cluster, ODD, {"dims": 5, "count": count})
+        RunnerModule(ODD / "runner.py")  # leaves no modules behind that another one would get
+        assert found.iterations == 3
+        state = b64_json_dec(found.end_global_state)
+        assert state["last"] == [[float(sum(weights)), 0.0, 0.0], [0.0, 0.0, 3.0]]
+        assert b64_json_dec(state["dynamic"]) == expected
+        cluster.close()
+
+
+CONFIGURATIONS = {
+    "no code": [("code: {}\n", "")],
+    "empty code": [("code: {}", "code:")],
+    "no name": [("  name: column_sums\n", "")],
+    "no kind, no wrapper": [("  py_c_extention: false\n", "")],
+    "other spelling": [("py_c_extention: false", "py_c_extension: no")],
+    "text": [("py_c_extention: false", 'py_c_extention: "False"')],
+    "a ctypes program with a wrapper that is not built": [
+        ("  cuda: kernel.cu", "  cuda: kernel.cu\n  cpp: wrapper.cpp")
+    ],
+    "no header named": [("  header: program.h\n", "")],
+}
+
+
+@pytest.mark.row("B-PROG-1")
+@pytest.mark.parametrize("changes", CONFIGURATIONS.values(), ids=list(CONFIGURATIONS))
+def test_configurations(
+    copy_of: CopyFunction, sums: Callable[[Path], list[float]], changes: list[tuple[str, str]]
+) -> None:
+    folder = copy_of("column_sums", {"config.yaml": changes})
+    (folder / "wrapper.cpp").write_text("#include <Python.h>\n#error not for ctypes\n")
+    assert sums(folder) == EXPECTED
+
+
+PYTHON = {
+    "a result that is made anew and not reset": [
+        (
+            "    if aggregation_result is None:\n        aggregation_result = AggregationResult()",
+            "    if True:\n        aggregation_result = AggregationResult()",
+        ),
+    ],
+    "an update that returns nothing": [
+        ("max_iterations)\n    return global_state", "max_iterations)"),
+    ],
+    "an aggregate that returns nothing": [("    return running_aggregate", "    return None")],
+    "lizard imported in a function": [
+        (
+            '        sums = self.get_ref("sums")\n        return user',
+            (
+                "        import lizard.user_prog_resources as user\n"
+                '        sums = self.get_ref("sums")\n        return user'
+            ),
+        ),
+        ("return user_prog_resources.b64_json_enc([sums", "return user.b64_json_enc([sums"),
+    ],
+    "names of parameters": [
+        (
+            "init_global_state(global_params, global_state=None):",
+            "init_global_state(gp, state=None):",
+        ),
+        (
+            "GlobalState()\n        global_state.init_aux_structures(global_params)",
+            "GlobalState()\n        global_state.init_aux_structures(gp)",
+        ),
+        ("    if global_state is None:\n", "    if state is None:\n"),
+    ],
+    "a print at import": [("import ctypes\n", "import ctypes\n\nprint('imported')\n")],
+    "positional only": [
+        (
+            "def aggregate(global_params, running_aggregate, aggregation_result):",
+            "def aggregate(global_params, running_aggregate, aggregation_result, /):",
+        )
+    ],
+}
+
+
+@pytest.mark.row("B-PROG-2")
+@pytest.mark.parametrize("changes", PYTHON.values(), ids=list(PYTHON))
+def test_python_modules(
+    copy_of: CopyFunction, sums: Callable[[Path], list[float]], changes: list[tuple[str, str]]
+) -> None:
+    assert sums(copy_of("column_sums", {"python_funcs.py": changes})) == EXPECTED
+
+
+RUNNERS = {
+    "no C_EXTENSION": [("C_EXTENSION = False\n", "")],
+    "no quiet_print": [
+        (", quiet_print=False):", "):"),
+        ("    if not quiet_print:\n        print", "    print"),
+    ],
+    "imported in a function": [
+        (
+            "    dataset = python_funcs.Dataset()",
+            "    import python_funcs as p\n\n    dataset = p.Dataset()",
+        )
+    ],
+}
+
+
+@pytest.mark.row("B-RUN-2")
+@pytest.mark.parametrize("changes", RUNNERS.values(), ids=list(RUNNERS))
+def test_runner_modules(
+    copy_of: CopyFunction, sums: Callable[[Path], list[float]], changes: list[tuple[str, str]]
+) -> None:
+    assert sums(copy_of("column_sums", {"runner.py": changes})) == EXPECTED
+
+
+def test_the_runner_gets_python_funcs_by_that_name_whatever_the_file_is_called(
+    copy_of: CopyFunction, sums: Callable[[Path], list[float]]
+) -> None:
+    folder = copy_of(
+        "column_sums", {"config.yaml": [("python: python_funcs.py", "python: own.py")]}
+    )
+    (folder / "python_funcs.py").rename(folder / "own.py")
+    assert sums(folder) == EXPECTED
+
+
+def test_not_a_number_travels(cluster: sapwood.Cluster, copy_of: CopyFunction, sums: Any) -> None:
+    folder = copy_of("column_sums")
+    lines = (folder / "points.csv").read_text().splitlines()
+    (folder / "points.csv").write_text("\n".join(["nan,inf,0", *lines]))
+    first, second, third = sums(folder)
+    assert first != first  # noqa: PLR0124 - that is NaN
+    assert (second, third) == (float("inf"), 40.29)
+
+
+@pytest.mark.row("B-PROG-3")
+def test_the_checksum_is_that_of_the_json_with_the_sources(tmp_path: Path) -> None:
+    # By hand: what lizard-slayer makes of such a folder.
+    (tmp_path / "config.yaml").write_text(
+        "info: {name: x, py_c_extention: false}\nsources: {cuda: k.cu, python: p.py}\ncode: {}\n"
+    )
+    (tmp_path / "k.cu").write_text("// k\n")
+    (tmp_path / "p.py").write_text("# p\n")
+    found = read_directory(tmp_path)
+    assert found.data == (
+        '{"info": {"name": "x", "py_c_extention": false}, '
+        '"sources": {"cuda": "k.cu", "python": "p.py"}, '
+        '"code": {"cuda": "// k\\n", "python": "# p\\n"}}'
+    )
+    assert found.checksum == "c48dccca9b5905a7b7620f391b39015545375069"
