@@ -13,6 +13,9 @@ from sapwood.compat.lizard.execution import Outcome, run_with_runner
 from sapwood.compat.lizard.launch import Checked, check
 from sapwood.compat.lizard.runner_module import RunnerModule
 
+collect_ignore = ["programs"]
+"""They are programs, not tests."""
+
 EXAMPLES = Path(__file__).parents[3] / "examples" / "lizard"
 
 

@@ -23,15 +23,13 @@ def test_another_package_of_that_name_comes_back(
 ) -> None:
     (tmp_path / "lizard.py").write_text("real = True\n")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "lizard", raising=False)
     real = importlib.import_module("lizard")
-    try:
-        with lizard_first():
-            assert importlib.import_module("lizard") is not real
-            importlib.import_module("lizard.user_prog_resources")
-        assert sys.modules["lizard"] is real
-        assert "lizard.user_prog_resources" not in sys.modules
-    finally:
-        del sys.modules["lizard"]
+    with lizard_first():
+        assert importlib.import_module("lizard") is not real
+        importlib.import_module("lizard.user_prog_resources")
+    assert sys.modules["lizard"] is real
+    monkeypatch.delitem(sys.modules, "lizard")
 
 
 def test_an_installed_package_is_not_hidden_by_what_a_process_provides(tmp_path: Path) -> None:
