@@ -13,6 +13,8 @@ from sapwood.cli.output import print_json, table, write
 from sapwood.core.errors import ResourceError
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.platform import PlatformItem, PlatformReport, check_platform
+from sapwood.gpu.devices.registry import discover_devices
+from sapwood.gpu.discovery import device_items
 
 app = typer.Typer(help="Look at this machine.", no_args_is_help=True)
 
@@ -28,9 +30,10 @@ def check(*, settings: Set = None, as_json: Json = False, debug: Debug = False) 
     """
     with reported(debug=debug, as_json=as_json):
         configuration = load_configuration(assignments(settings or (), "--set"))
-        report = check_platform(configuration.settings)
+        devices = discover_devices()
+        report = check_platform(configuration.settings, lambda: device_items(devices))
         if as_json:
-            print_json({"ok": report.ok, "items": report.items})
+            print_json({"ok": report.ok, "items": report.items, "devices": devices})
         else:
             write(report_table(report), Text(_verdict(report)))
         if not report.ok:

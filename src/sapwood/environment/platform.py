@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +14,7 @@ import msgspec
 from sapwood.environment.cores import usable_cores
 from sapwood.environment.memory import available_memory, total_memory
 from sapwood.environment.settings import Settings
-from sapwood.environment.toolchains import compiler_items, gpu_items, library_items
+from sapwood.environment.toolchains import Found, compiler_items, library_items
 from sapwood.environment.units import describe_size
 
 Status = Literal["ok", "warning", "missing"]
@@ -73,11 +73,14 @@ class PlatformReport(msgspec.Struct, frozen=True):
         return f"<table>{rows}</table>"
 
 
-def check_platform(settings: Settings | None = None) -> PlatformReport:
+def check_platform(
+    settings: Settings | None = None, devices: Callable[[], Iterable[Found]] = tuple
+) -> PlatformReport:
     """Look at this machine as this process may use it.
 
     Args:
         settings: The configuration; the folder of the build cache is looked at.
+        devices: Looks for GPUs; a room above this one knows how.
 
     Returns:
         The report. A machine without a GPU is in order.
@@ -88,7 +91,7 @@ def check_platform(settings: Settings | None = None) -> PlatformReport:
         _memory,
         lambda: [_disk("build cache", settings.cache.path())],
         lambda: [PlatformItem("compiler", *found) for found in compiler_items()],
-        lambda: [PlatformItem("gpu", *found) for found in gpu_items()],
+        lambda: [PlatformItem("gpu", *found) for found in devices()],
         _limits,
         lambda: [PlatformItem("python", *found) for found in library_items()],
     ]

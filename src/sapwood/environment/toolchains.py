@@ -1,4 +1,4 @@
-"""Compilers, GPUs and libraries of this machine, with their versions."""
+"""Compilers and libraries of this machine, with their versions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 COMPILERS = (
@@ -65,36 +64,6 @@ def compiler_items() -> Iterator[Found]:
             yield Found(name, f"{path}: {_version_line(version)}")
 
 
-def gpu_items(root: Path = Path("/")) -> Iterator[Found]:
-    """Yield the GPUs and their driver; none is a normal answer.
-
-    Args:
-        root: Where ``/proc`` is found (tests give a folder of their own).
-    """
-    command = shutil.which("nvidia-smi")
-    query = "--query-gpu=index,name,memory.total,driver_version"
-    listed = ask(command, query, "--format=csv,noheader") if command else None
-    rows = [line.split(", ") for line in (listed or "").splitlines()]
-    if rows and all(len(row) == 4 for row in rows):
-        for number, name, memory, driver in rows:
-            yield Found(f"GPU {number}", f"{name}, {memory}, driver {driver}")
-        return
-    try:
-        text = (root / "proc/driver/nvidia/version").read_text()
-        cards = sorted((root / "proc/driver/nvidia/gpus").iterdir())
-    except OSError:
-        yield Found("GPU", "none")
-        return
-    match = _VERSION.search(text)
-    for index, card in enumerate(cards):
-        yield Found(
-            f"GPU {index}",
-            f"{_card_model(card)}, driver {match[0] if match else 'unknown'}",
-            "warning",
-            "nvidia-smi does not work here; install the driver's tools to see memory and load",
-        )
-
-
 def library_items() -> Iterator[Found]:
     """Yield the versions of Python and of the packages that Sapwood works with."""
     yield Found("Python", f"{sys.version.split()[0]} at {sys.executable}")
@@ -131,18 +100,6 @@ def _version_line(text: str) -> str:
     """Return the line of a version text that has the version in it."""
     lines = text.splitlines()
     return next((line.strip() for line in lines if _VERSION.search(line)), lines[0].strip())
-
-
-def _card_model(card: Path) -> str:
-    try:
-        lines = (card / "information").read_text().splitlines()
-    except OSError:
-        return "unknown card"
-    for line in lines:
-        name, _colon, value = line.partition(":")
-        if name.strip() == "Model":
-            return value.strip()
-    return "unknown card"
 
 
 def _installed(name: str) -> str | None:

@@ -10,7 +10,7 @@ from sapwood.environment.platform import PlatformItem, PlatformReport
 
 
 def shows(monkeypatch: pytest.MonkeyPatch, *items: PlatformItem) -> None:
-    monkeypatch.setattr(node, "check_platform", lambda _settings: PlatformReport(items))
+    monkeypatch.setattr(node, "check_platform", lambda _settings, _devices: PlatformReport(items))
 
 
 def test_this_machine() -> None:

@@ -9,6 +9,7 @@ from sapwood.environment.platform import (
     check_platform,
     processor_model,
 )
+from sapwood.environment.toolchains import Found
 from sapwood.environment.settings import CacheSettings, Settings
 
 
@@ -21,7 +22,7 @@ def write(root: Path, files: dict[str, str]) -> Path:
 
 
 def test_everything_is_looked_at() -> None:
-    report = check_platform()
+    report = check_platform(devices=lambda: [Found("cuda 0", "a GPU")])
     seen = {(item.group, item.name) for item in report.items}
     assert seen >= {
         ("processor", "architecture"),
@@ -38,7 +39,7 @@ def test_everything_is_looked_at() -> None:
         ("python", "Python"),
         ("python", "numpy"),
     }
-    assert any(item.group == "gpu" for item in report.items)
+    assert ("gpu", "cuda 0") in seen
     assert all(item.hint for item in report.items if item.status != "ok")
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from sapwood.environment import toolchains
-from sapwood.environment.toolchains import Found, ask, compiler_items, gpu_items, library_items
+from sapwood.environment.toolchains import Found, ask, compiler_items, library_items
 
 
 @pytest.fixture
@@ -40,33 +40,6 @@ def test_compilers_are_shown_with_their_versions(commands: Path) -> None:
     assert found["nvcc"].value.endswith("release 12.8, V12.8.93")
     assert found["zig"].value.endswith("0.13.0")
     assert "gcc" not in found  # it is shown as the compiler for C
-
-
-def test_no_gpu_is_in_order(commands: Path, tmp_path: Path) -> None:
-    assert list(gpu_items(tmp_path)) == [Found("GPU", "none")]
-
-
-def test_gpus_of_the_tool(commands: Path, tmp_path: Path) -> None:
-    script(commands, "nvidia-smi", "echo '0, NVIDIA H200, 143771 MiB, 570.86.15'")
-    assert list(gpu_items(tmp_path)) == [
-        Found("GPU 0", "NVIDIA H200, 143771 MiB, driver 570.86.15")
-    ]
-
-
-@pytest.mark.parametrize("text", ["echo 'No devices were found'", "exit 9"])
-def test_a_tool_without_devices(commands: Path, tmp_path: Path, text: str) -> None:
-    script(commands, "nvidia-smi", text)
-    assert list(gpu_items(tmp_path)) == [Found("GPU", "none")]
-
-
-def test_gpus_of_the_driver_without_its_tool(commands: Path, tmp_path: Path) -> None:
-    driver = tmp_path / "proc/driver/nvidia"
-    (driver / "gpus/0000:01:00.0").mkdir(parents=True)
-    (driver / "gpus/0000:01:00.0/information").write_text("Model: \t NVIDIA L4\n")
-    (driver / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Module  550.54.15  Tue\n")
-    (found,) = gpu_items(tmp_path)
-    assert found.value == "NVIDIA L4, driver 550.54.15"
-    assert found.status == "warning"
 
 
 def test_a_command_that_hangs_is_given_up(commands: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,1 @@
+"""Devices that kernels run on: GPUs by CUDA or OpenCL, and the processor itself."""
