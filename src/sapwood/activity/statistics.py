@@ -6,7 +6,11 @@ from html import escape
 
 import msgspec
 
+from sapwood.code.transfers import NOTHING, Transfers
+from sapwood.environment.units import describe_size
+
 TITLES = ("agent", "slice", "calls", "items/s", "map s", "wait s")
+DEVICE_TITLES = ("to device", "from device", "launches")
 
 
 class FunctionStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +47,7 @@ class AgentStatistics(msgspec.Struct, frozen=True, kw_only=True):
         wait_seconds: Time between an answer and the next request.
         items_per_second: Items mapped per second of ``map_seconds``.
         functions: Each function that was called.
+        device: Copies to and from its device, and launches; None when it used none.
     """
 
     agent: int
@@ -56,6 +61,7 @@ class AgentStatistics(msgspec.Struct, frozen=True, kw_only=True):
     wait_seconds: float = 0.0
     items_per_second: float = 0.0
     functions: tuple[FunctionStatistics, ...] = ()
+    device: Transfers | None = None
 
 
 class RunStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +77,7 @@ class RunStatistics(msgspec.Struct, frozen=True, kw_only=True):
     agents: tuple[AgentStatistics, ...] = ()
 
     def __str__(self) -> str:
-        rows = [TITLES, *self._rows()]
+        rows = [self._titles(), *self._rows()]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = (map(str.rjust, row, widths) for row in rows)
         return "\n".join([self._headline(), *map("  ".join, lines)])
@@ -80,12 +86,20 @@ class RunStatistics(msgspec.Struct, frozen=True, kw_only=True):
         return f"<RunStatistics {self._headline()}, {len(self.agents)} agents>"
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{title}</th>" for title in TITLES)
+        head = "".join(f"<th>{title}</th>" for title in self._titles())
         rows = "".join(
             "<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in self._rows()
         )
         title = escape(self._headline())
         return f"<table><caption>{title}</caption><tr>{head}</tr>{rows}</table>"
+
+    @property
+    def uses_devices(self) -> bool:
+        """Whether an agent copied anything to or from a device."""
+        return any(agent.device is not None for agent in self.agents)
+
+    def _titles(self) -> tuple[str, ...]:
+        return (*TITLES, *DEVICE_TITLES) if self.uses_devices else TITLES
 
     def _headline(self) -> str:
         iterations = f"{self.iterations} iteration{'' if self.iterations == 1 else 's'}"
@@ -100,6 +114,16 @@ class RunStatistics(msgspec.Struct, frozen=True, kw_only=True):
                 f"{a.items_per_second:,.0f}",
                 f"{a.map_seconds:.3f}",
                 f"{a.wait_seconds:.3f}",
+                *(_device_cells(a.device) if self.uses_devices else ()),
             )
             for a in self.agents
         ]
+
+
+def _device_cells(device: Transfers | None) -> tuple[str, ...]:
+    moved = device or NOTHING
+    return (
+        f"{moved.copies_in}: {describe_size(moved.bytes_in)}, {moved.seconds_in:.3f} s",
+        f"{moved.copies_out}: {describe_size(moved.bytes_out)}, {moved.seconds_out:.3f} s",
+        f"{moved.launches}: {moved.launch_seconds:.3f} s",
+    )

@@ -12,6 +12,7 @@ from sapwood.code.runner import asks
 from sapwood.code.runner.door import Door, Visit
 from sapwood.code.runner.host import RunnerHost
 from sapwood.code.runner.jobs import Job, Lease, Outcome, Preparation
+from sapwood.code.transfers import NOTHING, Transfers
 from sapwood.comm import plain
 from sapwood.comm.payload import Payload
 from sapwood.contexts.forge import Forge
@@ -33,6 +34,7 @@ class OpenedRun:
         self.meter = FunctionMeter(order.function)
         self.wait_seconds = 0.0
         self.answered_at = 0.0
+        self.transfers: Transfers | None = None
 
 
 class Worker:
@@ -54,7 +56,8 @@ class Worker:
         self._meters: dict[str, FunctionMeter] = {}
         self._output = bytearray()
         self._output_sent = False
-        self._runner = RunnerHost(agent.loop, settings.runner, forge, self._printed)
+        options = msgspec.structs.replace(settings.runner, ordinal=max(agent.rank - 1, 0))
+        self._runner = RunnerHost(agent.loop, options, forge, self._printed)
         self.visits: dict[str, Callable[[Visit], None]] = {**GroupVisits(agent.groups).handlers}
         welcome = asks.Welcome(agent.rank, agent.configuration.tree.agents)
         self._runner.door = Door(agent.loop, welcome, self.visits)
@@ -104,6 +107,8 @@ class Worker:
             bytes_out = len(outcome.body) + (outcome.payload.nbytes if outcome.payload else 0)
             run.meter.succeeded(outcome.seconds, bytes_in, bytes_out)
             run.answered_at = self._agent.loop.time()
+            if outcome.transfers is not None:
+                run.transfers = (run.transfers or NOTHING) + outcome.transfers
             contribution.give(outcome.body, outcome.payload, float(run.order.items))
 
         def failed(error: SapwoodError) -> None:
@@ -150,6 +155,7 @@ class Worker:
             wait_seconds=run.wait_seconds,
             items_per_second=good * items / meter.total if meter.total else 0.0,
             functions=(meter,),
+            device=run.transfers,
         )
 
     def _stream_closed(self, stream: int) -> None:

@@ -14,7 +14,7 @@ from sapwood.activity.progress import Progress
 from sapwood.activity.statistics import RunStatistics
 from sapwood.cli import figures
 from sapwood.cli.output import write
-from sapwood.cli.statistics import agent_table, function_table, run_lines
+from sapwood.cli.statistics import agent_table, device_table, function_table, run_lines
 from sapwood.cli.summary import summarise
 from sapwood.environment.units import describe_size
 
@@ -43,6 +43,7 @@ def show_answer(answer: Answer) -> None:
         "",
         agent_table(answer.statistics),
         "",
+        *([device_table(answer.statistics)] if answer.statistics.uses_devices else []),
         function_table(answer.statistics),
         "",
     )

@@ -7,6 +7,7 @@ from rich.table import Table
 from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, RunStatistics
 from sapwood.cli import figures
 from sapwood.cli.output import shortened, table
+from sapwood.code.transfers import NOTHING
 from sapwood.environment.units import describe_size
 
 
@@ -14,6 +15,22 @@ def agent_table(statistics: RunStatistics) -> Table:
     """Return one row for each agent: its slice, its calls and where its time went."""
     columns = ("agent>", "slice", "items>", "calls>", "errors>", "items/s>", "in map>", "waiting>")
     return table("Agents", columns, shortened([_agent_row(one) for one in statistics.agents]))
+
+
+def device_table(statistics: RunStatistics) -> Table:
+    """Return one row for each agent: copies to and from its device, and launches."""
+    columns = (
+        "agent>",
+        "copies in>",
+        "in>",
+        "s>",
+        "copies out>",
+        "out>",
+        "s>",
+        "kept>",
+        "launches>",
+    )
+    return table("Devices", columns, shortened([_device_row(one) for one in statistics.agents]))
 
 
 def function_table(statistics: RunStatistics) -> Table:
@@ -55,6 +72,21 @@ def _agent_row(agent: AgentStatistics) -> tuple[str, ...]:
         figures.count(agent.items_per_second),
         figures.seconds(agent.map_seconds),
         figures.seconds(agent.wait_seconds),
+    )
+
+
+def _device_row(agent: AgentStatistics) -> tuple[str, ...]:
+    moved = agent.device or NOTHING
+    return (
+        str(agent.agent),
+        str(moved.copies_in),
+        describe_size(moved.bytes_in),
+        figures.seconds(moved.seconds_in),
+        str(moved.copies_out),
+        describe_size(moved.bytes_out),
+        figures.seconds(moved.seconds_out),
+        str(moved.reused),
+        str(moved.launches),
     )
 
 

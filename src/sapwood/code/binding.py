@@ -135,10 +135,7 @@ class NativeFunction:
             if value is not MISSING:
                 values[index] = array.check(value, lengths)
         guards = self._fill(values, lengths)
-        passed = values.copy()
-        for index, _ in self._arrays:
-            passed[index] = _address_of(values[index])
-        returned = self._function(*passed)
+        returned = self.call_native(values)
         for array, guard in guards:
             if guard.any():
                 raise array.overrun()
@@ -149,6 +146,13 @@ class NativeFunction:
         if self.signature.returns is not None:
             outputs[RETURN] = returned
         return outputs
+
+    def call_native(self, values: list[Any]) -> Any:
+        """Call the C function with values that are checked and complete."""
+        passed = values.copy()
+        for index, _ in self._arrays:
+            passed[index] = _address_of(values[index])
+        return self._function(*passed)
 
     def _fill(self, values: list[Any], lengths: Lengths) -> list[tuple[ArrayChecker, Array]]:
         guards: list[tuple[ArrayChecker, Array]] = []

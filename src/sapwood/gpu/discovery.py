@@ -78,29 +78,37 @@ def suggest_block(facts: DeviceFacts, items: int) -> int:
     return max(min(most, -(-share // warp) * warp), min(warp, most))
 
 
-def assign_devices(agents: Sequence[int], devices: Sequence[DeviceFacts]) -> dict[int, DeviceFacts]:
-    """Return which device each agent of a machine uses: one agent per GPU first, then in turn.
+def choose_device(devices: Sequence[DeviceFacts], ordinal: int) -> DeviceFacts:
+    """Return the device that an agent uses: agents of a machine take its GPUs in turn.
 
-    GPUs come before other devices, which are only used where there is no GPU.
+    Other devices are only used where there is no GPU.
 
     Args:
-        agents: Ranks of the machine's agents.
-        devices: What the machine has.
+        devices: Of one back-end; at least one.
+        ordinal: Which of the machine's agents it is, from 0 on.
 
     Example:
         >>> gpus = [DeviceFacts(backend="cuda", index=i, name="") for i in range(2)]
-        >>> {rank: facts.index for rank, facts in assign_devices([3, 4, 5], gpus).items()}
-        {3: 0, 4: 1, 5: 0}
+        >>> [choose_device(gpus, ordinal).index for ordinal in range(3)]
+        [0, 1, 0]
     """
-    gpus = [facts for facts in devices if facts.kind == "gpu"]
-    chosen = gpus or list(devices)
-    # A GPU that several back-ends show is one GPU: the back-end that has most of them counts.
-    names = [facts.backend for facts in chosen]
-    if chosen:
-        most = max(names, key=lambda name: (names.count(name), name == "cuda"))
-        chosen = [facts for facts in chosen if facts.backend == most]
-    return {
-        rank: chosen[position % len(chosen)]
-        for position, rank in enumerate(sorted(agents))
-        if chosen
-    }
+    chosen = [facts for facts in devices if facts.kind == "gpu"] or list(devices)
+    return chosen[ordinal % len(chosen)]
+
+
+def visible_gpus(visible: str | None, count: int, ordinal: int) -> str:
+    """Return what CUDA_VISIBLE_DEVICES says to an agent: one GPU of its own.
+
+    Args:
+        visible: What it says so far; None when it is not set.
+        count: GPUs of the machine.
+        ordinal: Which of the machine's agents it is, from 0 on.
+
+    Example:
+        >>> visible_gpus(None, 4, 6), visible_gpus("GPU-1f,GPU-2e", 4, 1)
+        ('2', 'GPU-2e')
+    """
+    listed = [str(index) for index in range(count)]
+    if visible is not None:
+        listed = [name.strip() for name in visible.split(",") if name.strip()]
+    return listed[ordinal % len(listed)] if listed else ""

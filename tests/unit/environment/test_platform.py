@@ -9,8 +9,8 @@ from sapwood.environment.platform import (
     check_platform,
     processor_model,
 )
-from sapwood.environment.toolchains import Found
 from sapwood.environment.settings import CacheSettings, Settings
+from sapwood.environment.toolchains import Found
 
 
 def write(root: Path, files: dict[str, str]) -> Path:

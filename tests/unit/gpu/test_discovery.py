@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from sapwood.cli import node
 from sapwood.gpu.devices.base import DeviceFacts
-from sapwood.gpu.discovery import assign_devices, device_items, suggest_block
+from sapwood.gpu.discovery import choose_device, device_items, suggest_block, visible_gpus
 
 GPU = DeviceFacts(
     backend="cuda", index=0, name="NVIDIA L4", memory=2**34, architecture="sm_89", driver="550.1"
@@ -60,21 +60,19 @@ def test_a_block_is_one_that_the_device_takes(
     assert block % warp == 0 or max_block < warp
 
 
-@given(st.lists(st.integers(1, 99), unique=True, max_size=12), st.integers(1, 5))
-def test_agents_are_spread_evenly_over_gpus(agents: list[int], gpus: int) -> None:
-    devices = [DeviceFacts(backend="cuda", index=i, name="") for i in range(gpus)]
-    found = assign_devices(agents, [*devices, HOST])
-    assert sorted(found) == sorted(agents)
-    counts = [[facts.index for facts in found.values()].count(i) for i in range(gpus)]
+@pytest.mark.row("B-HW-1")
+@given(st.integers(1, 5), st.integers(1, 40))
+def test_agents_take_the_gpus_in_turn(gpus: int, agents: int) -> None:
+    devices = [DeviceFacts(backend="opencl", index=i, name="") for i in range(gpus)]
+    chosen = [choose_device([*devices, HOST], ordinal).index for ordinal in range(agents)]
+    counts = [chosen.count(index) for index in range(gpus)]
     assert max(counts) - min(counts) <= 1
-    assert all(facts.backend == "cuda" for facts in found.values())
-
-
-def test_a_gpu_that_two_back_ends_show_is_one() -> None:
-    again = DeviceFacts(backend="opencl", index=0, name="NVIDIA L4")
-    assert set(assign_devices([1, 2], [GPU, again]).values()) == {GPU}
 
 
 def test_without_a_gpu_the_other_devices_serve() -> None:
-    assert assign_devices([1], [HOST]) == {1: HOST}
-    assert assign_devices([1], []) == {}
+    assert choose_device([HOST], 3) is HOST
+
+
+def test_what_an_administrator_hides_stays_hidden() -> None:
+    assert [visible_gpus("2,5", 8, ordinal) for ordinal in range(3)] == ["2", "5", "2"]
+    assert visible_gpus("", 8, 1) == ""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from sapwood.code.transfers import Transfers
 from sapwood.comm.shared_memory import SharedRef
 from sapwood.core.errors import ErrorRecord
 
@@ -46,13 +47,23 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Result(msgspec.Struct, frozen=True, array_like=True):
-    """What came of a call; ``seconds`` is the time inside the procedure."""
+    """What came of a call.
+
+    Attributes:
+        number: Of the call.
+        body: Encoded value.
+        payload: Its arrays.
+        seconds: Time inside the procedure.
+        error: What went wrong; then there is no value.
+        transfers: What devices did meanwhile; None for nothing.
+    """
 
     number: int
     body: Bulk
     payload: Bulk
     seconds: float
     error: ErrorRecord | None = None
+    transfers: Transfers | None = None
 
 
 encode = msgspec.msgpack.Encoder().encode

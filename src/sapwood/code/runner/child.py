@@ -17,10 +17,10 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from sapwood.code import result_memory
+from sapwood.code import result_memory, transfers
 from sapwood.code.runner import calls, here
 from sapwood.code.runner.lending import Lending
-from sapwood.code.runner.options import RunnerOptions
+from sapwood.code.runner.options import ORDINAL, RunnerOptions
 from sapwood.comm import values
 from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.contexts import process
@@ -145,7 +145,8 @@ class Runner:
             )
         self._flush()
         if error is None:
-            return calls.Result(call.number, body, payload, seconds)
+            moved = transfers.since_last_call()
+            return calls.Result(call.number, body, payload, seconds, None, moved)
         seconds = seconds or time.perf_counter() - begin
         nothing = calls.Bulk()
         return calls.Result(call.number, nothing, nothing, seconds, error.to_record())
@@ -185,6 +186,7 @@ def _take_descriptors(connection: int, output: int, crash: int) -> socket.socket
 
 
 def _limit(options: RunnerOptions) -> None:
+    os.environ[ORDINAL] = str(options.ordinal)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump would delay the news of a crash
     if options.memory:
         resource.setrlimit(resource.RLIMIT_DATA, (options.memory, options.memory))

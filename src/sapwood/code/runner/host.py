@@ -250,7 +250,7 @@ class RunnerHost:
         except SapwoodError as error:
             job.on_error(error)
             return
-        job.on_done(Outcome(body, payload, result.seconds))
+        job.on_done(Outcome(body, payload, result.seconds, result.transfers))
 
     def _adopt_body(self, bulk: calls.Bulk) -> bytes:
         if bulk.shared is None:

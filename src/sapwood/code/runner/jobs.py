@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from sapwood.code.transfers import Transfers
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import SapwoodError
 
@@ -66,11 +67,13 @@ class Outcome(msgspec.Struct, frozen=True):
         body: Encoded value.
         payload: Its arrays; its owner goes back to :meth:`RunnerHost.give_back`.
         seconds: Time inside the procedure.
+        transfers: What devices did meanwhile; None for nothing.
     """
 
     body: bytes
     payload: Payload | None
     seconds: float
+    transfers: Transfers | None = None
 
 
 class Lease:

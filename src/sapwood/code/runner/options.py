@@ -2,6 +2,9 @@
 
 import msgspec
 
+ORDINAL = "SAPWOOD_AGENT"
+"""Environment variable of a runner: which of its machine's agents it belongs to, from 0 on."""
+
 
 class RunnerOptions(msgspec.Struct, frozen=True):
     """How a runner is set up.
@@ -10,8 +13,10 @@ class RunnerOptions(msgspec.Struct, frozen=True):
         memory: Limit of private memory in bytes; 0 for none.
         output: Bytes of captured output that are kept.
         threads: Threads that OpenMP and BLAS may use.
+        ordinal: Which of the machine's agents it belongs to, from 0 on: that chooses its device.
     """
 
     memory: int = 0
     output: int = 64 * 1024
     threads: int = 1
+    ordinal: int = 0

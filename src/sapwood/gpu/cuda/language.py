@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 import msgspec
 
-from sapwood.code.languages.base import Artefact, BuildRequest
+from sapwood.code.interface import Interface
+from sapwood.code.languages.base import Artefact, BuildRequest, LoadedCode
 from sapwood.code.languages.c import C
 from sapwood.code.languages.compiled import LIBRARY, CompiledLanguage, run_compiler
 from sapwood.code.languages.cpp import Cpp
 from sapwood.code.nvcc import find_nvcc
+from sapwood.code.runner.options import ORDINAL
 from sapwood.code.target import Target
 from sapwood.code.toolchain import Compiler, find_compiler
 from sapwood.core.errors import BuildError, CompilerMissingError, ConfigurationError
 from sapwood.gpu.cuda.precompiled import SHIM, precompiled_headers, shim_hash
+from sapwood.gpu.discovery import visible_gpus
 
 CHOICE: Final = "SAPWOOD_CUDA"
 """Environment variable of a build: ``cpu``, ``gpu``, or empty for what the machine has."""
@@ -25,6 +29,7 @@ CHOICE: Final = "SAPWOOD_CUDA"
 MODE: Final = "SAPWOOD_CUDA_MODE"
 """Environment variable of a build: ``fiber`` gives every kernel's threads stacks of their own."""
 
+_OWN_GPU: Final = "SAPWOOD_OWN_GPU"
 _GPU_DEVICE: Final = Path("/dev/nvidiactl")
 
 
@@ -130,6 +135,11 @@ class Cuda(CompiledLanguage):
         except BuildError as first:
             return self._build_again(chosen, first)
 
+    def load(self, path: Path, interface: Interface) -> LoadedCode:
+        """Load a library into this process, which uses one GPU then."""
+        take_own_gpu(os.environ)
+        return super().load(path, interface)
+
     def _build_again(self, request: BuildRequest, first: BuildError) -> Artefact:
         """Build with a stack per thread: loops that do not compile must not fail a program."""
         shutil.rmtree(request.folder / ".objects")
@@ -167,6 +177,24 @@ class Cuda(CompiledLanguage):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(patched[name].text if name in patched else data)
         return any(k.mode is Mode.BLOCK for p in patched.values() for k in p.kernels) or fiber_only
+
+
+def take_own_gpu(environment: MutableMapping[str, str]) -> None:
+    """Have this process see one GPU only, another one for each agent of a machine in turn.
+
+    Args:
+        environment: Says which agent this is; is changed. CUDA reads it when it starts.
+    """
+    from sapwood.gpu.devices.nvml import nvml_devices  # noqa: PLC0415 - only GPU builds ask for it
+
+    if ORDINAL not in environment or _OWN_GPU in environment:
+        return
+    count = len(nvml_devices())
+    if count:
+        seen = environment.get("CUDA_VISIBLE_DEVICES")
+        environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        environment["CUDA_VISIBLE_DEVICES"] = visible_gpus(seen, count, int(environment[ORDINAL]))
+        environment[_OWN_GPU] = "1"
 
 
 def wants_gpu(environment: Mapping[str, str], target: Target | None = None) -> bool:

@@ -1,0 +1,74 @@
+"""What calls moved between this process and its device, for the statistics of runs."""
+
+from typing import Any
+
+import msgspec
+
+
+class Transfers(msgspec.Struct, frozen=True):
+    """Copies and launches on devices, in a call or in many; times in seconds.
+
+    Attributes:
+        copies_in: Copies from the host to the device.
+        bytes_in: Their bytes.
+        seconds_in: Their time.
+        copies_out: Copies from the device to the host.
+        bytes_out: Their bytes.
+        seconds_out: Their time.
+        reused: Arrays that were on the device already.
+        launches: Kernels that were launched.
+        launch_seconds: Their time.
+    """
+
+    copies_in: int = 0
+    bytes_in: int = 0
+    seconds_in: float = 0.0
+    copies_out: int = 0
+    bytes_out: int = 0
+    seconds_out: float = 0.0
+    reused: int = 0
+    launches: int = 0
+    launch_seconds: float = 0.0
+
+    def __add__(self, other: "Transfers") -> "Transfers":
+        return Transfers(*(a + b for a, b in zip(_values(self), _values(other), strict=True)))
+
+    def __sub__(self, other: "Transfers") -> "Transfers":
+        return Transfers(*(a - b for a, b in zip(_values(self), _values(other), strict=True)))
+
+    def __bool__(self) -> bool:
+        return self != NOTHING
+
+
+NOTHING = Transfers()
+"""No copies."""
+
+_devices: list[Any] = []
+_reported = NOTHING
+
+
+def watch(statistics: Any) -> None:
+    """Have the copies of a device counted from now on.
+
+    Args:
+        statistics: An object with the attributes of :class:`Transfers`, which change.
+    """
+    _devices.append(statistics)
+
+
+def since_last_call() -> Transfers | None:
+    """Return what the devices of this process did since this was asked last; None for nothing."""
+    global _reported  # noqa: PLW0603 - one process, one runner
+    if not _devices:
+        return None
+    names = Transfers.__struct_fields__
+    total = NOTHING
+    for each in _devices:
+        total += Transfers(*(getattr(each, name) for name in names))
+    fresh = total - _reported
+    _reported = total
+    return fresh or None
+
+
+def _values(transfers: Transfers) -> tuple[Any, ...]:
+    return msgspec.structs.astuple(transfers)
