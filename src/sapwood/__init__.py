@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sapwood.client import (
+        NOTHING,
         AgentStatistics,
         AgentView,
         Cluster,
         Dataset,
+        Filter,
         FunctionStatistics,
         Here,
+        PlaceReport,
         Program,
         Progress,
         Request,
@@ -28,8 +31,12 @@ if TYPE_CHECKING:
         RunStatistics,
         SapwoodError,
         Settings,
+        Stream,
+        StreamCounters,
+        StreamView,
         Version,
         Watch,
+        WaveResult,
         empty,
         here,
         load,
@@ -45,12 +52,15 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "NOTHING",
     "AgentStatistics",
     "AgentView",
     "Cluster",
     "Dataset",
+    "Filter",
     "FunctionStatistics",
     "Here",
+    "PlaceReport",
     "Program",
     "Progress",
     "Request",
@@ -59,8 +69,12 @@ __all__ = [
     "RunStatistics",
     "SapwoodError",
     "Settings",
+    "Stream",
+    "StreamCounters",
+    "StreamView",
     "Version",
     "Watch",
+    "WaveResult",
     "empty",
     "here",
     "load",
@@ -75,6 +89,8 @@ __all__ = [
 
 _FOR_PROGRAMS = {
     "Program": "sapwood.code.program",
+    "Filter": "sapwood.code.filter",
+    "NOTHING": "sapwood.code.filter",
     "native": "sapwood.code.program",
     "parameter": "sapwood.code.program",
     "empty": "sapwood.code.result_memory",

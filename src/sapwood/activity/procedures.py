@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from sapwood.activity.stream_procedures import StreamProcedures
 from sapwood.code.image import OpenProgram, ProgramImage, open_image
 from sapwood.code.runner import child
 from sapwood.code.runner.child import Procedure
@@ -28,6 +29,7 @@ class Procedures:
 
     def __init__(self, blocks: MappedBlocks) -> None:
         self._blocks = blocks
+        self._streams = StreamProcedures(blocks, self._make_ready)
         self._runs: dict[str, tuple[OpenProgram, Slice]] = {}
         self._programs: OrderedDict[bytes, OpenProgram] = OrderedDict()
         self._functions: OrderedDict[bytes, Callable[..., Any]] = OrderedDict()
@@ -43,6 +45,7 @@ class Procedures:
             "map": self._map,
             "call": self._call,
             "native": self._native,
+            **self._streams.table(),
         }
 
     def _open(self, run: str, argument: dict[str, Any]) -> None:
@@ -83,6 +86,10 @@ class Procedures:
     def _load_program(self, code: bytes) -> OpenProgram:
         self._make_site_ready()
         return open_image(msgspec.msgpack.decode(code, type=ProgramImage))
+
+    def _make_ready(self, crash_handler: str) -> None:
+        self._make_site_ready()
+        self._watch_crashes(crash_handler)
 
     def _watch_crashes(self, library: str) -> None:
         if library and not self._crashes_watched:

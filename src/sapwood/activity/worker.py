@@ -8,6 +8,7 @@ import msgspec
 from sapwood.activity import orders
 from sapwood.activity.measure import FunctionMeter
 from sapwood.activity.statistics import AgentStatistics
+from sapwood.activity.stream_calls import StreamCalls
 from sapwood.code.runner import asks
 from sapwood.code.runner.door import Door, Visit
 from sapwood.code.runner.host import RunnerHost
@@ -61,6 +62,7 @@ class Worker:
         self.visits: dict[str, Callable[[Visit], None]] = {**GroupVisits(agent.groups).handlers}
         welcome = asks.Welcome(agent.rank, agent.configuration.tree.agents)
         self._runner.door = Door(agent.loop, welcome, self.visits)
+        self._stream_calls = StreamCalls(agent, self._runner)
         agent.waves[orders.MAP] = self._map
         agent.requests[orders.OPEN_RUN] = self._open_run
         agent.requests[orders.CLOSE_RUN] = self._close_run
@@ -159,6 +161,7 @@ class Worker:
         )
 
     def _stream_closed(self, stream: int) -> None:
+        self._stream_calls.stream_closed(stream)
         name = self._streams.pop(stream, None)
         if name is not None:
             self._runner.cancel(name)

@@ -5,23 +5,31 @@ from sapwood.activity.run import Run
 from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, RunStatistics
 from sapwood.client.cluster import AgentView, Cluster
 from sapwood.client.local import local
+from sapwood.client.stream import Stream, StreamView
+from sapwood.client.stream_counters import StreamCounters
 from sapwood.code import load_program
+from sapwood.code.filter import NOTHING, Filter
 from sapwood.code.program import Program, native, parameter
 from sapwood.code.result_memory import empty, zeros
 from sapwood.code.runner.here import Here, here
 from sapwood.code.watch import Version, Watch
+from sapwood.comm.messages import PlaceReport
 from sapwood.core.errors import SapwoodError
 from sapwood.core.request import Request, wait_all, wait_any
 from sapwood.data import Dataset, load
 from sapwood.environment.settings import Settings
+from sapwood.session.streams import WaveResult
 
 __all__ = [
+    "NOTHING",
     "AgentStatistics",
     "AgentView",
     "Cluster",
     "Dataset",
+    "Filter",
     "FunctionStatistics",
     "Here",
+    "PlaceReport",
     "Program",
     "Progress",
     "Request",
@@ -30,8 +38,12 @@ __all__ = [
     "RunStatistics",
     "SapwoodError",
     "Settings",
+    "Stream",
+    "StreamCounters",
+    "StreamView",
     "Version",
     "Watch",
+    "WaveResult",
     "empty",
     "here",
     "load",

@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from html import escape
 from pathlib import Path
@@ -13,8 +13,12 @@ import msgspec
 
 from sapwood.activity import orders
 from sapwood.activity.run import Run, RunOptions
+from sapwood.activity.stream_orders import UserCode
 from sapwood.activity.tasks import Call, TaskPool, can_travel
 from sapwood.client.output import OutputPrinter
+from sapwood.client.stream import Stream
+from sapwood.client.stream_opening import StreamRequest, open_stream
+from sapwood.client.stream_options import FilterSource, Late, Loss, makes_steps, name_of
 from sapwood.code.build import Built, build
 from sapwood.code.cache import BuildCache
 from sapwood.code.crash_handler import build_crash_handler
@@ -261,6 +265,71 @@ class Cluster:
 
     def _build_environment(self) -> dict[str, str]:
         return {**os.environ, **self._variables}
+
+    # --- streams -------------------------------------------------------------------------------
+
+    def stream(  # noqa: PLR0913 - what a stream can be; all but the first by name
+        self,
+        what: str | Callable[..., Any] | NativeFunctionRef,
+        *,
+        reduce: str | Mapping[str, str] | FilterSource = "gather",
+        agents: Sequence[int] | None = None,
+        sync: str | float = "all",
+        late: Late = "drop",
+        on_loss: Loss = "replace",
+        up: FilterSource | Mapping[str, FilterSource] | None = None,
+        down: FilterSource | Mapping[str, FilterSource] | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        time_limit: float | None = None,
+    ) -> Stream:
+        """Open a stream: values go down to agents, what they make of them is reduced up.
+
+        Args:
+            what: A Python function of one value, a native function (``program["name"]``), or
+                ``"echo"`` for agents that return what they are sent. A generator function
+                sends each value up by itself; it needs ``sync="none"``.
+            reduce: A reduction for whole values, a dictionary of reductions by field, or an own
+                filter: an associative function of two values, a :class:`sapwood.Filter`, or a
+                native function ``void combine(double *into, const double *from, size_t n)``.
+            agents: Ranks of the agents that take part; all by default.
+            sync: ``"all"`` waits for all agents, a number waits so many milliseconds, ``"none"``
+                passes on each contribution at once.
+            late: Whether what comes after a time-out is dropped, or goes into the ``"next"`` wave.
+            on_loss: ``"replace"`` waits for new agents, ``"partial"`` goes on without them,
+                ``"fail"`` fails the waves that wait for them.
+            up: Own filters on the way up, also by place: ``{"depth 1": f, "rank 9": g, "*": h}``.
+            down: Own filters for what is broadcast, in the same forms.
+            parameters: Of own filters; :meth:`Stream.configure` changes them.
+            time_limit: Seconds that one call of a function or filter may take; by default
+                ``limits.time``.
+
+        Raises:
+            ConfigurationError: What is asked for is no stream.
+            ClosedError: The cluster is closed.
+
+        Example:
+            ::
+
+                with cluster.stream(math.sqrt, reduce="sum") as stream:
+                    print(stream.broadcast(9.0).result().total)  # 3.0 from each agent
+        """
+        self._must_be_open()
+        limit = self.settings.limits.time if time_limit is None else time_limit
+        request = StreamRequest(
+            what, reduce, agents, sync, late, on_loss, up, down, dict(parameters or {}), limit
+        )
+        return open_stream(self._session, request, self._user_code)
+
+    def _user_code(self, function: FilterSource, limit: float) -> tuple[UserCode, dict[str, Path]]:
+        """Return what a runner loads, and where the debug information of its libraries is."""
+        if isinstance(function, NativeFunctionRef):
+            native = self._native(function.program)
+            name = function.function
+            code = UserCode(name, native.image, name, native.crash_handler, time_limit=limit)
+            return code, native.built.debug_files
+        steps = makes_steps(function)
+        code = _pickled(function)
+        return UserCode(name_of(function), code, steps=steps, time_limit=limit), {}
 
     # --- the cluster itself --------------------------------------------------------------------
 

@@ -1,16 +1,20 @@
 """``sapwood.local``: a cluster on this machine, inside your process."""
 
 import resource
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from sapwood.activity.filters import FilterHost
 from sapwood.activity.orders import AgentSettings
 from sapwood.client.cluster import Cluster
+from sapwood.client.output import OutputPrinter
 from sapwood.code.runner.options import RunnerOptions
 from sapwood.comm.link import LinkTiming
+from sapwood.comm.streams.stream import Position
 from sapwood.core.errors import ConfigurationError, ResourceError
-from sapwood.core.topology import plan
+from sapwood.core.topology import ROOT, plan
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.cores import usable_cores
 from sapwood.environment.logs import configure_logging
@@ -22,6 +26,7 @@ from sapwood.session.options import SessionOptions
 from sapwood.session.session import Session
 
 AGENT_ENTRY = "sapwood.activity.worker:main"
+JUNCTION_ENTRY = "sapwood.activity.junction:main"
 RUNNER_ENTRY = "sapwood.activity.procedures:main"
 
 AGENT_MEMORY = 10 * 2**20
@@ -70,6 +75,7 @@ def local(
         SessionOptions(
             tree=plan(count, width),
             agent_entry=AGENT_ENTRY,
+            junction_entry=JUNCTION_ENTRY,
             runner_entry=RUNNER_ENTRY,
             runner_modules=(RUNNER_ENTRY.partition(":")[0],),
             interpreter=tuple(chosen.cluster.interpreter),
@@ -80,6 +86,13 @@ def local(
             restart=chosen.restart,
             environment=exports,
             extra=msgspec.msgpack.encode(AgentSettings(_runner_options(count, chosen))),
+        )
+    )
+    runners = _runner_options(count, chosen)
+    printer = OutputPrinter()
+    session.host_filters(
+        lambda loop, forge, post: FilterHost(
+            Position(), loop, runners, forge, post, partial(printer.take, ROOT)
         )
     )
     try:

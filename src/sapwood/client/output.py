@@ -22,5 +22,6 @@ class OutputPrinter:
         if rest:
             self._partial[rank] = rest
         if lines:
-            sys.stderr.write("".join(f"agent {rank}: {line[:MAX_LINE]}\n" for line in lines))
+            who = f"agent {rank}" if rank else "front end"
+            sys.stderr.write("".join(f"{who}: {line[:MAX_LINE]}\n" for line in lines))
             sys.stderr.flush()

@@ -74,6 +74,7 @@ class Place:
             **handlers,
             ev.Transmit: self._transmit,
             ev.Disconnect: self._disconnect,
+            ev.Wake: self._wake,
         }
 
     def start(self) -> None:
@@ -268,6 +269,9 @@ class Place:
         channel.send(buffers, cost, hold)
         if channel.queued > MAX_QUEUED and hold is None:
             self.cut(channel.number, f"{channel.queued} bytes wait and are not read")
+
+    def _wake(self, effect: ev.Wake) -> None:
+        self._loop.call_later(effect.seconds, self.post, ev.TimeUp(effect.stream))
 
     def _disconnect(self, effect: ev.Disconnect) -> None:
         self.lines.disconnect(effect.link, effect.reason)

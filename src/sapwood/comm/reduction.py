@@ -10,12 +10,15 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.reductions import make_reduction
 from sapwood.core.errors import ExecutionError, ProgramError, ProtocolError
 
+WHOLE = ""
+"""Name of the only field of a contribution that is reduced as it is."""
+
 
 class Accumulator:
     """Puts the contributions to one wave together, field by field.
 
     Args:
-        reduce: Reduction of each field.
+        reduce: Reduction of each field; of :data:`WHOLE` for contributions of any type.
 
     Raises:
         ProtocolError: A reduction is unknown.
@@ -28,9 +31,10 @@ class Accumulator:
         {'total': 7, 'parts': array([9., 1., 2.])}
     """
 
-    __slots__ = ("_fields",)
+    __slots__ = ("_fields", "_whole")
 
     def __init__(self, reduce: Mapping[str, str]) -> None:
+        self._whole = reduce.keys() == {WHOLE}
         try:
             self._fields = {field: make_reduction(kind) for field, kind in reduce.items()}
         except ProgramError as error:
@@ -42,6 +46,8 @@ class Accumulator:
         Raises:
             ExecutionError: A field is missing, unknown, or does not fit the others.
         """
+        if self._whole:
+            value = {WHOLE: value}
         if not isinstance(value, dict) or value.keys() != self._fields.keys():
             found = sorted(value) if isinstance(value, dict) else type(value).__name__
             raise ExecutionError(
@@ -54,15 +60,17 @@ class Accumulator:
                 reduction.add(value[field], rank, weight)
             except (ExecutionError, TypeError, ValueError, KeyError) as error:
                 raise ExecutionError(
-                    f"cannot reduce field '{field}': {getattr(error, 'what', error)}",
+                    f"cannot reduce {_named(field)}: {getattr(error, 'what', error)}",
                     where=f"agent {rank}",
                 ) from error
 
-    def partial(self) -> dict[str, Any]:
+    def partial(self) -> Any:
         """Return what a junction sends on."""
+        if self._whole:
+            return self._fields[WHOLE].partial()
         return {field: reduction.partial() for field, reduction in self._fields.items()}
 
-    def total(self) -> dict[str, Any]:
+    def total(self) -> Any:
         """Return the result at the root.
 
         Raises:
@@ -74,10 +82,10 @@ class Accumulator:
                 totals[field] = reduction.total()
             except (ExecutionError, TypeError, ValueError) as error:
                 raise ExecutionError(
-                    f"cannot reduce field '{field}': {getattr(error, 'what', error)}",
+                    f"cannot reduce {_named(field)}: {getattr(error, 'what', error)}",
                     where=getattr(error, "where", ""),
                 ) from error
-        return totals
+        return totals[WHOLE] if self._whole else totals
 
 
 class ValueGathering:
@@ -111,9 +119,13 @@ class ValueGathering:
         encoded = values.encode(self._accumulator.total())
         return encoded.body, self._place(encoded)
 
-    def total(self) -> dict[str, Any]:
+    def total(self) -> Any:
         """Return the result at the root."""
         return self._accumulator.total()
+
+
+def _named(field: str) -> str:
+    return f"field '{field}'" if field else "what the agents contributed"
 
 
 def inline(encoded: values.Encoded) -> Payload | None:

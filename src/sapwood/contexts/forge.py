@@ -69,6 +69,10 @@ class Forge:
         """Ask for a runner that gets these descriptors; :meth:`news` tells what came of it."""
         socket.send_fds(self._channel, [encode(Fork(options))], list(descriptors))
 
+    def close(self) -> None:
+        """Close this end: the zygote ends the runners that were forked over it."""
+        self._channel.close()
+
     def news(self) -> News | None:
         """Return the next news, or None when there are none now.
 

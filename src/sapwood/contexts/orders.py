@@ -47,6 +47,10 @@ class Kill(msgspec.Struct, frozen=True, tag="kill"):
     signal: int
 
 
+class Serve(msgspec.Struct, frozen=True, tag="serve"):
+    """Fork runners for the front end, too: the datagram brings a socket for that."""
+
+
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """The zygote has imported everything.
 
@@ -88,7 +92,7 @@ class Exited(msgspec.Struct, frozen=True, tag="exited"):
     status: int
 
 
-Order = Configure | Spawn | Kill
+Order = Configure | Spawn | Kill | Serve
 Report = Ready | Spawned | SpawnFailed | Exited
 
 encode = msgspec.msgpack.Encoder().encode

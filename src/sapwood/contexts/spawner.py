@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from sapwood.contexts import orders
+from sapwood.contexts.forge import Forge
 from sapwood.contexts.zygote import Plan
 from sapwood.core.errors import ResourceError
 
@@ -106,6 +107,23 @@ class Spawner:
     def kill(self, pid: int, number: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to a process of this zygote."""
         self._send(orders.Kill(pid, number))
+
+    def forge(self) -> Forge:
+        """Return what has runners forked for the front end itself.
+
+        Raises:
+            ResourceError: The zygote is gone.
+        """
+        if self._control is None:
+            raise ResourceError("no runner can be started: the zygote is gone")
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                socket.send_fds(self._control, [orders.encode(orders.Serve())], [theirs.fileno()])
+            except OSError as error:
+                ours.close()
+                raise ResourceError(f"no runner can be started: {error.strerror}") from error
+        return Forge(ours)
 
     def close(self) -> None:
         """End the zygote and all its descendants, and wait for that."""

@@ -129,7 +129,7 @@ class Zygote:
 
     def _obey(self) -> bool:
         try:
-            data = self._control.recv(orders.MAX_ORDER)
+            data, descriptors, _, _ = socket.recv_fds(self._control, orders.MAX_ORDER, 1)
         except ConnectionResetError:
             data = b""
         if not data:
@@ -144,6 +144,9 @@ class Zygote:
         elif isinstance(order, orders.Spawn):
             for spec in order.processes:
                 self._spawn(spec)
+        elif isinstance(order, orders.Serve):
+            front_end = Member(orders.ProcessSpec("", 0, 0), socket.socket(fileno=descriptors[0]))
+            self._listen_to(front_end)
         elif order.pid in self._members:
             os.kill(order.pid, order.signal)
         return True
@@ -166,10 +169,15 @@ class Zygote:
         if pid == 0:
             self._become(spec, parent, theirs)
         theirs.close()
-        ours.settimeout(0)
-        member = self._members[pid] = self._channels[ours.fileno()] = Member(spec, ours)
-        self._poll.register(member.channel, select.POLLIN)
+        member = self._members[pid] = Member(spec, ours)
+        self._listen_to(member)
         self.report(orders.Spawned(spec.rank, spec.incarnation, pid))
+
+    def _listen_to(self, member: Member) -> None:
+        """Fork runners when a process asks for them."""
+        member.channel.settimeout(0)
+        self._channels[member.channel.fileno()] = member
+        self._poll.register(member.channel, select.POLLIN)
 
     def _become(self, spec: orders.ProcessSpec, parent: int, channel: socket.socket) -> NoReturn:
         """Run a member's entry in the child, and never return."""

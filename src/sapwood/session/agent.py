@@ -82,6 +82,7 @@ class Agent(Member):
         requests: What to do with a request, by its handler.
         groups: The groups that it is a member of.
         on_stream_closed: Told when a stream ends.
+        on_stream_resumed: Told when a stream that was quiet moves again.
         on_released: Given payloads of this agent that nobody needs any more.
         on_answered: Told when a request of this agent was answered.
     """
@@ -96,6 +97,7 @@ class Agent(Member):
                 ev.WaveArrived: self._wave_arrived,
                 ev.Asked: self._asked,
                 ev.StreamClosed: self._stream_closed,
+                ev.StreamResumed: self._stream_resumed,
                 ev.Released: self._give_back,
                 ev.Answered: self._answered,
                 **self.groups.handlers,
@@ -109,6 +111,7 @@ class Agent(Member):
         }
         self.requests: dict[str, Callable[[Question], None]] = {"ping": _ping}
         self.on_stream_closed: Callable[[int], None] = _ignore
+        self.on_stream_resumed: Callable[[int], None] = _ignore
         self.on_released: Callable[[Payload], None] = _not_mine
         self.on_answered: Callable[[], None] = _nothing
         self._next_request = 1
@@ -149,6 +152,9 @@ class Agent(Member):
 
     def _stream_closed(self, effect: ev.StreamClosed) -> None:
         self.on_stream_closed(effect.stream)
+
+    def _stream_resumed(self, effect: ev.StreamResumed) -> None:
+        self.on_stream_resumed(effect.stream)
 
     def _give_back(self, effect: ev.Released) -> None:
         self.on_released(effect.payload)

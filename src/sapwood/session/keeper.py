@@ -14,6 +14,7 @@ import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.contexts import orders
+from sapwood.contexts.forge import Forge
 from sapwood.contexts.process import describe_status
 from sapwood.contexts.spawner import Spawner
 from sapwood.contexts.zygote import Plan
@@ -118,6 +119,14 @@ class Keeper:
         if self._failure is None:
             self._failure = error
         self._ready.set()
+
+    def forge(self) -> Forge:
+        """Return what has runners forked for the front end itself; on the loop's thread.
+
+        Raises:
+            ResourceError: The zygote is gone.
+        """
+        return self._spawner.forge()
 
     def detach(self) -> None:
         """Hear of nothing any more."""

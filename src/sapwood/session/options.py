@@ -14,6 +14,7 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         tree: Shape of the tree.
         agent_entry: ``module:function`` that every agent runs.
+        junction_entry: ``module:function`` that every junction runs.
         runner_entry: ``module:function`` that every runner runs; empty if there are none.
         runner_modules: What runners need imported.
         interpreter: The command that starts Python for all processes; empty for this one.
@@ -29,6 +30,7 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     tree: Tree
     agent_entry: str
+    junction_entry: str = "sapwood.session.junction:main"
     runner_entry: str = ""
     runner_modules: tuple[str, ...] = ()
     interpreter: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -22,15 +22,16 @@ import msgspec
 from sapwood.comm import events as ev
 from sapwood.comm import values
 from sapwood.comm.link import Identity
+from sapwood.comm.loop import Loop
 from sapwood.comm.machine import machine_id
-from sapwood.comm.messages import StreamSpec
 from sapwood.comm.node import Node
 from sapwood.comm.place import Place
 from sapwood.comm.pool import BlockPool
-from sapwood.comm.reduction import Accumulator, gathering
+from sapwood.comm.reduction import gathering
 from sapwood.comm.transport.base import Listener
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.contexts import orders
+from sapwood.contexts.forge import Forge
 from sapwood.contexts.zygote import Plan
 from sapwood.core.clock import MonotonicClock
 from sapwood.core.errors import ClosedError, SapwoodError
@@ -47,12 +48,15 @@ from sapwood.session.member import MemberConfiguration
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.places import census_of
 from sapwood.session.questions import Questions
-from sapwood.session.streams import StreamHandle
+from sapwood.session.stream_table import Filters, StreamTable
+from sapwood.session.streams import StreamHandle, StreamOptions
 
 _log = logger("session")
 
-JUNCTION_ENTRY = "sapwood.session.junction:main"
 REHEARSAL = "sapwood.session.member:rehearse"
+
+
+MakeFilters = Callable[[Loop, Callable[[], Forge], Callable[[ev.Event], None]], Filters]
 
 
 class Session:
@@ -72,8 +76,7 @@ class Session:
         self.pool = BlockPool(options.inline_limit)
         self._folder = Path(tempfile.mkdtemp(prefix="sapwood-", dir=_runtime_folder()))
         self._thread = LoopThread("sapwood-session")
-        self._streams: dict[int, StreamHandle] = {}
-        self._next_stream = 1
+        self.streams = StreamTable(self._thread, self._post, self.pool, options.backlog)
         self._listeners: list[Callable[[PlacesChanged], None]] = []
         self._lock = threading.Lock()
         self._closed = False
@@ -109,7 +112,7 @@ class Session:
             ),
             Plan(
                 (options.agent_entry.partition(":")[0],),
-                (JUNCTION_ENTRY.partition(":")[0], *options.runner_modules),
+                (options.junction_entry.partition(":")[0], *options.runner_modules),
                 options.runner_entry,
                 REHEARSAL,
                 options.interpreter,
@@ -126,11 +129,9 @@ class Session:
                 ev.PlaceJoined: self.keeper.joined,
                 ev.PlacesLost: self.keeper.lost,
                 ev.PlaceSilent: self.keeper.silent,
-                ev.WaveCompleted: self._wave_completed,
-                ev.WaveFailed: self._wave_failed,
+                **self.streams.handlers(),
                 ev.Answered: self._questions.answered,
                 ev.Asked: self._questions.asked,
-                ev.Released: self._released,
                 **self.groups.handlers,
             },
             self._thread.loop,
@@ -210,9 +211,10 @@ class Session:
     def open_stream(
         self,
         handler: str,
-        reduce: dict[str, str],
+        reduce: Mapping[str, str],
         members: Sequence[int] | None = None,
         context: str = "",
+        options: StreamOptions = StreamOptions(),  # noqa: B008 - frozen
     ) -> StreamHandle:
         """Open a stream to agents.
 
@@ -221,6 +223,7 @@ class Session:
             reduce: Reduction of each field of their answers.
             members: Agents that take part; all by default.
             context: What the handler belongs to.
+            options: What else the stream is to be.
 
         Raises:
             ProtocolError: A reduction is unknown.
@@ -233,16 +236,7 @@ class Session:
                 with_all.broadcast({"x": 1}).result().total  # {'x': number of agents}
         """
         ranks = range(1, self.tree.agents + 1) if members is None else members
-        Accumulator(reduce)  # an unknown reduction is refused here, not on the loop's thread
-        with self._lock:
-            number = self._next_stream
-            self._next_stream += 1
-        spec = StreamSpec(number, handler, to_ranges(ranks), dict(reduce), context)
-        gate = Gate(self.options.backlog, self._thread)
-        post, forget = self._place.post, self._forget
-        handle = StreamHandle(spec, self._thread, post, self.pool, forget, gate)
-        self._thread.post(self._open, handle)
-        return handle
+        return self.streams.open(handler, reduce, to_ranges(ranks), context, options)
 
     def ask(self, rank: int, handler: str, value: Any) -> "Future[Any]":
         """Have a handler called at an agent; the future is its answer.
@@ -267,6 +261,10 @@ class Session:
     def rejoin(self, stream: int, top: int) -> None:
         """Give places that are back a stream and the waves that miss them."""
         self._thread.post(self._place.post, ev.Rejoin(stream, top))
+
+    def host_filters(self, make: MakeFilters) -> None:
+        """Have own filters of the root called by what ``make(loop, forge, post)`` returns."""
+        self.streams.filters = make(self._thread.loop, self.keeper.forge, self._post)
 
     def on_loop(self, function: Callable[..., Any], *args: Any) -> None:
         """Have a function called on the loop's thread."""
@@ -299,8 +297,7 @@ class Session:
 
     def _end(self) -> None:
         reason = ClosedError("the cluster was closed")
-        for stream in list(self._streams.values()):
-            stream.abandon(reason)
+        self.streams.refuse(reason)
         self._questions.abandon(reason)
         self.groups.abandon(reason)
         self.keeper.detach()
@@ -317,35 +314,10 @@ class Session:
             f"internal error: {exception or context.get('message')!r}",
             hint="please report this with the traceback above",
         )
-        for stream in list(self._streams.values()):
-            stream.abandon(error)
+        self.streams.abandon(error)
         self._questions.abandon(error)
         self.groups.abandon(error)
         self.keeper.give_up(error)
-
-    def _open(self, handle: StreamHandle) -> None:
-        if self._closed:
-            handle.abandon(ClosedError("the cluster was closed"))
-            return
-        self._streams[handle.spec.stream] = handle
-        self._place.post(ev.OpenStream(handle.spec))
-
-    def _forget(self, stream: int) -> None:
-        self._streams.pop(stream, None)
-
-    def _wave_completed(self, effect: ev.WaveCompleted) -> None:
-        stream = self._streams.get(effect.stream)
-        if stream is not None:
-            stream.completed(effect)
-
-    def _wave_failed(self, effect: ev.WaveFailed) -> None:
-        stream = self._streams.get(effect.stream)
-        if stream is not None:
-            stream.failed(effect)
-
-    def _released(self, effect: ev.Released) -> None:
-        if effect.payload.owner is not None:
-            self.pool.give_back(effect.payload.owner)
 
     def _places_changed(self, top: int, ranks: Sequence[int], reason: str, *, back: bool) -> None:
         self._post(census_of(self.keeper.places, ranks, reason, back=back))
@@ -355,7 +327,7 @@ class Session:
             listener(change)
 
     def _entry(self, rank: int) -> str:
-        return self.options.agent_entry if self.tree.is_agent(rank) else JUNCTION_ENTRY
+        return self.options.agent_entry if self.tree.is_agent(rank) else self.options.junction_entry
 
 
 def _runtime_folder() -> str | None:

@@ -8,27 +8,84 @@ import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm import values
-from sapwood.comm.messages import StreamSpec
+from sapwood.comm.messages import (
+    REPLACE,
+    FilterAt,
+    PlaceReport,
+    StreamSpec,
+    Synchronisation,
+)
 from sapwood.comm.payload import Payload
 from sapwood.comm.pool import BlockPool
-from sapwood.core.errors import ClosedError, SapwoodError
-from sapwood.core.rankset import Ranges
+from sapwood.core.errors import ClosedError, ResourceError, SapwoodError
+from sapwood.core.rankset import Ranges, fold, from_ranges, to_ranges
 from sapwood.session.gate import Gate
 from sapwood.session.loop_thread import LoopThread
+
+MAX_OPEN_WAVES = 100_000
+"""Waves of one stream that are open at a time."""
 
 
 class WaveResult(msgspec.Struct, frozen=True):
     """What came back from a wave.
 
     Attributes:
-        total: The reduced fields.
-        ranks: Agents whose contributions are in it.
+        total: The reduced value; None where there was nothing to reduce.
+        ranks: Agents whose contributions are in it, as half-open ranges.
         weight: Items behind it.
+        wave: Number of the wave in its stream, from 1; 0 for what nobody asked for.
+        missing: Members whose contributions are not in it.
+        late: Agents whose contributions to earlier waves are in it.
     """
 
     total: Any
     ranks: Ranges
     weight: float
+    wave: int = 0
+    missing: Ranges = ()
+    late: Ranges = ()
+
+    @property
+    def agents(self) -> list[int]:
+        """The ranks of the agents that are in it."""
+        return sorted(from_ranges(self.ranks))
+
+    @property
+    def missing_agents(self) -> list[int]:
+        """The ranks of the members that are not in it."""
+        return sorted(from_ranges(self.missing))
+
+    def __str__(self) -> str:
+        there = fold("agent", self.agents) if self.ranks else "nobody"
+        without = f", without {fold('agent', self.missing_agents)}" if self.missing else ""
+        return f"wave {self.wave} of {there}{without}: {self.total!r}"
+
+
+class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stream can be besides handler, reduction and members.
+
+    Attributes:
+        code: What the handler runs.
+        sync: When places pass waves on.
+        on_loss: What becomes of waves that wait for a place that is lost.
+        filters: Own filters.
+        parameters: Their first parameters, encoded.
+        counted: Whether places count what passes.
+    """
+
+    code: bytes = b""
+    sync: Synchronisation = Synchronisation()
+    on_loss: str = REPLACE
+    filters: tuple[FilterAt, ...] = ()
+    parameters: bytes = b""
+    counted: bool = False
+
+
+class Swept(msgspec.Struct, frozen=True):
+    """What a sweep came back with: the agents that it reached, and what places reported."""
+
+    reached: Ranges
+    reports: tuple[PlaceReport, ...]
 
 
 class StreamHandle:
@@ -41,6 +98,10 @@ class StreamHandle:
         pool: Where large values are put.
         forget: Called when the stream is closed.
         gate: What the bytes of open waves go through.
+
+    Attributes:
+        on_single: Told of each contribution to a stream that does not wait, on the loop's thread.
+        explain: Given each error of a wave before it is told, to add to it.
     """
 
     def __init__(
@@ -53,6 +114,8 @@ class StreamHandle:
         gate: Gate,
     ) -> None:
         self.spec = spec
+        self.on_single: Callable[[WaveResult | SapwoodError], None] = _nobody
+        self.explain: Callable[[SapwoodError], None] = _as_it_is
         self._thread = thread
         self._post = post
         self._pool = pool
@@ -60,7 +123,25 @@ class StreamHandle:
         self._gate = gate
         self._waves: dict[int, tuple[Future[WaveResult], int]] = {}
         self._next_wave = 1
+        self._sweeps: dict[int, Future[Swept]] = {}
+        self._next_sweep = 1
+        self._members = from_ranges(spec.members)
         self._closed: SapwoodError | None = None
+
+    @property
+    def open_waves(self) -> int:
+        """Waves that are not over."""
+        return len(self._waves)
+
+    @property
+    def waves_begun(self) -> int:
+        """Waves that were broadcast so far."""
+        return self._next_wave - 1
+
+    @property
+    def closed(self) -> SapwoodError | None:
+        """Why the stream is closed; None while it is open."""
+        return self._closed
 
     def broadcast(self, value: Any) -> "Future[WaveResult]":
         """Send a value to all members; the future is the reduction of their answers.
@@ -70,8 +151,14 @@ class StreamHandle:
 
         Raises:
             DataValueError: The value cannot travel.
+            ResourceError: Too many waves are open.
             ClosedError: The cluster is closed.
         """
+        if len(self._waves) >= MAX_OPEN_WAVES:
+            raise ResourceError(
+                f"more than {MAX_OPEN_WAVES} waves of one stream are open",
+                hint="wait for the results of some",
+            )
         encoded = values.encode(value)
         self._gate.enter(_size(encoded))
         future: Future[WaveResult] = Future()
@@ -79,9 +166,22 @@ class StreamHandle:
         self._thread.post(self._begin, encoded, future)
         return future
 
+    def sweep(self, action: str) -> "Future[Swept]":
+        """Flush, quiesce, resume or query the stream; the future is done when that is."""
+        future: Future[Swept] = Future()
+        future.set_running_or_notify_cancel()
+        self._thread.post(self._begin_sweep, action, future)
+        return future
+
+    def configure(self, parameters: bytes) -> None:
+        """Give the filters other parameters, from the next wave on."""
+        self._thread.post(self._post, ev.ConfigureStream(self.spec.stream, parameters))
+
     def close(self) -> None:
         """Close the stream; what its agents do for it is cancelled."""
         self._thread.post(self.abandon, ClosedError("the stream was closed"))
+
+    # --- on the loop's thread ----------------------------------------------------------------
 
     def abandon(self, reason: SapwoodError) -> None:
         """Close the stream and fail its open waves; on the loop's thread."""
@@ -94,19 +194,59 @@ class StreamHandle:
         for future, _ in self._waves.values():
             future.set_exception(reason)
         self._waves.clear()
+        for sweep in self._sweeps.values():
+            sweep.set_exception(reason)
+        self._sweeps.clear()
+        self.on_single(reason)
 
     def completed(self, effect: ev.WaveCompleted) -> None:
         """Take the end of a wave in; on the loop's thread."""
         future = self._ended(effect.wave)
-        if future is not None:
-            future.set_result(WaveResult(effect.total, effect.ranks, effect.weight))
+        if future is None:
+            return
+        missing: Ranges = ()
+        if effect.ranks != self.spec.members:
+            missing = to_ranges(self._members - from_ranges(effect.ranks))
+        total = effect.total
+        if effect.body:
+            try:
+                total = decoded(effect.body, effect.payload)
+            except SapwoodError as error:
+                future.set_exception(error)
+                return
+        future.set_result(
+            WaveResult(total, effect.ranks, effect.weight, effect.wave, missing, effect.late)
+        )
+
+    def contributed(self, effect: ev.Contributed) -> None:
+        """Take one contribution in; on the loop's thread."""
+        try:
+            value = decoded(effect.body, effect.payload)
+        except SapwoodError as error:
+            self.on_single(error)
+            return
+        self.on_single(WaveResult(value, effect.ranks, effect.weight, effect.wave))
 
     def failed(self, effect: ev.WaveFailed) -> None:
         """Take the failure of a wave in; on the loop's thread."""
+        error = SapwoodError.from_record(effect.error).located(self._name_of(effect.rank))
+        self.explain(error)
         future = self._ended(effect.wave)
         if future is not None:
-            error = SapwoodError.from_record(effect.error)
-            future.set_exception(error.located(f"agent {effect.rank}"))
+            future.set_exception(error)
+        else:
+            self.on_single(error)
+
+    def swept(self, effect: ev.SweepDone) -> None:
+        """Take the end of a sweep in; on the loop's thread."""
+        future = self._sweeps.pop(effect.number, None)
+        if future is not None:
+            future.set_result(Swept(effect.reached, effect.reports))
+
+    def _name_of(self, rank: int) -> str:
+        if not rank:
+            return "the front end's filter"
+        return f"agent {rank}" if rank in self._members else f"junction {rank}"
 
     def _ended(self, wave: int) -> "Future[WaveResult] | None":
         future, nbytes = self._waves.pop(wave, (None, 0))
@@ -128,6 +268,32 @@ class StreamHandle:
         self._next_wave += 1
         self._post(ev.Broadcast(self.spec.stream, encoded.body, payload))
 
+    def _begin_sweep(self, action: str, future: "Future[Swept]") -> None:
+        if self._closed is not None:
+            future.set_exception(self._closed)
+            return
+        number = self._next_sweep
+        self._next_sweep += 1
+        self._sweeps[number] = future
+        try:
+            self._post(ev.SweepStream(self.spec.stream, number, action))
+        except SapwoodError as error:
+            del self._sweeps[number]
+            future.set_exception(error)
 
-def _size(encoded: values.Encoded) -> int:
-    return len(encoded.body) + encoded.nbytes
+
+def decoded(body: bytes, payload: Payload | None) -> Any:
+    """Return a value that does not need the memory it came in.
+
+    Raises:
+        ProtocolError: It is malformed.
+    """
+    return values.decode(body, bytearray(payload.view) if payload is not None else b"")
+
+
+def _nobody(_result: WaveResult | SapwoodError) -> None:
+    pass
+
+
+def _as_it_is(_error: SapwoodError) -> None:
+    pass

@@ -58,6 +58,7 @@ class RunnerHost:
 
     Attributes:
         door: What user code asks while it runs, if anybody answers that.
+        on_orphaned: Told that the zygote is gone, and with it the runner.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class RunnerHost:
         self.crashes = 0
         self.blocks = MappedBlocks()
         self.door: Door | None = None
+        self.on_orphaned: Callable[[], None] = _end_is_near
         self._loop = loop
         self._options = options
         self._forge = forge
@@ -132,12 +134,15 @@ class RunnerHost:
     def close(self) -> None:
         """End the runner."""
         self._waiting.clear()
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
         if self.pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
+        self._loop.remove_reader(self._forge.fileno())
+        self._end_of_call()
+        self._clear()
+        for fd in self._leased:
+            os.close(fd)
+        self._leased.clear()
 
     # --- one call ------------------------------------------------------------------------------
 
@@ -326,7 +331,8 @@ class RunnerHost:
                     self._readable()  # a last result may still be there
                     self._ended(self._killed or self._crash(news.status))
         except ConnectionError:
-            self._loop.remove_reader(self._forge.fileno())  # this agent is about to end, too
+            self._loop.remove_reader(self._forge.fileno())
+            self.on_orphaned()
 
     def _too_long(self, job: Job) -> None:
         limit = f"{job.time_limit:g} s"
@@ -376,6 +382,10 @@ class RunnerHost:
         self._prepared.clear()
         self._returned.clear()
         self.state = RunnerState.NONE
+
+
+def _end_is_near() -> None:
+    """Do nothing: what an agent is part of ends with its zygote."""
 
 
 def _drained(capture: OutputCapture | None) -> str:

@@ -1,0 +1,75 @@
+"""What agents and places are told of user code in streams, and what their runners answer."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from sapwood.comm import plain
+
+CALL = "call"
+"""Handler of a stream whose waves call user code."""
+
+OPEN = "stream.open"
+CALL_ONCE = "stream.call"
+NEXT = "stream.next"
+CLOSE = "stream.close"
+"""Procedures of a runner for what agents do in a stream."""
+
+OPEN_FILTER = "filter.open"
+FILTER = "filter.call"
+CLOSE_FILTER = "filter.close"
+"""Procedures of a runner for own filters."""
+
+END: Any = {"sapwood:end": None}
+"""Answer of a runner whose generator has ended, or whose filter passes nothing on."""
+
+END_BODY = plain.encode(END)
+
+
+CLOSE_GRACE = 0.5
+"""Seconds that a call gets to end when its stream is closed, before its process is killed."""
+
+
+class UserCode(msgspec.Struct, frozen=True):
+    """A function or a filter.
+
+    Attributes:
+        function: What it is called, for messages.
+        code: Pickled, or an encoded :class:`~sapwood.code.image.ProgramImage`.
+        native: Name of the native function; empty for Python.
+        crash_handler: Library that writes a native backtrace; empty for none.
+        steps: Whether it is a generator: each value goes up by itself.
+        time_limit: Seconds that one call may take; 0 for no limit.
+    """
+
+    function: str
+    code: bytes
+    native: str = ""
+    crash_handler: str = ""
+    steps: bool = False
+    time_limit: float = 0.0
+
+
+class FilterCall(msgspec.Struct, frozen=True, array_like=True):
+    """One call of a filter.
+
+    Attributes:
+        upward: Whether values are put together; else one goes down.
+        wave: Number of the wave.
+        version: Of the parameters.
+        parameters: Encoded parameters.
+        child: Where the value goes; -1 for all children.
+        values: Encoded values: body, arrays inline, and where the arrays lie in shared memory.
+    """
+
+    upward: bool
+    wave: int
+    version: int
+    parameters: bytes
+    child: int
+    values: list[tuple[bytes, bytes, bytes]]
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_code: Callable[[bytes], UserCode] = msgspec.msgpack.Decoder(UserCode).decode

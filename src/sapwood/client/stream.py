@@ -1,0 +1,314 @@
+"""A stream as users hold it: broadcast down the tree, reduce up, wave by wave."""
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from sapwood.client.stream_counters import StreamCounters
+from sapwood.comm import values
+from sapwood.comm.streams import sweeps
+from sapwood.core.errors import CancelledError, ClosedError, DataValueError, SapwoodError
+from sapwood.core.rankset import Ranges, fold, from_ranges
+from sapwood.session.session import PlacesChanged, Session
+from sapwood.session.streams import StreamHandle, Swept, WaveResult
+
+UNREAD = 256
+"""Results that a stream keeps for :meth:`Stream.waves`; of more, the oldest are dropped."""
+
+
+class StreamView(msgspec.Struct, frozen=True):
+    """What a stream is now.
+
+    Attributes:
+        number: What the tree calls it.
+        what: What its agents do.
+        state: ``open``, ``draining``, ``quiet`` or ``closed``.
+        members: Ranks of the agents that take part.
+        reduce: Reduction of each field; under the empty name that of whole values.
+        sync: ``all``, ``time-out`` or ``none``.
+        on_loss: ``replace``, ``partial`` or ``fail``.
+        waves: Waves that were broadcast.
+        open_waves: Those that are not over.
+        parameters: Of own filters, as last set.
+        dropped: Results that nobody read in time.
+    """
+
+    number: int
+    what: str
+    state: str
+    members: tuple[int, ...]
+    reduce: dict[str, str]
+    sync: str
+    on_loss: str
+    waves: int
+    open_waves: int
+    parameters: dict[str, Any]
+    dropped: int
+
+
+class Stream:
+    """A stream over agents; made by :meth:`Cluster.stream`. Use it as a context manager.
+
+    All methods may be called from any thread.
+    """
+
+    def __init__(
+        self, session: Session, handle: StreamHandle, what: str, parameters: dict[str, Any]
+    ) -> None:
+        self._session = session
+        self._handle = handle
+        self._what = what
+        self._parameters = parameters
+        self._state = "open"
+        self._dropped = 0
+        self._unread: deque[Future[WaveResult]] = deque()
+        self._changed = threading.Condition()
+        self._sending = threading.Lock()
+        handle.on_single = self._arrived
+        self._unsubscribe = session.subscribe(self._places_changed)
+
+    # --- waves -------------------------------------------------------------------------------
+
+    def broadcast(self, value: Any = None) -> "Future[WaveResult]":
+        """Send a value to all agents; the future is the reduction of their answers.
+
+        On a stream with ``sync="none"`` it is done when all have answered, and the answers
+        come one by one from :meth:`waves`. While the stream is quiet, waves wait.
+
+        Raises:
+            DataValueError: The value cannot travel.
+            ClosedError: The stream or its cluster is closed.
+        """
+        self._must_be_open()
+        with self._sending:  # not the lock that the loop's thread takes: this may wait
+            future = self._handle.broadcast(value)
+            if self._handle.spec.sync.kind != "none":
+                with self._changed:
+                    self._keep(future)
+        return future
+
+    def waves(self, timeout: float | None = None) -> Iterator[WaveResult]:
+        """Yield the results of the waves so far in the order in which they were broadcast.
+
+        Ends when all waves that were broadcast have been yielded. On a stream with
+        ``sync="none"`` it yields each contribution as it comes, and ends when the stream is
+        closed. A result is yielded once, and kept for that up to a bound (:data:`UNREAD`).
+
+        Args:
+            timeout: Seconds to wait for each of them; by default for ever.
+
+        Raises:
+            SapwoodError: A wave failed; the next call of this method goes on after it.
+            TimeoutError: The next one is not there in time.
+        """
+        endless = self._handle.spec.sync.kind == "none"
+        while True:
+            with self._changed:
+                if endless:
+                    there = self._changed.wait_for(self._is_something_there, timeout)
+                    if not there:
+                        raise TimeoutError(f"nothing came on the stream in {timeout:g} s")
+                if not self._unread:
+                    return
+                future = self._unread[0]
+            try:
+                result = future.result(timeout)
+            except TimeoutError:
+                raise
+            except BaseException:
+                self._read(future)
+                raise
+            self._read(future)
+            yield result
+
+    # --- the stream itself -------------------------------------------------------------------
+
+    def flush(self, timeout: float | None = None) -> list[int]:
+        """Wait until all that was sent on the stream so far has been delivered.
+
+        Waves that agents still work on are not waited for, and the stream stays as it is.
+
+        Returns:
+            The agents that were not reached, as they are lost.
+
+        Raises:
+            ClosedError: The stream is closed.
+            TimeoutError: It takes longer than ``timeout`` seconds.
+        """
+        return self._missing(self._sweep(sweeps.FLUSH, timeout))
+
+    def quiesce(self, timeout: float | None = None) -> list[int]:
+        """Drain the links of all messages of the stream, and keep it quiet until :meth:`resume`.
+
+        What agents have to say, and waves that are broadcast, wait meanwhile.
+
+        Returns:
+            The agents that were not reached, as they are lost.
+
+        Raises:
+            ProtocolError: The stream is quiet already.
+            ClosedError: The stream is closed.
+            TimeoutError: It takes longer than ``timeout`` seconds.
+        """
+        swept = self._sweep(sweeps.QUIESCE, timeout)
+        self._state = "quiet"
+        return self._missing(swept)
+
+    def resume(self, timeout: float | None = None) -> None:
+        """Let a quiet stream move again.
+
+        Raises:
+            ProtocolError: The stream is not quiet.
+            ClosedError: The stream is closed.
+            TimeoutError: It takes longer than ``timeout`` seconds.
+        """
+        self._sweep(sweeps.RESUME, timeout)
+        self._state = "open"
+
+    def configure(self, **parameters: Any) -> None:
+        """Change parameters of the stream's filters, from the next wave on.
+
+        All places use the new ones for that wave and all after it, and the old ones before.
+
+        Raises:
+            ClosedError: The stream is closed.
+            DataValueError: A parameter cannot travel.
+        """
+        self._must_be_open()
+        changed = self._parameters | parameters
+        self._handle.configure(parameters_body(changed))
+        self._parameters = changed
+
+    def query(self) -> StreamView:
+        """Return what the stream is now."""
+        spec = self._handle.spec
+        return StreamView(
+            number=spec.stream,
+            what=self._what,
+            state=self.state,
+            members=tuple(sorted(from_ranges(spec.members))),
+            reduce=dict(spec.reduce),
+            sync=spec.sync.kind,
+            on_loss=spec.on_loss,
+            waves=self._handle.waves_begun,
+            open_waves=self._handle.open_waves,
+            parameters=dict(self._parameters),
+            dropped=self._dropped,
+        )
+
+    def counters(self, timeout: float | None = None) -> StreamCounters:
+        """Ask all places what they counted: messages, bytes, time in filters, queues.
+
+        Raises:
+            ClosedError: The stream is closed.
+            TimeoutError: It takes longer than ``timeout`` seconds.
+        """
+        swept = self._sweep(sweeps.QUERY, timeout)
+        reports = sorted(swept.reports, key=lambda report: report.rank)
+        return StreamCounters(self._what, tuple(reports))
+
+    @property
+    def state(self) -> str:
+        """``open``, ``quiet`` or ``closed``."""
+        return "closed" if self._handle.closed is not None else self._state
+
+    @property
+    def closed(self) -> bool:
+        """Whether the stream is closed."""
+        return self._handle.closed is not None
+
+    def close(self) -> None:
+        """Delete the stream: places forget it, and what agents do for it is cancelled."""
+        self._unsubscribe()
+        if not self._session.closed:
+            self._handle.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        spec = self._handle.spec
+        agents = fold("agent", from_ranges(spec.members))
+        waves = f"{self._handle.waves_begun} waves, {self._handle.open_waves} open"
+        return f"<Stream {spec.stream}: {self._what} over {agents}, {self.state}, {waves}>"
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _keep(self, future: "Future[WaveResult]") -> None:
+        self._unread.append(future)
+        while len(self._unread) > UNREAD and self._unread[0].done():
+            self._unread.popleft()
+            self._dropped += 1
+        self._changed.notify_all()
+
+    def _read(self, future: "Future[WaveResult]") -> None:
+        with self._changed:
+            if self._unread and self._unread[0] is future:
+                self._unread.popleft()
+
+    def _is_something_there(self) -> bool:
+        return bool(self._unread) or self.closed
+
+    def _arrived(self, result: WaveResult | SapwoodError) -> None:
+        """Take a contribution in that came by itself; on the loop's thread."""
+        with self._changed:
+            if self._handle.closed is None and self._handle.spec.sync.kind == "none":
+                future: Future[WaveResult] = Future()
+                if isinstance(result, SapwoodError):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)
+                self._keep(future)
+            self._changed.notify_all()
+
+    def _sweep(self, action: str, timeout: float | None) -> Swept:
+        self._must_be_open()
+        return self._handle.sweep(action).result(timeout)
+
+    def _missing(self, swept: Swept) -> list[int]:
+        reached: Ranges = swept.reached
+        return sorted(from_ranges(self._handle.spec.members) - from_ranges(reached))
+
+    def _must_be_open(self) -> None:
+        reason = self._handle.closed
+        if isinstance(reason, ClosedError | CancelledError):
+            raise ClosedError(reason.what, hint="open a new one with cluster.stream()")
+        if reason is not None:
+            raise reason
+
+    def _places_changed(self, change: PlacesChanged) -> None:
+        """Bring places that are back into the stream; on the loop's thread."""
+        members = from_ranges(self._handle.spec.members)
+        if members.isdisjoint(change.agents):
+            return
+        if change.back:
+            self._session.rejoin(self._handle.spec.stream, change.top)
+        elif self._session.failure is not None and self._handle.spec.on_loss == "replace":
+            self._handle.abandon(self._session.failure)
+
+
+def parameters_body(parameters: dict[str, Any]) -> bytes:
+    """Return parameters of filters as they travel: without arrays.
+
+    Raises:
+        DataValueError: One cannot travel, or is an array.
+    """
+    encoded = values.encode(parameters)
+    if encoded.nbytes:
+        raise DataValueError(
+            "a parameter of a filter is an array", hint="send arrays in waves, or as lists"
+        )
+    return encoded.body

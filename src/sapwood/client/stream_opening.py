@@ -1,0 +1,117 @@
+"""From what a user asks of a stream to the open stream."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sapwood.activity import stream_orders as orders
+from sapwood.activity.crash_site import name_crash_site
+from sapwood.client.stream import Stream, parameters_body
+from sapwood.client.stream_options import (
+    MAX_CODE,
+    checked_agents,
+    checked_loss,
+    filters,
+    name_of,
+    reductions,
+    synchronisation,
+)
+from sapwood.code.program import NativeFunctionRef
+from sapwood.code.spelling import suggest
+from sapwood.core.errors import ConfigurationError
+from sapwood.session.session import Session
+from sapwood.session.streams import StreamOptions
+
+BUILT_IN = ("echo",)
+"""What agents can do without user code."""
+
+MakeCode = Callable[[Any, float], tuple[orders.UserCode, dict[str, Path]]]
+"""Makes of a function what a runner can load, with its time limit; and names debug files."""
+
+
+class StreamRequest(msgspec.Struct, frozen=True):
+    """What :meth:`Cluster.stream` was asked for, in its words."""
+
+    what: Any
+    reduce: Any
+    agents: Sequence[int] | None
+    sync: str | float
+    late: str
+    on_loss: str
+    up: Any
+    down: Any
+    parameters: Mapping[str, Any]
+    time_limit: float
+
+
+def open_stream(session: Session, request: StreamRequest, make_code: MakeCode) -> Stream:
+    """Open a stream.
+
+    Raises:
+        ConfigurationError: What is asked for is no stream.
+    """
+    debug_files: dict[str, Path] = {}
+
+    def encode(function: Any, role: str) -> orders.UserCode:
+        code, files = make_code(function, request.time_limit)
+        debug_files.update(files)
+        if len(code.code) > MAX_CODE:
+            raise ConfigurationError(
+                f"the {role} takes {len(code.code)} bytes, which is more than {MAX_CODE}",
+                where=code.function,
+                hint="it holds data: send them in waves",
+            )
+        if role == "filter" and code.steps:
+            raise ConfigurationError(
+                "a filter cannot be a generator", where=code.function, hint="return one value"
+            )
+        return code
+
+    reduce, own = reductions(request.reduce)
+    if own is not None and request.up is not None:
+        raise ConfigurationError(
+            "reduce and up are both own filters", hint="give one of them, or a built-in reduce"
+        )
+    sync = synchronisation(request.sync, request.late)
+    handler, code = _handler(request, encode)
+    options = StreamOptions(
+        code=code,
+        sync=sync,
+        on_loss=checked_loss(request.on_loss),
+        filters=filters(own if own is not None else request.up, request.down, encode),
+        parameters=parameters_body(dict(request.parameters)),
+        counted=True,
+    )
+    if request.parameters and not options.filters:
+        raise ConfigurationError(
+            "the stream has parameters but no filter of its own",
+            hint="send values to the agents in waves: stream.broadcast(value)",
+        )
+    agents = checked_agents(request.agents, session.tree.agents)
+    handle = session.open_stream(handler, reduce, agents, options=options)
+    handle.explain = lambda error: name_crash_site(error, debug_files)
+    what = request.what if isinstance(request.what, str) else name_of(request.what)
+    return Stream(session, handle, what, dict(request.parameters))
+
+
+def _handler(
+    request: StreamRequest, encode: Callable[[Any, str], orders.UserCode]
+) -> tuple[str, bytes]:
+    """Return the handler of a stream and what it runs."""
+    what = request.what
+    if isinstance(what, str):
+        if what not in BUILT_IN:
+            raise ConfigurationError(f"agents know no {what!r}", hint=suggest(what, BUILT_IN))
+        return what, b""
+    if not callable(what) and not isinstance(what, NativeFunctionRef):
+        raise ConfigurationError(
+            f"{what!r} cannot be called", hint="pass a function, or program['name']"
+        )
+    code = encode(what, "function")
+    if code.steps and request.sync != "none":
+        raise ConfigurationError(
+            "a generator sends its values one by one", where=code.function, hint='use sync="none"'
+        )
+    return orders.CALL, msgspec.msgpack.encode(code)

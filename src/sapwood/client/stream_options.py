@@ -1,0 +1,202 @@
+"""What ``cluster.stream`` is asked for, made into what the tree understands."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from sapwood.activity import stream_orders as orders
+from sapwood.code.filter import Filter, has_own, positional
+from sapwood.code.program import NativeFunctionRef
+from sapwood.code.spelling import suggest
+from sapwood.comm.messages import FilterAt, Synchronisation
+from sapwood.comm.reduction import WHOLE
+from sapwood.core.errors import ConfigurationError
+
+Encode = Callable[[Any, str], orders.UserCode]
+"""``encode(function, role)`` makes of a function what a runner can load."""
+
+Loss = Literal["replace", "partial", "fail"]
+Late = Literal["drop", "next"]
+
+FilterSource = Callable[..., Any] | NativeFunctionRef
+"""A function, a subclass or an object of ``Filter``, or a native function of a program."""
+
+LOSSES = ("replace", "partial", "fail")
+MAX_CODE = 4 * 2**20
+"""Bytes of the functions and filters of one stream; data belong into waves."""
+
+
+def synchronisation(sync: str | float, late: str) -> Synchronisation:
+    """Return what ``sync`` and ``late`` say.
+
+    Raises:
+        ConfigurationError: They say nothing that a stream can do.
+
+    Example:
+        >>> synchronisation(250, "next").seconds
+        0.25
+    """
+    if late not in {"drop", "next"}:
+        raise ConfigurationError(f"late is {late!r}", hint='use "drop" or "next"')
+    if isinstance(sync, str):
+        if sync not in {"all", "none"}:
+            hint = 'use "all", "none", or a number of milliseconds'
+            raise ConfigurationError(f"sync is {sync!r}", hint=hint)
+        return Synchronisation(sync)
+    if not 0 < sync <= 1e9:
+        raise ConfigurationError(
+            f"sync is {sync!r}", hint="a time-out is a positive number of milliseconds"
+        )
+    return Synchronisation("time-out", sync / 1000, late)
+
+
+def checked_loss(on_loss: str) -> str:
+    """Return ``on_loss`` as it is.
+
+    Raises:
+        ConfigurationError: It is no policy.
+    """
+    if on_loss not in LOSSES:
+        raise ConfigurationError(
+            f"on_loss is {on_loss!r}", hint=suggest(on_loss, LOSSES) or 'use "replace"'
+        )
+    return on_loss
+
+
+def checked_agents(agents: Sequence[int] | None, count: int) -> list[int]:
+    """Return the ranks of a stream's agents.
+
+    Raises:
+        ConfigurationError: There are none, or there is no such agent.
+    """
+    ranks = list(range(1, count + 1) if agents is None else agents)
+    wrong = [rank for rank in ranks if not isinstance(rank, int) or not 1 <= rank <= count]
+    if wrong or not ranks:
+        raise ConfigurationError(
+            f"there is no agent {wrong[0]!r}" if wrong else "a stream needs at least one agent",
+            hint=f"agents have the ranks 1 to {count}",
+        )
+    return ranks
+
+
+def reductions(
+    reduce: str | FilterSource | Mapping[str, str],
+) -> tuple[dict[str, str], FilterSource | None]:
+    """Return the built-in reductions, and the own filter if ``reduce`` is one.
+
+    Raises:
+        ConfigurationError: It is neither.
+    """
+    if isinstance(reduce, str):
+        return {WHOLE: reduce}, None
+    if isinstance(reduce, Mapping):
+        for field, kind in reduce.items():
+            if not isinstance(field, str) or not field or not isinstance(kind, str):
+                raise ConfigurationError(
+                    f"reduce has {field!r}: {kind!r}",
+                    hint='name fields and reductions, as in {"total": "sum"}',
+                )
+        return dict(reduce), None
+    if callable(reduce) or isinstance(reduce, NativeFunctionRef | Filter):
+        return {WHOLE: "gather"}, reduce
+    raise ConfigurationError(
+        f"reduce is {reduce!r}",
+        hint="name a reduction, fields with their reductions, or give a function or a Filter",
+    )
+
+
+def filters(up: Any, down: Any, encode: Encode) -> tuple[FilterAt, ...]:
+    """Return the own filters of all places.
+
+    Args:
+        up: A filter for all places, or a dictionary of filters by ``"rank N"``, ``"depth N"``
+            or ``"*"``; None for none.
+        down: The same for what goes down.
+        encode: Makes of a filter what a runner can load.
+
+    Raises:
+        ConfigurationError: A place or a filter is none.
+    """
+    above, below = _by_place(up), _by_place(down)
+    found = []
+    for where in sorted(above.keys() | below.keys()):
+        upward, downward = above.get(where), below.get(where)
+        found.append(
+            FilterAt(
+                where,
+                _encoded(_way(upward, "up"), encode),
+                _encoded(_way(downward, "down"), encode),
+                per_child=downward is not None and _is_per_child(downward),
+            )
+        )
+    if sum(len(own.up) + len(own.down) for own in found) > MAX_CODE:
+        raise ConfigurationError(
+            f"the filters take more than {MAX_CODE} bytes", hint="send data in waves"
+        )
+    return tuple(found)
+
+
+def makes_steps(what: object) -> bool:
+    """Whether a function is a generator: each value goes up by itself."""
+    return inspect.isgeneratorfunction(inspect.unwrap(what) if callable(what) else what)
+
+
+def _by_place(given: Any) -> dict[str, Any]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        return {"*": given}
+    for where in given:
+        kind, _, number = str(where).partition(" ")
+        if where != "*" and not (kind in {"rank", "depth"} and number.isdecimal()):
+            raise ConfigurationError(
+                f"there is no place {where!r}", hint='name "rank N", "depth N" or "*"'
+            )
+    return dict(given)
+
+
+def _way(own: Any, way: str) -> Any:
+    """Return a filter if it has a way up, or down."""
+    if own is None:
+        return None
+    if isinstance(own, NativeFunctionRef):
+        if way == "down":
+            raise ConfigurationError(
+                f"{own!r} cannot be a filter on the way down", hint="write that one in Python"
+            )
+        return own
+    if not callable(own) and not isinstance(own, Filter):
+        raise ConfigurationError(
+            f"{own!r} is no filter", hint="give a function, a Filter, or program['name']"
+        )
+    kind = own if isinstance(own, type) else type(own)
+    if issubclass(kind, Filter) and not has_own(kind, way):
+        raise ConfigurationError(
+            f"{kind.__name__} has no way {way}", hint=f"define {way}() in the class"
+        )
+    if isinstance(own, type) and not issubclass(own, Filter):
+        raise ConfigurationError(
+            f"{own.__name__} is no filter", hint="derive the class from sapwood.Filter"
+        )
+    return own
+
+
+def _is_per_child(own: Any) -> bool:
+    kind = own if isinstance(own, type) else type(own)
+    return issubclass(kind, Filter) or (positional(own) or 1) >= 2
+
+
+def _encoded(own: Any, encode: Encode) -> bytes:
+    return b"" if own is None else msgspec.msgpack.encode(encode(own, "filter"))
+
+
+def name_of(what: object) -> str:
+    """Return what people call a function."""
+    if isinstance(what, functools.partial):
+        return name_of(what.func)
+    if isinstance(what, NativeFunctionRef):
+        return what.function
+    return str(getattr(what, "__qualname__", None) or type(what).__qualname__)

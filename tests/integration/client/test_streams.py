@@ -1,0 +1,366 @@
+"""Streams as users hold them: own functions, synchronisation, life, counters."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytest
+
+import sapwood
+from sapwood.core.errors import (
+    AgentLostError,
+    ClosedError,
+    ConfigurationError,
+    ProtocolError,
+    UserCodeError,
+)
+
+TIMEOUT = 60.0
+MakeCluster = Callable[..., sapwood.Cluster]
+Until = Callable[[Callable[[], object]], None]
+
+
+@pytest.fixture(autouse=True)
+def pickled_by_value() -> Iterator[None]:
+    """Send the functions of this file as code: runners cannot import a test."""
+    module = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(module)
+    yield
+    cloudpickle.unregister_pickle_by_value(module)
+
+
+@pytest.fixture
+def cluster(make_cluster: MakeCluster) -> sapwood.Cluster:
+    """Four agents below two junctions."""
+    return make_cluster(4, fanout=2)
+
+
+def kill(cluster: sapwood.Cluster, rank: int) -> None:
+    os.kill(cluster.session.keeper.places[rank].pid, signal.SIGKILL)
+
+
+def scaled(value: float) -> dict[str, Any]:
+    return {"values": np.arange(4.0) * value, "n": 1}
+
+
+def total(stream: sapwood.Stream, value: Any = None) -> Any:
+    return stream.broadcast(value).result(TIMEOUT).total
+
+
+@pytest.mark.row("C3-STREAM")
+def test_a_function_is_called_on_every_agent(cluster: sapwood.Cluster) -> None:
+    with cluster.stream(scaled, reduce={"values": "sum", "n": "sum"}) as stream:
+        for factor in (1.0, 2.0):
+            result = stream.broadcast(factor).result(TIMEOUT)
+            np.testing.assert_array_equal(result.total["values"], np.arange(4.0) * factor * 4)
+            assert (result.total["n"], result.agents, result.missing_agents) == (
+                4,
+                [1, 2, 3, 4],
+                [],
+            )
+
+
+def test_values_are_gathered_by_rank_unless_said_otherwise(cluster: sapwood.Cluster) -> None:
+    with cluster.stream("echo", agents=[3, 1]) as stream:
+        result = stream.broadcast("hello").result(TIMEOUT)
+        assert (result.total, result.agents) == (["hello", "hello"], [1, 3])
+        assert "agent[1,3]" in repr(stream)
+        assert "echo" in repr(stream)
+
+
+def test_waves_come_in_the_order_in_which_they_were_broadcast(cluster: sapwood.Cluster) -> None:
+    with cluster.stream("echo", reduce="max") as stream:
+        for number in range(20):
+            stream.broadcast(number)
+        assert [wave.total for wave in stream.waves(TIMEOUT)] == list(range(20))
+        assert list(stream.waves(TIMEOUT)) == []
+
+
+def test_a_failed_wave_is_told_and_the_next_one_works(cluster: sapwood.Cluster) -> None:
+    def picky(value: int) -> int:
+        if value < 0:
+            raise ValueError("negative")
+        return value
+
+    with cluster.stream(picky, reduce="sum") as stream:
+        stream.broadcast(-1)
+        stream.broadcast(2)
+        waves = stream.waves(TIMEOUT)
+        with pytest.raises(UserCodeError, match="negative"):
+            next(waves)
+        assert [wave.total for wave in stream.waves(TIMEOUT)] == [8]
+        assert stream.query().open_waves == 0
+
+
+@pytest.mark.row("C3-STREAM")
+def test_three_hundred_streams_with_interleaved_waves(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(8, fanout=4)
+    streams = [cluster.stream("echo", reduce="sum") for _ in range(300)]
+    waves = [
+        (factor * number, stream.broadcast(factor * number))
+        for factor in (1, 10, 100)
+        for number, stream in enumerate(streams)
+    ]
+    assert [wave.result(TIMEOUT).total for _, wave in waves] == [8 * value for value, _ in waves]
+    for stream in streams:
+        stream.close()
+    with cluster.stream("echo", reduce="sum") as last:
+        assert total(last, 1) == 8  # whatever was closed before is closed everywhere
+        assert len(cluster.session.streams) == 2  # this one, and the service stream
+
+
+def test_functions_of_many_streams_do_not_disturb_each_other(cluster: sapwood.Cluster) -> None:
+    def multiplier(factor: int) -> Callable[[int], int]:
+        return lambda value: factor * value
+
+    streams = [cluster.stream(multiplier(factor), reduce="sum") for factor in range(30)]
+    waves = [stream.broadcast(2) for stream in streams]
+    assert [wave.result(TIMEOUT).total for wave in waves] == [8 * factor for factor in range(30)]
+    for stream in streams[1:]:
+        stream.close()
+    assert total(streams[0], 1) == 0
+
+
+# --- synchronisation --------------------------------------------------------------------------
+
+
+def one_is_slow(value: dict[str, Any]) -> int:
+    if sapwood.here().rank == value.get("slow"):
+        time.sleep(value["seconds"])
+    return 1
+
+
+@pytest.mark.row("C2-RED")
+@pytest.mark.parametrize("late", ["drop", "next"])
+def test_a_time_out_passes_on_what_is_there(cluster: sapwood.Cluster, late: Any) -> None:
+    with cluster.stream(one_is_slow, reduce="sum", sync=400, late=late) as stream:
+        first = stream.broadcast({"slow": 3, "seconds": 1.0}).result(TIMEOUT)
+        assert (first.total, first.agents, first.missing_agents) == (3, [1, 2, 4], [3])
+        seen: list[tuple[int, list[int]]] = []
+        while len(seen) < 40 and (not seen or seen[-1][1] != [1, 2, 3, 4]):
+            wave = stream.broadcast({}).result(TIMEOUT)
+            seen.append((wave.total, wave.agents))
+            late_ones = [rank for start, stop in wave.late for rank in range(start, stop)]
+            # Each contribution counts once: in its wave, in a later one, or as dropped.
+            assert wave.total == len(wave.agents) + len(late_ones)
+        assert seen[-1][1] == [1, 2, 3, 4]
+        counters = stream.counters(TIMEOUT)
+        assert sum(place.late for place in counters.places) >= 1
+
+
+@pytest.mark.row("C2-RED")
+def test_a_generator_sends_what_it_has_at_once(cluster: sapwood.Cluster) -> None:
+    def counting(limit: int) -> Iterator[Any]:
+        for number in range(limit):
+            yield {"rank": sapwood.here().rank, "number": number}
+
+    with cluster.stream(counting, sync="none") as stream:
+        assert stream.broadcast(5).result(TIMEOUT).agents == [1, 2, 3, 4]
+        waves = stream.waves(TIMEOUT)
+        seen = [next(waves) for _ in range(20)]
+    for rank in (1, 2, 3, 4):
+        mine = [one.total["number"] for one in seen if one.total["rank"] == rank]
+        assert mine == list(range(5))
+        assert all(one.agents == [one.total["rank"]] for one in seen)
+    assert list(waves) == []
+
+
+@pytest.mark.row("C2-RED")
+def test_answers_of_a_stream_that_does_not_wait_come_one_by_one(cluster: sapwood.Cluster) -> None:
+    with cluster.stream("echo", sync="none") as stream:
+        done = stream.broadcast({"x": np.arange(100_000)}).result(TIMEOUT)
+        assert (done.total, done.agents) == (None, [1, 2, 3, 4])
+        waves = stream.waves(TIMEOUT)
+        seen = [next(waves) for _ in range(4)]
+        assert sorted(one.agents for one in seen) == [[1], [2], [3], [4]]
+        assert all(one.total["x"].sum() == 4999950000 for one in seen)
+
+
+# --- losses -----------------------------------------------------------------------------------
+
+
+def wait_for_it(value: dict[str, Any]) -> int:
+    time.sleep(value["seconds"])
+    return 1
+
+
+@pytest.mark.row("D-2")
+@pytest.mark.parametrize("lost", [2, 5], ids=["agent", "junction"])
+def test_a_wave_goes_on_without_who_is_lost(
+    cluster: sapwood.Cluster, until: Until, lost: int
+) -> None:
+    below = cluster.session.tree.leaves(lost)
+    with cluster.stream(wait_for_it, reduce="sum", on_loss="partial") as stream:
+        assert total(stream, {"seconds": 0}) == 4
+        wave = stream.broadcast({"seconds": 1})
+        kill(cluster, lost)
+        result = wave.result(TIMEOUT)
+        assert result.missing_agents == below
+        assert result.total == 4 - len(below)
+        until(lambda: stream.broadcast({"seconds": 0}).result(TIMEOUT).total == 4)
+
+
+@pytest.mark.row("D-2")
+def test_a_wave_fails_and_names_who_is_lost(cluster: sapwood.Cluster, until: Until) -> None:
+    named: list[str] = []
+
+    def works() -> bool:
+        try:
+            return bool(total(stream, {"seconds": 0}) == 4)
+        except AgentLostError as error:
+            named.append(str(error))
+            return False
+
+    with cluster.stream(wait_for_it, reduce="sum", on_loss="fail") as stream:
+        assert total(stream, {"seconds": 0}) == 4
+        wave = stream.broadcast({"seconds": 1})
+        kill(cluster, 2)
+        with pytest.raises(AgentLostError, match="agent 2"):
+            wave.result(TIMEOUT)
+        until(works)
+    assert all("agent 2" in text for text in named)
+
+
+@pytest.mark.row("D-2")
+@pytest.mark.parametrize("sync", ["all", "none"])
+def test_a_wave_waits_for_the_replacement(cluster: sapwood.Cluster, sync: Any) -> None:
+    with cluster.stream(wait_for_it, reduce="sum", sync=sync) as stream:
+        stream.broadcast({"seconds": 0}).result(TIMEOUT)
+        wave = stream.broadcast({"seconds": 0.5})
+        kill(cluster, 2)
+        result = wave.result(TIMEOUT)
+        assert (result.agents, result.missing_agents) == ([1, 2, 3, 4], [])
+
+
+# --- life -------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("C3-STREAM")
+def test_after_a_flush_waves_go_on_and_after_a_quiesce_they_wait(cluster: sapwood.Cluster) -> None:
+    with cluster.stream("echo", reduce="sum") as stream:
+        stream.broadcast(1)
+        assert stream.flush(TIMEOUT) == []
+        assert total(stream, 2) == 8
+        assert stream.quiesce(TIMEOUT) == []
+        assert (stream.state, stream.query().state) == ("quiet", "quiet")
+        waiting = stream.broadcast(3)
+        assert all(place.state == "quiet" for place in stream.counters(TIMEOUT).places)
+        before = [place.messages_down for place in stream.counters(TIMEOUT).places]
+        assert before == [place.messages_down for place in stream.counters(TIMEOUT).places]
+        assert not waiting.done()
+        with pytest.raises(ProtocolError, match="quiet"):
+            stream.quiesce(TIMEOUT)
+        stream.resume(TIMEOUT)
+        assert waiting.result(TIMEOUT).total == 12
+        with pytest.raises(ProtocolError, match="open"):
+            stream.resume(TIMEOUT)
+
+
+@pytest.mark.row("C3-STREAM")
+def test_what_agents_have_to_say_waits_while_a_stream_is_quiet(cluster: sapwood.Cluster) -> None:
+    with cluster.stream(wait_for_it, reduce="sum") as stream:
+        wave = stream.broadcast({"seconds": 0.3})
+        stream.quiesce(TIMEOUT)
+        queued = {place.rank: place.queued for place in stream.counters(TIMEOUT).places}
+        while any(queued[rank] != 1 for rank in (1, 2, 3, 4)):
+            queued = {place.rank: place.queued for place in stream.counters(TIMEOUT).places}
+        assert not wave.done()
+        stream.resume(TIMEOUT)
+        assert wave.result(TIMEOUT).total == 4
+
+
+def test_a_generator_pauses_while_its_stream_is_quiet(cluster: sapwood.Cluster) -> None:
+    def endless(_value: Any) -> Iterator[int]:
+        number = 0
+        while True:
+            yield number
+            number += 1
+
+    with cluster.stream(endless, sync="none", agents=[1]) as stream:
+        stream.broadcast()
+        waves = stream.waves(TIMEOUT)
+        next(waves)
+        stream.quiesce(TIMEOUT)
+        sent = [place.messages_up for place in stream.counters(TIMEOUT).places]
+        stream.counters(TIMEOUT)
+        assert sent == [place.messages_up for place in stream.counters(TIMEOUT).places]
+        stream.resume(TIMEOUT)
+        while stream.counters(TIMEOUT)[1].messages_up <= sent[-1]:
+            pass
+
+
+@pytest.mark.row("C3-STREAM")
+def test_a_closed_stream_says_so(cluster: sapwood.Cluster) -> None:
+    stream = cluster.stream(wait_for_it, reduce="sum")
+    wave = stream.broadcast({"seconds": 30})
+    stream.close()
+    with pytest.raises(ClosedError):
+        wave.result(TIMEOUT)
+    with pytest.raises(ClosedError):
+        stream.broadcast(1)
+    assert stream.state == "closed"
+    assert "closed" in repr(stream)
+    assert cluster.submit(pow, 2, 3).result(TIMEOUT) == 8  # the agents are free again
+
+
+@pytest.mark.row("C2-RED")
+def test_counters_of_every_place(cluster: sapwood.Cluster) -> None:
+    with cluster.stream("echo", reduce="sum") as stream:
+        for _ in range(3):
+            total(stream, 5)
+        counters = stream.counters(TIMEOUT)
+        assert [place.rank for place in counters.places] == [0, 1, 2, 3, 4, 5, 6]
+        assert [counters[rank].messages_up for rank in (0, 1, 5)] == [6, 3, 6]
+        assert all(place.messages_down == 3 for place in counters.places)
+        assert json.loads(counters.json())["places"][0]["bytes_down"] == 3
+        assert "messages_down" in str(counters)
+        assert "<table>" in counters._repr_html_()
+
+
+def test_many_threads_share_a_stream(cluster: sapwood.Cluster) -> None:
+    found: list[int] = []
+
+    def work(number: int) -> None:
+        found.append(total(stream, number))
+
+    with cluster.stream("echo", reduce="sum") as stream:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(found) == [4 * number for number in range(16)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"what": "eco"}, "did you mean echo"),
+        ({"what": 3}, "cannot be called"),
+        ({"what": "echo", "sync": "later"}, "milliseconds"),
+        ({"what": "echo", "sync": -1}, "positive"),
+        ({"what": "echo", "late": "never"}, "next"),
+        ({"what": "echo", "on_loss": "replce"}, "replace"),
+        ({"what": "echo", "agents": [5]}, "1 to 4"),
+        ({"what": "echo", "agents": []}, "at least one"),
+        ({"what": "echo", "reduce": {"x": 3}}, "reductions"),
+        ({"what": "echo", "up": {"level 1": max}}, "rank N"),
+        ({"what": "echo", "up": 7}, "no filter"),
+        ({"what": "echo", "up": int}, "derive"),
+        ({"what": "echo", "parameters": {"k": 1}}, "no filter"),
+    ],
+)
+def test_what_is_no_stream_is_refused(
+    cluster: sapwood.Cluster, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        cluster.stream(**arguments)
