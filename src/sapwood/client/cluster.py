@@ -1,6 +1,5 @@
 """A cluster as users hold it."""
 
-import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -8,21 +7,17 @@ from html import escape
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import cloudpickle
 import msgspec
 
 from sapwood.activity import orders
 from sapwood.activity.run import Run, RunOptions
-from sapwood.activity.stream_orders import UserCode
-from sapwood.activity.tasks import Call, TaskPool, can_travel
+from sapwood.activity.tasks import TaskPool
 from sapwood.client.output import OutputPrinter
 from sapwood.client.stream import Stream
 from sapwood.client.stream_opening import StreamRequest, open_stream
-from sapwood.client.stream_options import FilterSource, Late, Loss, makes_steps, name_of
-from sapwood.code.build import Built, build
+from sapwood.client.stream_options import FilterSource, Late, Loss
+from sapwood.client.user_code import CodeMaker
 from sapwood.code.cache import BuildCache
-from sapwood.code.crash_handler import build_crash_handler
-from sapwood.code.image import make_image
 from sapwood.code.load import load_program
 from sapwood.code.program import NativeFunctionRef, Program
 from sapwood.code.target import Target, host_target, target_of
@@ -31,7 +26,6 @@ from sapwood.core.errors import (
     ClosedError,
     ConfigurationError,
     DataMissingError,
-    DataValueError,
 )
 from sapwood.data.sources import load
 from sapwood.environment.logs import LogOutput
@@ -39,14 +33,6 @@ from sapwood.environment.settings import Settings
 from sapwood.session.session import Session
 
 AgentLoss = Literal["replace", "fail"]
-
-
-class NativeProgram(msgspec.Struct, frozen=True):
-    """A program whose native functions are called as tasks; ``built`` keeps it in the cache."""
-
-    image: bytes
-    built: Built
-    crash_handler: str
 
 
 class AgentView(msgspec.Struct, frozen=True):
@@ -88,7 +74,7 @@ class Cluster:
         self._tasks = TaskPool(session)
         self._runs: list[Run] = []
         self._watches: list[Watch] = []
-        self._programs: dict[tuple[str, str], NativeProgram] = {}
+        self._maker = CodeMaker(self._cache, self._build_environment, lambda: self.target)
         self._printer = OutputPrinter()
         session.answer(orders.OUTPUT, self._printer.take)
 
@@ -205,63 +191,25 @@ class Cluster:
                 cluster.submit(pow, 2, 10).result()  # 1024
         """
         self._must_be_open()
-        return self._tasks.submit(self._call(function, self._code(function), args, kwargs))
+        return self._submit(function, self._maker.code(function), args, kwargs)
 
     def map(
         self, function: Callable[..., Any] | NativeFunctionRef, items: Iterable[Any]
     ) -> "list[Future[Any]]":
         """Call a function once for each item; the futures are in the order of the items."""
         self._must_be_open()
-        code = self._code(function)
-        return [self._tasks.submit(self._call(function, code, (item,), {})) for item in items]
+        code = self._maker.code(function)
+        return [self._submit(function, code, (item,), {}) for item in items]
 
-    def _code(self, function: Callable[..., Any] | NativeFunctionRef) -> bytes:
-        if isinstance(function, NativeFunctionRef):
-            return self._native(function.program).image
-        if not callable(function):
-            raise ConfigurationError(
-                f"{function!r} cannot be called", hint="pass a function, or program['name']"
-            )
-        return _pickled(function)
-
-    def _call(
+    def _submit(
         self,
         function: Callable[..., Any] | NativeFunctionRef,
         code: bytes,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-    ) -> Call:
+    ) -> "Future[Any]":
         limit = self.settings.limits.time
-        if isinstance(function, NativeFunctionRef):
-            native = self._native(function.program)
-            argument = {
-                "code": native.image,
-                "native": function.function,
-                "arguments": (args, kwargs),
-                "crash_handler": native.crash_handler,
-            }
-            return Call("native", function.function, argument, limit, native.built.debug_files)
-        name = getattr(function, "__qualname__", repr(function))
-        if can_travel((args, kwargs)):
-            return Call("call", name, {"code": code, "arguments": (args, kwargs)}, limit)
-        # What cannot travel as a value becomes part of the code, which only a runner loads.
-        code = _pickled(functools.partial(function, *args, **kwargs))
-        return Call("call", name, {"code": code, "arguments": ((), {})}, limit)
-
-    def _native(self, program: Program) -> NativeProgram:
-        key = (program.hash, repr(sorted(program.parameters.items())))
-        native = self._programs.get(key)
-        if native is None:
-            built = build(
-                program,
-                cache=self._cache,
-                environment=self._build_environment(),
-                target=self.target,
-            )
-            handler = build_crash_handler(self._cache, self.target)
-            image = msgspec.msgpack.encode(make_image(program, built))
-            native = self._programs[key] = NativeProgram(image, built, str(handler or ""))
-        return native
+        return self._tasks.submit(self._maker.call(function, code, args, kwargs, limit))
 
     def _build_environment(self) -> dict[str, str]:
         return {**os.environ, **self._variables}
@@ -318,18 +266,7 @@ class Cluster:
         request = StreamRequest(
             what, reduce, agents, sync, late, on_loss, up, down, dict(parameters or {}), limit
         )
-        return open_stream(self._session, request, self._user_code)
-
-    def _user_code(self, function: FilterSource, limit: float) -> tuple[UserCode, dict[str, Path]]:
-        """Return what a runner loads, and where the debug information of its libraries is."""
-        if isinstance(function, NativeFunctionRef):
-            native = self._native(function.program)
-            name = function.function
-            code = UserCode(name, native.image, name, native.crash_handler, time_limit=limit)
-            return code, native.built.debug_files
-        steps = makes_steps(function)
-        code = _pickled(function)
-        return UserCode(name_of(function), code, steps=steps, time_limit=limit), {}
+        return open_stream(self._session, request, self._maker.for_stream)
 
     # --- the cluster itself --------------------------------------------------------------------
 
@@ -411,18 +348,6 @@ class Cluster:
             f"<details><summary>{escape(repr(self))}</summary><table>"
             f"<tr><th>agent</th><th>pid</th><th>state</th></tr>{rows}</table></details>"
         )
-
-
-def _pickled(function: Callable[..., Any]) -> bytes:
-    try:
-        return bytes(cloudpickle.dumps(function))
-    except Exception as error:
-        name = getattr(function, "__qualname__", repr(function))
-        raise DataValueError(
-            f"the function and its arguments cannot be sent to an agent: {error}",
-            where=name,
-            hint="open files, make locks and connections inside the function",
-        ) from error
 
 
 def _data_of(program: Program, data: Any) -> Any:

@@ -72,7 +72,7 @@ def checked_agents(agents: Sequence[int] | None, count: int) -> list[int]:
     Raises:
         ConfigurationError: There are none, or there is no such agent.
     """
-    ranks = list(range(1, count + 1) if agents is None else agents)
+    ranks: list[Any] = list(range(1, count + 1) if agents is None else agents)
     wrong = [rank for rank in ranks if not isinstance(rank, int) or not 1 <= rank <= count]
     if wrong or not ranks:
         raise ConfigurationError(
@@ -83,7 +83,7 @@ def checked_agents(agents: Sequence[int] | None, count: int) -> list[int]:
 
 
 def reductions(
-    reduce: str | FilterSource | Mapping[str, str],
+    reduce: str | FilterSource | Mapping[Any, Any],
 ) -> tuple[dict[str, str], FilterSource | None]:
     """Return the built-in reductions, and the own filter if ``reduce`` is one.
 

@@ -1,0 +1,125 @@
+"""What user functions become when they travel: pickled code, or an image of a built program."""
+
+import functools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import msgspec
+
+from sapwood.activity.stream_orders import UserCode
+from sapwood.activity.tasks import Call, can_travel
+from sapwood.client.stream_options import makes_steps, name_of
+from sapwood.code.build import Built, build
+from sapwood.code.cache import BuildCache
+from sapwood.code.crash_handler import build_crash_handler
+from sapwood.code.image import make_image
+from sapwood.code.program import NativeFunctionRef, Program
+from sapwood.code.target import Target
+from sapwood.core.errors import ConfigurationError, DataValueError
+
+Function = Callable[..., Any] | NativeFunctionRef
+
+
+class NativeProgram(msgspec.Struct, frozen=True):
+    """A program whose native functions are called as tasks; ``built`` keeps it in the cache."""
+
+    image: bytes
+    built: Built
+    crash_handler: str
+
+
+class CodeMaker:
+    """Makes of functions what runners can load; builds each program once.
+
+    Args:
+        cache: Where built libraries are kept.
+        environment: Returns the variables of builds.
+        target: Returns what programs are built for.
+    """
+
+    def __init__(
+        self,
+        cache: BuildCache,
+        environment: Callable[[], Mapping[str, str]],
+        target: Callable[[], Target],
+    ) -> None:
+        self._cache = cache
+        self._environment = environment
+        self._target = target
+        self._programs: dict[tuple[str, str], NativeProgram] = {}
+
+    def code(self, function: Function) -> bytes:
+        """Return the code of a function.
+
+        Raises:
+            ConfigurationError: It cannot be called.
+            DataValueError: It cannot be sent to an agent.
+            BuildError: Its program does not compile.
+        """
+        if isinstance(function, NativeFunctionRef):
+            return self._native(function.program).image
+        if not callable(function):
+            raise ConfigurationError(
+                f"{function!r} cannot be called", hint="pass a function, or program['name']"
+            )
+        return _pickled(function)
+
+    def call(
+        self,
+        function: Function,
+        code: bytes,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        limit: float,
+    ) -> Call:
+        """Return one call of a function whose code was made before."""
+        if isinstance(function, NativeFunctionRef):
+            native = self._native(function.program)
+            argument = {
+                "code": native.image,
+                "native": function.function,
+                "arguments": (args, kwargs),
+                "crash_handler": native.crash_handler,
+            }
+            return Call("native", function.function, argument, limit, native.built.debug_files)
+        name = getattr(function, "__qualname__", repr(function))
+        if can_travel((args, kwargs)):
+            return Call("call", name, {"code": code, "arguments": (args, kwargs)}, limit)
+        # What cannot travel as a value becomes part of the code, which only a runner loads.
+        code = _pickled(functools.partial(function, *args, **kwargs))
+        return Call("call", name, {"code": code, "arguments": ((), {})}, limit)
+
+    def for_stream(self, function: Any, limit: float) -> tuple[UserCode, dict[str, Path]]:
+        """Return a function or filter of a stream, and the debug files of its libraries."""
+        if isinstance(function, NativeFunctionRef):
+            native = self._native(function.program)
+            name = function.function
+            user = UserCode(name, native.image, name, native.crash_handler, time_limit=limit)
+            return user, native.built.debug_files
+        steps = makes_steps(function)
+        return UserCode(name_of(function), _pickled(function), steps=steps, time_limit=limit), {}
+
+    def _native(self, program: Program) -> NativeProgram:
+        key = (program.hash, repr(sorted(program.parameters.items())))
+        native = self._programs.get(key)
+        if native is None:
+            target, variables = self._target(), dict(self._environment())
+            built = build(program, cache=self._cache, environment=variables, target=target)
+            handler = build_crash_handler(self._cache, target)
+            image = msgspec.msgpack.encode(make_image(program, built))
+            native = self._programs[key] = NativeProgram(image, built, str(handler or ""))
+        return native
+
+
+def _pickled(function: Callable[..., Any]) -> bytes:
+    try:
+        return bytes(cloudpickle.dumps(function))
+    except Exception as error:
+        name = getattr(function, "__qualname__", repr(function))
+        raise DataValueError(
+            f"the function and its arguments cannot be sent to an agent: {error}",
+            where=name,
+            hint="open files, make locks and connections inside the function",
+        ) from error
