@@ -142,8 +142,10 @@ def one_is_slow(value: dict[str, Any]) -> int:
 @pytest.mark.row("C2-RED")
 @pytest.mark.parametrize("late", ["drop", "next"])
 def test_a_time_out_passes_on_what_is_there(cluster: sapwood.Cluster, late: Any) -> None:
-    with cluster.stream(one_is_slow, reduce="sum", sync=400, late=late) as stream:
-        first = stream.broadcast({"slow": 3, "seconds": 1.0}).result(TIMEOUT)
+    with cluster.stream(one_is_slow, reduce="sum") as warm:
+        assert total(warm, {}) == 4  # all runners are there
+    with cluster.stream(one_is_slow, reduce="sum", sync=1500, late=late) as stream:
+        first = stream.broadcast({"slow": 3, "seconds": 2.5}).result(TIMEOUT)
         assert (first.total, first.agents, first.missing_agents) == (3, [1, 2, 4], [3])
         seen: list[tuple[int, list[int]]] = []
         while len(seen) < 40 and (not seen or seen[-1][1] != [1, 2, 3, 4]):
