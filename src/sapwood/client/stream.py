@@ -14,7 +14,8 @@ from sapwood.comm import values
 from sapwood.comm.streams import sweeps
 from sapwood.core.errors import CancelledError, ClosedError, DataValueError, SapwoodError
 from sapwood.core.rankset import Ranges, fold, from_ranges
-from sapwood.session.session import PlacesChanged, Session
+from sapwood.session.options import PlacesChanged
+from sapwood.session.session import Session
 from sapwood.session.streams import StreamHandle, Swept, WaveResult
 
 UNREAD = 256

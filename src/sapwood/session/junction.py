@@ -1,30 +1,58 @@
 """The process of a junction: an inner vertex that routes and reduces."""
 
+from collections.abc import Callable
+
 from sapwood.comm import events as ev
 from sapwood.comm.groups import events as gev
+from sapwood.comm.payload import Payload
+from sapwood.comm.place import Handlers
 from sapwood.comm.pool import BlockPool
 from sapwood.comm.reduction import gathering
+from sapwood.comm.shared_memory import SharedBlock
 from sapwood.contexts.forge import Forge
-from sapwood.session.member import Member, read_configuration
+from sapwood.session.member import Member, MemberConfiguration, read_configuration
+
+
+class Junction:
+    """An inner vertex that routes and reduces.
+
+    Args:
+        shared: What all processes share.
+        rank: Place in the tree.
+        incarnation: Which process at this place it is.
+        more: What to do with further effects.
+
+    Attributes:
+        member: The process with its place.
+        on_lent: Given memory of others that was lent to this place and is needed no more.
+    """
+
+    def __init__(
+        self, shared: MemberConfiguration, rank: int, incarnation: int, more: Handlers
+    ) -> None:
+        self._pool = BlockPool(shared.inline_limit)
+        self.on_lent: Callable[[Payload], None] = _nobody
+        handlers: Handlers = {ev.Released: self._released, gev.Discarded: _discarded, **more}
+        gather = gathering(self._pool.place)
+        self.member = Member(shared, rank, incarnation, handlers, gather)
+
+    def _released(self, effect: ev.Released) -> None:
+        owner = effect.payload.owner
+        if isinstance(owner, SharedBlock):
+            self._pool.give_back(owner)
+        elif owner is not None:
+            self.on_lent(effect.payload)
+
+
+def _discarded(effect: gev.Discarded) -> None:
+    if effect.payload.owner is not None:
+        effect.payload.owner.close()
+
+
+def _nobody(_payload: Payload) -> None:
+    pass
 
 
 def main(configuration: bytes, rank: int, incarnation: int, _forge: Forge) -> None:
-    """Run a junction; entry of a forked process."""
-    shared = read_configuration(configuration)
-    pool = BlockPool(shared.inline_limit)
-
-    def released(effect: ev.Released) -> None:
-        if effect.payload.owner is not None:
-            pool.give_back(effect.payload.owner)
-
-    def discarded(effect: gev.Discarded) -> None:
-        if effect.payload.owner is not None:
-            effect.payload.owner.close()
-
-    Member(
-        shared,
-        rank,
-        incarnation,
-        {ev.Released: released, gev.Discarded: discarded},
-        gathering(pool.place),
-    ).run()
+    """Run a junction without own filters; entry of a forked process."""
+    Junction(read_configuration(configuration), rank, incarnation, {}).member.run()
