@@ -4,6 +4,7 @@ from sapwood.activity.filters import FilterHost
 from sapwood.activity.orders import OUTPUT, decode_settings
 from sapwood.comm import events as ev
 from sapwood.comm import plain
+from sapwood.comm.place import Handlers
 from sapwood.comm.streams.stream import Position
 from sapwood.contexts.forge import Forge
 from sapwood.core.topology import ROOT
@@ -24,7 +25,7 @@ class FilteringJunction(Junction):
     def __init__(
         self, shared: MemberConfiguration, rank: int, incarnation: int, forge: Forge
     ) -> None:
-        more = {ev.Filter: self._filter, ev.StreamClosed: self._stream_closed}
+        more: Handlers = {ev.Filter: self._filter, ev.StreamClosed: self._stream_closed}
         super().__init__(shared, rank, incarnation, more)
         self._asked = 0
         self._filters = FilterHost(

@@ -17,13 +17,10 @@ from sapwood.comm.messages import (
 )
 from sapwood.comm.payload import Payload
 from sapwood.comm.pool import BlockPool
-from sapwood.core.errors import ClosedError, ResourceError, SapwoodError
+from sapwood.core.errors import ClosedError, SapwoodError
 from sapwood.core.rankset import Ranges, fold, from_ranges, to_ranges
 from sapwood.session.gate import Gate
 from sapwood.session.loop_thread import LoopThread
-
-MAX_OPEN_WAVES = 100_000
-"""Waves of one stream that are open at a time."""
 
 
 class WaveResult(msgspec.Struct, frozen=True):
@@ -151,14 +148,8 @@ class StreamHandle:
 
         Raises:
             DataValueError: The value cannot travel.
-            ResourceError: Too many waves are open.
             ClosedError: The cluster is closed.
         """
-        if len(self._waves) >= MAX_OPEN_WAVES:
-            raise ResourceError(
-                f"more than {MAX_OPEN_WAVES} waves of one stream are open",
-                hint="wait for the results of some",
-            )
         encoded = values.encode(value)
         self._gate.enter(_size(encoded))
         future: Future[WaveResult] = Future()
@@ -297,3 +288,7 @@ def _nobody(_result: WaveResult | SapwoodError) -> None:
 
 def _as_it_is(_error: SapwoodError) -> None:
     pass
+
+
+def _size(encoded: values.Encoded) -> int:
+    return len(encoded.body) + encoded.nbytes
