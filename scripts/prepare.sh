@@ -75,6 +75,12 @@ fi
 say "installing sapwood with its '$extra' packages into $venv (a minute at first) …"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[$extra]"
 
+# The tests of the Fortran plug-in need its compiler; without it they are skipped.
+if [ "$extra" = test ] && ! command -v gfortran >/dev/null 2>&1 \
+    && [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
+    (install_packages gfortran) || say "no gfortran; the tests that need it will be skipped"
+fi
+
 # Tests run agents of another architecture where that can be had: half a minute, no root.
 if [ "$extra" = test ] || [ "$extra" = check ]; then
     if [ "$(uname -m)" = x86_64 ] && command -v apt-get >/dev/null 2>&1; then

@@ -169,8 +169,20 @@ def _split_debug(request: BuildRequest) -> str:
     return DEBUG
 
 
-def run_compiler(command: Sequence[str], request: BuildRequest, *, what: str) -> None:
+def run_compiler(
+    command: Sequence[str],
+    request: BuildRequest,
+    *,
+    what: str,
+    place: re.Pattern[str] = _FIRST_PLACE,
+) -> None:
     """Run a compiler in the folder of the sources.
+
+    Args:
+        command: The compiler and its arguments.
+        request: What is built.
+        what: Says what failed, should it fail.
+        place: Finds the groups ``file`` and ``line`` of the first error in its text.
 
     Raises:
         BuildError: It refuses, with its whole text.
@@ -195,10 +207,10 @@ def run_compiler(command: Sequence[str], request: BuildRequest, *, what: str) ->
             where=str(request.output),
             hint="make room, or choose another cache folder",
         )
-    place = _FIRST_PLACE.search(output) or _FIRST_REFERENCE.search(output)
+    first = place.search(output) or _FIRST_REFERENCE.search(output)
     raise BuildError(
         what,
-        where=f"{place['file']}:{place['line']}" if place else request.sources[0],
+        where=f"{first['file']}:{first['line']}" if first else request.sources[0],
         hint=_compile_hint(status, output),
         details={
             "compiler output": output or f"{command[0]} said nothing",

@@ -15,7 +15,7 @@ from sapwood.code.bundle import Bundle
 from sapwood.code.interface import ElementType, FunctionSignature, Interface, ParameterSignature
 from sapwood.code.languages.base import Artefact, BuildRequest, LoadedCode
 from sapwood.code.python_module import check_syntax, import_main, syntax_tree
-from sapwood.core.errors import FunctionMissingError
+from sapwood.core.errors import FunctionMissingError, ProgramError
 
 _ANY = ElementType(c="object", dtype="O")
 _LIBRARY = "modules.msgpack"
@@ -81,7 +81,14 @@ class _LoadedModules:
 
 
 def _read(path: Path) -> Bundle:
-    return msgspec.msgpack.decode(path.read_bytes(), type=Bundle)
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=Bundle)
+    except (OSError, msgspec.DecodeError) as error:
+        raise ProgramError(
+            f"the packed Python files cannot be read: {error}",
+            where=str(path),
+            hint="remove the build cache and run again",
+        ) from error
 
 
 def _signature(node: ast.FunctionDef, source: str) -> FunctionSignature:

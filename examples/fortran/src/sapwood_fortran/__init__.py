@@ -1,0 +1,1 @@
+"""Fortran as a language of Sapwood programs."""
