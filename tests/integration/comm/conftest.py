@@ -1,0 +1,218 @@
+"""Trees of places in processes of their own, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+import trustme
+
+from sapwood.comm import events as ev
+from sapwood.comm import values
+from sapwood.comm.link import LinkTiming
+from sapwood.comm.messages import StreamSpec
+from sapwood.comm.payload import Payload
+from sapwood.comm.place import Place
+from sapwood.comm.transport.base import Listener
+from sapwood.core.topology import ROOT, plan
+from sapwood.testing.place_process import Options, new_place
+
+PATIENCE = 60.0
+TIMING = LinkTiming(heartbeat=0.5, failure_after=30.0, grace=20.0)
+E = TypeVar("E", bound=ev.Effect)
+
+
+class Proxy:
+    """Passes bytes on between a listener and who connects, until it is told to cut them off.
+
+    Args:
+        address: Where to listen.
+        target: Where to connect; both are paths or ``host:port``.
+    """
+
+    def __init__(self, address: str, target: str) -> None:
+        self.address = address
+        self.target = target
+        self.passed = 0
+        self.cuts = 0
+        self.cut_at: list[int] = []
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Begin to listen."""
+        if "/" in self.address:
+            self._server = await asyncio.start_unix_server(self._accept, self.address)
+        else:
+            host, port = self.address.split(":")
+            self._server = await asyncio.start_server(self._accept, host, int(port))
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if "/" in self.target:
+            far_reader, far_writer = await asyncio.open_unix_connection(self.target)
+        else:
+            host, port = self.target.split(":")
+            far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        self._writers |= {writer, far_writer}
+        await asyncio.gather(self._pass(reader, far_writer), self._pass(far_reader, writer))
+        self._writers -= {writer, far_writer}
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65_536):
+                writer.write(data)
+                await writer.drain()
+                self.passed += len(data)
+                if self.cut_at and self.passed >= self.cut_at[0]:
+                    del self.cut_at[0]
+                    self.cut()
+        except OSError:
+            pass
+        writer.close()
+
+    def cut(self) -> None:
+        """Abort what is connected; who connects anew is served."""
+        self.cuts += 1
+        for writer in self._writers:
+            writer.transport.abort()
+
+    def close(self) -> None:
+        """Listen no more."""
+        self.cut()
+        if self._server is not None:
+            self._server.close()
+
+
+class Grove:
+    """A tree of processes whose root is here.
+
+    Args:
+        folder: For sockets and certificates.
+        kind: ``unix`` or ``tcp``.
+        agents: Number of agents.
+        fanout: Children of a junction.
+        proxied: Places that reach their parent through a proxy.
+        machine: Identity of the machine of all places; by default each has its own.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        kind: str,
+        agents: int,
+        fanout: int,
+        proxied: tuple[int, ...] = (),
+        machine: str = "",
+    ) -> None:
+        self.tree = plan(agents, fanout)
+        self.loop = asyncio.new_event_loop()
+        self.problems: list[str] = []
+        self.effects: list[ev.Effect] = []
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.proxies: dict[int, Proxy] = {}
+        self._folder, self._kind = folder, kind
+        certificates = self._certificates() if kind == "tcp" else ""
+        addresses = {
+            rank: self._address(rank)
+            for rank in range(self.tree.size)
+            if not self.tree.is_agent(rank)
+        }
+        kinds = (ev.PlaceJoined, ev.PlacesLost, ev.WaveCompleted, ev.Answered)
+        handlers: dict[Any, Any] = dict.fromkeys(kinds, self.effects.append)
+        root = Options(ROOT, agents, fanout, "", "", machine, certificates, TIMING)
+        self.place: Place
+        self.place, transport = new_place(root, handlers, self.loop, self.problems)
+        listening = transport.listen(addresses[ROOT], self.place)
+        self._listener: Listener = self.loop.run_until_complete(listening)
+        self.place.start()
+        for rank in range(1, self.tree.size):
+            parent = addresses[self.tree.parents[rank]]
+            if rank in proxied:
+                proxy = self.proxies[rank] = Proxy(self._address(100 + rank), parent)
+                self.loop.run_until_complete(proxy.start())
+                parent = proxy.address
+            options = Options(
+                rank, agents, fanout, parent, addresses.get(rank, ""), machine, certificates, TIMING
+            )
+            command = [sys.executable, "-m", "sapwood.testing.place_process"]
+            text = msgspec.json.encode(options).decode()
+            self.processes[rank] = subprocess.Popen([*command, text])
+        self.until(lambda: len(self.seen(ev.PlaceJoined)) == self.tree.size - 1)
+
+    def _certificates(self) -> str:
+        """Make the certificates that members show each other."""
+        authority = trustme.CA()
+        hosts = [f"127.0.0.{number}" for number in range(1, 20)]
+        authority.issue_cert(*hosts).private_key_and_cert_chain_pem.write_to_path(
+            self._folder / "member.pem"
+        )
+        authority.cert_pem.write_to_path(self._folder / "authority.pem")
+        return str(self._folder)
+
+    def _address(self, number: int) -> str:
+        """Return an address of its own for each place."""
+        if self._kind == "unix":
+            return str(self._folder / f"{number}.sock")
+        host = f"127.0.0.{number % 100 + 1}"
+        with socket.create_server((host, 0)) as probe:
+            return f"{host}:{probe.getsockname()[1]}"
+
+    def seen(self, kind: type[E]) -> list[E]:
+        """Return the effects of a kind."""
+        return [effect for effect in self.effects if isinstance(effect, kind)]
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Let the loop run until something is so."""
+        deadline = self.loop.time() + PATIENCE
+        while not condition():
+            assert self.loop.time() < deadline, (self.effects[-3:], self.problems)
+            self.loop.run_until_complete(asyncio.sleep(0.002))
+
+    def broadcast(self, value: Any) -> Any:
+        """Send a wave and return the sum of the answers."""
+        if 1 not in self.place.node.streams:
+            members = ((1, self.tree.agents + 1),)
+            self.place.post(ev.OpenStream(StreamSpec(1, "x", members, {"x": "sum"})))
+        before = len(self.seen(ev.WaveCompleted))
+        encoded = values.encode(value)
+        payload = Payload(encoded.payload()) if encoded.nbytes else None
+        self.place.post(ev.Broadcast(1, encoded.body, payload))
+        self.until(lambda: len(self.seen(ev.WaveCompleted)) > before)
+        total: Any = self.seen(ev.WaveCompleted)[-1].total
+        return total["x"]
+
+    def close(self) -> None:
+        """End all processes."""
+        self._listener.close()
+        self.place.close()
+        for proxy in self.proxies.values():
+            proxy.close()
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+        self.loop.run_until_complete(asyncio.sleep(0.01))
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.loop.run_until_complete(asyncio.sleep(0.01))
+        self.loop.close()
+
+
+@pytest.fixture
+def plant_grove(tmp_path: Path) -> Iterator[Callable[..., Grove]]:
+    """Make trees of processes that end with the test."""
+    grown: list[Grove] = []
+
+    def plant(*arguments: Any, **options: Any) -> Grove:
+        grown.append(Grove(tmp_path, *arguments, **options))
+        return grown[-1]
+
+    yield plant
+    for grove in grown:
+        grove.close()

@@ -1,0 +1,156 @@
+"""Links between real processes: over TLS on several addresses, cut in the middle, stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sapwood.comm import events as ev
+from sapwood.comm import plain
+from sapwood.comm.machine import machine_id
+from sapwood.comm.payload import Payload
+
+MEGABYTE = 2**20
+
+
+def resident(pid: int) -> int:
+    """Return the memory of a process, bytes."""
+    pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
+    return int(pages) * os.sysconf("SC_PAGESIZE")
+
+
+def answers(grove: Any) -> dict[int, list[int]]:
+    """Return what was answered: number of the request → order of arrival, checksum."""
+    found: dict[int, list[int]] = {}
+    for effect in grove.seen(ev.Answered):
+        assert effect.error is None, effect.error
+        assert effect.number not in found, "answered twice"
+        found[effect.number] = plain.decode(effect.body)
+    return found
+
+
+@pytest.mark.row("A-ACT-5")
+@pytest.mark.parametrize("kind", ["unix", "tcp"])
+def test_a_tree_of_processes_is_right(plant_grove: Callable[..., Any], kind: str) -> None:
+    """Junctions and agents on addresses of their own; over TCP each shows a certificate."""
+    grove = plant_grove(kind, 4, 2)
+    for size in (3, 300_000):
+        array = np.arange(size, dtype="f8")
+        np.testing.assert_array_equal(grove.broadcast({"x": array}), array * (1 + 2 + 3 + 4))
+    data = bytes(range(256)) * 1000
+    for rank in range(1, grove.tree.size):
+        grove.place.post(ev.Ask(rank, "sum", rank, b"\xc0", Payload(data)))
+    grove.until(lambda: len(grove.seen(ev.Answered)) == grove.tree.size - 1)
+    expected = [0, zlib.crc32(data)]
+    assert answers(grove) == dict.fromkeys(range(1, grove.tree.size), expected)
+    assert grove.problems == []
+
+
+@pytest.mark.row("D-2")
+@pytest.mark.parametrize("kind", ["unix", "tcp"])
+def test_a_transfer_survives_cuts_of_its_connection(
+    plant_grove: Callable[..., Any], kind: str
+) -> None:
+    """64 MiB, in one frame and in pieces, through a proxy that cuts the connection in between."""
+    grove = plant_grove(kind, 1, 0, proxied=(1,))
+    proxy = grove.proxies[1]
+    large = np.random.default_rng(1).bytes(64 * MEGABYTE)
+    for number in range(20):
+        grove.place.post(ev.Ask(1, "sum", number, b"\xc0", Payload(b"%d" % number)))
+    proxy.cut_at = [proxy.passed + part * MEGABYTE for part in (10, 30, 55)]
+    grove.place.post(ev.Ask(1, "sum", 20, b"\xc0", Payload(large)))
+    for number in range(21, 40):
+        grove.place.post(ev.Ask(1, "sum", number, b"\xc0", Payload(b"%d" % number)))
+    grove.until(lambda: len(grove.seen(ev.Answered)) == 40)
+    assert proxy.cuts == 3
+    expected = {number: [number, zlib.crc32(b"%d" % number)] for number in range(40)}
+    expected[20] = [20, zlib.crc32(large)]
+    assert answers(grove) == expected
+    proxy.cut_at = [proxy.passed + part * MEGABYTE for part in (10, 50, 140)]
+    array = np.frombuffer(large, "u8").astype("f8")
+    np.testing.assert_array_equal(grove.broadcast({"x": array}), array)
+    assert proxy.cuts == 6
+    assert grove.seen(ev.PlacesLost) == []
+    assert grove.problems == []
+
+
+@pytest.mark.row("D-2")
+def test_connections_that_break_all_the_time_lose_nothing(
+    plant_grove: Callable[..., Any],
+) -> None:
+    grove = plant_grove("tcp", 4, 2, proxied=(1, 5, 6))
+    for wave in range(20):
+        for rank in (5, 1, 6):
+            proxy = grove.proxies[rank]
+            proxy.cut_at = [proxy.passed + 30_000 * rank]
+        array = np.full(20_000, float(wave))
+        np.testing.assert_array_equal(grove.broadcast({"x": array}), array * 10)
+    assert sum(proxy.cuts for proxy in grove.proxies.values()) >= 10
+    assert grove.seen(ev.PlacesLost) == []
+    assert grove.problems == []
+
+
+@pytest.mark.row("D-4")
+@pytest.mark.parametrize("kind", ["unix", "tcp"])
+def test_a_stopped_reader_costs_no_memory_on_the_way(
+    plant_grove: Callable[..., Any], kind: str
+) -> None:
+    """A junction keeps no more than its window for a child that does not read."""
+    grove = plant_grove(kind, 4, 2)
+    junction = grove.tree.parents[1]
+    near, far = 1, 3
+    assert grove.tree.parents[far] != junction
+    data = np.random.default_rng(2).bytes(64 * 1024)
+    grove.place.post(ev.Ask(near, "sum", 0, b"\xc0", Payload(data)))
+    grove.until(lambda: len(grove.seen(ev.Answered)) == 1)
+    before = resident(grove.processes[junction].pid)
+    grove.processes[near].send_signal(signal.SIGSTOP)
+    count = 2000
+    for number in range(1, count):
+        grove.place.post(ev.Ask(near, "sum", number, b"\xc0", Payload(data)))
+    for number in range(count, count + 10):
+        grove.place.post(ev.Ask(far, "sum", number, b"\xc0", Payload(data)))
+    # Others are not held up, and what is for the one that stopped waits here.
+    grove.until(lambda: len(grove.seen(ev.Answered)) == 11)
+    (channel,) = [one for one in grove.place.channels.values() if one.link.rank == junction]
+    grove.until(lambda: channel.state.value == "open" and not channel.ready)
+    assert channel.queued > 0
+    assert resident(grove.processes[junction].pid) - before < 32 * MEGABYTE
+    grove.processes[near].send_signal(signal.SIGCONT)
+    grove.until(lambda: len(grove.seen(ev.Answered)) == count + 10)
+    arrived = answers(grove)
+    checksum = zlib.crc32(data)
+    assert [arrived[number] for number in range(count)] == [[n, checksum] for n in range(count)]
+    assert channel.queued == 0
+    assert resident(grove.processes[junction].pid) - before < 64 * MEGABYTE
+
+
+def test_the_end_of_a_process_is_known_without_the_grace_time(
+    plant_grove: Callable[..., Any],
+) -> None:
+    grove = plant_grove("unix", 2, 0, machine=machine_id())
+    begin = grove.loop.time()
+    grove.processes[1].kill()
+    grove.until(lambda: grove.seen(ev.PlacesLost))
+    assert grove.loop.time() - begin < 2.0
+    grove.place.close()
+    assert grove.processes[2].wait(5.0) == 0
+
+
+def test_a_child_knows_at_once_that_nobody_listens_any_more(
+    plant_grove: Callable[..., Any],
+) -> None:
+    """A killed parent says no goodbye; its children end when connecting is refused."""
+    grove = plant_grove("tcp", 4, 2)
+    junction = grove.tree.parents[1]
+    begin = grove.loop.time()
+    grove.processes[junction].kill()
+    grove.until(lambda: grove.processes[1].poll() is not None)
+    assert grove.loop.time() - begin < 10.0

@@ -1,0 +1,87 @@
+"""D-4: a reader that is stopped does not make its writer's memory grow."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sapwood.core.errors import ClosedError
+from sapwood.session.session import Session
+
+MEGABYTE = 2**20
+WAVE = 64 * 1024
+WAVES = 2000
+Until = Callable[[Callable[[], object]], None]
+
+
+def resident(pid: int) -> int:
+    pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
+    return int(pages) * os.sysconf("SC_PAGESIZE")
+
+
+def pid_of(session: Session, rank: int) -> int:
+    return session.keeper.places[rank].pid
+
+
+@pytest.mark.row("D-4")
+@pytest.mark.parametrize("inline_limit", [2 * WAVE, 1024], ids=["inline", "shared"])
+@pytest.mark.parametrize("fanout", [0, 2])
+def test_a_stopped_agent_stops_the_writer_and_not_for_good(
+    make_session: Callable[..., Session], until: Until, fanout: int, inline_limit: int
+) -> None:
+    session = make_session(4, fanout, backlog=4 * MEGABYTE, inline_limit=inline_limit)
+    stream = session.open_stream("echo", {"x": "count"})
+    value = {"x": np.random.default_rng(1).bytes(1), "data": np.zeros(WAVE, "u1")}
+    stream.broadcast(value).result(30)
+    places = [os.getpid(), *(pid_of(session, rank) for rank in session.tree.junctions)]
+    before = {pid: resident(pid) for pid in places}
+    os.kill(pid_of(session, 1), signal.SIGSTOP)
+    futures: list[Any] = []
+
+    def write() -> None:
+        futures.extend(stream.broadcast(value) for _ in range(WAVES))
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    try:
+        until(lambda: stream.gate.waiting == 1)
+        assert len(futures) < 100
+        assert writer.is_alive()
+        for pid in places:
+            assert resident(pid) - before[pid] < 32 * MEGABYTE
+    finally:
+        os.kill(pid_of(session, 1), signal.SIGCONT)
+    writer.join(60)
+    assert [future.result(30).total["x"] for future in futures] == [4] * WAVES
+    for pid in places:
+        assert resident(pid) - before[pid] < 64 * MEGABYTE
+
+
+def test_who_waits_for_a_stopped_agent_hears_of_the_end_of_the_cluster(
+    make_session: Callable[..., Session], until: Until
+) -> None:
+    session = make_session(2, backlog=MEGABYTE)
+    stream = session.open_stream("echo", {})
+    os.kill(pid_of(session, 1), signal.SIGSTOP)
+    failures: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            for _ in range(WAVES):
+                stream.broadcast({"data": np.zeros(WAVE, "u1")})
+        except ClosedError as error:
+            failures.append(error)
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    until(lambda: stream.gate.waiting == 1)
+    session.close()
+    writer.join(30)
+    assert len(failures) == 1
