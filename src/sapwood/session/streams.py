@@ -117,7 +117,7 @@ class StreamHandle:
         self._post = post
         self._pool = pool
         self._forget = forget
-        self._gate = gate
+        self.gate = gate
         self._waves: dict[int, tuple[Future[WaveResult], int]] = {}
         self._next_wave = 1
         self._sweeps: dict[int, Future[Swept]] = {}
@@ -151,7 +151,7 @@ class StreamHandle:
             ClosedError: The cluster is closed.
         """
         encoded = values.encode(value)
-        self._gate.enter(_size(encoded))
+        self.gate.enter(_size(encoded))
         future: Future[WaveResult] = Future()
         future.set_running_or_notify_cancel()  # a wave cannot be taken back; its stream can
         self._thread.post(self._begin, encoded, future)
@@ -181,7 +181,7 @@ class StreamHandle:
         self._closed = reason
         self._forget(self.spec.stream)
         self._post(ev.CloseStream(self.spec.stream))
-        self._gate.close(reason)
+        self.gate.close(reason)
         for future, _ in self._waves.values():
             future.set_exception(reason)
         self._waves.clear()
@@ -242,7 +242,7 @@ class StreamHandle:
     def _ended(self, wave: int) -> "Future[WaveResult] | None":
         future, nbytes = self._waves.pop(wave, (None, 0))
         if future is not None:
-            self._gate.leave(nbytes)
+            self.gate.leave(nbytes)
         return future
 
     def _begin(self, encoded: values.Encoded, future: "Future[WaveResult]") -> None:
@@ -252,7 +252,7 @@ class StreamHandle:
         try:
             payload: Payload | None = self._pool.place(encoded)
         except SapwoodError as error:
-            self._gate.leave(_size(encoded))
+            self.gate.leave(_size(encoded))
             future.set_exception(error)
             return
         self._waves[self._next_wave] = (future, _size(encoded))
