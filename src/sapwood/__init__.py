@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sapwood.client import (
+        ANY,
         NOTHING,
         AgentStatistics,
         AgentView,
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
         Filter,
         FunctionStatistics,
         Here,
+        Message,
         PlaceReport,
         Program,
         Progress,
+        QueryResult,
         Request,
         Run,
         RunState,
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ANY",
     "NOTHING",
     "AgentStatistics",
     "AgentView",
@@ -60,9 +64,11 @@ __all__ = [
     "Filter",
     "FunctionStatistics",
     "Here",
+    "Message",
     "PlaceReport",
     "Program",
     "Progress",
+    "QueryResult",
     "Request",
     "Run",
     "RunState",
@@ -97,6 +103,8 @@ _FOR_PROGRAMS = {
     "zeros": "sapwood.code.result_memory",
     "Here": "sapwood.code.runner.here",
     "here": "sapwood.code.runner.here",
+    "ANY": "sapwood.comm.match",
+    "Message": "sapwood.core.request",
     "Request": "sapwood.core.request",
     "wait_all": "sapwood.core.request",
     "wait_any": "sapwood.core.request",

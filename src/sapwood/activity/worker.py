@@ -6,6 +6,7 @@ from collections.abc import Callable
 import msgspec
 
 from sapwood.activity import orders
+from sapwood.activity.correspondence import Correspondence
 from sapwood.activity.measure import FunctionMeter
 from sapwood.activity.statistics import AgentStatistics
 from sapwood.activity.stream_calls import StreamCalls
@@ -63,12 +64,14 @@ class Worker:
         welcome = asks.Welcome(agent.rank, agent.configuration.tree.agents)
         self._runner.door = Door(agent.loop, welcome, self.visits)
         self._stream_calls = StreamCalls(agent, self._runner)
+        Correspondence(agent, self.visits)
         agent.waves[orders.MAP] = self._map
         agent.requests[orders.OPEN_RUN] = self._open_run
         agent.requests[orders.CLOSE_RUN] = self._close_run
         agent.requests[orders.CALL_TASK] = self._call_task
         agent.on_stream_closed = self._stream_closed
         agent.on_released = self._released
+        agent.on_withdrawn = self._withdrawn
         agent.on_answered = self._output_taken
 
     # --- runs ----------------------------------------------------------------------------------
@@ -187,7 +190,7 @@ class Worker:
         self._runner.submit(
             Job(
                 order.procedure,
-                f"task {asked.number}",
+                task_context(asked.source, asked.number),
                 order.argument,
                 asked.payload,
                 done,
@@ -196,6 +199,9 @@ class Worker:
                 function=order.function,
             )
         )
+
+    def _withdrawn(self, source: int, number: int) -> None:
+        self._runner.cancel(task_context(source, number))
 
     # --- memory and output ---------------------------------------------------------------------
 
@@ -225,6 +231,11 @@ def main(configuration: bytes, rank: int, incarnation: int, forge: Forge) -> Non
     agent = Agent(settings, rank, incarnation)
     Worker(agent, orders.decode_settings(settings.extra), forge)
     agent.run()
+
+
+def task_context(source: int, number: int) -> str:
+    """Return the context of the call that a request wants made."""
+    return f"task {number} of {source}"
 
 
 def _nothing(_outcome: object) -> None:

@@ -5,6 +5,7 @@ from sapwood.activity.run import Run
 from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, RunStatistics
 from sapwood.client.cluster import AgentView, Cluster
 from sapwood.client.local import local
+from sapwood.client.messages import QueryResult
 from sapwood.client.stream import Stream, StreamView
 from sapwood.client.stream_counters import StreamCounters
 from sapwood.code import load_program
@@ -13,14 +14,16 @@ from sapwood.code.program import Program, native, parameter
 from sapwood.code.result_memory import empty, zeros
 from sapwood.code.runner.here import Here, here
 from sapwood.code.watch import Version, Watch
+from sapwood.comm.match import ANY
 from sapwood.comm.messages import PlaceReport
 from sapwood.core.errors import SapwoodError
-from sapwood.core.request import Request, wait_all, wait_any
+from sapwood.core.request import Message, Request, wait_all, wait_any
 from sapwood.data import Dataset, load
 from sapwood.environment.settings import Settings
 from sapwood.session.streams import WaveResult
 
 __all__ = [
+    "ANY",
     "NOTHING",
     "AgentStatistics",
     "AgentView",
@@ -29,9 +32,11 @@ __all__ = [
     "Filter",
     "FunctionStatistics",
     "Here",
+    "Message",
     "PlaceReport",
     "Program",
     "Progress",
+    "QueryResult",
     "Request",
     "Run",
     "RunState",

@@ -11,7 +11,8 @@ import msgspec
 
 from sapwood.activity import orders
 from sapwood.activity.run import Run, RunOptions
-from sapwood.activity.tasks import TaskPool
+from sapwood.activity.tasks import Call, TaskPool
+from sapwood.client.messages import Messaging
 from sapwood.client.output import OutputPrinter
 from sapwood.client.stream import Stream
 from sapwood.client.stream_opening import StreamRequest, open_stream
@@ -51,7 +52,7 @@ class AgentView(msgspec.Struct, frozen=True):
     incarnation: int
 
 
-class Cluster:
+class Cluster(Messaging):
     """Agents on this machine and the tree between them and you; made by :func:`sapwood.local`.
 
     Use it as a context manager, or call :meth:`close`. All methods may be called from any
@@ -210,6 +211,13 @@ class Cluster:
     ) -> "Future[Any]":
         limit = self.settings.limits.time
         return self._tasks.submit(self._maker.call(function, code, args, kwargs, limit))
+
+    def _call_of(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Call:
+        self._must_be_open()
+        limit = self.settings.limits.time
+        return self._maker.call(function, self._maker.code(function), args, kwargs, limit)
 
     def _build_environment(self) -> dict[str, str]:
         return {**os.environ, **self._variables}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from sapwood.core.errors import CommunicationError
+from sapwood.core.errors import CommunicationError, ConfigurationError
 
 T = TypeVar("T")
 
@@ -24,6 +25,31 @@ MAX_TAG = 2**63 - 1
 """Largest tag; the smallest is 0."""
 
 
+def check_tag(tag: Any) -> int:
+    """Return a tag if it is one.
+
+    Raises:
+        ConfigurationError: It is not an integer from 0.
+    """
+    if isinstance(tag, bool) or not isinstance(tag, int) or not 0 <= tag <= MAX_TAG:
+        raise ConfigurationError(f"{tag!r} is no tag", hint="use an integer from 0 to 2**63 - 1")
+    return tag
+
+
+def to_ranks(destination: int | Iterable[int]) -> tuple[int, ...]:
+    """Return where a message goes: one place or several, each once.
+
+    Raises:
+        ConfigurationError: Nowhere, or something that is no rank.
+    """
+    ranks = (destination,) if isinstance(destination, int) else tuple(dict.fromkeys(destination))
+    if not ranks or not all(isinstance(rank, int) for rank in ranks):
+        raise ConfigurationError(
+            f"a message cannot be sent to {destination!r}", hint="use a rank, or a list of ranks"
+        )
+    return ranks
+
+
 class Receive(NamedTuple):
     """A receive that waits: its number, and what it wants."""
 
@@ -36,7 +62,7 @@ class Receive(NamedTuple):
         return self.source in {ANY, source} and self.tag in {ANY, tag}
 
 
-class Message(NamedTuple, Generic[T]):
+class Unexpected(NamedTuple, Generic[T]):
     """A message that nobody has asked for yet; ``nbytes`` is what it takes up here."""
 
     source: int
@@ -56,14 +82,14 @@ class Matching(Generic[T]):
         >>> matching.arrived(3, 7, 1, "early") is None
         True
         >>> matching.posted(Receive(1, ANY, 7))
-        Message(source=3, tag=7, nbytes=1, item='early')
+        Unexpected(source=3, tag=7, nbytes=1, item='early')
         >>> matching.posted(Receive(2, 3, ANY)) is None, matching.arrived(3, 9, 1, "late")
         (True, Receive(number=2, source=3, tag=-1))
     """
 
     def __init__(self) -> None:
         self._receives: dict[int, Receive] = {}
-        self._messages: dict[int, Message[T]] = {}
+        self._messages: dict[int, Unexpected[T]] = {}
         self._nbytes = 0
         self._next = 0
 
@@ -95,12 +121,12 @@ class Matching(Generic[T]):
         receive = self.find(source, tag)
         if receive is not None:
             return self._receives.pop(receive.number)
-        self._messages[self._next] = Message(source, tag, nbytes, item)
+        self._messages[self._next] = Unexpected(source, tag, nbytes, item)
         self._next += 1
         self._nbytes += nbytes
         return None
 
-    def posted(self, receive: Receive) -> Message[T] | None:
+    def posted(self, receive: Receive) -> Unexpected[T] | None:
         """Give a receive its message and return that, or let it wait.
 
         Raises:
@@ -118,7 +144,7 @@ class Matching(Generic[T]):
         """Take a receive back; return whether it still waited."""
         return self._receives.pop(number, None) is not None
 
-    def probe(self, source: int, tag: int) -> Message[T] | None:
+    def probe(self, source: int, tag: int) -> Unexpected[T] | None:
         """Return the message that a receive would get, and leave it."""
         receive = Receive(0, source, tag)
         for message in self._messages.values():
@@ -141,7 +167,7 @@ class Matching(Generic[T]):
         """Return the messages of a place that wait."""
         return [one.item for one in self._messages.values() if one.source == source]
 
-    def _leave(self, key: int) -> Message[T]:
+    def _leave(self, key: int) -> Unexpected[T]:
         message = self._messages.pop(key)
         self._nbytes -= message.nbytes
         return message

@@ -18,7 +18,7 @@ encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
 
-def decode(body: bytes) -> Any:
+def decode(body: bytes | memoryview) -> Any:
     """Turn a body back into the value.
 
     Raises:

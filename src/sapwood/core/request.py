@@ -7,7 +7,21 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures import CancelledError as FutureCancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class Message(NamedTuple):
+    """A message that was received.
+
+    Attributes:
+        value: What was sent.
+        source: Rank of the place that sent it; 0 is the front end.
+        tag: Its tag.
+    """
+
+    value: Any
+    source: int
+    tag: int
 
 
 class Request(Future[Any]):
@@ -31,8 +45,8 @@ class Request(Future[Any]):
     def __init__(self, on_cancel: Callable[[Request], bool] | None = None) -> None:
         super().__init__()
         self._on_cancel = on_cancel
-        self.done_bytes = 0
-        self.total_bytes = 0
+        self._moved = (0, 0)
+        self._on_progress: list[Callable[[int, int], None]] = []
 
     def test(self) -> bool:
         """Return whether it is done, without waiting."""
@@ -65,7 +79,20 @@ class Request(Future[Any]):
 
         Both are 0 as long as nothing is known, and for what travels in one piece.
         """
-        return self.done_bytes, self.total_bytes
+        return self._moved
+
+    def on_progress(self, function: Callable[[int, int], None]) -> None:
+        """Have ``function(arrived, total)`` called while a large message moves, in bytes.
+
+        It is called on the thread that takes messages in and must return at once.
+        """
+        self._on_progress.append(function)
+
+    def moved(self, arrived: int, total: int) -> None:
+        """Note how much of a large message has arrived; for those who move it."""
+        self._moved = (arrived, total)
+        for function in self._on_progress:
+            function(arrived, total)
 
     def _progress(self, timeout: float | None) -> bool:
         """Wait for the end of the operation; those in a runner see to it themselves."""
@@ -129,3 +156,15 @@ def wait_any(requests: Iterable[Request], timeout: float | None = None) -> Reque
         if not waiting or (left is not None and left <= 0):
             return None
         waiting[0]._until_any(waiting, left)  # noqa: SLF001 - of one family
+
+
+def take_message(request: Request, timeout: float | None) -> Message:
+    """Wait for the message of a receive; without one in time, take the receive back.
+
+    Raises:
+        TimeoutError: There was none in time.
+    """
+    if not request.wait(timeout) and request.cancel():
+        raise TimeoutError(f"no message came in {timeout:g} s")
+    message: Message = request.result()
+    return message

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sapwood.comm import events as ev
+from sapwood.comm import letter_events as le
 from sapwood.comm import plain
 from sapwood.comm.groups.members import Members
 from sapwood.comm.loop import Timer
@@ -85,6 +86,8 @@ class Agent(Member):
         on_stream_resumed: Told when a stream that was quiet moves again.
         on_released: Given payloads of this agent that nobody needs any more.
         on_answered: Told when a request of this agent was answered.
+        on_withdrawn: Told by whom which request, by its number, was taken back.
+        on_mail: Given what becomes of tagged messages.
     """
 
     def __init__(self, configuration: MemberConfiguration, rank: int, incarnation: int) -> None:
@@ -101,6 +104,11 @@ class Agent(Member):
                 ev.Released: self._give_back,
                 ev.Answered: self._answered,
                 **self.groups.handlers,
+                le.Withdrawn: self._withdrawn,
+                le.TaggedArrived: self._mailed,
+                le.ReceiveFailed: self._mailed,
+                le.SendEnded: self._mailed,
+                le.Progressed: self._mailed,
             },
         )
         self.post = self.place.post
@@ -114,6 +122,8 @@ class Agent(Member):
         self.on_stream_resumed: Callable[[int], None] = _ignore
         self.on_released: Callable[[Payload], None] = _not_mine
         self.on_answered: Callable[[], None] = _nothing
+        self.on_withdrawn: Callable[[int, int], None] = _nobody_asked
+        self.on_mail: Callable[[ev.Effect], None] = _no_mail
         self._next_request = 1
 
     def ask(self, destination: int, handler: str, body: bytes) -> None:
@@ -159,6 +169,12 @@ class Agent(Member):
     def _give_back(self, effect: ev.Released) -> None:
         self.on_released(effect.payload)
 
+    def _withdrawn(self, effect: le.Withdrawn) -> None:
+        self.on_withdrawn(effect.source, effect.number)
+
+    def _mailed(self, effect: ev.Effect) -> None:
+        self.on_mail(effect)
+
     def _answered(self, _effect: ev.Answered) -> None:
         self.on_answered()
 
@@ -176,6 +192,14 @@ def _ignore(_stream: int) -> None:
 
 
 def _not_mine(_payload: Payload) -> None:
+    pass
+
+
+def _nobody_asked(_source: int, _number: int) -> None:
+    pass
+
+
+def _no_mail(_effect: ev.Effect) -> None:
     pass
 
 

@@ -38,7 +38,7 @@ class MemberConfiguration(msgspec.Struct, frozen=True, kw_only=True):
         cluster: Name of the cluster.
         folder: Where the sockets are.
         credential: What neighbours show each other.
-        machine: Identity of this machine for shared memory.
+        machine: Identity of this machine for shared memory; empty where nobody may share.
         tree: The whole tree.
         timing: When links speak and worry.
         inline_limit: Bytes up to which arrays travel in the message.
@@ -111,7 +111,7 @@ class Member:
             rank,
             incarnation,
             os.getpid(),
-            configuration.machine,
+            configuration.machine or f"rank {rank}",
             configuration.credential,
         )
         tree, timing = configuration.tree, configuration.timing

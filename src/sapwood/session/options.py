@@ -21,6 +21,7 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
         ready_timeout: How long the processes may take to become ready.
         timing: When links speak and worry.
         inline_limit: Bytes up to which arrays travel in the message.
+        shared_memory: Whether the places may map each other's memory, as on one machine.
         backlog: Bytes that callers may have under way in one stream; in requests, four times
             as many.
         restart: When processes that end are replaced.
@@ -37,6 +38,7 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     ready_timeout: float = 30.0
     timing: LinkTiming = LinkTiming()
     inline_limit: int = 64 * 1024
+    shared_memory: bool = True
     backlog: int = DEFAULT_BACKLOG
     restart: RestartSettings = RestartSettings()
     environment: dict[str, str] = {}

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from sapwood.comm import events as ev
+from sapwood.comm import letter_events as le
 from sapwood.comm import plain, values
 from sapwood.comm.pool import BlockPool
 from sapwood.core.errors import ClosedError, ProtocolError, SapwoodError
@@ -69,6 +70,10 @@ class Questions:
         self._thread.post(self._send, Question(rank, handler, number, body, arrays, future))
         return future
 
+    def withdraw(self, future: "Future[Any]") -> None:
+        """Take a question back: its future ends with CancelledError; from any thread."""
+        self._thread.post(self._withdraw, future)
+
     def answer(self, handler: str, function: Callable[[int, Any], None]) -> None:
         """Have ``function(rank, value)`` called when an agent asks."""
         self._handlers[handler] = function
@@ -109,6 +114,12 @@ class Questions:
             view = effect.payload.view if effect.payload is not None else b""
             handler(effect.source, values.decode(effect.body, view))
         self._post(ev.Answer(effect.source, effect.number, plain.encode(None), None, error))
+
+    def _withdraw(self, future: "Future[Any]") -> None:
+        for number, question in self._open.items():
+            if question.future is future:
+                self._post(le.Withdraw(number))
+                return
 
     def _send(self, question: Question) -> None:
         try:

@@ -44,6 +44,7 @@ from sapwood.session.gate import Gate
 from sapwood.session.groups import SessionGroups
 from sapwood.session.keeper import Keeper
 from sapwood.session.loop_thread import LoopThread
+from sapwood.session.mailbox import Mailbox
 from sapwood.session.member import MemberConfiguration
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.places import census_of
@@ -87,7 +88,7 @@ class Session:
             cluster=self._folder.name,
             folder=str(self._folder),
             credential=secrets.token_bytes(32),
-            machine=machine_id(),
+            machine=machine_id() if options.shared_memory else "",
             tree=options.tree,
             timing=options.timing,
             inline_limit=options.inline_limit,
@@ -99,7 +100,7 @@ class Session:
             ROOT,
             1,
             os.getpid(),
-            configuration.machine,
+            configuration.machine or "front end",
             configuration.credential,
         )
         node = Node(identity, options.tree, options.timing, gathering(self.pool.place))
@@ -121,7 +122,8 @@ class Session:
             self._places_changed,
         )
         gate = Gate(4 * options.backlog, self._thread)
-        self._questions = Questions(self._thread, self._post, self.pool, gate)
+        self.questions = Questions(self._thread, self._post, self.pool, gate)
+        self.mailbox = Mailbox(self._thread, self._post, options.inline_limit, node.tagged)
         self.groups = SessionGroups(self._thread, self._post, self.pool)
         self._place = Place(
             node,
@@ -130,9 +132,10 @@ class Session:
                 ev.PlacesLost: self.keeper.lost,
                 ev.PlaceSilent: self.keeper.silent,
                 **self.streams.handlers(),
-                ev.Answered: self._questions.answered,
-                ev.Asked: self._questions.asked,
+                ev.Answered: self.questions.answered,
+                ev.Asked: self.questions.asked,
                 **self.groups.handlers,
+                **self.mailbox.handlers(),
             },
             self._thread.loop,
             _problem,
@@ -252,11 +255,11 @@ class Session:
         self, rank: int, handler: str, body: bytes, arrays: values.Encoded
     ) -> "Future[Any]":
         """As :meth:`ask`, with a body that the caller encoded and the arrays that belong to it."""
-        return self._questions.ask(rank, handler, body, arrays)
+        return self.questions.ask(rank, handler, body, arrays)
 
     def answer(self, handler: str, function: Callable[[int, Any], None]) -> None:
         """Have ``function(rank, value)`` called when an agent asks; on the loop's thread."""
-        self._questions.answer(handler, function)
+        self.questions.answer(handler, function)
 
     def rejoin(self, stream: int, top: int) -> None:
         """Give places that are back a stream and the waves that miss them."""
@@ -298,8 +301,9 @@ class Session:
     def _end(self) -> None:
         reason = ClosedError("the cluster was closed")
         self.streams.refuse(reason)
-        self._questions.abandon(reason)
+        self.questions.abandon(reason)
         self.groups.abandon(reason)
+        self.mailbox.abandon(reason)
         self.keeper.detach()
         if self._server is not None:
             self._server.close()
@@ -315,8 +319,9 @@ class Session:
             hint="please report this with the traceback above",
         )
         self.streams.abandon(error)
-        self._questions.abandon(error)
+        self.questions.abandon(error)
         self.groups.abandon(error)
+        self.mailbox.abandon(error)
         self.keeper.give_up(error)
 
     def _places_changed(self, top: int, ranks: Sequence[int], reason: str, *, back: bool) -> None:

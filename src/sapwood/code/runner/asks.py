@@ -17,6 +17,9 @@ WANTED = b"here"
 CANCEL = "cancel"
 """Name of the question that takes another one back; its value is that one's number."""
 
+SEND, RECEIVE = "message.send", "message.receive"
+"""Names of the questions that send and receive tagged messages."""
+
 MAX_OPEN = 4096
 """Questions of one runner that wait for an answer at a time."""
 

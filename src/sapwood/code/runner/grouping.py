@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from sapwood.code.runner.grouping_orders import CALL, ENTER, STAY
 from sapwood.comm.groups.handle import Group
@@ -13,10 +13,19 @@ from sapwood.core.errors import ConfigurationError
 from sapwood.core.rankset import to_ranges
 from sapwood.core.request import Request
 
-if TYPE_CHECKING:
-    from sapwood.code.runner.here import Here
-
 _tokens = itertools.count(1)
+
+
+class Place(Protocol):
+    """Where user code runs: what groups need of :class:`sapwood.Here`."""
+
+    rank: int
+    agents: range
+
+    def ask(
+        self, name: str, value: Any = None, convert: Callable[[Any], Any] | None = None
+    ) -> Request:
+        """Ask the agent of this runner."""
 
 
 class Doorway:
@@ -27,7 +36,7 @@ class Doorway:
         stay: The question that is answered never.
     """
 
-    def __init__(self, here: Here, stay: Request) -> None:
+    def __init__(self, here: Place, stay: Request) -> None:
         self._here = here
         self._stay = stay
 
@@ -42,7 +51,7 @@ class Doorway:
 
 
 def enter(
-    here: Here,
+    here: Place,
     members: Iterable[int],
     name: str,
     timeout: float | None,

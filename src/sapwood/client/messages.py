@@ -1,0 +1,208 @@
+"""Messages and queries, as the front end sends and asks them."""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, wait
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from sapwood.activity import orders
+from sapwood.comm import plain, values
+from sapwood.comm.match import ANY
+from sapwood.core.errors import ConfigurationError, SapwoodError, TimeLimitError
+from sapwood.core.rankset import fold
+from sapwood.core.request import Message, Request, take_message
+from sapwood.session.session import Session
+
+if TYPE_CHECKING:
+    from sapwood.activity.tasks import Call
+
+
+class QueryResult(msgspec.Struct, frozen=True):
+    """What came back from a query.
+
+    Attributes:
+        answers: The answer of each agent that gave one, by rank.
+        reasons: Why others gave none, by rank: their error, or that they took too long.
+    """
+
+    answers: dict[int, Any]
+    reasons: dict[int, SapwoodError]
+
+    @property
+    def missing(self) -> str:
+        """The agents without an answer, as people write it: ``agent[2-4,7]``; empty if none."""
+        return fold("agent", self.reasons) if self.reasons else ""
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that were asked answered."""
+        return not self.reasons
+
+
+class Messaging:
+    """What a cluster can send, receive and ask; the front end's rank is 0."""
+
+    _session: Session
+
+    def send(self, destination: int | Iterable[int], value: Any, tag: int = 0) -> None:
+        """Send a message to an agent, or to several, and wait until it is there.
+
+        It is encoded once and travels each link of the tree once. A message whose arrays are
+        large is there when somebody receives it.
+
+        Args:
+            destination: Rank of the agent, or several.
+            value: What is sent: values and arrays; nothing is pickled.
+            tag: By which the receiver may choose, from 0.
+
+        Raises:
+            AgentLostError: The agent is gone.
+            DataValueError: The value cannot travel.
+            ConfigurationError: There is no such agent or tag.
+
+        Example:
+            ::
+
+                def double():
+                    here = sapwood.here()
+                    value, source, tag = here.receive()
+                    here.send(source, 2 * value)
+
+                with sapwood.local(agents=4) as cluster:
+                    done = cluster.submit_to(3, double)
+                    cluster.send(3, 21)
+                    print(cluster.receive(3).value)  # 42
+        """
+        self.send_later(destination, value, tag).result()
+
+    def send_later(self, destination: int | Iterable[int], value: Any, tag: int = 0) -> Request:
+        """Send a message and return at once; the request ends when it is there.
+
+        ``request.cancel()`` asks for it back; the request ends with ``CancelledError`` if it had
+        not arrived. ``request.progress()`` says how much of a large one has.
+        """
+        return self._session.mailbox.send(self._places(destination), value, tag)
+
+    def receive(self, source: int = ANY, tag: int = ANY, timeout: float | None = None) -> Message:
+        """Wait for a message to the front end and return it.
+
+        Args:
+            source: Rank of the agent that it must be from, or ``sapwood.ANY``.
+            tag: Tag that it must have, or ``sapwood.ANY``.
+            timeout: Seconds to wait; by default as long as it takes.
+
+        Raises:
+            TimeoutError: There was none in time; a later receive may get it.
+            AgentLostError: The source is gone.
+        """
+        return take_message(self.receive_later(source, tag), timeout)
+
+    def receive_later(self, source: int = ANY, tag: int = ANY) -> Request:
+        """Ask for a message and return at once; the request's result is the message."""
+        if source != ANY:
+            self._places(source)
+        return self._session.mailbox.receive(source, tag)
+
+    def query(
+        self,
+        question: Callable[..., Any] | str,
+        *args: Any,
+        timeout: float | None = None,
+        agents: Iterable[int] | None = None,
+    ) -> QueryResult:
+        """Ask all agents, or some, and return what they answer, without those that do not.
+
+        Args:
+            question: A function, which is called on each agent, or the name of a handler.
+            *args: Its arguments; a handler takes at most one.
+            timeout: Seconds to wait; who has not answered then is missing, and the call there
+                is taken back.
+            agents: Ranks that are asked; all by default.
+
+        Raises:
+            ConfigurationError: There is no such agent.
+
+        Example:
+            ::
+
+                result = cluster.query(os.getloadavg, timeout=2.0)
+                print(result.answers, "missing:", result.missing)
+        """
+        ranks = self._places(range(1, self._session.tree.agents + 1) if agents is None else agents)
+        asked = self._ask_all(ranks, question, args)
+        answers: dict[int, Any] = {}
+        reasons: dict[int, SapwoodError] = {}
+        _, late = wait(asked.values(), timeout)
+        for rank, future in asked.items():
+            if future in late:
+                self._session.questions.withdraw(future)
+                reasons[rank] = TimeLimitError(f"agent {rank} did not answer in {timeout:g} s")
+                continue
+            error = future.exception()
+            if isinstance(error, SapwoodError):
+                reasons[rank] = error
+            else:
+                answers[rank] = future.result()
+        return QueryResult(answers, reasons)
+
+    def submit_to(
+        self, agent: int, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> "Future[Any]":
+        """Call a function on a certain agent; the future has its result.
+
+        Other than with ``submit`` the call is made there and nowhere else: if the agent is lost,
+        the future ends with ``AgentLostError``.
+        """
+        (rank,) = self._places(agent)
+        return self._call_on((rank,), function, args, kwargs)[rank]
+
+    # --- how ---------------------------------------------------------------------------------
+
+    def _call_of(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> "Call":
+        raise NotImplementedError
+
+    def _ask_all(
+        self, ranks: tuple[int, ...], question: Callable[..., Any] | str, args: tuple[Any, ...]
+    ) -> "dict[int, Future[Any]]":
+        if not isinstance(question, str):
+            return self._call_on(ranks, question, args, {})
+        if len(args) > 1:
+            raise ConfigurationError(
+                f"the handler '{question}' takes one argument, not {len(args)}",
+                hint="put them into a list or a dictionary",
+            )
+        encoded = values.encode(args[0] if args else None)
+        ask = self._session.ask_encoded
+        return {rank: ask(rank, question, encoded.body, encoded) for rank in ranks}
+
+    def _call_on(
+        self,
+        ranks: tuple[int, ...],
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> "dict[int, Future[Any]]":
+        call = self._call_of(function, args, kwargs)
+        arrays = values.encode(call.argument)
+        order = orders.CallTask(call.procedure, call.function, arrays.body, call.time_limit)
+        body = plain.encode(order)
+        ask = self._session.ask_encoded
+        return {rank: ask(rank, orders.CALL_TASK, body, arrays) for rank in ranks}
+
+    def _places(self, ranks: int | Iterable[int]) -> tuple[int, ...]:
+        """Return ranks of the front end and agents.
+
+        Raises:
+            ConfigurationError: One of them is not.
+        """
+        found = (ranks,) if isinstance(ranks, int) else tuple(dict.fromkeys(ranks))
+        agents = self._session.tree.agents
+        for rank in found:
+            if rank not in range(agents + 1):
+                raise ConfigurationError(
+                    f"there is no agent {rank!r}", hint=f"the agents are 1 to {agents}"
+                )
+        return found
