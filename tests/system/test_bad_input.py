@@ -134,7 +134,7 @@ def test_data_of_one_field_where_two_are_wanted_says_what_the_command_line_takes
     np.save(tmp_path / "x.npy", np.zeros((4, 2)))
     failure = fail("run", LOGISTIC, "--data", "x.npy")
     assert failure.exit_code == 2
-    assert "a .csv file with the columns x, y can hold" in failure.text
+    assert "write an .npz file with the arrays x, y" in failure.text
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,9 @@ RUNNER_ENTRY = "sapwood.activity.procedures:main"
 AGENT_MEMORY = 10 * 2**20
 """Bytes that an agent and its runner take; ``benchmarks/startup.py`` measures them."""
 
+RUNNER_LIBRARIES = ("cloudpickle.cloudpickle",)
+"""What the first call of most runners imports; imported once, they share it."""
+
 RUNNER_MEMORY = 64 * 2**20
 """Bytes without which a runner cannot even load the languages of programs."""
 
@@ -70,6 +73,7 @@ def local(
     _check_count(count, chosen)
     width = chosen.cluster.fanout if fanout is None else fanout
     exports = _site_variables(chosen)
+    runners = _runner_options(count, chosen)
     output = configure_logging(chosen.log)
     session = Session(
         SessionOptions(
@@ -77,7 +81,7 @@ def local(
             agent_entry=AGENT_ENTRY,
             junction_entry=JUNCTION_ENTRY,
             runner_entry=RUNNER_ENTRY,
-            runner_modules=(RUNNER_ENTRY.partition(":")[0],),
+            runner_modules=(RUNNER_ENTRY.partition(":")[0], *RUNNER_LIBRARIES),
             interpreter=tuple(chosen.cluster.interpreter),
             ready_timeout=chosen.cluster.ready_timeout,
             timing=_timing(chosen.comm),
@@ -85,10 +89,9 @@ def local(
             backlog=chosen.comm.backlog,
             restart=chosen.restart,
             environment=exports,
-            extra=msgspec.msgpack.encode(AgentSettings(_runner_options(count, chosen))),
+            extra=msgspec.msgpack.encode(AgentSettings(runners)),
         )
     )
-    runners = _runner_options(count, chosen)
     printer = OutputPrinter()
     session.host_filters(
         lambda loop, forge, post: FilterHost(
