@@ -29,6 +29,7 @@ FRAME_VERSION = 1
 FLAG_SHARED = 0x01
 
 PREFIX = struct.Struct("<2sBBIQ")
+PREFIX_SIZE = PREFIX.size
 
 MAX_HEADER = 8 * 2**20
 """Bytes of one header: a message without its arrays."""
@@ -42,6 +43,8 @@ MAX_GREETING = 64 * 1024
 MAX_REFERENCE = 256
 """Bytes of a reference to shared memory."""
 
+_PLAIN = (MAGIC, FRAME_VERSION, 0)
+_unpack_prefix = PREFIX.unpack_from
 _ref_encode = msgspec.msgpack.Encoder().encode
 _ref_decode = msgspec.msgpack.Decoder(SharedRef).decode
 
@@ -121,7 +124,7 @@ class FrameDecoder:
         self._header_size = -1
         self._payload_size = 0
         self._flags = 0
-        self._need = PREFIX.size
+        self._need = PREFIX_SIZE
 
     @classmethod
     def of_stranger(cls) -> Self:
@@ -139,6 +142,20 @@ class FrameDecoder:
         Raises:
             ProtocolError: The bytes are not this protocol, or a size is over its bound.
         """
+        size = len(data)
+        if not self._buffer and size >= PREFIX_SIZE:
+            # Nearly always a system call has read exactly one frame; what is odd goes below.
+            magic, version, flags, header_size, payload_size = _unpack_prefix(data)
+            if (
+                PREFIX_SIZE + header_size + payload_size == size
+                and (magic, version, flags) == _PLAIN
+                and header_size <= self._max_header
+                and payload_size <= self._max_payload
+            ):
+                view = memoryview(data)
+                end = PREFIX_SIZE + header_size
+                payload = view[end:] if payload_size else None
+                return [Frame(messages.decode(view[PREFIX_SIZE:end]), payload, None, size)]
         frames: list[Frame] = []
         if self._buffer:
             self._buffer += data
@@ -161,22 +178,22 @@ class FrameDecoder:
         size = len(view)
         while True:
             if self._header_size < 0:
-                if size - position < PREFIX.size:
-                    self._need = PREFIX.size
+                if size - position < PREFIX_SIZE:
+                    self._need = PREFIX_SIZE
                     return position
                 self._read_prefix(view, position)
-            total = PREFIX.size + self._header_size + self._payload_size
+            total = PREFIX_SIZE + self._header_size + self._payload_size
             if size - position < total:
                 self._need = total
                 return position
-            start = position + PREFIX.size
+            start = position + PREFIX_SIZE
             end = start + self._header_size
             position += total
             frames.append(self._frame(view[start:end], view[end:position], total))
             self._header_size = -1
 
     def _read_prefix(self, view: memoryview, position: int) -> None:
-        magic, version, flags, header_size, payload_size = PREFIX.unpack_from(view, position)
+        magic, version, flags, header_size, payload_size = _unpack_prefix(view, position)
         if magic != MAGIC or version != FRAME_VERSION:
             raise ProtocolError(
                 "the peer does not speak this protocol",
