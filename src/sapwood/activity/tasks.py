@@ -2,6 +2,7 @@
 
 import threading
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -52,19 +53,25 @@ class Call(msgspec.Struct, frozen=True):
 class Task:
     """A call and its future.
 
+    Args:
+        call: What is to be called.
+        future: Gets the result.
+        rank: The only agent that may do it; 0 for any.
+
     Raises:
         DataValueError: The argument cannot travel.
     """
 
-    __slots__ = ("arrays", "attempts", "body", "debug_files", "future")
+    __slots__ = ("arrays", "attempts", "body", "debug_files", "future", "rank")
 
-    def __init__(self, call: Call, future: "Future[Any]") -> None:
+    def __init__(self, call: Call, future: "Future[Any]", rank: int = 0) -> None:
         self.arrays = values.encode(call.argument)
         order = orders.CallTask(call.procedure, call.function, self.arrays.body, call.time_limit)
         self.body = plain.encode(order)
         self.future = future
         self.debug_files = call.debug_files
         self.attempts = 0
+        self.rank = rank
 
 
 class TaskPool:
@@ -77,6 +84,7 @@ class TaskPool:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._lock = threading.Lock()
+        self._placing = threading.Lock()
         self._queue: deque[Task] = deque()
         self._load = dict.fromkeys(range(1, session.tree.agents + 1), 0)
         self._gone: set[int] = set()
@@ -103,6 +111,24 @@ class TaskPool:
             self._queue.append(task)
         self._dispatch()
         return future
+
+    def submit_at(self, ranks: Sequence[int], call: Call) -> "list[Future[Any]]":
+        """Have agents make a call each, in the order in which this method is called.
+
+        Raises:
+            ClosedError: The cluster is closed.
+        """
+        tasks = [Task(call, Future(), rank) for rank in ranks]
+        # One after the other: tasks that wait for each other must not meet crosswise.
+        with self._placing:
+            with self._lock:
+                if self._closed is not None:
+                    raise self._closed
+                for rank in ranks:
+                    self._load[rank] += 1
+            for task in tasks:
+                self._send(task.rank, task)
+        return [task.future for task in tasks]
 
     def close(self) -> None:
         """Fail the tasks that wait, and all that come."""
@@ -159,7 +185,7 @@ class TaskPool:
     def _again(self, task: Task) -> bool:
         """Queue a task once more, if it may be tried once more."""
         with self._lock:
-            if self._closed is not None or task.attempts >= MAX_ATTEMPTS:
+            if self._closed is not None or task.attempts >= MAX_ATTEMPTS or task.rank:
                 return False
             self._queue.appendleft(task)
         return True

@@ -4,6 +4,7 @@ from sapwood.activity.progress import Progress, RunState
 from sapwood.activity.run import Run
 from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, RunStatistics
 from sapwood.client.cluster import AgentView, Cluster
+from sapwood.client.group import AgentGroup
 from sapwood.client.local import local
 from sapwood.client.messages import QueryResult
 from sapwood.client.stream import Stream, StreamView
@@ -16,6 +17,7 @@ from sapwood.code.runner.here import Here, here
 from sapwood.code.watch import Version, Watch
 from sapwood.comm.match import ANY
 from sapwood.comm.messages import PlaceReport
+from sapwood.comm.groups.handle import Group
 from sapwood.core.errors import SapwoodError
 from sapwood.core.request import Message, Request, wait_all, wait_any
 from sapwood.data import Dataset, load
@@ -25,12 +27,14 @@ from sapwood.session.streams import WaveResult
 __all__ = [
     "ANY",
     "NOTHING",
+    "AgentGroup",
     "AgentStatistics",
     "AgentView",
     "Cluster",
     "Dataset",
     "Filter",
     "FunctionStatistics",
+    "Group",
     "Here",
     "Message",
     "PlaceReport",

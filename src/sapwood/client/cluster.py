@@ -12,6 +12,7 @@ import msgspec
 from sapwood.activity import orders
 from sapwood.activity.run import Run, RunOptions
 from sapwood.activity.tasks import Call, TaskPool
+from sapwood.client.group import AgentGroup
 from sapwood.client.messages import Messaging
 from sapwood.client.output import OutputPrinter
 from sapwood.client.stream import Stream
@@ -21,6 +22,7 @@ from sapwood.client.user_code import CodeMaker
 from sapwood.code.cache import BuildCache
 from sapwood.code.load import load_program
 from sapwood.code.program import NativeFunctionRef, Program
+from sapwood.code.runner.grouping import checked
 from sapwood.code.target import Target, host_target, target_of
 from sapwood.code.watch import Version, Watch
 from sapwood.core.errors import (
@@ -28,6 +30,7 @@ from sapwood.core.errors import (
     ConfigurationError,
     DataMissingError,
 )
+from sapwood.core.topology import ROOT
 from sapwood.data.sources import load
 from sapwood.environment.logs import LogOutput
 from sapwood.environment.settings import Settings
@@ -201,6 +204,32 @@ class Cluster(Messaging):
         self._must_be_open()
         code = self._maker.code(function)
         return [self._submit(function, code, (item,), {}) for item in items]
+
+    def group(self, agents: Iterable[int] | None = None) -> AgentGroup:
+        """Return some agents as a group, for operations that they do together.
+
+        Args:
+            agents: Their ranks; all by default.
+
+        Raises:
+            ConfigurationError: There is no such agent, or one is named twice.
+
+        Example:
+            ::
+
+                group = cluster.group([1, 2, 4])
+                group.scatter("part", numpy.array_split(data, 3))
+                group.reduce("part", "sum")
+        """
+        self._must_be_open()
+        every = range(1, self._session.tree.agents + 1)
+        ranks = checked(ROOT, [ROOT, *(every if agents is None else agents)], len(every))[1:]
+        return AgentGroup(tuple(ranks), self._session.groups, self._call_at)
+
+    def _call_at(
+        self, ranks: Sequence[int], function: Callable[..., Any], args: Any, kwargs: Any
+    ) -> "list[Future[Any]]":
+        return self._tasks.submit_at(ranks, self._call_of(function, args, kwargs))
 
     def _submit(
         self,

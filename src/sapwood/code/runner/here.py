@@ -58,6 +58,13 @@ class Here:
 
         return enter(self, members, name, timeout, enter_timeout)
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """What this process keeps by name: see :class:`sapwood.AgentGroup`."""
+        from sapwood.code.runner.kept import kept  # noqa: PLC0415 - few runners need it
+
+        return kept
+
     def ask(
         self, name: str, value: Any = None, convert: Callable[[Any], Any] | None = None
     ) -> Request:

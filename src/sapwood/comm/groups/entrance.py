@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sized
 from typing import Any
 
@@ -13,11 +14,17 @@ from sapwood.comm.groups.group import Formation, Key, Membership
 from sapwood.comm.link import Link
 from sapwood.comm.messages import groups as gmsg
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
-from sapwood.core.errors import GroupError, ProtocolError
+from sapwood.core.errors import ErrorRecord, GroupError, ProtocolError
 from sapwood.core.rankset import Ranges, contains, count, to_ranges
 
 MAX_GROUPS = 4096
 """Groups of one place that wait for members, and that are open, at a time."""
+
+ONCE = "once:"
+"""Begin of the names that are used once: who enters such a group after its end is told of it."""
+
+MAX_REMEMBERED = 1024
+"""Ends of such groups that a place remembers."""
 
 
 class Entrance:
@@ -44,9 +51,13 @@ class Entrance:
         self._open = open_groups
         self._is_agent = is_agent
         self._count = 0
+        self._ended: OrderedDict[Key, ErrorRecord] = OrderedDict()
 
     def enter(self, _now: float, event: gev.EnterGroup) -> Effects:
         """Member: enter a group."""
+        error = self._ended.get((event.members, event.name))
+        if error is not None:
+            return [gev.GroupBroken(gmsg.NO_GROUP, event.members, event.name, error)]
         return self._entered(self._near.rank, event.members, event.name)
 
     def on_enter(self, link: Link, message: gmsg.Enter, _payload: Any) -> Effects:
@@ -118,6 +129,10 @@ class Entrance:
     def over(self, message: gmsg.GroupEnded) -> Effects:
         """End the wait for members here and below."""
         key = (message.members, message.name)
+        if message.name.startswith(ONCE):
+            self._ended[key] = message.error
+            while len(self._ended) > MAX_REMEMBERED:
+                self._ended.popitem(last=False)
         forming = self.forming.pop(key, None)
         where = forming.where if forming is not None else self.membership(*key)
         came = [

@@ -15,7 +15,8 @@ from sapwood.core.errors import ClosedError, ConfigurationError
 from sapwood.core.rankset import fold
 from sapwood.core.request import Request
 
-SCATTERED = "scatter"
+NOTHING: Any = object()
+"""Given to a gather or reduction by a member that takes part without a value."""
 
 
 class Envelope(Protocol):
@@ -147,7 +148,7 @@ class Group:
                     hint="np.array_split(array, group.size) cuts an array",
                 )
             mine = _rows(self.members, values)
-        return self._call(GroupCall(SCATTERED, root=given), mine, timeout=timeout, wait=wait)
+        return self._call(GroupCall("scatter", root=given), mine, timeout=timeout, wait=wait)
 
     def gather(
         self,
@@ -251,6 +252,8 @@ class Group:
         if not self._open:
             raise ClosedError("the group was left", hint="enter it again")
         number = self._round = self._round + 1
+        if isinstance(value, dict) and value[FIELD] is NOTHING:
+            value = None
         order = {
             "group": [*self._number],
             "round": number,

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 LEAVE = GroupCall("leave")
 """The last operation of every member."""
 
+LEFT = "left"
+"""Detail of the error of a group that a member left; its own error may say why."""
+
 FIELD = "x"
 """Field of a contribution that holds the value."""
 
@@ -42,7 +45,17 @@ class Round:
         turn: Whether the result is made here.
     """
 
-    __slots__ = ("_gathering", "_ranks", "body", "call", "number", "payload", "taken", "waiting")
+    __slots__ = (
+        "_gathering",
+        "_given",
+        "_ranks",
+        "body",
+        "call",
+        "number",
+        "payload",
+        "taken",
+        "waiting",
+    )
 
     def __init__(
         self,
@@ -60,6 +73,7 @@ class Round:
         self.body = b""
         self.payload: Payload | None = None
         self._ranks: list[tuple[int, int]] = []
+        self._given = False
         reduce = GATHERED.get(call.operation, call.reduce)
         # Of a single source, what it sends is passed on as it is.
         several = turn or len(self.waiting) > 1
@@ -80,8 +94,11 @@ class Round:
         if part.call != self.call:
             raise self._mismatch(part)
         ranks = part.ranks
-        if self._gathering is not None:
+        if self._gathering is not None and part.body:
+            self._given = True
             self._gathering.add(part.body, payload, ranks[0][0], float(count(ranks)))
+        elif self._gathering is not None:
+            pass  # these members take part without giving a value
         elif self.call.operation not in FROM_ROOT or contains(ranks, self.call.root):
             self.body, self.payload = part.body, payload
         self.waiting.discard(source)
@@ -99,6 +116,7 @@ class Round:
             return GroupError(
                 f"{left} left the group before round {self.number}, in which others call {other}",
                 hint="all members must call the same operations in the same order",
+                details={LEFT: left},
             )
         return GroupError(
             f"{theirs} called {part.call} in round {self.number}, where {ours} called {self.call}",
@@ -111,7 +129,7 @@ class Round:
         Raises:
             SapwoodError: It cannot be made.
         """
-        if self._gathering is not None:
+        if self._gathering is not None and self._given:
             return *self._gathering.partial(), True
         return self.body, self.payload, False
 
@@ -121,6 +139,6 @@ class Round:
         Raises:
             SapwoodError: What the members gave does not fit together.
         """
-        if self._gathering is not None:
+        if self._gathering is not None and self._given:
             return *self._gathering.outcome(), True
         return self.body, self.payload, False
