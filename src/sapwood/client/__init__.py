@@ -15,9 +15,9 @@ from sapwood.code.program import Program, native, parameter
 from sapwood.code.result_memory import empty, zeros
 from sapwood.code.runner.here import Here, here
 from sapwood.code.watch import Version, Watch
+from sapwood.comm.groups.handle import Group
 from sapwood.comm.match import ANY
 from sapwood.comm.messages import PlaceReport
-from sapwood.comm.groups.handle import Group
 from sapwood.core.errors import SapwoodError
 from sapwood.core.request import Message, Request, wait_all, wait_any
 from sapwood.data import Dataset, load
