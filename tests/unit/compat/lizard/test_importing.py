@@ -29,7 +29,7 @@ def test_another_package_of_that_name_comes_back(
         assert importlib.import_module("lizard") is not real
         importlib.import_module("lizard.user_prog_resources")
     assert sys.modules["lizard"] is real
-    monkeypatch.delitem(sys.modules, "lizard")
+    del sys.modules["lizard"]
 
 
 def test_an_installed_package_is_not_hidden_by_what_a_process_provides(tmp_path: Path) -> None:

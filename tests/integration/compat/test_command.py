@@ -1,0 +1,166 @@
+"""``sapwood lizard`` and the interactive prompt, as processes."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sapwood.compat.lizard.directory import read_directory
+
+from .conftest import EXAMPLES
+
+CHECKSUM = read_directory(EXAMPLES / "column_sums").checksum
+SETTINGS = ("--set", "dims=3", "--set", "max_iterations=10", "--set", "input_file=points.csv")
+
+
+def sapwood_lizard(*words: str, folder: Path = EXAMPLES) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from sapwood.cli.main import main; main()", "lizard", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+@pytest.mark.row("B-PROG-1")
+@pytest.mark.row("B-PROG-3")
+def test_a_program_registers_and_runs() -> None:
+    folder = EXAMPLES / "column_sums"
+    done = sapwood_lizard("run", ".", *SETTINGS, "--agents", "2", folder=folder)
+    assert done.returncode == 0, done.stderr
+    first, *lines, last = done.stdout.splitlines()
+    assert first == f"Program registered, checksum: {CHECKSUM}"
+    assert lines == ["iterations: 10", "sums: -25.170 -4.180 40.290"]
+    assert last.startswith("time taken: ")
+    assert last.endswith("s (10 iterations, 150 points, 2 agents)")
+    listed = json.loads(sapwood_lizard("list", "--json").stdout)
+    assert {"name": "column_sums", "checksum": CHECKSUM} in listed["programs"]
+
+
+def test_json_is_all_that_is_printed() -> None:
+    folder = EXAMPLES / "column_sums"
+    done = sapwood_lizard("run", ".", *SETTINGS, "--agents", "1", "--json", folder=folder)
+    answer = json.loads(done.stdout)
+    assert answer["output"] == "iterations: 10\nsums: -25.170 -4.180 40.290\n"
+    assert (answer["checksum"], answer["points"], answer["agents"]) == (CHECKSUM, 150, 1)
+
+
+@pytest.mark.row("B-PROG-3")
+def test_load_prints_the_checksum_and_remove_forgets() -> None:
+    done = sapwood_lizard("load", "column_sums")
+    assert done.stdout == f"Program registered, checksum: {CHECKSUM}\n"
+    assert sapwood_lizard("remove", CHECKSUM).returncode == 0
+    again = sapwood_lizard("remove", CHECKSUM)
+    assert again.returncode == 2
+    assert "no program is registered" in again.stderr
+
+
+@pytest.mark.row("B-PROG-3")
+def test_compile_errors_reach_the_user_and_nothing_is_registered(
+    copy_of: Callable[..., Path],
+) -> None:
+    change = ("int grid = (", "int grid = (nothing + ")
+    folder = copy_of("column_sums", {"kernel.cu": [change]})
+    done = sapwood_lizard("load", str(folder))
+    assert done.returncode == 3
+    assert "where: kernel.cu:21" in done.stderr
+    assert "nothing" in done.stderr
+    checksum = read_directory(folder).checksum
+    assert sapwood_lizard("remove", checksum).returncode == 2
+
+
+def test_a_crash_is_told_with_its_exit_code() -> None:
+    done = sapwood_lizard("run", "crash", "--set", "dims=2", "--set", "max_iterations=4")
+    assert done.returncode == 4
+    assert "SIGSEGV" in done.stderr
+    assert "kernel.cu:" in done.stderr
+    assert "sums" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("run", "nowhere"), "there is no such folder"),
+        (("run", "."), "holds no config.yaml"),
+        (("run", "column_sums", "--set", "dims"), "--set cannot be 'dims'"),
+        (("run", "column_sums", "--runner", "gone.py"), "there is no such file"),
+        (("run", "column_sums", "--set", "dims=3"), "KeyError: 'input_file'"),
+        (("remove", "../../x"), "is no checksum"),
+    ],
+)
+def test_wrong_words(words: tuple[str, ...], message: str) -> None:
+    done = sapwood_lizard(*words)
+    assert done.returncode in {2, 4}
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr.split("traceback:")[0]
+
+
+@pytest.mark.row("B-HW-1")
+def test_hardware_says_how_large_a_block_is() -> None:
+    answer = json.loads(sapwood_lizard("hardware", "--json").stdout)
+    assert answer["block_size"] % 32 == 0
+    assert isinstance(answer["gpus"], list)
+
+
+PROMPT = """
+from sapwood.compat.lizard.importing import provide_lizard
+provide_lizard()  # what the package sapwood-lizard does when Python starts
+from lizard import runtime_helper
+seconds = runtime_helper.run_using_runner_module(
+    'lizard.column_sums.runner',
+    {'dims': 3, 'max_iterations': 10, 'input_file': 'lizard/column_sums/points.csv'},
+    'http://localhost:5000',
+    CHECKSUM)
+print(0 < seconds < 60)
+"""
+
+
+@pytest.mark.row("B-RUN-2")
+def test_the_prompt_works_as_its_documentation_shows() -> None:
+    assert sapwood_lizard("load", "column_sums").returncode == 0
+    # The folder lies beside: a dotted name is a way through folders, also where it begins
+    # like the package.
+    done = subprocess.run(
+        [sys.executable, "-i", "-c", PROMPT.replace("CHECKSUM", repr(CHECKSUM))],
+        cwd=EXAMPLES.parent,
+        input="",
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env={**os.environ, "PYTHONSAFEPATH": "1"},
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("time taken: "), done.stderr
+    assert lines[1:] == ["iterations: 10", "sums: -25.170 -4.180 40.290", "True"]
+
+
+@pytest.mark.row("B-RUN-2")
+@pytest.mark.parametrize(
+    ("url", "checksum", "message"),
+    [
+        ("http://elsewhere:5000", CHECKSUM, "another machine"),
+        ("localhost:5000", "0" * 40, "no program is registered"),
+        ("http://127.0.0.1:5000", "xyz", "is no checksum"),
+    ],
+)
+def test_what_a_prompt_cannot_ask(url: str, checksum: str, message: str) -> None:
+    code = (
+        "from sapwood.compat.lizard.runtime_helper import run_using_runner_module as run\n"
+        f"run('column_sums.runner', {{}}, {url!r}, {checksum!r})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=EXAMPLES,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert message in done.stderr

@@ -1,0 +1,154 @@
+"""Programs that are C extensions of Python."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sapwood
+from sapwood.compat.lizard.execution import Outcome
+from sapwood.compat.lizard.launch import Checked
+from sapwood.core.errors import (
+    BuildError,
+    DataShapeError,
+    FunctionMissingError,
+    ProgramError,
+    SapwoodError,
+    UserCodeError,
+)
+
+from .conftest import EXAMPLES
+
+RunFunction = Callable[..., Outcome]
+CopyFunction = Callable[..., Path]
+EXTENSION = EXAMPLES / "kmeans_extension"
+POINTS = EXTENSION / "points.txt"
+SETTINGS: dict[str, Any] = {
+    "num_points": 210,
+    "dims": 2,
+    "num_centroids": 3,
+    "max_iterations": 40,
+    "threshold": 1e-9,
+    "input_file": POINTS,
+}
+
+
+@pytest.mark.row("B-EXT-1")
+def test_an_extension_runs_on_any_number_of_agents(
+    make_cluster: Callable[..., sapwood.Cluster], outcome: RunFunction
+) -> None:
+    points = np.loadtxt(POINTS, skiprows=1)[:, 1:]
+    found = {}
+    for agents in (1, 2, 3, 4, 7):
+        cluster = make_cluster(agents)
+        result = outcome(cluster, EXTENSION, SETTINGS)
+        iteration, centres = result.end_global_state
+        assert (result.points, result.iterations) == (210, iteration)
+        assert sum(result.end_aggregate[0]) == 210
+        found[agents] = np.array(centres).reshape(3, 2)
+        cluster.close()
+    for centres in found.values():
+        np.testing.assert_allclose(centres, found[1], atol=1e-12)
+        nearest = ((points[:, None] - centres[None]) ** 2).sum(-1).argmin(1)
+        means = [points[nearest == i].mean(0) for i in range(3)]
+        np.testing.assert_allclose(centres, means, atol=1e-9)
+
+
+def test_terminate_is_not_asked_after_the_first_iteration(
+    cluster: sapwood.Cluster, outcome: RunFunction
+) -> None:
+    result = outcome(cluster, EXTENSION, {**SETTINGS, "max_iterations": 1})
+    assert result.iterations == 2
+
+
+def test_two_extensions_at_a_time_have_a_module_each(
+    cluster: sapwood.Cluster, outcome: RunFunction, copy_of: CopyFunction
+) -> None:
+    other = copy_of(
+        "kmeans_extension",
+        {"wrapper.cpp": [("num_points, k, dims);\n    Py", "num_points / 2, k, dims);\n    Py")]},
+    )
+    expected = outcome(cluster, EXTENSION, SETTINGS).end_aggregate
+    assert sum(outcome(cluster, other, SETTINGS).end_aggregate[0]) == 105
+    assert outcome(cluster, EXTENSION, SETTINGS).end_aggregate == expected
+
+
+@pytest.mark.row("B-EXT-1")
+@pytest.mark.parametrize(
+    ("changes", "kind", "message"),
+    [
+        (
+            {"wrapper.cpp": [("PyInit_user_program", "PyInit_other")]},
+            FunctionMissingError,
+            "no source defines PyInit_user_program",
+        ),
+        (
+            {"wrapper.cpp": [("PyObject *array;", "PyObject *array")]},
+            BuildError,
+            r"does not compile.*wrapper.cpp:1\d",
+        ),
+        (
+            {"python_funcs.py": [("def terminate(", "def terminated(")]},
+            FunctionMissingError,
+            "no function terminate",
+        ),
+    ],
+)
+def test_mistakes_are_told_at_registration(
+    copy_of: CopyFunction,
+    checked: Callable[[Path], Checked],
+    changes: dict[str, list[tuple[str, str]]],
+    kind: type[SapwoodError],
+    message: str,
+) -> None:
+    with pytest.raises(kind, match=f"(?s){message}"):
+        checked(copy_of("kmeans_extension", changes))
+
+
+@pytest.mark.row("B-EXT-1")
+@pytest.mark.parametrize(
+    ("changes", "settings", "kind", "message"),
+    [
+        ({}, {"num_points": 200}, DataShapeError, "210 rows, the first parameter says 200"),
+        (
+            {"wrapper.cpp": [('{"unpin_gpu_memory"', '{"unpin"')]},
+            {},
+            ProgramError,
+            "user_program has no function unpin_gpu_memory",
+        ),
+        (
+            {
+                "python_funcs.py": [
+                    ("return [0, [random", "return [[random"),
+                    ("range(k * dims)]]", "range(k * dims)]]"),
+                ]
+            },
+            {},
+            ProgramError,
+            "the global state of a C extension",
+        ),
+        (
+            {
+                "kernel.cu": [
+                    ("    double *on_device,", '    return "no device";\n    double *on_device,')
+                ]
+            },
+            {},
+            UserCodeError,
+            "RuntimeError: CUDA: no device",
+        ),
+    ],
+)
+def test_mistakes_end_a_run(
+    cluster: sapwood.Cluster,
+    outcome: RunFunction,
+    copy_of: CopyFunction,
+    changes: dict[str, list[tuple[str, str]]],
+    settings: dict[str, Any],
+    kind: type[SapwoodError],
+    message: str,
+) -> None:
+    with pytest.raises(kind, match=message):
+        outcome(cluster, copy_of("kmeans_extension", changes), SETTINGS | settings)
