@@ -13,6 +13,7 @@ import msgspec
 from sapwood.activity import orders
 from sapwood.activity.crash_site import name_crash_site
 from sapwood.activity.crew import Crew
+from sapwood.activity.own_filter import stream_options
 from sapwood.activity.progress import Progress, RunState
 from sapwood.activity.statistics import AgentStatistics, RunStatistics
 from sapwood.code.build import Built, build
@@ -251,7 +252,11 @@ class Run:
     def _iterate(self, crew: Crew, state: dict[str, Any]) -> dict[str, Any]:
         program = self.program
         stream = self._stream = self._session.open_stream(
-            orders.MAP, dict(program.reduce), crew.ranks, self.name
+            orders.MAP,
+            dict(program.reduce),
+            crew.ranks,
+            self.name,
+            stream_options(program, self._options.time_limit),
         )
         crew.serve(stream)
         self._progress = msgspec.structs.replace(

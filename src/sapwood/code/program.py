@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from sapwood.code.bundle import Bundle
 from sapwood.code.capture import capture
+from sapwood.code.filter import Filter
 from sapwood.code.native_marker import Native, native
 from sapwood.code.parameter import Parameter, ParameterValue, parameter
 from sapwood.code.result_file import find_writer, write_result
@@ -106,6 +107,14 @@ class Program:
 
     def close(self) -> None:
         """Give back what ``map`` keeps from wave to wave; called in the runner after the last."""
+
+    def own_filter(self) -> Filter | None:
+        """Return what puts whole results of ``map`` together; None where ``reduce`` does.
+
+        Its ``up`` is called at each inner place of the tree, and at the root, with the
+        results from below in the order of the ranks; it runs in a process of its own there.
+        """
+        return None
 
     def update(self, state: dict[str, Any], total: dict[str, Any]) -> dict[str, Any]:
         """Return the next state, made of the reduced result of one iteration."""

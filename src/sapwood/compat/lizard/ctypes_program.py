@@ -34,8 +34,9 @@ class CtypesCombiner:
         self.params = module.GlobalParams()
         call("GlobalParams.decode", self.params.decode, params, None)
 
-    def combine(self, parts: list[Any]) -> Any:
+    def combine(self, parts: list[Any], *, last: bool) -> Any:
         """Return the aggregate of partial results, in this order."""
+        del last  # an aggregate is a partial result
         return pack_text(self.encode(self.aggregate(parts)))
 
     def aggregate(self, parts: list[Any]) -> Any:

@@ -6,11 +6,14 @@ import copy
 from array import array
 from collections.abc import Iterable
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from sapwood.compat.lizard.module import call, user_program
 from sapwood.compat.lizard.packing import pack_value, unpack_value
 from sapwood.core.errors import DataShapeError, ExecutionError, ProgramError
+
+SEVERAL: Final = "several"
+"""Marks partial results that travel on together."""
 
 
 class ExtensionCombiner:
@@ -25,9 +28,17 @@ class ExtensionCombiner:
         self.module = module
         self.params = params
 
-    def combine(self, parts: list[Any]) -> Any:
-        """Return the aggregate of partial results, in this order."""
-        return pack_value(self.aggregate(parts))
+    def combine(self, parts: list[Any], *, last: bool) -> Any:
+        """Return the aggregate of partial results, in this order.
+
+        Before the last place only if an aggregate has the form of a partial result, which
+        this kind of programs need not have; else the parts as they are.
+        """
+        flat = [each for part in parts for each in (part[1] if _is_several(part) else [part])]
+        empty = call("init_aggregation_result", self.module.init_aggregation_result, self.params)
+        if last or all(_form(_plain(empty)) == _form(unpack_value(part)) for part in flat):
+            return pack_value(_plain(self.aggregate(flat)))
+        return (SEVERAL, flat)
 
     def aggregate(self, parts: list[Any]) -> Any:
         """Return the aggregate of partial results as the program has it."""
@@ -156,6 +167,19 @@ class ExtensionWorker(ExtensionCombiner):
         pinned, self._pinned = self._pinned, None
         if pinned is not None:
             self._extension.unpin_gpu_memory(pinned)
+
+
+def _is_several(part: Any) -> bool:
+    return isinstance(part, tuple) and part[0] == SEVERAL
+
+
+def _form(value: Any) -> Any:
+    """Return lengths and names in a value, without its numbers."""
+    if isinstance(value, list):
+        return [_form(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _form(item) for key, item in value.items()}
+    return None
 
 
 def _plain(value: Any) -> Any:

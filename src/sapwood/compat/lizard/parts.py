@@ -44,5 +44,10 @@ class Worker(Protocol):
 class Combiner(Protocol):
     """The part of a program that makes one partial result of several."""
 
-    def combine(self, parts: list[Any]) -> Any:
-        """Return the aggregate of partial results, in this order; there is at least one."""
+    def combine(self, parts: list[Any], *, last: bool) -> Any:
+        """Return what stands for partial results, in this order; there is at least one.
+
+        Args:
+            parts: Partial results, or what this made of some.
+            last: Whether nothing comes after: the answer is the aggregate of all.
+        """

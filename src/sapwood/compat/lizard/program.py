@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from sapwood.code.bundle import Bundle
+from sapwood.code.filter import Filter
 from sapwood.code.program import Program, parameter
 from sapwood.compat.lizard.abi import check_structures
 from sapwood.compat.lizard.ctypes_program import CtypesCombiner, CtypesCoordinator, CtypesWorker
@@ -26,7 +27,6 @@ from sapwood.compat.lizard.native_library import ProgramLibrary
 from sapwood.compat.lizard.parts import Combiner, Coordinator, Worker
 from sapwood.compat.lizard.registration import Definition, Registration, checksum_of, define
 from sapwood.compat.lizard.seed import seeded
-from sapwood.core.errors import ProgramError
 
 STATE = "global_state"
 AGGREGATE = "aggregate"
@@ -66,9 +66,11 @@ class LizardProgram(Program):
 
     def update(self, state: dict[str, Any], total: dict[str, Any]) -> dict[str, Any]:
         """Return the next global state."""
-        coordinator = self._at_root()
-        combined = _combiner(coordinator).combine(total[AGGREGATE])
-        return {STATE: coordinator.next_state(combined)}
+        return {STATE: self._at_root().next_state(total[AGGREGATE])}
+
+    def own_filter(self) -> Filter:
+        """Return what calls the program's ``aggregate``, at every place of the tree."""
+        return AggregateFilter(self.registration, self.global_params, self.origin)
 
     def done(self, state: dict[str, Any]) -> bool:
         """Ask the program whether this is the end."""
@@ -144,7 +146,30 @@ class LizardProgram(Program):
         return f"<LizardProgram {self.name} {self.hash[:12]}>"
 
 
-def _combiner(coordinator: Coordinator) -> Combiner:
-    if not isinstance(coordinator, (CtypesCombiner, ExtensionCombiner)):
-        raise ProgramError("the coordinator cannot combine")
-    return coordinator
+class AggregateFilter(Filter):
+    """Aggregates partial results with the program's own function.
+
+    Args:
+        registration: The registered program, as JSON.
+        global_params: The encoded parameters, as JSON.
+        origin: Where the program came from, for messages.
+    """
+
+    def __init__(self, registration: str, global_params: str, origin: str) -> None:
+        self._made = (registration, global_params, origin)
+        self._combiner: Combiner | None = None
+
+    def up(self, values: list[Any]) -> Any:
+        """Return the aggregate of what came from below; that of all at the root."""
+        if self._combiner is None:
+            self._combiner = self._load()
+        parts = [value[AGGREGATE] for value in values]
+        return {AGGREGATE: self._combiner.combine(parts, last=self.depth == 0)}
+
+    def _load(self) -> Combiner:
+        registration, params, origin = self._made
+        program = LizardProgram(registration=registration, global_params=params, origin=origin)
+        module = program.module(AbsentExtension())
+        if program.definition.extension:
+            return ExtensionCombiner(module, json.loads(params))
+        return CtypesCombiner(module, json.loads(params))

@@ -1,0 +1,52 @@
+"""Programs whose results are put together by code of their own, at every place of the tree."""
+
+import sys
+
+import cloudpickle
+
+from sapwood.activity import stream_orders as orders
+from sapwood.code.filter import Filter
+from sapwood.code.program import Program
+from sapwood.comm.messages import FilterAt
+from sapwood.core.errors import DataValueError
+from sapwood.session.streams import StreamOptions
+
+
+def stream_options(program: Program, time_limit: float) -> StreamOptions:
+    """Return what the stream of a run is to be besides the reductions of its fields.
+
+    Args:
+        program: The program.
+        time_limit: Seconds that one call of its filter may take; 0 for no limit.
+
+    Raises:
+        DataValueError: Its filter cannot be sent to other processes.
+    """
+    own = program.own_filter()
+    if own is None:
+        return StreamOptions()
+    name = f"{program.name}.{type(own).__name__}"
+    try:
+        pickled = _by_value(own)
+    except Exception as error:
+        raise DataValueError(
+            f"the filter of a program cannot be sent to other processes: {error}",
+            where=name,
+            hint="open files, make locks and connections inside its methods",
+        ) from error
+    code = orders.UserCode(function=name, code=pickled, time_limit=time_limit)
+    return StreamOptions(filters=(FilterAt("*", up=orders.encode(code)),))
+
+
+def _by_value(own: Filter) -> bytes:
+    """Pickle a filter with its class, as programs travel: an edit does not reach a run."""
+    module = sys.modules.get(type(own).__module__)
+    name = module.__name__ if module is not None else ""
+    known = cloudpickle.list_registry_pickle_by_value()
+    if module is None or name in {"__main__", *known} or name.startswith("sapwood."):
+        return bytes(cloudpickle.dumps(own))
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        return bytes(cloudpickle.dumps(own))
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
