@@ -10,9 +10,10 @@ from typing import Any, NoReturn
 import msgspec
 
 from sapwood.activity.stream_procedures import StreamProcedures
-from sapwood.code.image import OpenProgram, ProgramImage, open_image
+from sapwood.code.image import OpenProgram, ProgramImage
 from sapwood.code.runner import child
 from sapwood.code.runner.child import Procedure
+from sapwood.code.runner.versions import open_version
 from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.data.slice import Slice, SliceRef, open_slice
 
@@ -55,7 +56,7 @@ class Procedures:
         reference = msgspec.msgpack.decode(argument["slice"], type=SliceRef)
         part = open_slice(reference, self._blocks)
         self._close(run, None)
-        self._runs[run] = (open_image(image), part)
+        self._runs[run] = (open_version(image), part)
 
     def _close(self, run: str, _argument: Any) -> None:
         opened = self._runs.pop(run, None)
@@ -85,7 +86,7 @@ class Procedures:
 
     def _load_program(self, code: bytes) -> OpenProgram:
         self._make_site_ready()
-        return open_image(msgspec.msgpack.decode(code, type=ProgramImage))
+        return open_version(msgspec.msgpack.decode(code, type=ProgramImage))
 
     def _make_ready(self, crash_handler: str) -> None:
         self._make_site_ready()
@@ -119,7 +120,9 @@ def _remembered(known: OrderedDict[bytes, Any], code: bytes, load: Callable[[byt
         return known[key]
     loaded = known[key] = load(code)
     while len(known) > MAX_OPEN_PROGRAMS:
-        known.popitem(last=False)
+        _, unused = known.popitem(last=False)
+        if isinstance(unused, OpenProgram):
+            unused.close()
     return loaded
 
 

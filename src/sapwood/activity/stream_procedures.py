@@ -9,9 +9,10 @@ import msgspec
 
 from sapwood.activity import stream_orders as orders
 from sapwood.code.filter import NOTHING, Filter, FoldFilter, MapFilter
-from sapwood.code.image import OpenProgram, ProgramImage, open_image
+from sapwood.code.image import OpenProgram, ProgramImage
 from sapwood.code.native_filter import NativeFilter
 from sapwood.code.runner.child import Procedure
+from sapwood.code.runner.versions import open_version
 from sapwood.comm import values
 from sapwood.comm.shared_memory import MappedBlocks, SharedRef
 from sapwood.core.errors import ExecutionError, ProgramError
@@ -57,7 +58,7 @@ class StreamProcedures:
         if not code.native:
             # Code of the user, as a library is: only a runner, which exists to run it, loads it.
             return pickle.loads(code.code)  # noqa: S301 - see above
-        program = open_image(msgspec.msgpack.decode(code.code, type=ProgramImage))
+        program = open_version(msgspec.msgpack.decode(code.code, type=ProgramImage))
         self._programs.setdefault(stream, []).append(program)
         return program.function(code.native)
 

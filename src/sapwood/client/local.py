@@ -126,6 +126,7 @@ def _runner_options(agents: int, settings: Settings) -> RunnerOptions:
     return RunnerOptions(
         memory=settings.limits.memory,
         output=settings.limits.output,
+        idle=settings.limits.idle,
         threads=max(1, cores // agents),
     )
 

@@ -20,7 +20,8 @@
     │   ├── RunnerCrashError           SW202
     │   ├── TimeLimitError             SW203
     │   ├── MemoryLimitError           SW204
-    │   └── CancelledError             SW205
+    │   ├── CancelledError             SW205
+    │   └── ProcessSpentError          SW206
     ├── ResourceError                  SW300  the machine has not enough of something
     └── CommunicationError             SW400
         ├── ProtocolError              SW401
@@ -244,6 +245,12 @@ class CancelledError(ExecutionError):
     """A run or task was cancelled."""
 
     code = "SW205"
+
+
+class ProcessSpentError(ExecutionError):
+    """A runner has had another version of a program; its agent runs the call in a new one."""
+
+    code = "SW206"
 
 
 class ResourceError(SapwoodError):

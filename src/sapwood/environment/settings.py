@@ -64,6 +64,9 @@ class LimitSettings(Section, frozen=True):
     output: Annotated[
         Bytes, about("Captured output of each call that is kept; the middle of more is cut out.")
     ] = 64 * 2**10
+    idle: Annotated[
+        Seconds, about("How long a runner process without work is kept; 0 means for ever.")
+    ] = 60.0
     agents: Annotated[int, Meta(ge=1), about("Most agents that one cluster may have.")] = 1024
 
 

@@ -37,11 +37,13 @@ EXIT_CODES = {
     "TimeLimitError": 4,
     "MemoryLimitError": 4,
     "CancelledError": 4,
+    "ProcessSpentError": 4,
     "ResourceError": 5,
     "CommunicationError": 6,
     "ProtocolError": 6,
     "AgentLostError": 6,
     "ClosedError": 6,
+    "GroupError": 6,
 }
 
 texts = st.text(max_size=80)

@@ -18,19 +18,19 @@ from collections.abc import Callable
 import msgspec
 
 from sapwood.code.runner import asks, calls
+from sapwood.code.runner.adoption import Adoption
 from sapwood.code.runner.crash import crash_error
 from sapwood.code.runner.door import Door
 from sapwood.code.runner.jobs import Job, Lease, Outcome, Preparation
 from sapwood.code.runner.options import RunnerOptions
 from sapwood.code.runner.output import OutputCapture
 from sapwood.comm.loop import Loop, Timer
-from sapwood.comm.payload import Payload
-from sapwood.comm.shared_memory import MappedBlocks, SharedBlock, SharedRef
+from sapwood.comm.shared_memory import MappedBlocks, SharedBlock
 from sapwood.contexts.forge import Forge, Forked, NotForked
 from sapwood.core.errors import (
     CancelledError,
+    ProcessSpentError,
     ResourceError,
-    RunnerCrashError,
     SapwoodError,
     TimeLimitError,
 )
@@ -89,9 +89,8 @@ class RunnerHost:
         self._timer: Timer | None = None
         self._preparations: dict[str, Preparation] = {}
         self._prepared: set[str] = set()
-        self._opened: dict[int, int] = {}
-        self._leased: set[int] = set()
-        self._returned: list[int] = []
+        self._adoption = Adoption(self.blocks)
+        self._idle: Timer | None = None
         self._spill: list[SharedBlock] = []
 
     # --- for the agent -------------------------------------------------------------------------
@@ -125,11 +124,7 @@ class RunnerHost:
 
     def give_back(self, lease: Lease) -> None:
         """Let the runner use a result's memory again."""
-        self._leased.discard(lease.fd)
-        if lease.runner == self.pid:
-            self._returned.append(lease.inode)
-        else:
-            os.close(lease.fd)  # kept open past the end of its runner
+        self._adoption.give_back(lease, self.pid)
 
     def close(self) -> None:
         """End the runner."""
@@ -140,14 +135,13 @@ class RunnerHost:
         self._loop.remove_reader(self._forge.fileno())
         self._end_of_call()
         self._clear()
-        for fd in self._leased:
-            os.close(fd)
-        self._leased.clear()
+        self._adoption.close()
 
     # --- one call ------------------------------------------------------------------------------
 
     def _next(self) -> None:
-        if self._running is not None or not self._waiting:
+        # One call at a time, and none for a process that is about to end.
+        if not self._waiting or self._running is not None or self._killed is not None:
             return
         job = self._waiting.popleft()
         if job.needs and job.needs not in self._prepared:
@@ -190,9 +184,13 @@ class RunnerHost:
 
     def _send(self, job: Job) -> None:
         self._number += 1
-        free, self._returned = tuple(self._returned), []
         call = calls.Call(
-            self._number, job.procedure, job.context, self._bulk(job.body), self._arrays(job), free
+            self._number,
+            job.procedure,
+            job.context,
+            self._bulk(job.body),
+            self._arrays(job),
+            self._adoption.take_returned(),
         )
         assert self._connection is not None  # noqa: S101 - _fork() made it
         assert self._output is not None  # noqa: S101 - _fork() made it
@@ -243,6 +241,10 @@ class RunnerHost:
         self.state = RunnerState.IDLE
         if result.error is not None:
             error = SapwoodError.from_record(result.error)
+            if isinstance(error, ProcessSpentError):
+                self._waiting.appendleft(job)  # it has not begun: a new process runs it
+                self._kill(error)
+                return
             self._with_output(error)
             job.on_error(error)
         else:
@@ -251,34 +253,12 @@ class RunnerHost:
 
     def _deliver(self, job: Job, result: calls.Result) -> None:
         try:
-            body, payload = self._adopt_body(result.body), self._adopt(result.payload)
+            body = self._adoption.body(result.body)
+            payload = self._adoption.payload(result.payload)
         except SapwoodError as error:
             job.on_error(error)
             return
         job.on_done(Outcome(body, payload, result.seconds, result.transfers))
-
-    def _adopt_body(self, bulk: calls.Bulk) -> bytes:
-        if bulk.shared is None:
-            return bulk.inline
-        data = bytes(self.blocks.view(bulk.shared))
-        self._returned.append(bulk.shared.inode)
-        return data
-
-    def _adopt(self, bulk: calls.Bulk) -> Payload | None:
-        """Keep a result's memory open here, so that it outlives the runner."""
-        if bulk.shared is None:
-            return Payload(bulk.inline) if bulk.inline else None
-        ref = bulk.shared
-        fd = self._opened.get(ref.inode)
-        if fd is None:
-            try:
-                fd = os.open(f"/proc/{ref.pid}/fd/{ref.fd}", os.O_RDWR | os.O_CLOEXEC)
-            except OSError as error:
-                raise RunnerCrashError("the runner ended before its result was taken") from error
-            self._opened[ref.inode] = fd
-        self._leased.add(fd)
-        own = SharedRef(os.getpid(), fd, ref.inode, ref.capacity, ref.offset, ref.nbytes)
-        return Payload.mapped(own, self.blocks, Lease(ref.pid, ref.inode, fd))
 
     def _end_of_call(self) -> None:
         self._running = None
@@ -316,6 +296,8 @@ class RunnerHost:
         self._connection, self._output, self._report = ours, output, report
         self._loop.add_reader(ours.fileno(), self._readable)
         self.state = RunnerState.IDLE
+        if self._options.idle > 0:
+            self._idle = self._loop.call_later(self._options.idle, self._look, self._number)
 
     def _news(self) -> None:
         """Hear from the zygote what became of runners."""
@@ -333,6 +315,14 @@ class RunnerHost:
         except ConnectionError:
             self._loop.remove_reader(self._forge.fileno())
             self.on_orphaned()
+
+    def _look(self, number: int) -> None:
+        """End a runner that nobody needed since the last look and that holds nothing open."""
+        idle = self.state is RunnerState.IDLE and number == self._number
+        if idle and not self._preparations:
+            self._kill(CancelledError("the runner was not needed any more"))
+        else:
+            self._idle = self._loop.call_later(self._options.idle, self._look, self._number)
 
     def _too_long(self, job: Job) -> None:
         limit = f"{job.time_limit:g} s"
@@ -367,20 +357,19 @@ class RunnerHost:
     def _clear(self) -> None:
         if self.door is not None:
             self.door.close()
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
         if self._connection is not None:
             self._loop.remove_reader(self._connection.fileno())
             self._connection.close()
         for capture in (self._output, self._report):
             if capture is not None:
                 capture.close()
-        for fd in self._opened.values():
-            if fd not in self._leased:
-                os.close(fd)
-        self._opened.clear()
+        self._adoption.runner_ended()
         self.pid, self._connection, self._killed = 0, None, None
         self._output = self._report = None
         self._prepared.clear()
-        self._returned.clear()
         self.state = RunnerState.NONE
 
 

@@ -13,10 +13,12 @@ class RunnerOptions(msgspec.Struct, frozen=True):
         memory: Limit of private memory in bytes; 0 for none.
         output: Bytes of captured output that are kept.
         threads: Threads that OpenMP and BLAS may use.
+        idle: Seconds that a runner without work and without an open program is kept; 0 for ever.
         ordinal: Which of the machine's agents it belongs to, from 0 on: that chooses its device.
     """
 
     memory: int = 0
     output: int = 64 * 1024
     threads: int = 1
+    idle: float = 60.0
     ordinal: int = 0

@@ -104,9 +104,6 @@ class Bench:
     def close(self) -> None:
         """End the runner and the loop."""
         self.host.close()
-        self.host._end_of_call()
-        self.host._leased.clear()
-        self.host._clear()
         self.host.blocks.forget()
         self.loop.remove_reader(self.channel)
         self.channel.close()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from sapwood.code.runner import calls, host
 from sapwood.code.runner.jobs import Lease, Preparation
-from sapwood.comm import values
+from sapwood.comm import plain, values
 from sapwood.comm.shared_memory import SharedRef
 from sapwood.core.errors import (
     CancelledError,
@@ -428,3 +429,30 @@ def test_cancelling_before_the_runner_is_there_ends_it(bench: Any) -> None:
     bench.host.cancel("a")
     assert codes(bench, [future]) == ["SW205"]
     assert bench.call(pow, 2, 2) == 4
+
+
+def test_a_runner_that_is_not_needed_goes_away(make_bench: MakeBench) -> None:
+    bench = make_bench(idle=0.05)
+    first = int(bench.call(os.getpid))
+    bench.until(lambda: bench.host.state.value == "none")
+    with pytest.raises(ProcessLookupError):
+        os.kill(first, 0)
+    assert int(bench.call(os.getpid)) != first
+    assert bench.host.crashes == 0
+
+
+def test_a_runner_that_holds_something_open_or_works_stays(make_bench: MakeBench) -> None:
+    bench = make_bench(idle=0.02)
+    bench.host.prepare("run", Preparation("ready", plain.encode(None), None))
+    first = bench.call(os.getpid)
+    assert bench.call(_sleep, 0.2) is None
+    bench.loop.run_until_complete(asyncio.sleep(0.1))
+    assert bench.call(os.getpid) == first
+    bench.host.forget("run")
+    bench.until(lambda: bench.host.state.value == "none")
+
+
+def _sleep(seconds: float) -> None:
+    import time  # noqa: PLC0415 - it runs in the runner
+
+    time.sleep(seconds)
