@@ -89,3 +89,5 @@ if [ "$extra" = test ] || [ "$extra" = check ]; then
             || say "cannot be had; the tests that need it will be skipped"
     fi
 fi
+# What lets Python find `lizard`; a package of its own, so that nobody gets it unasked.
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --editable extras/sapwood-lizard

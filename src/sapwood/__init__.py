@@ -6,7 +6,8 @@ comes from its own module: a runner, which imports programs, needs nothing else 
 
 The rooms, lowest first; each imports only those before it (import-linter holds this)::
 
-    core  comm  environment  contexts  code  gpu  data  session  activity  client  testing  cli
+    core  comm  environment  contexts  code  gpu  data  session  activity  client  compat
+    testing  cli
 """
 
 from importlib import import_module
