@@ -5,6 +5,7 @@ SHELL := /bin/sh
 .PHONY: demo test check bench docs torture _help
 
 SEEDS := 100000
+FRAMES := 1000000
 MAKEFLAGS += --no-builtin-rules
 
 VENV := .venv
@@ -29,9 +30,11 @@ bench: $(VENV)/with-bench ## run every benchmark at its full size
 	    echo "$$script" >&2; $(BIN)/python "$$script"; done
 
 # Nightly: as many seeds of the simulator as time allows (SEEDS=…); not one of the five.
+# First a million hostile frames to places of all kinds (FRAMES=…).
 torture: $(VENV)/with-test
+	$(BIN)/python -m sapwood.testing.fuzz --frames $(FRAMES)
 	$(BIN)/sapwood simulate --seeds $(SEEDS) --agents 40 --fanout 3 --waves 6 \
-	    --crash 0.003 --pause 0.001 --zygote 0.0002
+	    --crash 0.003 --pause 0.001 --zygote 0.0002 --sever 0.01
 
 docs: $(VENV)/with-docs ## build the documentation into docs/_build; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html

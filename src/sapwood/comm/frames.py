@@ -216,6 +216,6 @@ class FrameDecoder:
         if self._flags & FLAG_SHARED:
             try:
                 return Frame(message, None, _ref_decode(rest), total)
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
                 raise ProtocolError(f"malformed shared-memory reference: {error}") from error
         return Frame(message, rest, None, total)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 
+from sapwood.core.errors import ProtocolError
+
 Ranges = tuple[tuple[int, int], ...]
 """Sorted, disjoint half-open ranges ``(start, stop)``."""
 
@@ -25,8 +27,23 @@ def to_ranges(ranks: Iterable[int]) -> Ranges:
     return tuple((start, stop) for start, stop in ranges)
 
 
+MAX_RANKS = 2**20
+"""Ranks that ranges may cover in all: what a peer writes in a few bytes costs no more memory."""
+
+
 def from_ranges(ranges: Iterable[tuple[int, int]]) -> set[int]:
-    """Return the set that the ranges cover."""
+    """Return the set that the ranges cover.
+
+    Raises:
+        ProtocolError: They cover more than :data:`MAX_RANKS`.
+
+    Example:
+        >>> sorted(from_ranges([(1, 3), (7, 8)]))
+        [1, 2, 7]
+    """
+    ranges = tuple(ranges)
+    if sum(stop - start for start, stop in ranges if stop > start) > MAX_RANKS:
+        raise ProtocolError(f"ranges of more than {MAX_RANKS} ranks")
     return {rank for start, stop in ranges for rank in range(start, stop)}
 
 

@@ -1,9 +1,11 @@
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapwood.core.rankset import fold, from_ranges, joined, to_ranges
+from sapwood.core.errors import ProtocolError
+from sapwood.core.rankset import MAX_RANKS, Ranges, fold, from_ranges, joined, to_ranges
 
 rank_sets = st.sets(st.integers(0, 300))
 
@@ -46,3 +48,9 @@ def test_folded_text_names_exactly_the_ranks(ranks: set[int]) -> None:
 def test_one_rank_is_written_without_brackets() -> None:
     assert fold("agent", [4]) == "agent 4"
     assert fold("agent", [4, 5]) == "agent[4-5]"
+
+
+@pytest.mark.parametrize("ranges", [((0, 2**40),), ((0, MAX_RANKS), (5, 6)), ((-(2**63), 2**63),)])
+def test_ranges_from_a_peer_cannot_take_all_memory(ranges: Ranges) -> None:
+    with pytest.raises(ProtocolError, match="more than"):
+        from_ranges(ranges)

@@ -361,5 +361,5 @@ def decode(data: bytes | memoryview) -> AnyMessage:
     """
     try:
         return _decode(data)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise ProtocolError(f"malformed message: {error}") from error
