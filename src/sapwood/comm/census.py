@@ -6,10 +6,11 @@ from typing import Any
 
 from sapwood.comm import events as ev
 from sapwood.comm import letter_events as le
-from sapwood.comm.letters import Absence, Letters
+from sapwood.comm.letters import Letters
 from sapwood.comm.link import Link
 from sapwood.comm.messages import letters as msg
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
+from sapwood.comm.parcel import Absence
 
 
 class Census:

@@ -10,7 +10,7 @@ divided where the ways part.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -19,9 +19,17 @@ from sapwood.comm.link import Link
 from sapwood.comm.messages import letters as msg
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.ordering import EPOCH_SHIFT, Action, Inbox, Outbox
-from sapwood.comm.parcel import ChannelUser, Parcel, addressed, fitting, written
+from sapwood.comm.parcel import (
+    Absence,
+    ChannelUser,
+    Parcel,
+    addressed,
+    fitting,
+    lost_error,
+    written,
+)
 from sapwood.comm.payload import Payload
-from sapwood.core.errors import AgentLostError, ProtocolError, SapwoodError
+from sapwood.core.errors import AgentLostError, SapwoodError
 
 MAX_HOPS = 64
 """Places that may pass a letter on; more than any tree is deep, so it goes in a circle."""
@@ -29,15 +37,8 @@ MAX_HOPS = 64
 PATIENCE = 2.0
 """Heartbeats after which a letter is sent again if its receipt has not come."""
 
-MAX_SILENCE = 12
-"""Times that letters are sent again to a place of which nothing is heard at all."""
-
-
-class Absence(NamedTuple):
-    """A place without a process: which one it was, and why it is gone."""
-
-    incarnation: int
-    reason: str
+MAX_SILENCE = 120.0
+"""Heartbeats after which a place that acknowledges nothing is given up."""
 
 
 Key = tuple[int, int]
@@ -65,7 +66,8 @@ class Letters:
         self._under_way: set[Key] = set()
         self._owing: set[Key] = set()
         self._blocked: set[Key] = set()
-        self._silence: dict[int, int] = {}
+        self._silent_since: dict[int, float] = {}
+        self._peers: dict[int, int] = {}
         self._oldest: dict[int, int] = {}
 
     def use(self, channel: int, user: ChannelUser) -> None:
@@ -174,16 +176,13 @@ class Letters:
                 hop = self._near.router.next_hop(address.destination)
                 ways.setdefault(hop, []).append(address)
         for rank, those in ways.items():
-            hop_link = self._near.neighbours.get(rank)
-            if hop_link is None or hop_link.number == came_by:
+            link = self._near.neighbours.get(rank)
+            if link is None or link.number == came_by:
                 continue
-            message = (
-                addressed(letter, those[0])
-                if len(those) == 1
-                else msg.Multiple(letter, tuple(those))
-            )
-            part = fitting(hop_link, letter, payload)
-            effects.append(ev.Transmit((hop_link.number,), message, part))
+            single = addressed(letter, those[0]) if len(those) == 1 else None
+            message = single or msg.Multiple(letter, tuple(those))
+            part = fitting(link, letter, payload)
+            effects.append(ev.Transmit((link.number,), message, part))
         return effects
 
     # --- what comes --------------------------------------------------------------------------
@@ -209,9 +208,7 @@ class Letters:
         letter = message.letter
         if not self._credible(link, letter.source) or letter.channel not in self._users:
             return []
-        if len(message.addresses) > self._near.router.size:
-            raise ProtocolError(f"a letter has {len(message.addresses)} addresses")
-        if letter.hops >= MAX_HOPS:
+        if letter.hops >= MAX_HOPS or len(message.addresses) > self._near.router.size:
             return []
         onward = msgspec.structs.replace(letter, hops=letter.hops + 1)
         return self._divide(link.last_heard, onward, message.addresses, payload, link.number)
@@ -234,24 +231,38 @@ class Letters:
     def _take_in(
         self, now: float, message: msg.Letter | msg.Receipt, payload: Payload | None
     ) -> Effects:
+        incarnation = (
+            message.incarnation
+            if isinstance(message, msg.Receipt)
+            else message.epoch >> EPOCH_SHIFT
+        )
+        if incarnation != self._peers.get(message.source):
+            if incarnation < self._oldest.get(message.source, 0):
+                return []  # of a process that is gone
+            met = self._meet(now, message.source, incarnation)
+            return met + self._take_in(now, message, payload)
         if isinstance(message, msg.Receipt):
             return self._acknowledged(now, message)
-        key = (message.channel, message.source)
         if message.peer not in {0, self._near.identity.incarnation}:
+            key = (message.channel, message.source)
             return self._receipt(now, key, Inbox(message.epoch))  # it was for another process
+        return self._arrived(now, message, payload)
+
+    def _arrived(self, now: float, letter: msg.Letter, payload: Payload | None) -> Effects:
+        key = (letter.channel, letter.source)
         inbox = self._inboxes.get(key)
         if inbox is None:
-            inbox = self._inboxes[key] = Inbox(self._oldest.get(message.source, 0))
-        if inbox.is_next(message.epoch, message.number):
-            user = self._users[message.channel]
-            done = user.arrived(now, message, payload)
+            inbox = self._inboxes[key] = Inbox()
+        if inbox.is_next(letter.epoch, letter.number):
+            user = self._users[letter.channel]
+            done = user.arrived(now, letter, payload)
             if done is not None:
                 if inbox.passed() >= user.prompt:
                     done += self._receipt(now, key, inbox)
                 else:
                     self._owing.add(key)
                 return done
-        action = inbox.arrive(message.epoch, message.number, (message, payload))
+        action = inbox.arrive(letter.epoch, letter.number, (letter, payload))
         if action is Action.DELIVER:
             return self._deliver(now, key, inbox)
         if action is Action.REPEAT:
@@ -260,6 +271,19 @@ class Letters:
             missing = inbox.missing()
             return self._receipt(now, key, inbox, missing) if missing else []
         return []
+
+    def _meet(self, now: float, rank: int, incarnation: int) -> Effects:
+        """Something came of a process that was not heard of before."""
+        known = self._peers.get(rank, 0)
+        effects: Effects = []
+        if known:
+            effects = self.lose(now, rank, known, "its process was replaced by another")
+        self._peers[rank] = incarnation
+        self._oldest[rank] = incarnation
+        absence = self.gone.get(rank)
+        if absence is not None and absence.incarnation < incarnation:
+            del self.gone[rank]
+        return effects
 
     def _deliver(
         self, now: float, key: Key, inbox: Inbox[tuple[msg.Letter, Payload | None]]
@@ -309,11 +333,7 @@ class Letters:
         outbox = self._outboxes.get((channel, rank))
         if outbox is None or receipt.epoch != outbox.epoch:
             return []
-        if outbox.peer and receipt.incarnation != outbox.peer:
-            if receipt.incarnation < outbox.peer:
-                return []
-            return self.lose(now, rank, outbox.peer, "its process was replaced by another")
-        self._silence.pop(rank, None)
+        self._silent_since.pop(rank, None)
         done, again = outbox.receipt(
             now, receipt.epoch, receipt.incarnation, receipt.upto, receipt.missing
         )
@@ -345,9 +365,10 @@ class Letters:
         late = outbox.overdue(now)
         if not late:
             return []
-        self._silence[rank] = self._silence.get(rank, 0) + 1
-        if self._silence[rank] > MAX_SILENCE:
-            return self.lose(now, rank, 0, "nothing was heard of it for too long")
+        silence = now - self._silent_since.setdefault(rank, now)
+        if silence > MAX_SILENCE * self._near.timing.heartbeat:
+            known = self._peers.get(rank, 0)
+            return self.lose(now, rank, known, "nothing was heard of it for too long")
         effects: Effects = []
         for posted in late:
             letter = written(self.rank, rank, channel, outbox, posted.number, posted.item)
@@ -356,27 +377,20 @@ class Letters:
 
     def lose(self, now: float, rank: int, incarnation: int, reason: str) -> Effects:
         """End what was under way with a process that is gone."""
+        if incarnation < self._peers.get(rank, 0):
+            return []  # what is under way is with a newer one
         error = lost_error(rank, reason)
         effects: Effects = []
-        self._silence.pop(rank, None)
-        self._oldest[rank] = max(
-            self._oldest.get(rank, 0), (incarnation + 1) << EPOCH_SHIFT if incarnation else 0
-        )
+        self._silent_since.pop(rank, None)
+        self._peers.pop(rank, None)
+        self._oldest[rank] = incarnation + 1
         for channel, user in self._users.items():
             outbox = self._outboxes.get((channel, rank))
-            if outbox is not None and not 0 < incarnation < outbox.peer:
-                for parcel in outbox.begin_anew():
-                    effects += user.ended(now, rank, parcel, error)
-            inbox = self._inboxes.get((channel, rank))
-            if inbox is not None and inbox.epoch < self._oldest[rank]:
-                inbox.forget(self._oldest[rank])
+            for parcel in outbox.begin_anew() if outbox is not None else ():
+                effects += user.ended(now, rank, parcel, error)
+            if self._inboxes.pop((channel, rank), None) is not None:
                 self._owing.discard((channel, rank))
                 self._blocked.discard((channel, rank))
         for user in self._users.values():
             effects += user.lost(now, rank, error)
         return effects
-
-
-def lost_error(rank: int, reason: str) -> SapwoodError:
-    """Return the error of what was under way with a place that is gone."""
-    return AgentLostError(f"agent {rank} is gone: {reason}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -11,10 +11,17 @@ from sapwood.comm.messages import letters as msg
 from sapwood.comm.neighbourhood import Effects
 from sapwood.comm.ordering import Outbox
 from sapwood.comm.payload import Payload
-from sapwood.core.errors import ErrorRecord, SapwoodError
+from sapwood.core.errors import AgentLostError, ErrorRecord, SapwoodError
 
 EAGER = 64 * 1024
 """Bytes of a payload up to which it always travels with its letter."""
+
+
+class Absence(NamedTuple):
+    """A place without a process: which one it was, and why it is gone."""
+
+    incarnation: int
+    reason: str
 
 
 class Parcel:
@@ -118,3 +125,8 @@ def fitting(hop: Link, letter: msg.Letter | msg.Receipt, payload: Payload | None
     if payload is None or isinstance(letter, msg.Receipt) or not letter.size:
         return payload
     return payload if payload.ref is not None and hop.same_machine else None
+
+
+def lost_error(rank: int, reason: str) -> SapwoodError:
+    """Return the error of what was under way with a place that is gone."""
+    return AgentLostError(f"agent {rank} is gone: {reason}")

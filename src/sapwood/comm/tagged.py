@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from sapwood.comm import letter_events as le
-from sapwood.comm.letters import Letters, lost_error
-from sapwood.comm.match import Matching, Receive
+from sapwood.comm.letters import Letters
+from sapwood.comm.match import ANY, Matching, Receive
 from sapwood.comm.messages import letters as msg
 from sapwood.comm.neighbourhood import Effects
-from sapwood.comm.parcel import Parcel
+from sapwood.comm.parcel import Parcel, lost_error
 from sapwood.comm.payload import Payload
 from sapwood.comm.transfers import Allocate, Transfers, in_memory
-from sapwood.core.errors import CancelledError, SapwoodError
+from sapwood.core.errors import AgentLostError, CancelledError, SapwoodError
 
 TAGGED = 1
 """Channel of tagged messages."""
@@ -155,7 +155,8 @@ class Tagged:
             return [
                 le.TaggedArrived(receive.number, letter.source, letter.tag, letter.body, payload)
             ]
-        if isinstance(error, CancelledError):  # as if it had never been sent
+        lost = isinstance(error, AgentLostError) and receive.source == ANY
+        if lost or isinstance(error, CancelledError):  # as if it had never been sent
             return self.receive(now, le.PostReceive(*receive))
         return [le.ReceiveFailed(receive.number, error.to_record())]
 

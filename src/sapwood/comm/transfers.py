@@ -196,6 +196,8 @@ class Transfers:
         if outgoing is None:  # it was taken back meanwhile
             stop = Parcel(STOP, letter.tag, body=b"sender")
             return self._letters.send(now, letter.source, PIECES, stop)
+        if outgoing.state is not TransferState.OFFERED:
+            return []
         outgoing.advance(TransferEvent.GRANT)
         self._moving.setdefault(letter.source, deque()).append(outgoing)
         return self._pump(now, letter.source)
@@ -283,8 +285,10 @@ class Transfers:
             return []
         start, total = incoming.arrived, incoming.payload.nbytes
         stop = start + payload.nbytes
-        if stop > total:
-            raise ProtocolError(f"rank {letter.source} sends more bytes than it announced")
+        if stop > total:  # whoever brought it cannot help it: only the transfer ends
+            error = ProtocolError(f"rank {letter.source} sends more bytes than it announced")
+            effects = self.refuse(now, incoming.letter, error)
+            return effects + incoming.owner.fetched(now, incoming.letter, None, error)
         incoming.payload.view[start:stop] = payload.view
         incoming.arrived = stop
         effects = incoming.owner.moved(letter.source, incoming.letter, stop, total)
