@@ -1,7 +1,7 @@
-"""The Python environment of the peer that Sapwood is measured against: mpi4py over Open MPI.
+"""The Python environments of the peers that Sapwood is measured against.
 
-``python benchmarks/peers/environment.py`` makes it under ``build/peers``; benchmarks make it
-themselves when they need it. mpi4py is compiled against the machine's Open MPI.
+``python benchmarks/peers/environment.py`` makes them under ``build/peers``; benchmarks make those
+that they need. mpi4py is compiled against the machine's Open MPI.
 """
 
 from __future__ import annotations
@@ -12,59 +12,64 @@ import sys
 import venv
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[2] / "build" / "peers" / "mpi"
+FOLDER = Path(__file__).resolve().parents[2] / "build" / "peers"
 
 TIME_LIMIT = 900.0
-"""Seconds that the compilation may take."""
+"""Seconds that an installation may take."""
+
+PACKAGES = {
+    "mpi": ("numpy", "mpi4py", "--no-binary", "mpi4py"),
+    "dask": ("numpy", "distributed"),
+    "ray": ("numpy", "ray"),
+}
+"""What pip installs for each peer."""
 
 
 class PeerMissingError(Exception):
-    """The peer cannot be measured on this machine; the text says why."""
+    """A peer cannot be measured on this machine; the text says why."""
 
 
-def mpi_python(*, make: bool = True) -> Path:
-    """Return the interpreter of the environment.
+def peer_python(peer: str, *, make: bool = True) -> Path:
+    """Return the interpreter of a peer's environment.
 
     Args:
+        peer: Its name, a key of :data:`PACKAGES`.
         make: Make the environment if there is none yet.
 
     Raises:
-        PeerMissingError: There is no Open MPI, mpi4py cannot be installed, or there is no
-            environment and none is to be made.
+        PeerMissingError: The peer cannot be installed, or there is no environment and none is to
+            be made.
     """
-    if shutil.which("mpirun") is None or shutil.which("mpicc") is None:
+    if peer == "mpi" and (shutil.which("mpirun") is None or shutil.which("mpicc") is None):
         raise PeerMissingError("no Open MPI on this machine: install openmpi-bin, libopenmpi-dev")
-    python = FOLDER / "bin" / "python"
-    done = FOLDER / "complete"
+    folder = FOLDER / peer
+    python = folder / "bin" / "python"
+    done = folder / "complete"
     if done.exists():
         return python
     if not make:
         raise PeerMissingError("no environment yet: run python benchmarks/peers/environment.py")
-    print(f"making {FOLDER} (once, some minutes)", file=sys.stderr)
-    venv.create(FOLDER, with_pip=True, clear=True)
-    command = [
-        str(python),
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "numpy",
-        "mpi4py",
-        "--no-binary",
-        "mpi4py",
-    ]
+    print(f"making {folder} (once, some minutes)", file=sys.stderr)
+    venv.create(folder, with_pip=True, clear=True)
+    command = [str(python), "-m", "pip", "install", "-q", *PACKAGES[peer]]
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=TIME_LIMIT)
     except subprocess.CalledProcessError as error:
-        raise PeerMissingError(f"mpi4py cannot be installed: {error.stderr[-2000:]}") from error
+        raise PeerMissingError(f"{peer} cannot be installed: {error.stderr[-2000:]}") from error
     except subprocess.TimeoutExpired as error:
-        raise PeerMissingError(f"mpi4py was not compiled within {TIME_LIMIT:.0f} s") from error
+        raise PeerMissingError(f"{peer} was not installed within {TIME_LIMIT:.0f} s") from error
     done.touch()
     return python
 
 
+def mpi_python(*, make: bool = True) -> Path:
+    """Return the interpreter that has mpi4py; see :func:`peer_python`."""
+    return peer_python("mpi", make=make)
+
+
 if __name__ == "__main__":
-    try:
-        print(mpi_python())
-    except PeerMissingError as missing:
-        sys.exit(str(missing))
+    for name in PACKAGES:
+        try:
+            print(peer_python(name))
+        except PeerMissingError as missing:
+            print(f"{name}: {missing}", file=sys.stderr)
