@@ -16,7 +16,6 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "error_table",
-    "message_table",
     "command_pages",
     "settings_table",
 ]

@@ -30,5 +30,5 @@ def decode(body: bytes | memoryview) -> Any:
     """
     try:
         return _decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ProtocolError(f"a value from a peer is malformed: {error}") from error
