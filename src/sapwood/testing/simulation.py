@@ -177,12 +177,16 @@ class Simulation:
 
     # --- the course of events ------------------------------------------------------------------
 
-    def _run(self) -> None:
+    def _begin(self) -> None:
+        """Start all places."""
         self.network.launch(ROOT, 1, 1)
         self.keeper.start()
         self.keeper.listen(cast("Any", self.loop))
         self._tick()
         self._until(self.keeper.places.all_ready, faults=False)
+
+    def _run(self) -> None:
+        self._begin()
         reduce = {"sum": "sum", "who": "concat", "count": "count"}
         self.network.open_stream(STREAM, reduce)
         for number in range(1, self.options.waves + 1):
@@ -227,12 +231,17 @@ class Simulation:
                 self.keeper.lost(effect)
             elif isinstance(effect, ev.PlaceSilent):
                 self.keeper.silent(effect)
-            elif isinstance(effect, ev.WaveCompleted):
-                self._completed.append(effect)
-            elif isinstance(effect, ev.WaveFailed):
-                raise InvariantError(f"wave {effect.wave} failed: {effect.error.what}")
+            else:
+                self._saw(effect)
         observations.clear()
         self._seen = 0
+
+    def _saw(self, effect: Any) -> None:
+        """Take in what the root wants done besides."""
+        if isinstance(effect, ev.WaveCompleted):
+            self._completed.append(effect)
+        elif isinstance(effect, ev.WaveFailed):
+            raise InvariantError(f"wave {effect.wave} failed: {effect.error.what}")
 
     def _inject(self) -> None:
         faults = self.options.faults

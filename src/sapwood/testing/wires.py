@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from sapwood.comm.transport.base import ConnectionHandler
 from sapwood.core.clock import VirtualClock
+
+PAUSE_STEP = 0.05
+"""Virtual seconds after which a stopped process is looked at again."""
 
 
 class Wire:
@@ -91,10 +96,57 @@ class WireEnd:
 
 
 class ClockLoop:
-    """What a place asks an event loop for here: the time."""
+    """What a place asks an event loop for here: the time, and to be called later.
+
+    Attributes:
+        time: Returns the virtual time, seconds.
+        later: Has a function called later; to be replaced by whoever has other timers, too.
+    """
 
     def __init__(self, clock: VirtualClock) -> None:
         self.time = clock.now
+        self.later: Callable[..., object] = self._remember
+        self._order = itertools.count()
+        self._due: list[tuple[float, int, Callable[..., object], tuple[object, ...]]] = []
+
+    def run_due(self) -> None:
+        """Call what is due."""
+        while self._due and self._due[0][0] <= self.time():
+            _, _, function, args = heapq.heappop(self._due)
+            function(*args)
+
+    def _remember(self, delay: float, function: Callable[..., object], *args: object) -> None:
+        heapq.heappush(self._due, (self.time() + delay, next(self._order), function, args))
+
+
+class PlaceLoop:
+    """The loop of one place: what it asks for happens only while its process lives and runs.
+
+    Args:
+        loop: The loop of all places.
+        lives: Whether the process lives.
+        paused: Whether it is stopped.
+    """
+
+    def __init__(
+        self, loop: ClockLoop, lives: Callable[[], bool], paused: Callable[[], bool]
+    ) -> None:
+        self.time = loop.time
+        self._loop = loop
+        self._lives = lives
+        self._paused = paused
+
+    def call_later(self, delay: float, function: Callable[..., object], *args: object) -> None:
+        """Have a function called later."""
+        self._loop.later(delay, self._call, function, args)
+
+    def _call(self, function: Callable[..., object], args: tuple[object, ...]) -> None:
+        if not self._lives():
+            return
+        if self._paused():
+            self._loop.later(PAUSE_STEP, self._call, function, args)
+        else:
+            function(*args)
 
 
 class Lottery:

@@ -57,7 +57,8 @@ class Filtering:
     def one_up(self, stream: Stream, message: msg.Up, payload: Payload | None) -> Effects:
         """Have one contribution looked at."""
         part = ev.Part(message.ranks[0][0], message.weight, message.body, payload)
-        return self._ask(stream, message, message.wave, stream.version, (part,))
+        version = stream.wave_versions.get(message.wave, stream.version)
+        return self._ask(stream, message, message.wave, version, (part,))
 
     def down(self, stream: Stream, message: msg.Down, payload: Payload | None) -> Effects:
         """Send a value down, through the filter if there is one."""

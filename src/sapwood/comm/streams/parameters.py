@@ -51,6 +51,7 @@ class Parameters:
 def _set_parameters(stream: Stream, version: int, parameters: bytes) -> None:
     stream.version = version
     stream.versions[version] = parameters
-    oldest = min((wave.version for wave in stream.waves.values()), default=version)
+    used = [wave.version for wave in stream.waves.values()]
+    oldest = min([*used, *stream.wave_versions.values(), version])
     stream.versions = {known: value for known, value in stream.versions.items() if known >= oldest}
     stream.spec = msgspec.structs.replace(stream.spec, parameters=stream.versions)

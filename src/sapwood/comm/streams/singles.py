@@ -41,8 +41,7 @@ class Singles:
         wave = stream.waves.get(message.wave)
         rank = message.ranks[0][0]
         if wave is None or wave.waiting.pop(rank, None) is None:
-            if stream.counters is not None:
-                stream.counters.repeated += 1
+            stream.repeated()
             return [ev.Released(payload)] if payload is not None else []
         wave.add_rank(message)
         effects: Effects = [self._told(stream, message, payload)] if message.body else []

@@ -99,6 +99,7 @@ class Stream:
         deadlines: When which wave's time is over.
         outbox: What waits behind own filters; None where there are none.
         versions: Parameters of own filters.
+        wave_versions: Which of them a wave uses, in a stream that does not wait.
         detained: What is to happen once the stream moves again.
         lent: Memory of own filters' results on their way down, by wave.
         jobs: What own filters work on, by ticket of the outbox.
@@ -129,6 +130,7 @@ class Stream:
         "version",
         "versions",
         "waits",
+        "wave_versions",
         "waves",
     )
 
@@ -151,6 +153,7 @@ class Stream:
         self.filters = filter_at(spec, position) if spec.filters else None
         self.outbox = Outbox() if self.filters is not None else None
         self.versions = dict(spec.parameters)
+        self.wave_versions: dict[int, int] = {}
         self.version = max(self.versions, default=0)
         self.absent: set[int] = set()
         self.late_waves: dict[int, Wave] = {}
@@ -215,6 +218,18 @@ class Stream:
             free += [payload for number, payload in self.lent if number <= confirmed]
             self.lent = [entry for entry in self.lent if entry[0] > confirmed]
         return free
+
+    def repeated(self) -> None:
+        """Count a contribution that came twice, or to a wave that is over."""
+        if self.counters is not None:
+            self.counters.repeated += 1
+
+    def use_version(self, wave: int, version: int, confirmed: int) -> None:
+        """Note the parameters of a wave that is not kept; forget those of confirmed waves."""
+        self.wave_versions = {
+            number: known for number, known in self.wave_versions.items() if number > confirmed
+        }
+        self.wave_versions[wave] = version
 
     def time_is_over(self, wave: Wave) -> None:
         """Note who is missing in a wave that is passed on without them."""

@@ -67,6 +67,8 @@ class Waves:
         if stream.counters is not None:
             stream.counters.down(message.body, payload)
         if not stream.waits:
+            if stream.filters is not None:
+                stream.use_version(message.wave, message.version, message.confirmed)
             if self._near.rank != ROOT:
                 return self._filtering.down(stream, message, payload)
             wave = self._singles.begin(stream, message, payload)
@@ -178,9 +180,12 @@ class Waves:
                 self._must_cover(link, message)
                 if not stream.filters_up:
                     return self._singles.send_on(stream, message, payload)
+                if message.wave and message.wave not in stream.wave_versions:
+                    stream.repeated()  # a wave that is over
+                    return []
                 return self._filtering.one_up(stream, message, payload)
         wave = stream.waves.get(message.wave)
-        if wave is None or not wave.accepts(link.rank, message.attempt):
+        if wave is None or wave.filtering or not wave.accepts(link.rank, message.attempt):
             if stream.plain:
                 return []
             self._must_cover(link, message)

@@ -1,0 +1,220 @@
+"""Streams of every kind under faults: time-outs, policies on loss, own filters, sweeps.
+
+Each contribution has a number of its own, so it can be seen in which waves it is: in its own
+or, if it was late, in one later one, or in none; never in two. A wave names exactly those who
+are in it, and is over once.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Literal
+
+import msgspec
+
+from sapwood.comm import events as ev
+from sapwood.comm import values
+from sapwood.comm.messages import FilterAt, StreamSpec, Synchronisation
+from sapwood.comm.payload import Payload
+from sapwood.comm.reduction import WHOLE
+from sapwood.comm.streams import sweeps
+from sapwood.core.errors import AgentLostError
+from sapwood.core.rankset import from_ranges, to_ranges
+from sapwood.core.topology import ROOT
+from sapwood.testing.simulation import STREAM, InvariantError, Simulation, SimulationOptions
+
+STRIDE = 10_000
+"""A contribution is numbered rank times this plus wave."""
+
+ANSWER_SECONDS = 0.02
+"""Virtual time-out of waves: about as long as an undisturbed wave takes."""
+
+
+class StreamKind(msgspec.Struct, frozen=True, kw_only=True):
+    """What the simulated stream is.
+
+    Attributes:
+        sync: ``all``, ``time-out`` or ``none``.
+        late: What becomes of late contributions.
+        on_loss: What becomes of waves that wait for a lost place.
+        own_filters: Whether an own filter works at every place, up and down.
+        pipelined: Waves that are open at a time.
+        sweeps: Chance of a flush, or of a quiet time, before a wave.
+    """
+
+    sync: Literal["all", "time-out", "none"] = "all"
+    late: Literal["drop", "next"] = "drop"
+    on_loss: Literal["replace", "partial", "fail"] = "replace"
+    own_filters: bool = False
+    pipelined: int = 3
+    sweeps: float = 0.2
+
+
+class StreamSimulation(Simulation):
+    """One run of a stream of some kind under faults.
+
+    Args:
+        options: What is simulated.
+        kind: What the stream is.
+
+    Example:
+        >>> kind = StreamKind(sync="time-out", late="next", on_loss="partial")
+        >>> StreamSimulation(SimulationOptions(agents=8, fanout=2, waves=5), kind).run().waves
+        5
+    """
+
+    def __init__(self, options: SimulationOptions, kind: StreamKind) -> None:
+        super().__init__(options)
+        self.kind = kind
+        self.failed: list[ev.WaveFailed] = []
+        self.late = 0
+        self.partial = 0
+        self._over: set[int] = set()
+        self._counted: set[int] = set()
+        self._singles: dict[int, set[int]] = {}
+        self._swept: set[int] = set()
+        self._sweep = 0
+        self._versions: dict[int, int] = {}
+        self.network.clock_loop.later = self.loop.call_later
+        self.network.own_filter = self._own_filter
+        self.network.answer_with(_contribution)
+
+    def command(self) -> str:
+        """Return the Python that repeats this simulation."""
+        return f"StreamSimulation({self.options!r}, {self.kind!r}).run()"
+
+    # --- the course of events ------------------------------------------------------------------
+
+    def _run(self) -> None:
+        self._begin()
+        members = to_ranges(range(1, self.options.agents + 1))
+        kind = self.kind
+        seconds = ANSWER_SECONDS if kind.sync == "time-out" else 0.0
+        spec = StreamSpec(
+            STREAM,
+            "test",
+            members,
+            {WHOLE: "concat"},
+            sync=Synchronisation(kind.sync, seconds, kind.late),
+            on_loss=kind.on_loss,
+            filters=(FilterAt("*", b"up", b"down"),) if kind.own_filters else (),
+            parameters={1: b""} if kind.own_filters else {},
+            counted=True,
+        )
+        self.network.post(ROOT, ev.OpenStream(spec))
+        version = 1
+        for number in range(1, self.options.waves + 1):
+            if self._random.random() < kind.sweeps:
+                self._sweep_through()
+            if kind.own_filters and self._random.random() < 0.5:
+                version += 1
+                self.network.post(ROOT, ev.ConfigureStream(STREAM, b""))
+            self._versions[number] = version
+            encoded = values.encode({"wave": number, "path": 0})
+            payload = Payload(encoded.payload()) if encoded.nbytes else None
+            self.network.post(ROOT, ev.Broadcast(STREAM, encoded.body, payload))
+            wanted = number - kind.pipelined + 1
+            self._until(partial(self._all_over, wanted), faults=True)
+        self._until(partial(self._all_over, self.options.waves), faults=True)
+        self._until(self.keeper.places.all_ready, faults=False)
+        self.network.post(ROOT, ev.CloseStream(STREAM))
+        self._until(self._stream_is_gone, faults=False)
+        self._check_end()
+
+    def _sweep_through(self) -> None:
+        if self._random.random() < 0.5:
+            self._one_sweep(sweeps.FLUSH)
+            return
+        self._one_sweep(sweeps.QUIESCE)
+        over, singles = len(self._over), sum(map(len, self._singles.values()))
+        end = self.network.clock.now() + 10 * ANSWER_SECONDS
+        self._until(lambda: self.network.clock.now() > end, faults=True)
+        if (over, singles) != (len(self._over), sum(map(len, self._singles.values()))):
+            raise InvariantError("something moved on a quiet stream")
+        self._one_sweep(sweeps.RESUME)
+
+    def _one_sweep(self, action: str) -> None:
+        self._sweep += 1
+        self.network.post(ROOT, ev.SweepStream(STREAM, self._sweep, action))
+        self._until(lambda: self._sweep in self._swept, faults=True)
+
+    def _all_over(self, last: int) -> bool:
+        return all(number in self._over for number in range(1, last + 1))
+
+    # --- what must hold ------------------------------------------------------------------------
+
+    def _saw(self, effect: Any) -> None:
+        if isinstance(effect, ev.WaveCompleted):
+            self._completed.append(effect)
+            self._is_over(effect.wave)
+            self._check_members(effect)
+        elif isinstance(effect, ev.WaveFailed):
+            self._is_over(effect.wave)
+            self.failed.append(effect)
+            if self.kind.on_loss != "fail" or effect.error.code != AgentLostError.code:
+                raise InvariantError(f"wave {effect.wave} failed: {effect.error.what}")
+        elif isinstance(effect, ev.Contributed):
+            number = self._decoded(effect)[0]
+            self._count(number, effect.wave)
+            self._singles.setdefault(effect.wave, set()).add(number // STRIDE)
+            if from_ranges(effect.ranks) != {number // STRIDE}:
+                raise InvariantError(f"contribution {number} comes under {effect.ranks}")
+        elif isinstance(effect, ev.SweepDone):
+            self._swept.add(effect.number)
+
+    def _is_over(self, number: int) -> None:
+        if number in self._over:
+            raise InvariantError(f"wave {number} is over twice")
+        self._over.add(number)
+
+    def _count(self, contribution: int, wave: int) -> None:
+        if contribution in self._counted:
+            raise InvariantError(f"contribution {contribution} is counted twice, now in {wave}")
+        self._counted.add(contribution)
+
+    def _decoded(self, effect: Any) -> list[int]:
+        total = getattr(effect, "total", None)
+        if effect.body:
+            view = effect.payload.view if effect.payload is not None else b""
+            total = values.decode(effect.body, view)
+        return [] if total is None else [int(number) for number in total]
+
+    def _check_members(self, wave: ev.WaveCompleted) -> None:
+        named, late = from_ranges(wave.ranks), from_ranges(wave.late)
+        everybody = set(range(1, self.options.agents + 1))
+        if self.kind.sync == "none":
+            found = self._singles.get(wave.wave, set())
+        else:
+            numbers = self._decoded(wave)
+            for number in numbers:
+                self._count(number, wave.wave)
+            found = {number // STRIDE for number in numbers if number % STRIDE == wave.wave}
+            before = {number // STRIDE for number in numbers if number % STRIDE < wave.wave}
+            if before != late or (late and self.kind.late != "next"):
+                raise InvariantError(f"wave {wave.wave} names {late} as late, {before} are")
+            self.late += len(before)
+        if found != named:
+            raise InvariantError(f"wave {wave.wave} names {named}, in it are {found}")
+        if named != everybody:
+            self.partial += 1
+            allowed = self.kind.sync == "time-out" or self.kind.on_loss == "partial"
+            if not allowed or (self.kind.sync != "time-out" and not self._faults):
+                raise InvariantError(f"wave {wave.wave} lacks {everybody - named}")
+
+    @property
+    def _faults(self) -> int:
+        return self._crashes + self._pauses + self._zygotes + self.network.breaks
+
+    def _own_filter(self, rank: int, effect: ev.Filter, arrived: list[Any]) -> Any:
+        if effect.wave and effect.version != self._versions[effect.wave]:
+            raise InvariantError(
+                f"rank {rank} filters wave {effect.wave} with version {effect.version}, "
+                f"not {self._versions[effect.wave]}"
+            )
+        if effect.upward:
+            return [number for numbers in arrived for number in numbers]
+        return {**arrived[0], "path": arrived[0]["path"] + 1}
+
+
+def _contribution(rank: int, value: Any) -> Any:
+    return [rank * STRIDE + value["wave"]]

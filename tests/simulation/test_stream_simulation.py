@@ -1,0 +1,100 @@
+"""Streams of every kind under crashes, pauses, broken connections and lost zygotes."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+
+from sapwood.comm.neighbourhood import Effects
+from sapwood.comm.streams.delays import Delays
+from sapwood.comm.streams.sweeps import Sweeps
+from sapwood.comm.streams.wave import Wave
+from sapwood.testing.simulation import Faults, InvariantError, SimulationOptions
+from sapwood.testing.stream_simulation import StreamKind, StreamSimulation
+
+Sync = Literal["all", "time-out", "none"]
+Late = Literal["drop", "next"]
+Loss = Literal["replace", "partial", "fail"]
+FAULTS = Faults(crash=0.002, pause=0.001, sever=0.001, zygote=0.0002)
+SEEDS = 8
+
+SYNCS: list[tuple[Sync, Late]] = [
+    ("all", "drop"),
+    ("time-out", "drop"),
+    ("time-out", "next"),
+    ("none", "drop"),
+]
+LOSSES: list[Loss] = ["replace", "partial", "fail"]
+KINDS = [
+    StreamKind(sync=sync, late=late, on_loss=on_loss, own_filters=own)
+    for sync, late in SYNCS
+    for on_loss in LOSSES
+    for own in (False, True)
+]
+
+
+def simulated(kind: StreamKind, seed: int, faults: Faults = FAULTS) -> StreamSimulation:
+    options = SimulationOptions(seed=seed, agents=12, fanout=3, waves=8, faults=faults)
+    simulation = StreamSimulation(options, kind)
+    simulation.run()
+    return simulation
+
+
+def name(kind: StreamKind) -> str:
+    return f"{kind.sync}-{kind.late}-{kind.on_loss}{'-own' if kind.own_filters else ''}"
+
+
+@pytest.mark.row("D-2")
+@pytest.mark.row("C2-RED")
+@pytest.mark.row("C3-STREAM")
+@pytest.mark.parametrize("kind", KINDS, ids=name)
+def test_contributions_count_once_and_waves_name_who_is_in_them(kind: StreamKind) -> None:
+    for seed in range(SEEDS):
+        simulated(kind, seed)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=name)
+def test_without_faults_nobody_is_lost(kind: StreamKind) -> None:
+    simulation = simulated(kind, 1, Faults())
+    assert simulation.failed == []
+    assert kind.sync == "time-out" or simulation.partial == 0
+
+
+def test_the_simulations_see_what_they_are_about() -> None:
+    kind = StreamKind(sync="time-out", late="next", on_loss="partial", own_filters=True)
+    runs = [simulated(kind, seed) for seed in range(SEEDS)]
+    assert sum(run.late for run in runs) > 0
+    assert sum(run.partial for run in runs) > 0
+    failing = [simulated(StreamKind(on_loss="fail"), seed) for seed in range(SEEDS)]
+    assert sum(len(run.failed) for run in failing) > 0
+
+
+def until_one_fails(kind: StreamKind) -> None:
+    for seed in range(40):
+        simulated(kind, seed)
+
+
+def test_a_contribution_that_is_counted_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Delays.too_late
+
+    def twice(delays: Delays, stream: Any, child: int, message: Any, payload: Any) -> Effects:
+        effects = kept(delays, stream, child, message, payload)
+        stream.carried *= 2
+        return effects
+
+    monkeypatch.setattr(Delays, "too_late", twice)
+    with pytest.raises(InvariantError, match="twice"):
+        until_one_fails(StreamKind(sync="time-out", late="next"))
+
+
+def test_a_quiet_stream_that_moves_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sweeps, "_advance", lambda _sweeps, _stream, _event: None)
+    with pytest.raises(InvariantError, match="quiet"):
+        until_one_fails(StreamKind(sweeps=1.0, pipelined=8))
+
+
+def test_the_message_says_how_to_have_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Wave, "accepts", lambda _wave, _child, _attempt: False)
+    with pytest.raises(InvariantError, match=r"StreamSimulation\(SimulationOptions\(seed=3"):
+        simulated(StreamKind(), 3)
