@@ -8,7 +8,6 @@ can be had again.
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -29,15 +28,13 @@ from sapwood.core.clock import VirtualClock
 from sapwood.core.errors import SapwoodError
 from sapwood.core.rankset import to_ranges
 from sapwood.core.topology import ROOT, Tree
+from sapwood.testing.simulated_filters import SimulatedFilters
 from sapwood.testing.wires import ClockLoop, Lottery, PlaceLoop, Wire, WireEnd
 
 E = TypeVar("E", bound=ev.Effect)
 
 Answer = Callable[[int, Any], Any]
 """``answer(rank, value)`` is what an agent makes of a wave or a request; it may raise."""
-
-OwnFilter = Callable[[int, ev.Filter, list[Any]], Any]
-"""``own_filter(rank, effect, values)`` is what a filter makes of values; it may raise."""
 
 MAX_STEPS = 1_000_000
 """Deliveries after which a network that does not come to rest is taken for an endless loop."""
@@ -64,7 +61,7 @@ class Network:
         observations: What places wanted done, in order, besides sending.
         problems: What peers did that the protocol does not allow.
         clock: The time.
-        own_filter: What own filters of streams make of values.
+        filters: The own filters of streams.
         on_end: Told of places whose process ends.
 
     Example:
@@ -104,8 +101,7 @@ class Network:
         self._held: dict[int, list[Wire]] = {}
         self._watchers: dict[int, list[tuple[int, Callable[[], None]]]] = {}
         self._unheard: dict[int, list[Callable[[], None]]] = {}
-        self._filters: dict[int, deque[ev.Filter]] = {}
-        self.own_filter: OwnFilter = _no_filter
+        self.filters = SimulatedFilters(self.post)
         self.on_end: Callable[[int], None] = _nobody_cares
 
     def answer_with(self, answer: Answer) -> None:
@@ -155,7 +151,7 @@ class Network:
         self._unheard.pop(rank, None)
         self.resume(rank)
         self._answers = [entry for entry in self._answers if entry[0] != rank]
-        self._filters.pop(rank, None)
+        self.filters.forget(rank)
         for wire in self._wires.pop(rank, []):
             WireEnd(wire).abort()
         for watcher, ended in self._watchers.pop(node.identity.pid, []):
@@ -348,28 +344,12 @@ class Network:
         elif isinstance(effect, ev.WaveArrived | ev.Asked):
             self._answers.append((rank, effect))
         elif isinstance(effect, ev.Filter):
-            # One process calls the filters of a place, one after the other.
-            self._filters.setdefault(rank, deque()).append(effect)
+            self.filters.wanted(rank, effect)
             self._answers.append((rank, None))
-
-    def _call_filter(self, rank: int) -> None:
-        effect = self._filters[rank].popleft()
-        number, ticket = effect.spec.stream, effect.ticket
-        try:
-            parts = [
-                values.decode(part.body, part.payload.view if part.payload is not None else b"")
-                for part in effect.parts
-            ]
-            encoded = values.encode(self.own_filter(rank, effect, parts))
-        except SapwoodError as error:
-            self.post(rank, ev.Filtered(number, ticket, b"", None, 0.0, error.to_record()))
-            return
-        payload = Payload(encoded.payload()) if encoded.nbytes else None
-        self.post(rank, ev.Filtered(number, ticket, encoded.body, payload))
 
     def _give_answer(self, rank: int, effect: ev.WaveArrived | ev.Asked | None) -> None:
         if effect is None:
-            self._call_filter(rank)
+            self.filters.call_next(rank)
             return
         view = effect.payload.view if effect.payload is not None else b""
         try:
@@ -380,10 +360,6 @@ class Network:
         owner = (rank, effect.wave) if isinstance(effect, ev.WaveArrived) else None
         payload = Payload(encoded.payload(), owner=owner) if encoded.nbytes else None
         self.post(rank, _success(effect, encoded.body, payload))
-
-
-def _no_filter(rank: int, _effect: ev.Filter, _values: list[Any]) -> Any:
-    raise SapwoodError(f"rank {rank} has no filter")
 
 
 def _nobody_cares(_rank: int) -> None:

@@ -76,7 +76,7 @@ class StreamSimulation(Simulation):
         self._sweep = 0
         self._versions: dict[int, int] = {}
         self.network.clock_loop.later = self.loop.call_later
-        self.network.own_filter = self._own_filter
+        self.network.filters.own = self._own_filter
         self.network.answer_with(_contribution)
 
     def command(self) -> str:
