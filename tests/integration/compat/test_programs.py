@@ -1,6 +1,8 @@
 """The example programs on several numbers of agents, against numpy."""
 
+import os
 import random
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,3 +135,26 @@ def test_a_crash_is_an_error_with_its_place_and_never_a_result(
     # The agents live: the same program runs to its end where it does not reach the crash.
     found = outcome(cluster, EXAMPLES / "crash", {"dims": 3, "max_iterations": 2})
     assert decoded(found.end_global_state)["dynamic"] == [100.0] * 3
+
+
+@pytest.mark.row("B-RUN-1")
+def test_a_lost_agent_costs_no_point(
+    make_cluster: MakeCluster, outcome: RunFunction, tmp_path: Path
+) -> None:
+    points = np.random.default_rng(8).normal(size=(700, 3)).astype(np.float32)
+    path = write_csv(tmp_path / "points.csv", points)
+    cluster = make_cluster(3)
+    killed: list[int] = []
+
+    def kill_one(run: sapwood.Run) -> None:
+        while run.progress.iteration < 3 and not run.done():
+            run.wait(0.005)
+        killed.append(cluster.agents[1].pid)
+        os.kill(killed[0], signal.SIGKILL)
+
+    settings = {"dims": 3, "max_iterations": 40, "input_file": path}
+    found = outcome(cluster, EXAMPLES / "column_sums", settings, follow=kill_one)
+    assert found.iterations == 40
+    assert cluster.agents[1].pid not in killed
+    state = decoded(found.end_global_state)
+    np.testing.assert_allclose(state["dynamic"], points.sum(0, np.float64), atol=1e-3)

@@ -188,3 +188,20 @@ def test_the_checksum_is_that_of_the_json_with_the_sources(tmp_path: Path) -> No
         '"code": {"cuda": "// k\\n", "python": "# p\\n"}}'
     )
     assert found.checksum == "c48dccca9b5905a7b7620f391b39015545375069"
+
+
+@pytest.mark.row("B-RUN-1")
+def test_a_regression_finds_the_weights_on_any_number_of_agents(
+    make_cluster: MakeCluster, outcome: RunFunction
+) -> None:
+    iterations = set()
+    for agents in (1, 2, 4, 7):
+        cluster = make_cluster(agents)
+        settings = {"dims": 4, "max_iterations": 200}
+        found = outcome(cluster, ODD.parent / "regression", settings)
+        state = b64_json_dec(found.end_global_state)
+        weights = b64_json_dec(state["dynamic"])
+        assert [round(weight, 2) for weight in weights] == [1.0, 2.0, 3.0, 4.0]
+        iterations.add(state["iteration"])
+        cluster.close()
+    assert max(iterations) - min(iterations) <= 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ from sapwood.compat.lizard.block_size import block_for
 from sapwood.compat.lizard.module import call
 from sapwood.compat.lizard.native_library import ProgramLibrary
 from sapwood.compat.lizard.packing import pack_text, unpack_text
+from sapwood.compat.lizard.result_reset import ResultReset
 from sapwood.compat.lizard.structures import pointer_fields
 from sapwood.core.errors import DataShapeError, ExecutionError, ProgramError
 
@@ -158,12 +158,12 @@ class CtypesWorker(CtypesCombiner):
         self.decode(self._dataset, text)
         self._items = int(call("Dataset.__len__", len, self._dataset))
         self._block = block_for(self._items, library.recommended_block)
-        self._reset = _Reset(self)
+        self._reset = ResultReset(self, self._result)
 
     def iterate(self, state: Any) -> Any:
         """Run one iteration and return the aggregation result, packed."""
         self.decode(self._state, unpack_text(state))
-        self._reset(self._result)
+        self._reset.apply()
         with self._library.watching("run_iteration"):
             self._call(
                 "run_iteration", self._block, self.params, self._dataset, self._state, self._result
@@ -192,46 +192,3 @@ class CtypesWorker(CtypesCombiner):
     def _call(self, name: str, *args: Any) -> None:
         function = self._library.function(name, _ARGUMENTS[name])
         function(*(arg if isinstance(arg, int) else ctypes.byref(arg) for arg in args))
-
-
-class _Reset:
-    """Sets a result in C memory to zero before each iteration.
-
-    Programs differ in how they can: some reset a structure that they are given, others only
-    make a new one. What a program does is looked at until it has been seen to reset a result
-    that was not zero.
-    """
-
-    def __init__(self, worker: CtypesWorker) -> None:
-        self._worker = worker
-        self._zero = worker.encode(worker.fresh_result())
-        self._ways: list[Callable[[Any], None]] = [self._by_program, self._by_decoding]
-        self._proven = False
-
-    def __call__(self, result: Any) -> None:
-        if self._proven:
-            self._ways[0](result)
-            return
-        before = self._worker.encode(result)
-        problem: Exception | None = None
-        while self._ways:
-            try:
-                self._ways[0](result)
-                if self._worker.encode(result) == self._zero:
-                    self._proven = before != self._zero
-                    return
-            except Exception as error:  # noqa: BLE001 - user code; the other way may work
-                problem = problem or error
-            del self._ways[0]
-        raise ProgramError(
-            "init_aggregation_result does not reset a result that is set up in C memory",
-            hint="let it write zeros into the aggregation_result that it is given: "
-            "values = aggregation_result.get_ref(...); for i in ...: values[i] = 0",
-        ) from problem
-
-    def _by_program(self, result: Any) -> None:
-        module, params = self._worker.module, self._worker.params
-        module.init_aggregation_result(params, aggregation_result=result)
-
-    def _by_decoding(self, result: Any) -> None:
-        result.decode(self._zero, self._worker.params)

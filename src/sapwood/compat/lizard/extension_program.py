@@ -26,7 +26,7 @@ class ExtensionCombiner:
 
     def __init__(self, module: ModuleType, params: Any) -> None:
         self.module = module
-        self.params = params
+        self.params = _plain(params)
 
     def combine(self, parts: list[Any], *, last: bool) -> Any:
         """Return the aggregate of partial results, in this order.
@@ -66,10 +66,11 @@ class ExtensionCoordinator(ExtensionCombiner):
 
     def __init__(self, module: ModuleType, params: Any, dataset: Any) -> None:
         super().__init__(module, params)
+        params = self.params
         rows: Iterable[Any] = call("split_data", module.split_data, dataset)
         self._rows = [list(row) if isinstance(row, (tuple, array)) else row for row in rows]
         self.items = len(self._rows)
-        stated = params[0] if isinstance(params, (list, tuple)) and params else None
+        stated = params[0] if isinstance(params, list) and params else None
         if stated != self.items:
             raise DataShapeError(
                 f"the data have {self.items} rows, the first parameter says {stated}",

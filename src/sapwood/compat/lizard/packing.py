@@ -41,6 +41,27 @@ def unpack_text(packed: Any) -> str:
     return packed if isinstance(packed, str) else b64_json_enc(_grow(packed[1]))
 
 
+def open_text(text: str) -> Any:
+    """Return what a text says, with all texts in it opened too, as far as they are JSON.
+
+    Example:
+        >>> open_text(b64_json_enc({"n": 2, "dynamic": b64_json_enc([0.5])}))
+        {'n': 2, 'dynamic': [0.5]}
+    """
+    opened = _opened(text)
+    return text if opened is _NOTHING else _open_inner(opened)
+
+
+def _open_inner(value: Any) -> Any:
+    if isinstance(value, str):
+        return open_text(value)
+    if isinstance(value, list):
+        return [_open_inner(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _open_inner(item) for key, item in value.items()}
+    return value
+
+
 def pack_value(value: Any) -> Any:
     """Return a JSON value as a value that travels in few bytes."""
     return _shrink(value)

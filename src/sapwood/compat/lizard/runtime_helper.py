@@ -13,7 +13,7 @@ from sapwood.compat.lizard.execution import run_with_runner
 from sapwood.compat.lizard.launch import check
 from sapwood.compat.lizard.runner_module import RunnerModule, find_runner
 from sapwood.compat.lizard.store import ProgramStore
-from sapwood.core.errors import ConfigurationError
+from sapwood.core.errors import ConfigurationError, SapwoodError
 
 __all__ = ["run_using_runner_module"]
 
@@ -59,12 +59,16 @@ def run_using_runner_module(
                 {'dims': 3, 'max_iterations': 10}, 'http://localhost:5000',
                 'f68445ab756aacaa915c4ff4a2db029c8af4556b')
     """
-    _check_url(url)
-    checked = check(ProgramStore().get(checksum))
-    path, name = find_runner(module)
-    runner = RunnerModule(path, name=name)
-    with nullcontext(cluster) if cluster is not None else local() as used:
-        outcome = run_with_runner(used, checked, runner, run_settings, seed=seed)
+    try:
+        _check_url(url)
+        checked = check(ProgramStore().get(checksum))
+        path, name = find_runner(module)
+        runner = RunnerModule(path, name=name)
+        with nullcontext(cluster) if cluster is not None else local() as used:
+            outcome = run_with_runner(used, checked, runner, run_settings, seed=seed)
+    except SapwoodError as error:
+        # At a prompt the error says it all; the way to it through Sapwood says nothing.
+        raise error.with_traceback(None) from None
     if print_elapsed_time:
         print(f"time taken: {outcome.seconds:.3f} s")  # noqa: T201 - that is what it is for
     runner.print_result(outcome.end_global_state, quiet=quiet_print)
