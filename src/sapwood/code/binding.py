@@ -154,6 +154,15 @@ class NativeFunction:
             passed[index] = _address_of(values[index])
         return self._function(*passed)
 
+    def apply(self, values: list[Any]) -> None:
+        """Call with contiguous arrays and numbers as they are, in the order of the C parameters.
+
+        Nothing is checked: the caller answers for types and lengths.
+        """
+        self._function(
+            *(_address_of(value) if isinstance(value, np.ndarray) else value for value in values)
+        )
+
     def _fill(self, values: list[Any], lengths: Lengths) -> list[tuple[ArrayChecker, Array]]:
         guards: list[tuple[ArrayChecker, Array]] = []
         for index, scalar in self._scalars:

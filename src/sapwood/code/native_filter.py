@@ -8,8 +8,8 @@ import numpy as np
 
 from sapwood.code.binding import NativeFunction
 from sapwood.code.filter import Filter
-from sapwood.code.interface import Role
-from sapwood.core.errors import ProgramError
+from sapwood.code.interface import ParameterSignature, Role
+from sapwood.core.errors import ArgumentError, ProgramError
 
 _ONE_EACH = "write void combine(double *into, const double *from, size_t n)"
 
@@ -29,7 +29,7 @@ class NativeFilter(Filter):
 
     def __init__(self, function: NativeFunction) -> None:
         self._function = function
-        parameters = function.signature.parameters
+        parameters = self._parameters = function.signature.parameters
         written = [p.name for p in parameters if p.role in {Role.OUTPUT, Role.INOUT}]
         read = [p.name for p in parameters if p.role is Role.INPUT]
         if len(written) != 1 or len(read) != 1:
@@ -37,12 +37,6 @@ class NativeFilter(Filter):
                 f"{function.signature.declaration} cannot combine two arrays", hint=_ONE_EACH
             )
         self._into, self._from = written[0], read[0]
-        self._scalars = [p.name for p in parameters if p.role is Role.SCALAR]
-        self._lengths = [
-            p.name
-            for p in parameters
-            if p.role is Role.SCALAR and np.dtype(p.element.dtype).kind in "iu"
-        ]
 
     def up(self, values: list[Any]) -> Any:
         """Add all arrays to a copy of the first; of dictionaries, each field by itself."""
@@ -52,18 +46,41 @@ class NativeFilter(Filter):
         return self._combined(values)
 
     def _combined(self, arrays: list[Any]) -> Any:
-        into = np.array(arrays[0])
+        into = np.array(self._checked(arrays[0]), order="C")
         for array in arrays[1:]:
-            if np.shape(array) != into.shape:
-                raise ProgramError(
-                    f"an array of shape {np.shape(array)} does not fit to one of {into.shape}",
+            source = np.ascontiguousarray(self._checked(array))
+            if source.shape != into.shape:
+                raise ArgumentError(
+                    f"an array of shape {source.shape} does not fit to one of {into.shape}",
                     where=self._function.signature.name,
                 )
-            arguments: dict[str, Any] = {self._into: into, self._from: np.asarray(array)}
-            for name in self._scalars:
-                if name in self.parameters:
-                    arguments[name] = self.parameters[name]
-                elif name in self._lengths:
-                    arguments[name] = into.size
-            self._function(**arguments)
+            self._function.apply([self._argument(p, into, source) for p in self._parameters])
         return into
+
+    def _checked(self, value: Any) -> Any:
+        array = np.asarray(value)
+        for parameter in self._parameters:
+            wanted = parameter.element.numpy()
+            if parameter.role is not Role.SCALAR and array.dtype != wanted:
+                raise ArgumentError(
+                    f"{self._function.signature.name}: parameter {parameter.name} wants "
+                    f"{wanted}, got {array.dtype}",
+                    where=self._function.signature.where,
+                    hint=f"have the agents contribute arrays of {wanted}",
+                )
+        return array
+
+    def _argument(self, parameter: ParameterSignature, into: Any, source: Any) -> Any:
+        if parameter.name == self._into:
+            return into
+        if parameter.name == self._from:
+            return source
+        if parameter.name in self.parameters:
+            return self.parameters[parameter.name]
+        if np.dtype(parameter.element.dtype).kind not in "iu":
+            raise ArgumentError(
+                f"{self._function.signature.name}: parameter {parameter.name} is missing",
+                where=self._function.signature.where,
+                hint=f"open the stream with parameters={{{parameter.name!r}: …}}",
+            )
+        return into.size

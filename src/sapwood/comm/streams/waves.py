@@ -178,8 +178,9 @@ class Waves:
                 stream.counters.up(message.body, payload)
             if not stream.waits:
                 self._must_cover(link, message)
-                if not stream.filters_up:
-                    return self._singles.send_on(stream, message, payload)
+                if not stream.filters_up or not message.body:
+                    effects = self._singles.send_on(stream, message, payload)
+                    return effects if stream.outbox is None else stream.outbox.put(effects)
                 if message.wave and message.wave not in stream.wave_versions:
                     stream.repeated()  # a wave that is over
                     return []
