@@ -117,7 +117,7 @@ def test_the_table_of_states_is_that_of_the_code() -> None:
     lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
     (begin,) = [number for number, line in enumerate(lines) if line.startswith("| state |")]
     events = [cell.strip() for cell in lines[begin].strip("|").split("|")][1:]
-    written = {}
+    written: dict[tuple[str, str], str] = {}
     for line in itertools.takewhile(lambda one: one.startswith("|"), lines[begin + 2 :]):
         state, *following = [cell.strip() for cell in line.strip("|").split("|")]
         written |= {
