@@ -26,7 +26,13 @@ HERE = Path(__file__).resolve().parent
 TABLE_WIDTH = 100
 """Columns of a table that is not printed on a terminal."""
 
-UNITS = {"s": (1.0, "s"), "ms": (1e3, "ms"), "us": (1e6, "µs"), "MiB": (2.0**-20, "MiB")}
+UNITS = {
+    "s": (1.0, "s"),
+    "ms": (1e3, "ms"),
+    "us": (1e6, "µs"),
+    "KiB": (2.0**-10, "KiB"),
+    "MiB": (2.0**-20, "MiB"),
+}
 """How a raw value (seconds, bytes) becomes the unit of a figure."""
 
 
