@@ -14,7 +14,9 @@ FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 KEYS = {"name", "agents", "bytes", "value", "unit", "floor", "ratio", "runs"}
 
 
-@pytest.mark.parametrize("script", ["startup", "tree", "iterate", "failure", "links"])
+@pytest.mark.parametrize(
+    "script", ["startup", "tree", "iterate", "failure", "links", "native_code"]
+)
 def test_quick_run(script: str) -> None:
     done = subprocess.run(
         [sys.executable, str(FOLDER / f"{script}.py"), "--quick", "--json"],

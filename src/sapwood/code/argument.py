@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import operator
 from collections.abc import Callable
 from typing import Any, Final
@@ -22,6 +23,12 @@ MISSING: Final = object()
 
 GUARD_BYTES: Final = 1024
 """Bytes behind an output of one value that are checked after the call."""
+
+ARRAY_GUARD_BYTES: Final = 128
+"""Bytes behind an output array that are checked after the call."""
+
+GUARD: Final = 0xA5
+"""What those bytes hold before it: neither zero nor what a number would be."""
 
 _INTEGERS: Final[dict[str, Any]] = {
     "i1": ctypes.c_int8,
@@ -45,6 +52,12 @@ _CHARACTERS: Final = (np.dtype("i1"), np.dtype("u1"), np.dtype("S1"))
 def ctype_of(dtype: str) -> Any:
     """Return the ctypes type of a scalar, or None where there is none."""
     return _CTYPES.get(np.dtype(dtype).str[1:])
+
+
+def is_untouched(guard: Array) -> bool:
+    """Whether the bytes behind an output are as they were."""
+    found = guard.tobytes()
+    return found.count(GUARD) == len(found)
 
 
 class Checker:
@@ -196,26 +209,40 @@ class ArrayChecker(Checker):
         """
         count = int(np.prod(self.inner, dtype=int))
         array = np.zeros(count + max(1, GUARD_BYTES // self.dtype.itemsize), self.dtype)
-        return array[:count].reshape(self.inner), array.view(np.uint8)[
-            count * self.dtype.itemsize :
-        ]
+        return self._guarded(array, count, self.inner)
+
+    def _guarded(self, flat: Array, count: int, shape: tuple[int, ...]) -> tuple[Array, Array]:
+        """Return the first items of memory as an array, and the bytes behind them as a guard."""
+        guard = flat.view(np.uint8)[count * self.dtype.itemsize :]
+        guard.fill(GUARD)
+        return flat[:count].reshape(shape), guard
 
     def overrun(self) -> ArgumentError:
         """Return the error for changed bytes behind an output."""
+        if self.extents is not None:
+            extents = "".join(f"[{extent.text}]" for extent in self.extents)
+            return self.error(
+                f"was written past its end: it has the extents {extents}",
+                "correct the function, or the extents in its comment",
+            )
         return self.error(
             "got more than one value, but nothing says that it is an array",
             f"write the comment // @array {self.name}[…] above {self.function.name}",
         )
 
-    def allocate(self, lengths: Lengths) -> Array:
-        """Return a new array of zeros for an output that has extents.
+    def allocate(self, lengths: Lengths) -> tuple[Array, Array]:
+        """Return a new array of zeros for an output that has extents, and its guard.
 
         Raises:
             ArgumentError: A length is not known, or negative.
         """
         shape = tuple(self._evaluate(extent, lengths) for extent in self.extents or ())
         try:
-            return result_memory.zeros(shape, self.dtype)
+            if any(extent < 0 for extent in shape):
+                raise ValueError("negative dimensions are not allowed")
+            count = math.prod(shape)
+            size = count + -(-ARRAY_GUARD_BYTES // self.dtype.itemsize)
+            return self._guarded(result_memory.zeros(size, self.dtype), count, shape)
         except (ValueError, MemoryError) as error:
             raise self.error(f"cannot be allocated with shape {shape}: {error}") from error
 

@@ -16,6 +16,7 @@ from sapwood.code.argument import (
     Lengths,
     ScalarChecker,
     ctype_of,
+    is_untouched,
 )
 from sapwood.code.extent import Extent
 from sapwood.code.interface import FunctionSignature, Role
@@ -137,7 +138,7 @@ class NativeFunction:
         guards = self._fill(values, lengths)
         returned = self.call_native(values)
         for array, guard in guards:
-            if guard.any():
+            if not is_untouched(guard):
                 raise array.overrun()
         outputs = {
             array.name: values[index] if values[index].ndim else values[index][()]
@@ -174,11 +175,9 @@ class NativeFunction:
             if values[index] is MISSING:
                 if array.signature.role is not Role.OUTPUT:
                     raise self._missing(array.name)
-                if array.extents is None:
-                    values[index], guard = array.allocate_one()
-                    guards.append((array, guard))
-                else:
-                    values[index] = array.allocate(lengths)
+                one = array.extents is None
+                values[index], guard = array.allocate_one() if one else array.allocate(lengths)
+                guards.append((array, guard))
         for index, array in self._compound:
             array.check_compound(values[index], lengths)
         return guards

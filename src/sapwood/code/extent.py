@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
@@ -44,7 +45,7 @@ class Extent:
 
     def __init__(self, text: str) -> None:
         self.text = text.strip()
-        steps = tuple(_postfix(self.text))
+        steps = _parsed(self.text)
         self._steps = steps
         self.names = tuple(dict.fromkeys(step for step in steps if isinstance(step, str)))
         only = steps[0] if len(steps) == 1 else None
@@ -71,6 +72,12 @@ class Extent:
 
     def __repr__(self) -> str:
         return f"Extent({self.text!r})"
+
+
+@functools.lru_cache(maxsize=1024)
+def _parsed(text: str) -> tuple[_Step, ...]:
+    """Return the steps of an extent; a function asks for each of its own several times."""
+    return tuple(_postfix(text))
 
 
 def _symbols(text: str) -> Iterator[str]:

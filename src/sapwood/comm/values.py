@@ -8,6 +8,7 @@ is an error that names the type.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,6 +30,9 @@ MAX_DEPTH = 64
 
 MAX_DTYPE_TEXT = 16 * 1024
 """Characters that describe the type of a structured array."""
+
+REMEMBERED_TYPES = 256
+"""Types of arrays that are not read from their text again."""
 
 _PLAIN_DTYPE = re.compile(r"[<>|][biufcmMSUV]\d+(\[\w+\])?|[<>][mM]8")
 
@@ -196,6 +200,7 @@ def _dtype_text(dtype: np.dtype[Any]) -> str:
         ) from error
 
 
+@functools.lru_cache(maxsize=REMEMBERED_TYPES)
 def _dtype_from(text: str) -> np.dtype[Any]:
     if text.startswith("["):
         dtype = _structured(text)

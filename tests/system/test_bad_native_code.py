@@ -1,0 +1,258 @@
+"""Native code that is wrong or behaves badly: clear errors, the agents live, nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import resource
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sapwood
+from sapwood.core.errors import (
+    ArgumentError,
+    BuildError,
+    MemoryLimitError,
+    ProgramError,
+    RunnerCrashError,
+    SapwoodError,
+    TimeLimitError,
+)
+from sapwood.environment.settings import LimitSettings, Settings
+
+PATIENCE = 90.0
+DATA = np.arange(1, 101, dtype=np.float64)
+MAP = """
+/** @array data[n]
+ *  @array out[k] */
+void work(const double *data, int64_t n, int64_t k, double *out) {{
+    for (int64_t i = 0; i < n; i++) out[0] += data[i];
+    {what}
+}}
+"""
+HEADERS = "#include <stdint.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n"
+PROGRAM = """
+from sapwood import Program, native, parameter
+
+class Work(Program):
+    sources = ["work.c"]
+    reduce = {"out": "sum"}
+    map = native("work")
+    k: int = parameter(2)
+"""
+
+Work = Callable[..., Path]
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Work:
+    """Write a program whose map adds up, and then does something else."""
+
+    def write(what: str, *, text: str = MAP) -> Path:
+        (tmp_path / "work.c").write_text(HEADERS + text.format(what=what))
+        (tmp_path / "p.py").write_text(PROGRAM)
+        return tmp_path / "p.py"
+
+    return write
+
+
+@pytest.fixture
+def cluster() -> Iterator[sapwood.Cluster]:
+    with sapwood.local(2) as cluster:
+        yield cluster
+
+
+@pytest.fixture(autouse=True)
+def agents_live(cluster: sapwood.Cluster, work: Work) -> Iterator[None]:
+    """After each test the same agents compute the right result."""
+    yield
+    assert {agent.incarnation for agent in cluster.agents} == {1}
+    program = work("")
+    assert cluster.run(program, DATA).result(PATIENCE)["out"][0] == DATA.sum()
+
+
+def fails(cluster: sapwood.Cluster, program: Path, kind: type[SapwoodError], **how: Any) -> str:
+    """Run a program that must fail and return the text of its error."""
+    with pytest.raises(kind) as caught:
+        cluster.run(program, DATA, **how).result(PATIENCE)
+    return str(caught.value)
+
+
+def test_a_syntax_error_is_told_with_its_line(cluster: sapwood.Cluster, work: Work) -> None:
+    said = fails(cluster, work("int x = ;"), BuildError)
+    assert "work.c:10" in said
+    assert "error: expected expression" in said
+
+
+def test_a_missing_symbol_is_told_by_name(cluster: sapwood.Cluster, work: Work) -> None:
+    text = "int nowhere(int);" + MAP
+    said = fails(cluster, work("out[1] = nowhere(3);", text=text), BuildError)
+    assert "nowhere" in said
+    assert "no source defines it" in said
+
+
+@pytest.mark.parametrize(
+    ("signature", "said"),
+    [
+        ("void work(const float *data, int64_t n, int64_t k, double *out)", "float32"),
+        ("void work(const double *data, int64_t n, int64_t k, double *total)", "out"),
+        ("void work(const double *dat, int64_t n, int64_t k, double *out)", "dat"),
+        ("void other(const double *data, int64_t n, int64_t k, double *out)", "other"),
+        ("static void work(const double *data, int64_t n, int64_t k, double *out)", "work"),
+    ],
+)
+def test_a_wrong_signature_is_told_before_anything_runs(
+    cluster: sapwood.Cluster, work: Work, signature: str, said: str
+) -> None:
+    names = set(re.findall(r"\*(\w+)", signature))
+    notes = "".join(f" * @array {n}[{'n' if n.startswith('d') else 'k'}]\n" for n in sorted(names))
+    text = f"/**\n{notes} */\n{signature} {{{{ (void)n; }}}}\n"
+    program = work("", text=text)
+    assert said in fails(cluster, program, ProgramError)
+
+
+def test_structures_of_another_size_are_refused(cluster: sapwood.Cluster, tmp_path: Path) -> None:
+    (tmp_path / "s.c").write_text(
+        HEADERS + "struct pair { int32_t a; double b; };\n/** @array p[n] */\n"
+        "double add(const struct pair *p, int64_t n) { return n ? p[0].b : 0; }\n"
+    )
+    (tmp_path / "q.py").write_text(
+        "from sapwood import Program\nclass Q(Program):\n    sources = ['s.c']\n"
+    )
+    add = sapwood.load_program(tmp_path / "q.py")["add"]
+    right = np.dtype([("a", "i4"), ("b", "f8")], align=True)
+    one = np.array([(1, 2.5)], right)
+    assert cluster.submit(add, one).result(PATIENCE) == 2.5
+    packed = np.zeros(1, np.dtype([("a", "i4"), ("b", "f8")]))  # 12 bytes, not 16
+    with pytest.raises(ArgumentError, match="struct pair"):
+        cluster.submit(add, packed).result(PATIENCE)
+
+
+def libraries() -> list[Path]:
+    folder = Path(os.environ["XDG_CACHE_HOME"]) / "sapwood" / "entries"
+    return [path for path in folder.glob("*/library.so") if b"work" in path.read_bytes()]
+
+
+@pytest.mark.parametrize("damage", ["a byte", "cut off", "another architecture", "no library"])
+def test_a_damaged_entry_of_the_cache_is_built_again(
+    cluster: sapwood.Cluster, work: Work, damage: str
+) -> None:
+    program = work(f"out[1] += {len(damage)};")
+    first = cluster.run(program, DATA).result(PATIENCE)
+    built = max(libraries(), key=lambda path: path.stat().st_mtime_ns)
+    data = bytearray(built.read_bytes())
+    if damage == "a byte":
+        data[len(data) // 2] ^= 0xFF
+    elif damage == "cut off":
+        del data[len(data) // 2 :]
+    elif damage == "another architecture":
+        data[18:20] = (62 if platform.machine() != "x86_64" else 183).to_bytes(2, "little")
+    else:
+        data[:] = b"no library"
+    built.unlink()  # the loaded one stays as it is
+    built.write_bytes(bytes(data))
+    run = cluster.run(program, DATA)
+    np.testing.assert_array_equal(run.result(PATIENCE)["out"], first["out"])
+    assert built.read_bytes() != bytes(data)
+
+
+def test_an_entry_of_the_cache_that_vanishes_is_built_again(
+    cluster: sapwood.Cluster, work: Work
+) -> None:
+    program = work("out[1] += 77;")
+    cluster.run(program, DATA).result(PATIENCE)
+    for path in libraries():
+        shutil.rmtree(path.parent)
+    assert cluster.run(program, DATA).result(PATIENCE)["out"][0] == DATA.sum()
+
+
+def test_gigabytes_of_output_fill_no_memory(cluster: sapwood.Cluster, work: Work) -> None:
+    lines = 2**30 // 1024 // 2
+    what = f"""static char line[1024];
+    for (int i = 0; i < 1024; i++) line[i] = i < 1023 ? 'x' : '\\n';
+    for (long i = 0; i < {lines}; i++) fwrite(line, 1, 1024, stdout);"""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    program = work(what)
+    result = cluster.run(program, DATA).result(PATIENCE)
+    assert result["out"][0] == DATA.sum()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024  # KiB
+
+
+def test_a_map_that_forks_answers_once(cluster: sapwood.Cluster, work: Work) -> None:
+    assert cluster.run(work("fork(); fork();"), DATA).result(PATIENCE)["out"][0] == DATA.sum()
+
+
+def test_children_that_stay_do_not_hold_the_answer_back(
+    cluster: sapwood.Cluster, work: Work
+) -> None:
+    program = work("if (fork() == 0) { for (;;) pause(); }")
+    assert cluster.run(program, DATA).result(PATIENCE)["out"][0] == DATA.sum()
+
+
+def test_a_map_that_never_returns_ends_at_its_time_limit(
+    cluster: sapwood.Cluster, work: Work
+) -> None:
+    program = work("for (volatile int x = 1; x;) {}")
+    assert "work ran longer than 0.5 s" in fails(cluster, program, TimeLimitError, time_limit=0.5)
+
+
+@pytest.mark.parametrize("what", ["out[k] = 1;", "out[k + 3] = 0;", "out[2 * k] += 1;"])
+def test_writing_past_the_end_of_an_output_is_found(
+    cluster: sapwood.Cluster, work: Work, what: str
+) -> None:
+    said = fails(cluster, work(what), ArgumentError)
+    assert "out was written past its end: it has the extents [k]" in said
+
+
+def test_writing_far_away_is_a_crash_with_its_place(cluster: sapwood.Cluster, work: Work) -> None:
+    said = fails(cluster, work("out[1L << 40] = 1;"), RunnerCrashError)
+    assert "SIGSEGV" in said
+    assert "work.c:10" in said
+
+
+def test_writing_into_the_items_of_the_dataset_is_a_crash(
+    cluster: sapwood.Cluster, work: Work
+) -> None:
+    """Items are shared by all agents and runs: they are mapped so that nobody can change them."""
+    data = DATA.copy()
+    said = fails(cluster, work("((double *)data)[0] = -1;"), RunnerCrashError)
+    assert "SIGSEGV" in said
+    np.testing.assert_array_equal(data, DATA)
+
+
+@pytest.mark.parametrize(
+    ("what", "signal"),
+    [
+        ("abort();", "SIGABRT"),
+        ("*(volatile int *)0 = 1;", "SIGSEGV"),
+        ("volatile int zero = 0; out[1] = 77 / zero;", "SIGFPE"),
+        ("exit(3);", "exited with code 3"),
+        ("double *volatile p = malloc(8); free(p); free(p);", "SIGABRT"),
+    ],
+)
+@pytest.mark.row("A-CODE-5")
+def test_a_crash_is_told_with_its_cause(
+    cluster: sapwood.Cluster, work: Work, what: str, signal: str
+) -> None:
+    assert signal in fails(cluster, work(what), RunnerCrashError)
+
+
+@pytest.mark.row("A-CODE-5")
+def test_a_memory_bomb_ends_at_its_limit(work: Work) -> None:
+    what = """for (;;) {
+        char *p = malloc(1 << 24);
+        if (!p) abort();
+        for (int i = 0; i < 1 << 24; i += 4096) p[i] = 1;
+    }"""
+    limits = LimitSettings(memory=512 * 2**20)
+    with sapwood.local(1, settings=Settings(limits=limits)) as small:
+        with pytest.raises((RunnerCrashError, MemoryLimitError)):
+            small.run(work(what), DATA).result(PATIENCE)
+        assert small.agents[0].incarnation == 1
+        assert small.run(work(""), DATA).result(PATIENCE)["out"][0] == DATA.sum()
