@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sapwood.core.rankset import Ranges, from_ranges
+from sapwood.core.rankset import Ranges, contains
 from sapwood.core.topology import Tree
 
 
@@ -44,5 +44,9 @@ class Router:
 
     def towards(self, members: Ranges) -> list[int]:
         """Children with members at or below them, from left to right."""
-        wanted = from_ranges(members)
-        return [child for child in self.children if not wanted.isdisjoint(self._covers[child])]
+        # Not all members are counted out here: every place of a large tree asks this.
+        return [
+            child
+            for child in self.children
+            if any(contains(members, rank) for rank in self._covers[child])
+        ]
