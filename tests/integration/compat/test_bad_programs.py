@@ -361,3 +361,24 @@ def test_a_library_for_another_machine_is_told(
     (tmp_path / "other.so").write_bytes(data)
     with pytest.raises(ProgramError, match=r"cannot be loaded.*another machine"):
         ProgramLibrary(str(tmp_path / "other.so"))
+
+
+def test_a_failure_of_one_run_is_not_that_of_the_next(
+    make_cluster: Callable[..., sapwood.Cluster],
+    copy_of: CopyFunction,
+    outcome: Callable[..., Outcome],
+) -> None:
+    # The device of a CPU node stays broken after a failed assertion, as that of a GPU does.
+    change = (
+        "    if (i >= num_points) return;",
+        "    assert(dims < 4);\n    if (i >= num_points) return;",
+    )
+    folder = copy_of("column_sums", {"kernel.cu": [change]})
+    (folder / "four.csv").write_text("1,2,3,4\n" * 50)
+    cluster = make_cluster(1)
+    for _ in range(2):
+        settings = {"dims": 4, "input_file": str(folder / "four.csv")}
+        with pytest.raises(SapwoodError, match=r"(?s)Assert|assert"):
+            outcome(cluster, folder, settings)
+        good = {"dims": 3, "input_file": str(folder / "points.csv")}
+        assert outcome(cluster, folder, good).iterations == 1

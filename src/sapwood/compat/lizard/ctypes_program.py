@@ -150,14 +150,21 @@ class CtypesWorker(CtypesCombiner):
         self._state = module.GlobalState()
         self._dataset = module.Dataset()
         self._release: list[tuple[str, Any]] = []
-        text = unpack_text(part)
+        try:
+            self._prepare(unpack_text(part))
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self, text: str) -> None:
+        """Set everything up, in the order that programs count on."""
         self._setup("aggregation_result", self._result)
         self._setup("global_state", self._state)
         call("Dataset.decode", self._dataset.decode, text, self.params, decode_aux=False)
         self._setup("dataset", self._dataset)
         self.decode(self._dataset, text)
         self._items = int(call("Dataset.__len__", len, self._dataset))
-        self._block = block_for(self._items, library.recommended_block)
+        self._block = block_for(self._items, self._library.recommended_block)
         self._reset = ResultReset(self, self._result)
 
     def iterate(self, state: Any) -> Any:
@@ -180,7 +187,6 @@ class CtypesWorker(CtypesCombiner):
         name = f"setup_{what}"
         with self._library.watching(name):
             self._call(name, structure, self.params)
-        self._release.append((what, structure))
         for field in pointer_fields(type(structure)):
             if not getattr(structure, field):
                 raise ProgramError(
@@ -188,6 +194,7 @@ class CtypesWorker(CtypesCombiner):
                     hint="allocate it there, for example by cudaMallocManaged, and check the "
                     "error that this returns",
                 )
+        self._release.append((what, structure))
 
     def _call(self, name: str, *args: Any) -> None:
         function = self._library.function(name, _ARGUMENTS[name])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _ctypes
 import ctypes
 import importlib.machinery
 import importlib.util
@@ -31,7 +32,7 @@ class ProgramLibrary:
     def __init__(self, path: str) -> None:
         self.path = path
         try:
-            self._library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+            self._library: Any = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
         except OSError as error:
             raise ProgramError(
                 f"the program's library cannot be loaded: {error}",
@@ -39,8 +40,8 @@ class ProgramLibrary:
                 hint="it was built for another machine, or a function is declared that no "
                 "source defines",
             ) from error
-        self._begin = self.function("sapwood_lizard_begin", [])
-        self._end = self.function("sapwood_lizard_end", [])
+        self._begin: Any = self.function("sapwood_lizard_begin", [])
+        self._end: Any = self.function("sapwood_lizard_end", [])
         self._end.restype = ctypes.c_char_p
         on_gpu = self._library["sapwood_lizard_on_gpu"]()
         self.recommended_block = recommended_block(first_device() if on_gpu else None)
@@ -60,6 +61,13 @@ class ProgramLibrary:
         function.argtypes = arguments
         function.restype = None
         return function
+
+    def close(self) -> None:
+        """Unload the library; its functions must not be called afterwards."""
+        if self._library is not None:
+            handle: int = self._library._handle  # noqa: SLF001 - ctypes has no public name for it
+            self._library = self._begin = self._end = None
+            _ctypes.dlclose(handle)
 
     @contextmanager
     def watching(self, name: str) -> Iterator[None]:

@@ -54,6 +54,7 @@ class LizardProgram(Program):
         self.name = self.definition.name  # type: ignore[misc]  # every program has its own
         self._coordinator: Coordinator | None = None
         self._worker: Worker | None = None
+        self._library: ProgramLibrary | None = None
         self._files: Bundle | None = None
 
     # --- at the root ---------------------------------------------------------------------------
@@ -100,15 +101,20 @@ class LizardProgram(Program):
         return {AGGREGATE: self._worker.iterate(state[STATE])}
 
     def close(self) -> None:
-        """Free what the program set up."""
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
+        """Free what the program set up, and unload it."""
+        worker, self._worker = self._worker, None
+        library, self._library = self._library, None
+        try:
+            if worker is not None:
+                worker.close()
+        finally:
+            if library is not None:
+                library.close()
 
     def _open(self, part: Any) -> Worker:
         from sapwood.compat.lizard.dataset import points_of  # noqa: PLC0415 - only runners open
 
-        library = ProgramLibrary(self.library_path)
+        self._library = library = ProgramLibrary(self.library_path)
         params = json.loads(self.global_params)
         if self.definition.extension:
             extension = library.extension()
