@@ -86,6 +86,7 @@ def local(
             ready_timeout=chosen.cluster.ready_timeout,
             timing=_timing(chosen.comm),
             inline_limit=chosen.comm.inline_limit,
+            shared_memory=chosen.comm.shared_memory,
             backlog=chosen.comm.backlog,
             restart=chosen.restart,
             environment=exports,

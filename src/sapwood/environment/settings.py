@@ -124,6 +124,13 @@ class CommSettings(Section, frozen=True):
     inline_limit: Annotated[
         Bytes, about("Payloads up to this size travel in the message, larger ones beside it.")
     ] = 64 * 2**10
+    shared_memory: Annotated[
+        bool,
+        about(
+            "Whether places of one machine map each other's memory; else large messages travel "
+            "in pieces, as between machines."
+        ),
+    ] = True
     max_message: Annotated[Bytes, about("Largest message that is accepted.")] = 2**30
     window: Annotated[
         Bytes, about("What one neighbour may send before this side has dealt with it.")

@@ -13,7 +13,14 @@ import numpy as np
 import pytest
 
 import sapwood
-from sapwood.core.errors import AgentLostError, ClosedError, ConfigurationError, DataValueError
+from sapwood.core.errors import (
+    AgentLostError,
+    CancelledError,
+    ClosedError,
+    ConfigurationError,
+    DataValueError,
+)
+from sapwood.environment.settings import CommSettings
 
 MakeCluster = Callable[..., sapwood.Cluster]
 PATIENCE = 30.0
@@ -198,6 +205,32 @@ def test_who_waits_for_a_place_that_is_lost_hears_of_it(make_cluster: MakeCluste
         mine.result(PATIENCE)
 
 
+@pytest.mark.row("C2-AM")
+def test_large_messages_without_shared_memory_tell_their_progress(
+    make_cluster: MakeCluster,
+) -> None:
+    cluster = make_cluster(2, comm=CommSettings(shared_memory=False))
+    done = cluster.submit_to(1, echo, 1)
+    told: list[tuple[int, int]] = []
+    sent = np.arange(500_000)
+    receiving = cluster.receive_later(1)
+    receiving.on_progress(lambda arrived, total: told.append((arrived, total)))
+    sending = cluster.send_later(1, sent)
+    message = receiving.result(PATIENCE)
+    np.testing.assert_array_equal(message.value, sent)
+    assert len(told) > 10
+    assert told == sorted(told)
+    assert told[-1] == receiving.progress() == (sent.nbytes, sent.nbytes)
+    sending.result(PATIENCE)
+    done.result(PATIENCE)
+    moving = cluster.send_later(2, np.zeros(10_000_000))
+    assert moving.progress() == (0, 0)  # nobody wants it yet
+    moving.cancel()
+    with pytest.raises(CancelledError):
+        moving.result(PATIENCE)
+
+
+@pytest.mark.row("C2-AM")
 def test_a_large_message_that_nobody_takes_can_be_taken_back(tree: sapwood.Cluster) -> None:
     request = tree.send_later(1, np.zeros(1_000_000))
     assert not request.wait(0.05)
