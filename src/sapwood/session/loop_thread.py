@@ -44,7 +44,10 @@ class LoopThread:
             ClosedError: The loop has ended.
         """
         try:
-            self.loop.call_soon_threadsafe(function, *args)
+            if threading.get_ident() == self._thread.ident:
+                self.loop.call_soon(function, *args)  # it need not be woken
+            else:
+                self.loop.call_soon_threadsafe(function, *args)
         except RuntimeError as error:
             raise ClosedError("the cluster is closed") from error
 

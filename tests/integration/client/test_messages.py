@@ -79,6 +79,16 @@ def test_agents_send_each_other_messages(tree: sapwood.Cluster, size: int) -> No
     assert [one.result(PATIENCE) for one in done] == [(4, 4), (1, 1), (2, 2), (3, 3)]
 
 
+@pytest.mark.row("C2-ROUTE")
+def test_several_topologies_at_once(tree: sapwood.Cluster, make_cluster: MakeCluster) -> None:
+    others = [make_cluster(3), make_cluster(5, 3)]
+    for cluster in (tree, *others):
+        count = len(cluster.agents)
+        done = [cluster.submit_to(rank, ring, 10) for rank in range(1, count + 1)]
+        expected = [(left, left) for left in [count, *range(1, count)]]
+        assert [one.result(PATIENCE) for one in done] == expected
+
+
 @pytest.mark.row("C2-P2P")
 @pytest.mark.parametrize("size", [3, 100_000])
 def test_one_message_to_several(tree: sapwood.Cluster, size: int) -> None:

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import pytest
+
+from sapwood.comm import events as ev
+from sapwood.comm import letter_events as le
+from sapwood.comm import letters
+from sapwood.comm.match import ANY
+from sapwood.comm.messages.letters import Letter, Multiple, Receipt
+from sapwood.comm.payload import Payload
+from sapwood.comm.tagged import TAGGED
+from sapwood.core.errors import SapwoodError
+from sapwood.core.topology import ROOT, flat, kary
+from sapwood.testing.network import Network
+
+
+def started(network: Network) -> Network:
+    network.start()
+    for rank in range(network.tree.agents + 1):
+        network.post(rank, le.PostReceive(1, ANY, ANY))
+    return network
+
+
+def letter(**changes: object) -> Letter:
+    fields: dict[str, object] = {
+        "source": 1,
+        "destination": ROOT,
+        "channel": TAGGED,
+        "epoch": 1 << 32,
+        "peer": 0,
+        "number": 1,
+        "hops": 0,
+        "kind": 10,
+        "tag": 5,
+    }
+    return Letter(**{**fields, **changes})  # type: ignore[arg-type]  # a test's shorthand
+
+
+@pytest.mark.row("C2-P2P")
+def test_a_message_to_several_places_travels_each_link_once() -> None:
+    tree = kary(8, 2)
+    network = started(Network(tree))
+    payload = Payload(b"x" * 100)
+    event = le.SendTagged(7, tuple(range(1, 9)), 3, b"\x01", payload)
+    sent = [one for one in network.nodes[ROOT].step(0.0, event) if isinstance(one, ev.Transmit)]
+    assert len(sent) == len(tree.children(ROOT))
+    for one in sent:
+        assert isinstance(one.message, Multiple)
+        assert one.payload is payload  # encoded once
+    addresses = [
+        address.destination
+        for one in sent
+        if isinstance(one.message, Multiple)
+        for address in one.message.addresses
+    ]
+    assert sorted(addresses) == list(range(1, 9))
+
+
+@pytest.mark.row("C2-P2P")
+@pytest.mark.parametrize("source", [ROOT, 1, 5])
+def test_a_message_to_several_places_reaches_each_once(source: int) -> None:
+    network = started(Network(kary(8, 2)))
+    destinations = (1, 2, 6, 8, ROOT)
+    network.post(source, le.SendTagged(7, destinations, 3, b"\x01", None))
+    network.run()
+    arrived = [
+        seen.rank for seen in network.observations if isinstance(seen.effect, le.TaggedArrived)
+    ]
+    assert sorted(arrived) == sorted(destinations)
+    ended = network.observed(le.SendEnded, source)
+    assert sorted(one.destination for one in ended) == sorted(destinations)
+    assert all(one.error is None for one in ended)
+
+
+@pytest.mark.row("C2-ROUTE")
+def test_a_letter_that_goes_in_a_circle_ends() -> None:
+    network = started(Network(kary(4, 2)))
+    junction = network.nodes[5]
+    link = next(one.number for one in junction.links.values() if one.rank == 1)
+    there = junction.step(0.0, ev.Received(link, letter(destination=4), None))
+    (passed_on,) = [one.message for one in there if isinstance(one, ev.Transmit)]
+    assert isinstance(passed_on, Letter)
+    assert passed_on.hops == 1
+    tired = letter(destination=4, hops=letters.MAX_HOPS)
+    assert junction.step(0.0, ev.Received(link, tired, None)) == []
+    back = letter(destination=1)  # it would go back to where it came from
+    assert junction.step(0.0, ev.Received(link, back, None)) == []
+    many = Multiple(tired, ())
+    assert junction.step(0.0, ev.Received(link, many, None)) == []
+
+
+def test_a_letter_for_another_process_of_this_place_is_not_taken() -> None:
+    network = started(Network(flat(2)))
+    root = network.nodes[ROOT]
+    link = next(one.number for one in root.links.values() if one.rank == 1)
+    effects = root.step(0.0, ev.Received(link, letter(peer=9), None))
+    (answer,) = [one.message for one in effects if isinstance(one, ev.Transmit)]
+    assert isinstance(answer, Receipt)
+    assert (answer.incarnation, answer.upto) == (1, 0)
+    assert network.observed(le.TaggedArrived) == []
+
+
+@pytest.mark.row("C2-ORDER")
+def test_a_new_process_ends_what_was_with_the_old_one() -> None:
+    network = started(Network(flat(2)))
+    network.pause(2)
+    network.post(1, le.SendTagged(7, (2,), 3, b"\x01", None))
+    network.post(1, ev.Ask(2, "test", 8, b"\xc0", None))
+    network.run()
+    network.kill(2)
+    network.run()
+    network.post(ROOT, le.Announce(((2, 1),), (), "killed"))
+    network.run()
+    (ended,) = network.observed(le.SendEnded, 1)
+    (answered,) = network.observed(ev.Answered, 1)
+    for error in (ended.error, answered.error):
+        assert error is not None
+        assert str(SapwoodError.from_record(error)) == "agent 2 is gone: killed"
+    network.post(1, le.SendTagged(9, (2,), 3, b"\x01", None))  # at once, while it is gone
+    assert len(network.observed(le.SendEnded, 1)) == 2
+    network.begin([2])
+    network.run()
+    network.post(2, le.PostReceive(1, ANY, ANY))
+    network.post(ROOT, le.Announce((), (2,)))
+    network.run()
+    network.post(1, le.SendTagged(10, (2,), 3, b"\x02", None))
+    network.run()
+    (arrived,) = network.observed(le.TaggedArrived, 2)
+    assert arrived.body == b"\x02"
+
+
+def test_a_place_that_acknowledges_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letters, "MAX_SILENCE", 3.0)
+    network = started(Network(flat(2)))
+    network.pause(2)
+    network.post(1, le.SendTagged(7, (2,), 3, b"\x01", None))
+    network.advance(9.0)
+    (ended,) = network.observed(le.SendEnded, 1)
+    assert ended.error is not None
+    assert "nothing was heard of it" in ended.error.what
+
+
+def test_places_that_do_not_exist_cannot_be_written_to() -> None:
+    network = started(Network(flat(2)))
+    for destination in (-5, 99):
+        network.post(1, le.SendTagged(7, (destination,), 3, b"", None))
+    assert all(one.error is not None for one in network.observed(le.SendEnded, 1))
+    assert len(network.observed(le.SendEnded, 1)) == 2

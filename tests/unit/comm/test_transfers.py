@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sapwood.comm import events as ev
+from sapwood.comm import letter_events as le
+from sapwood.comm.link import Identity
+from sapwood.comm.match import ANY
+from sapwood.comm.node import Node
+from sapwood.comm.parcel import Parcel
+from sapwood.comm.payload import Payload
+from sapwood.comm.tagged import TAGGED
+from sapwood.comm.transfers import (
+    PIECE,
+    TRANSITIONS,
+    WINDOW,
+    Outgoing,
+    TransferEvent,
+    TransferState,
+)
+from sapwood.core.errors import ProtocolError, ResourceError, SapwoodError
+from sapwood.core.topology import flat
+
+
+class Pair:
+    """Two places that share no memory; what is on its way is counted."""
+
+    def __init__(self) -> None:
+        tree = flat(1)
+        self.nodes = [Node(Identity("c", rank, 1, rank, f"m{rank}"), tree) for rank in (0, 1)]
+        self.queue: list[tuple[int, ev.Transmit]] = []
+        self.seen: list[tuple[int, ev.Effect]] = []
+        self.most = 0
+        self.post(0, ev.LinkOpened(1, initiator=False))
+        self.post(1, ev.LinkOpened(1, initiator=True))
+        self.run()
+
+    def post(self, rank: int, event: ev.Event) -> None:
+        self._do(rank, self.nodes[rank].step(0.0, event))
+
+    def _do(self, rank: int, effects: list[ev.Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, ev.Transmit):
+                self.queue.append((1 - rank, effect))
+            else:
+                self.seen.append((rank, effect))
+        on_its_way = sum(one.payload.nbytes for _, one in self.queue if one.payload is not None)
+        self.most = max(self.most, on_its_way)
+
+    def run(self, steps: int = 100_000) -> None:
+        for _ in range(steps):
+            if not self.queue:
+                return
+            rank, effect = self.queue.pop(0)
+            self._do(rank, self.nodes[rank].receive(0.0, 1, effect.message, effect.payload))
+
+    def of(self, kind: type[ev.Effect], rank: int) -> list[ev.Effect]:
+        return [effect for place, effect in self.seen if place == rank and isinstance(effect, kind)]
+
+
+def content(nbytes: int) -> bytes:
+    return bytes(range(256)) * (nbytes // 256) + bytes(nbytes % 256)
+
+
+@pytest.mark.row("C2-AM")
+@given(st.integers(0, 3 * PIECE), st.integers(1, 3))
+def test_what_is_large_comes_in_pieces_of_which_few_are_on_their_way(
+    nbytes: int, count: int
+) -> None:
+    pair = Pair()
+    data = content(nbytes)
+    for number in range(count):
+        pair.post(0, le.SendTagged(number, (1,), number, b"\x01", Payload(data)))
+        pair.post(1, le.PostReceive(number, 0, number))
+    pair.run()
+    arrived = pair.of(le.TaggedArrived, 1)
+    assert len(arrived) == count
+    for one in arrived:
+        assert isinstance(one, le.TaggedArrived)
+        assert bytes(one.payload.view if one.payload is not None else b"") == data
+    assert len(pair.of(le.SendEnded, 0)) == count
+    assert pair.most <= WINDOW * PIECE
+    assert all(len(node.transfers) == 0 for node in pair.nodes)
+
+
+@pytest.mark.row("C2-AM")
+def test_a_large_message_waits_at_its_sender_until_somebody_wants_it() -> None:
+    pair = Pair()
+    pair.post(0, le.SendTagged(1, (1,), 5, b"\x01", Payload(content(20 * PIECE))))
+    pair.run()
+    assert pair.most == 0
+    assert pair.of(le.SendEnded, 0) == []
+    pair.post(1, le.PostReceive(1, ANY, 5))
+    pair.run()
+    assert len(pair.of(le.SendEnded, 0)) == 1
+    moved = [one for one in pair.of(le.Progressed, 1) if isinstance(one, le.Progressed)]
+    assert [one.done for one in moved] == [PIECE * (1 + number) for number in range(20)]
+    assert {(one.channel, one.number, one.outgoing, one.total) for one in moved} == {
+        (TAGGED, 1, False, 20 * PIECE)
+    }
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3, 10])
+def test_taken_back_it_was_never_there(steps: int) -> None:
+    pair = Pair()
+    pair.post(0, le.SendTagged(1, (1,), 5, b"\x01", Payload(content(40 * PIECE))))
+    pair.post(1, le.PostReceive(1, ANY, 5))
+    pair.run(steps)
+    pair.post(0, le.WithdrawTagged(1, 1))
+    pair.run()
+    (ended,) = pair.of(le.SendEnded, 0)
+    assert isinstance(ended, le.SendEnded)
+    assert ended.error is not None
+    assert ended.error.code == "SW205"
+    pair.post(0, le.SendTagged(2, (1,), 5, b"\x02", None))
+    pair.run()
+    (arrived,) = pair.of(le.TaggedArrived, 1)
+    assert isinstance(arrived, le.TaggedArrived)
+    assert arrived.body == b"\x02"
+    assert all(len(node.transfers) == 0 for node in pair.nodes)
+
+
+def test_no_room_at_the_receiver_is_told_to_both() -> None:
+    def refuse(nbytes: int) -> Payload:
+        raise ResourceError(f"not {nbytes}")
+
+    pair = Pair()
+    pair.nodes[1].tagged.allocate = refuse
+    pair.post(1, le.PostReceive(1, ANY, ANY))
+    pair.post(0, le.SendTagged(1, (1,), 5, b"\x01", Payload(content(PIECE))))
+    pair.run()
+    for kind, rank in ((le.ReceiveFailed, 1), (le.SendEnded, 0)):
+        (effect,) = pair.of(kind, rank)
+        assert isinstance(effect, le.ReceiveFailed | le.SendEnded)
+        assert effect.error is not None
+        assert isinstance(SapwoodError.from_record(effect.error), ResourceError)
+
+
+@pytest.mark.parametrize("state", TransferState)
+@pytest.mark.parametrize("event", TransferEvent)
+def test_the_table_is_what_happens(state: TransferState, event: TransferEvent) -> None:
+    outgoing = Outgoing(1, Parcel(1, 1), Node(Identity("c", 0, 1, 1, "m"), flat(1)).tagged)
+    outgoing.state = state
+    if (state, event) in TRANSITIONS:
+        outgoing.advance(event)
+        assert outgoing.state is TRANSITIONS[state, event]
+    else:
+        with pytest.raises(ProtocolError, match=f"{event.value} while {state.value}"):
+            outgoing.advance(event)
