@@ -56,6 +56,46 @@ def test_an_extension_runs_on_any_number_of_agents(
         np.testing.assert_allclose(centres, means, atol=1e-9)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [
+            ("import random\n", "import random\n\nimport user_program\n"),
+            ("    import user_program\n", ""),
+        ],
+        [
+            ("import random\n", "import random\nfrom user_program import kmeans_iteration\n"),
+            ("    import user_program\n", ""),
+            ("    user_program.kmeans", "    kmeans"),
+        ],
+        [("return aggregation_result\n", "return None\n")],
+        [("return [[0] * k", "return [[0.0] * k")],
+        # An aggregate of another form than partial results is made at the root only.
+        [
+            (
+                "return [[0] * k, [0.0] * (k * dims)]",
+                "return {'n': [0] * k, 's': [0.0] * (k * dims)}",
+            ),
+            ("zip(aggregation_result, partial)", "zip(aggregation_result.values(), partial)"),
+            ("counts, sums = aggregation_result", "counts, sums = aggregation_result.values()"),
+        ],
+    ],
+    ids=["import", "from import", "in place", "floats", "other form"],
+)
+@pytest.mark.row("B-EXT-1")
+def test_variations_of_extensions(
+    make_cluster: Callable[..., sapwood.Cluster],
+    outcome: RunFunction,
+    copy_of: CopyFunction,
+    changes: list[tuple[str, str]],
+) -> None:
+    cluster = make_cluster(4, 2)
+    expected = outcome(cluster, EXTENSION, SETTINGS).end_global_state
+    found = outcome(cluster, copy_of("kmeans_extension", {"python_funcs.py": changes}), SETTINGS)
+    assert found.end_global_state[0] == expected[0]
+    np.testing.assert_allclose(found.end_global_state[1], expected[1], atol=1e-12)
+
+
 def test_terminate_is_not_asked_after_the_first_iteration(
     cluster: sapwood.Cluster, outcome: RunFunction
 ) -> None:

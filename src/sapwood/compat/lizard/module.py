@@ -68,13 +68,17 @@ class AbsentExtension(ModuleType):
     def __init__(self) -> None:
         super().__init__(USER_PROGRAM)
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def __getattr__(self, name: str) -> Callable[..., NoReturn]:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise UserCodeError(
-            f"{USER_PROGRAM}.{name} was used outside of an iteration",
-            hint="the extension is there in to_array and run_iteration only",
-        )
+
+        def absent(*_args: Any, **_kwargs: Any) -> NoReturn:
+            raise UserCodeError(
+                f"{USER_PROGRAM}.{name} was called outside of an iteration",
+                hint="the extension is there in to_array and run_iteration only",
+            )
+
+        return absent
 
 
 def call(name: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
