@@ -4,11 +4,11 @@
 
     entries/KEY/manifest.json   what is in it, with SHA-256; written last
     entries/KEY/…               the files
-    building/KEY/               somebody is building it, or was killed while building it
+    building/KEY-…/             somebody is building it, or was killed while building it
     locks/KEY                   held while KEY is built
     trash/…                     evicted, being deleted
 
-A builder holds the lock of its key, fills ``building/KEY`` and renames it into place. A user
+A builder holds the lock of its key, fills a folder of its own and renames it into place. A user
 of an entry holds a shared lock on its manifest, so nobody evicts it. A killed process holds
 no locks: what it left is found and removed by the next one.
 """
@@ -226,8 +226,10 @@ class BuildCache:
         return CacheEntry(folder, manifest, descriptor)
 
     def _build(self, key: str, fill: Fill) -> CacheEntry:
-        place = self.folder / "building" / key
-        shutil.rmtree(place, ignore_errors=True)  # of a builder that was killed
+        for left in (self.folder / "building").glob(f"{key}*"):
+            shutil.rmtree(left, ignore_errors=True)  # of a builder that was killed
+        # Its compiler may live on: what that still writes must not meet what is built now.
+        place = self.folder / "building" / f"{key}-{os.urandom(4).hex()}"
         entry, scratch = place / "entry", place / "scratch"
         try:
             entry.mkdir(parents=True)
@@ -295,7 +297,7 @@ class BuildCache:
     def _remove_leftovers(self) -> None:
         for place in self._subfolders("building"):
             with contextlib.suppress(BlockingIOError):
-                path = self.folder / "locks" / place.name
+                path = self.folder / "locks" / place.name.partition("-")[0]
                 descriptor = _lock_file(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(place, ignore_errors=True)
                 path.unlink(missing_ok=True)

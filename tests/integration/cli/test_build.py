@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +72,62 @@ def test_a_program_without_sources_has_nothing_to_build(tmp_path: Path) -> None:
     path = tmp_path / "p.py"
     path.write_text("from sapwood import Program\nclass P(Program):\n    pass\n")
     assert build(path).stdout == "P has no sources to build\n"
+
+
+@pytest.fixture
+def counting(tmp_path: Path) -> dict[str, str]:
+    """Return variables of a compiler that notes each start, and waits while a file is there."""
+    compiler = tmp_path / "counting-cc"
+    compiler.write_text(
+        f"#!/bin/sh\necho start >> {tmp_path}/starts\n"
+        f"while [ -e {tmp_path}/wait ]; do sleep 0.01; done\n"
+        'exec cc "$@"\n'
+    )
+    compiler.chmod(0o755)
+    return {**os.environ, "CC": str(compiler)}
+
+
+def start_build(program: Path, variables: dict[str, str]) -> subprocess.Popen[str]:
+    place = f"cache.folder={program.parent / 'cache'}"
+    command = [sys.executable, "-c", MAIN, "build", str(program), "--set", place, "--json"]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables
+    )
+
+
+@pytest.mark.row("A-CODE-1")
+def test_processes_that_ask_at_once_share_one_build(
+    program: Path, counting: dict[str, str], until: Callable[[Callable[[], object]], None]
+) -> None:
+    (program.parent / "wait").touch()
+    asking = [start_build(program, counting) for _ in range(3)]
+    until((program.parent / "starts").exists)
+    (program.parent / "wait").unlink()
+    answers = [process.communicate(timeout=60) for process in asking]
+    assert [errors for _, errors in answers] == ["", "", ""]
+    built = [json.loads(answer)["builds"][0]["cached"] for answer, _ in answers]
+    assert sorted(built) == [False, True, True]
+    assert (program.parent / "starts").read_text().count("start") == 2  # compile and link, once
+
+
+@pytest.mark.row("A-CODE-1")
+def test_a_build_that_is_killed_leaves_nothing_that_the_next_one_meets(
+    program: Path, counting: dict[str, str], until: Callable[[Callable[[], object]], None]
+) -> None:
+    (program.parent / "wait").touch()
+    with start_build(program, counting) as first:
+        until((program.parent / "starts").exists)
+        first.kill()
+        first.communicate()
+    left = list((program.parent / "cache" / "building").iterdir())
+    assert len(left) == 1
+    with start_build(program, counting) as second:
+        until(lambda: (program.parent / "starts").read_text().count("start") == 2)
+        (program.parent / "wait").unlink()  # the compiler of the killed build goes on, too
+        answer, errors = second.communicate(timeout=60)
+    assert errors == ""
+    assert not json.loads(answer)["builds"][0]["cached"]
+    assert list((program.parent / "cache" / "building").iterdir()) == []
 
 
 @pytest.mark.row("A-CODE-2")

@@ -23,6 +23,7 @@ SOURCE = '#include "size.h"\nint twice(int x) { return SIZE * x; }\n'
 FILES = {"a.c": SOURCE, "size.h": "#define SIZE 2\n"}
 
 
+@pytest.mark.row("A-CODE-1")
 def test_an_unchanged_program_is_built_once(cache: BuildCache, program_of: Any) -> None:
     first = build(program_of(FILES), cache=cache)
     second = build(program_of(FILES), cache=cache)
@@ -30,6 +31,7 @@ def test_an_unchanged_program_is_built_once(cache: BuildCache, program_of: Any) 
     assert (cache.counters.builds, cache.counters.hits) == (1, 1)
 
 
+@pytest.mark.row("A-CODE-1")
 def test_a_finished_build_starts_no_compiler(
     cache: BuildCache, program_of: Any, tmp_path: Path
 ) -> None:
