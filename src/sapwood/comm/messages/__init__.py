@@ -298,6 +298,7 @@ class Abandon(Message, tag=32, frozen=True):
 
     stream: int
     wave: int
+    confirmed: int = 0
 
 
 class Configure(Message, tag=33, frozen=True):

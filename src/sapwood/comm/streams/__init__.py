@@ -1,9 +1,15 @@
 """Streams: broadcast down the tree, reduce up, exactly once.
 
-``wave.py``
-    One wave at one place.
-``stream.py``
-    One stream at one place: its waves.
-``waves.py``
-    What a place does with the waves of its streams.
+``wave.py``, ``stream.py``
+    One wave, and one stream with its waves, at one place.
+``waves.py``, ``opening.py``
+    What a place does with waves; how streams begin and end, and who is back comes into them.
+``losses.py``, ``delays.py``, ``singles.py``
+    Policies on loss, time-outs, streams that do not wait.
+``filtering.py``, ``outbox.py``, ``parameters.py``
+    Own filters, what waits behind them, and their parameters.
+``sweeps.py``, ``life.py``, ``counters.py``
+    Flush, quiesce, resume and query; life of a stream as a table; what is counted.
+``streams.py``
+    All streams of one place: who takes which event and which message.
 """

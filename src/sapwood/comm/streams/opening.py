@@ -7,6 +7,7 @@ from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.streams.filtering import sent_to
+from sapwood.comm.streams.life import StreamEvent
 from sapwood.comm.streams.stream import Position, Stream
 from sapwood.comm.streams.wave import NewGathering, Wave
 from sapwood.core.errors import ProtocolError
@@ -70,6 +71,7 @@ class Opening:
 
     def _left_over(self, stream: Stream) -> Effects:
         """Give back what a stream that ends still holds at this place."""
+        stream.advance(StreamEvent.CLOSE)
         payloads = [*stream.held.values(), *(payload for _, payload in stream.lent)]
         if self._near.rank == ROOT:
             payloads += [w.payload for w in stream.waves.values() if w.payload is not None]

@@ -93,6 +93,7 @@ class Stream:
     Attributes:
         plain: Whether there is nothing to do but to pass down and to gather from all.
         state: Where it is in its life; ``quiet`` says whether nothing may be sent.
+        abandoned: Waves that failed before this agent contributed.
         absent: Children that are lost and not back, where the stream does not wait for them.
         late_waves: Waves whose time was over before all had contributed.
         carried: Late contributions that wait for a wave.
@@ -106,6 +107,7 @@ class Stream:
     """
 
     __slots__ = (
+        "abandoned",
         "absent",
         "carried",
         "children",
@@ -163,6 +165,7 @@ class Stream:
         self.lent: list[tuple[int, Payload]] = []
         self.jobs: dict[int, Wave | Up | tuple[Down, int]] = {}
         self.emitted = 0
+        self.abandoned: set[int] = set()
         self.sweeps: dict[int, UnderWay] = {}
         self.waits = spec.sync.kind != NO_WAIT
         share = max(SHORTEST_PART, 1.0 - TIME_LOST_PER_LEVEL * position.depth)
@@ -218,6 +221,12 @@ class Stream:
             free += [payload for number, payload in self.lent if number <= confirmed]
             self.lent = [entry for entry in self.lent if entry[0] > confirmed]
         return free
+
+    def abandon(self, wave: int, confirmed: int) -> None:
+        """Forget a wave that failed, and that those failed that are confirmed since."""
+        self.waves.pop(wave, None)
+        self.late_waves.pop(wave, None)
+        self.abandoned = {number for number in self.abandoned if number > confirmed} | {wave}
 
     def repeated(self) -> None:
         """Count a contribution that came twice, or to a wave that is over."""

@@ -136,6 +136,8 @@ class Waves:
         if stream.quiet:
             stream.detained.append(event)
             return []
+        if event.wave in stream.abandoned:
+            return [ev.Released(event.payload)] if event.payload is not None else []
         if event.payload is not None:
             stream.held[event.wave] = event.payload
         return self._send(stream, event.wave, event.attempt, event)
@@ -290,10 +292,15 @@ class Waves:
         if wave is None:
             return [failed]
         links = self._near.links_to(stream.children)
-        effects: Effects = [ev.Transmit(links, msg.Abandon(message.stream, message.wave))]
+        abandon = msg.Abandon(message.stream, message.wave, stream.confirmed())
+        effects = self._in_order(stream, ev.Transmit(links, abandon))
         if wave.payload is not None:
             effects.append(ev.Released(wave.payload))
         return [*effects, failed]
+
+    def _in_order(self, stream: Stream, effect: ev.Effect) -> Effects:
+        """Send after what still is in a filter."""
+        return [effect] if stream.outbox is None else stream.outbox.put([effect])
 
     def on_abandon(self, link: Link, message: msg.Abandon, _payload: Any) -> Effects:
         """A wave failed elsewhere: forget it."""
@@ -301,13 +308,11 @@ class Waves:
         stream = self.open.get(message.stream)
         if stream is None:
             return []
-        stream.waves.pop(message.wave, None)
-        stream.late_waves.pop(message.wave, None)
-        stream.last_wave = max(stream.last_wave, message.wave)
+        stream.abandon(message.wave, message.confirmed)
         kept = stream.held.pop(message.wave, None)
         effects: Effects = [ev.Released(kept)] if kept is not None else []
         links = self._near.links_to(stream.children)
-        return [*effects, ev.Transmit(links, message)] if links else effects
+        return effects + self._in_order(stream, ev.Transmit(links, message)) if links else effects
 
     # --- time, filters, sweeps ------------------------------------------------------------------
 
