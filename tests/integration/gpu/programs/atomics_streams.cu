@@ -96,8 +96,10 @@ int main(int argc, char **argv) {
   cudaDeviceProp deviceProp;
   checkCudaErrors(cudaGetDeviceProperties(&deviceProp, cuda_device));
   if (deviceProp.canMapHostMemory == 0 || !deviceProp.managedMemory) exit(2);
-  printf("pciBus %d SMs %d, clock %f, %zu\n", deviceProp.pciBusID, deviceProp.multiProcessorCount,
-         deviceProp.clockRate * 1e-6f, deviceProp.totalGlobalMem);
+#if CUDART_VERSION < 13000
+  printf("clock %f\n", deviceProp.clockRate * 1e-6f);
+#endif
+  printf("pciBus %d SMs %d, %zu\n", deviceProp.pciBusID, deviceProp.multiProcessorCount, deviceProp.totalGlobalMem);
 
   int c = 5, *h_a = 0, *d_a = 0, *d_c = 0;
   checkCudaErrors(cudaMallocHost((void **)&h_a, nbytes));

@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
+#if CUDART_VERSION >= 13000  // the name went away there
+#define cudaThreadSynchronize cudaDeviceSynchronize
+#endif
 
 #ifdef RD_WG_SIZE_0_0
         #define BLOCK_SIZE RD_WG_SIZE_0_0

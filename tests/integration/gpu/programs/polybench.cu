@@ -7,6 +7,9 @@
 #include <stdarg.h>
 #include <string.h>
 #include <cuda.h>
+#if CUDART_VERSION >= 13000  // the name went away there
+#define cudaThreadSynchronize cudaDeviceSynchronize
+#endif
 
 #define POLYBENCH_TIME 1
 
