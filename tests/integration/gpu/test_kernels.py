@@ -180,6 +180,36 @@ def test_scan_by_shuffles(kernels: ctypes.CDLL) -> None:
     np.testing.assert_array_equal(out.reshape(10, 32), sums + 1000 * sums[:, 31:] + lane)
 
 
+def test_some_warps_of_a_block(kernels: ctypes.CDLL) -> None:
+    x, out = I[:96].copy(), np.ones(96, np.int32)
+    assert call(kernels.some_warps_run, x, out, 32) == 0
+    assert not out[:32].any()
+    assert out[32] == x[32:64].sum() + 1000
+    assert not out[64:].any()
+
+
+def test_half_a_warp_where_a_whole_one_is_asked_for(kernels: ctypes.CDLL) -> None:
+    x, out = I[:96].copy(), np.ones(96, np.int32)
+    assert call(kernels.some_warps_run, x, out, 16) == 0
+    assert out[32] == x[32:48].sum() + 1000
+
+
+def test_lanes_that_wait_elsewhere_are_a_deadlock_with_its_line(kernels: ctypes.CDLL) -> None:
+    kernels.half_warp_run.restype = ctypes.c_char_p
+    x, out = I[:32].copy(), zeros(I, 32)
+    text = kernels.half_warp_run(*map(_given, (x, out))).decode()
+    kernels.reset_run()
+    assert "deadlock in kernel half_warp_kernel: warps.cu:" in text
+
+
+def test_totals_of_blocks_and_votes(kernels: ctypes.CDLL) -> None:
+    x, out = I[:288].copy(), zeros(I, 288)
+    assert call(kernels.totals_run, x, out, 3) == 0
+    totals = np.repeat(x.reshape(3, 96).sum(axis=1), 96)
+    odd = np.repeat((x.reshape(9, 32) & 1).sum(axis=1), 32)
+    np.testing.assert_array_equal(out, totals * 100 + odd)
+
+
 def test_votes_and_match_with_masks(kernels: ctypes.CDLL) -> None:
     x, out = I[:128].copy(), np.zeros(512, np.uint32)
     assert call(kernels.votes_run, x, out, 4) == 0

@@ -16,9 +16,9 @@ from sapwood.code.target import host_target
 from sapwood.code.toolchain import find_compiler
 from sapwood.core.errors import BuildError, DataMissingError
 from sapwood.gpu.cuda.check import refuse_unsupported
-from sapwood.gpu.cuda.language import preferring_clang
+from sapwood.gpu.cuda.language import MODE, preferring_clang
 from sapwood.gpu.cuda.parse import read_sources
-from sapwood.gpu.cuda.patch import KernelMode, patch_sources
+from sapwood.gpu.cuda.patch import KernelMode, Mode, Patched, patch_sources
 from sapwood.gpu.cuda.precompiled import SHIM
 
 _INCLUDE: Final = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
@@ -83,7 +83,32 @@ def build_executable(
     texts = with_headers(files, folders)
     sources = read_sources(texts, macros)
     refuse_unsupported(sources)
-    patched = patch_sources(sources)
+    fiber_only = (environment or os.environ).get(MODE, "") == "fiber"
+    patched = patch_sources(sources, fiber_only=fiber_only)
+    given = (files, output, folders, macros or {}, environment)
+    try:
+        _make(texts, patched, *given)
+    except BuildError as first:
+        if not any(k.mode is Mode.BLOCK for each in patched.values() for k in each.kernels):
+            raise
+        patched = patch_sources(sources, fiber_only=True)
+        try:
+            _make(texts, patched, *given)
+        except BuildError:
+            raise first from None  # the source itself is wrong
+    return tuple(kernel for each in patched.values() for kernel in each.kernels)
+
+
+def _make(
+    texts: Mapping[str, bytes],
+    patched: Mapping[str, Patched],
+    files: Sequence[Path],
+    output: Path,
+    folders: Sequence[Path],
+    macros: Mapping[str, str],
+    environment: Mapping[str, str] | None,
+) -> None:
+    """Compile and link what was patched."""
     with tempfile.TemporaryDirectory(prefix="sapwood-patch-") as scratch:
         root = Path(scratch)
         for name, data in texts.items():
@@ -97,12 +122,11 @@ def build_executable(
             target=host_target(),
             environment=preferring_clang(os.environ if environment is None else environment),
         )
-        objects = [_compile(file, root, request, folders, macros or {}) for file in files]
+        objects = [_compile(file, root, request, folders, macros) for file in files]
         compiler = find_compiler("c++", request.environment)
         link = [*compiler.command, *objects, "-pthread", "-lm", "-o", str(output.absolute())]
         link += shlex.split(request.environment.get("LDFLAGS", ""))
         run_compiler(link, request, what=f"{output.name} cannot be linked")
-    return tuple(kernel for each in patched.values() for kernel in each.kernels)
 
 
 def _mirror(root: Path, path: Path) -> Path:

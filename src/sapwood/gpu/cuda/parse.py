@@ -29,6 +29,12 @@ _SAME_LENGTH = (
     (re.compile(rb"\b__noinline__\b"), lambda m: b" " * len(m[0])),
     (re.compile(rb"\bstatic(\s+__shared__)\b"), lambda m: b" " * 6 + m[1]),
     (re.compile(rb"\b(__shared__\s+)static\b"), lambda m: m[1] + b" " * 6),
+    (  # the grammar takes it for comparisons
+        re.compile(
+            rb"\b(?:(?:cg|cooperative_groups)::)?thread_block_tile\s*<\s*\d+\s*>(?=\s+\w+\s*=)"
+        ),
+        lambda m: b"auto" + b" " * (len(m[0]) - 4),
+    ),
 )
 
 
@@ -121,7 +127,7 @@ class CudaSource:
         for pattern, replacement in _SAME_LENGTH:
             data = pattern.sub(replacement, data)
         self.name = name
-        known = conditions or Conditions({}, ())
+        known = self._conditions = conditions or Conditions({}, ())
         if b"__global__" in data:
             data = expand_in_kernels(_only_in_kernels(data, known.leave_out(data)))
             data = _split_declarations(data, known.leave_out(data))
@@ -156,6 +162,10 @@ class CudaSource:
             for name in declared_names(node)
         )
         self.includes = [m[1].decode() + m[2].decode() for m in _INCLUDE.finditer(seen)]
+
+    def changed(self, edits: Edits) -> CudaSource:
+        """Return the source with edits made, parsed again."""
+        return CudaSource(self.name, edits.apply(), self._conditions)
 
     @property
     def kernels(self) -> list[Function]:

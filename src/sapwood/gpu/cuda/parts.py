@@ -221,9 +221,8 @@ class PartWriter:
             pending += used_words(variable.value)
         ordered = sorted(wanted.values(), key=lambda each: int(each.declarator.start_byte))
         return "".join(
-            f"const {each.type} {each.name} = {self._text(each.value)}; (void){each.name}; "
-            if "auto" not in each.type
-            else f"const auto {each.name} = {self._text(each.value)}; (void){each.name}; "
+            f"{each.type if 'auto' not in each.type else 'auto'} const {each.name} = "
+            f"{self._text(each.value)}; (void){each.name}; "
             for each in ordered
         )
 

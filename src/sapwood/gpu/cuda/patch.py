@@ -14,12 +14,13 @@ from typing import Any
 
 import msgspec
 
-from sapwood.gpu.cuda.calls import CallGraph
+from sapwood.gpu.cuda.calls import BARRIERS, CallGraph
 from sapwood.gpu.cuda.dynamic import dynamic_declaration, dynamic_pointer, is_dynamic
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.fission import cut_kernel
 from sapwood.gpu.cuda.parse import CudaSource, Function, Launch, plain
 from sapwood.gpu.cuda.parts import NotPossibleError
+from sapwood.gpu.cuda.shuffles import without_warp_operations
 
 
 class Mode(Enum):
@@ -70,7 +71,36 @@ def patch_sources(
         'block'
     """
     graph = CallGraph(sources.values())
-    return {name: _patch(each, graph, fiber_only=fiber_only) for name, each in sources.items()}
+    return {
+        name: _patch(
+            each if fiber_only else _with_exchanges(each, graph), graph, fiber_only=fiber_only
+        )
+        for name, each in sources.items()
+    }
+
+
+def _with_exchanges(source: CudaSource, graph: CallGraph) -> CudaSource:
+    """Return a source in which kernels exchange through arrays, where they can be cut then."""
+    names = [kernel.name for kernel in source.kernels]
+    for name in names:
+        kernel = next(each for each in source.kernels if each.name == name)
+        waits = any(word in graph.meeting for word in kernel.words) or graph.meets(
+            set(kernel.words) - BARRIERS
+        )
+        if not waits or names.count(name) > 1:
+            continue
+        changed = without_warp_operations(source, name, graph)
+        if changed is not None and _can_be_cut(changed[1], graph):
+            source = changed[0]
+    return source
+
+
+def _can_be_cut(kernel: Function, graph: CallGraph) -> bool:
+    try:
+        cut_kernel(kernel, graph)
+    except NotPossibleError:
+        return False
+    return True
 
 
 def _patch(source: CudaSource, graph: CallGraph, *, fiber_only: bool) -> Patched:

@@ -209,7 +209,8 @@ class Variables:
         if word in INDICES or word not in self.by_name:
             return word not in self._graph.placed
         return word in floating or all(
-            not v.changes and not v.is_array and word in self.uniform for v in self.by_name[word]
+            v.is_shared or (v.declaration is None and not v.changes and word in self.uniform)
+            for v in self.by_name[word]
         )
 
 

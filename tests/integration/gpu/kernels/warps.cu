@@ -107,3 +107,48 @@ API float events_run() {
     cudaEventDestroy(from), cudaEventDestroy(to), cudaStreamDestroy(stream);
     return cudaGetLastError() == cudaSuccess ? ms : -2;
 }
+
+// Lanes of which some do not come: what they would have given is nothing here, undefined on a GPU.
+__device__ int sum_of_warp(int v) {
+    for (int d = 16; d > 0; d /= 2) v += __shfl_down_sync(0xffffffff, v, d);
+    return v;
+}
+__global__ void some_warps_kernel(const int *x, int *y, int lanes) {
+    int v = x[threadIdx.x], warp = threadIdx.x / 32;
+    int total = 0;
+    if (warp == 1 && threadIdx.x % 32 < lanes) {
+        total = sum_of_warp(v);
+        total += 1000;
+    }
+    y[threadIdx.x] = total;
+}
+__global__ void half_warp_kernel(const int *x, int *y) {
+    int v = x[threadIdx.x], total = 0;
+    if (threadIdx.x < 16)
+        total = sum_of_warp(v);
+    __syncthreads();
+    y[threadIdx.x] = total;
+}
+API const char *half_warp_run(const int *x, int *y) { half_warp_kernel<<<1, 32>>>(x, y); return cudaGetErrorString(cudaGetLastError()); }
+API int some_warps_run(const int *x, int *y, int lanes) { some_warps_kernel<<<1, 96>>>(x, y, lanes); return cudaGetLastError(); }
+
+template <class T> __device__ T block_total(T v, T *partial) {
+    v += __shfl_xor_sync(0xffffffff, v, 16);
+    v += __shfl_xor_sync(0xffffffff, v, 8);
+    v += __shfl_xor_sync(0xffffffff, v, 4);
+    v += __shfl_xor_sync(0xffffffff, v, 2);
+    v += __shfl_xor_sync(0xffffffff, v, 1);
+    if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = v;
+    __syncthreads();
+    T all = 0;
+    for (int i = 0; i < blockDim.x / 32; i++) all += partial[i];
+    return all;
+}
+__global__ void totals_kernel(const int *x, int *y) {
+    __shared__ int partial[32];
+    int v = x[blockIdx.x * blockDim.x + threadIdx.x];
+    int total = block_total(v, partial);
+    unsigned odd = __ballot_sync(0xffffffffu, v & 1);
+    y[blockIdx.x * blockDim.x + threadIdx.x] = total * 100 + __popc(odd);
+}
+API int totals_run(const int *x, int *y, int blocks) { totals_kernel<<<blocks, 96>>>(x, y); return cudaGetLastError(); }

@@ -31,6 +31,9 @@ def test_kernels_that_are_cut(body: str) -> None:
     assert "run_fibers" not in text
 
 
+MEET = "__device__ int meet() { if (threadIdx.x) return 1; __syncthreads(); return 2; }"
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
@@ -40,11 +43,11 @@ def test_kernels_that_are_cut(body: str) -> None:
         ("while (n) { if (x[threadIdx.x]) break; __syncthreads(); }", "some threads leave"),
         ("again:\n__syncthreads(); if (n) goto again;", "a label"),
         ("auto v = x[threadIdx.x]; __syncthreads(); x[0] = v;", "v lives across a barrier"),
-        ("meet();", "meet waits for other threads (__syncthreads)"),
+        ("if (n) n = meet();", "meet waits for other threads (__syncthreads)"),
     ],
 )
 def test_kernels_that_need_a_stack_per_thread(body: str, reason: str) -> None:
-    mode, text = kernel(body, "__device__ void meet() { __syncthreads(); }")
+    mode, text = kernel(body, MEET)
     assert mode.mode is Mode.FIBER
     assert reason in mode.reason
     assert "run_fibers" in text

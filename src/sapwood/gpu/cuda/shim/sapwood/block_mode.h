@@ -60,4 +60,45 @@ template <class A, class B> inline __attribute__((always_inline)) int only(int s
     return gap < unsigned(size) ? int(gap) : size;
 }
 
+// Warp operations of kernels that are cut: every thread has written its value to an array.
+constexpr int exchange_size = int(max_threads) + warp_size; // what is read beyond a warp is not used
+
+template <class T> inline T exchange_idx(const T *values, int rank, int from, int width = warp_size) {
+    return values[(rank & ~(width - 1)) | (from & (width - 1))];
+}
+template <class T> inline T exchange_up(const T *values, int rank, int delta, int width = warp_size) {
+    return values[(rank & (width - 1)) >= delta ? rank - delta : rank];
+}
+template <class T> inline T exchange_down(const T *values, int rank, int delta, int width = warp_size) {
+    return values[(rank & (width - 1)) + delta < width ? rank + delta : rank];
+}
+template <class T> inline T exchange_xor(const T *values, int rank, int mask, int width = warp_size) {
+    int from = rank ^ mask;
+    return values[from > (rank | (width - 1)) ? rank : from];
+}
+inline unsigned exchange_ballot(const unsigned char *values, int rank, unsigned mask, int threads) {
+    int first = rank & ~(warp_size - 1), count = threads - first < warp_size ? threads - first : warp_size;
+    unsigned bits = 0;
+    for (int lane = 0; lane < count; lane++) bits |= unsigned(values[first + lane]) << lane;
+    return bits & mask;
+}
+inline unsigned tile_lanes(unsigned rank, unsigned width) {
+    return ((1u << width) - 1) << (rank % warp_size & ~(width - 1));
+}
+// Whether all lanes came that an operation under a condition waits for.
+inline void require_lanes(const unsigned char *came, int rank, unsigned mask, int threads,
+                          const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
+    unsigned there = threads - (rank & ~(warp_size - 1)) >= warp_size ? ~0u : (1u << (threads % warp_size)) - 1;
+    if (exchange_ballot(came, rank, mask & there, threads) != (mask & there))
+        report_failure(*self->block, "deadlock in kernel " + *self->block->kernel + ": " + file + ":" +
+                                         std::to_string(line) + ": a thread waits for threads that will not come");
+}
+inline int exchange_any(const unsigned char *values, int rank, unsigned mask, int threads) {
+    return exchange_ballot(values, rank, mask, threads) != 0;
+}
+inline int exchange_all(const unsigned char *values, int rank, unsigned mask, int threads) {
+    unsigned there = threads - (rank & ~(warp_size - 1)) >= warp_size ? ~0u : (1u << (threads % warp_size)) - 1;
+    return exchange_ballot(values, rank, mask, threads) == (mask & there);
+}
+
 } // namespace sapwood_cuda

@@ -54,7 +54,8 @@ template <class T> T unpack(uint64_t bits) {
 inline void give_sources(Warp &warp, unsigned lanes) {
     for (unsigned rest = lanes; rest; rest &= rest - 1) {
         int to = __builtin_ctz(rest);
-        warp.result[to] = warp.value[warp.source[to]];
+        int from = warp.source[to];
+        warp.result[to] = lanes >> from & 1u ? warp.value[from] : 0; // not defined on a GPU
     }
 }
 

@@ -1,0 +1,195 @@
+"""Warp operations of whole blocks as exchanges through arrays, so that kernels can be cut there.
+
+A shuffle that all threads of the block come to is: each thread writes its value, then a cut,
+then each reads the value of its source. That is weaker than what fibers do for single warps,
+so it is only tried; the cutter refuses what not all threads come to.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sapwood.gpu.cuda.calls import CallGraph, is_warp_operation
+from sapwood.gpu.cuda.distribution import CONDITION, distribute_conditions
+from sapwood.gpu.cuda.edits import Edits
+from sapwood.gpu.cuda.groups import without_groups
+from sapwood.gpu.cuda.inlining import holder, inline_calls, insert_before, variable_types
+from sapwood.gpu.cuda.parse import CudaSource, Function, plain, walk
+
+_SHUFFLES: Final = {
+    "__shfl_sync": "exchange_idx",
+    "__shfl_up_sync": "exchange_up",
+    "__shfl_down_sync": "exchange_down",
+    "__shfl_xor_sync": "exchange_xor",
+}
+_VOTES: Final = {
+    "__ballot_sync": "exchange_ballot",
+    "__any_sync": "exchange_any",
+    "__all_sync": "exchange_all",
+}
+_RANK: Final = (
+    " const int sapwood_rank = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);"
+)
+_NUMBERS: Final = frozenset(
+    {
+        *("float", "double", "int", "unsigned", "unsigned int", "long", "unsigned long", "uint"),
+        *(
+            "long long",
+            "unsigned long long",
+            "uint32_t",
+            "int32_t",
+            "uint64_t",
+            "int64_t",
+            "size_t",
+        ),
+    }
+)
+_THREADS: Final = "int(blockDim.x * blockDim.y * blockDim.z)"
+_MOST_ROUNDS: Final = 8
+
+
+def without_warp_operations(
+    source: CudaSource, name: str, graph: CallGraph
+) -> tuple[CudaSource, Function] | None:
+    """Return a source in which a kernel has barriers and exchanges only; None if that cannot be.
+
+    Args:
+        source: Holds the kernel.
+        name: The kernel; it is the only one of its name in the source.
+        graph: Of all sources.
+    """
+    for _ in range(_MOST_ROUNDS):
+        kernel = _kernel(source, name)
+        edits = inline_calls(source, kernel, graph)
+        if edits is None:
+            break
+        source = source.changed(edits)
+    source = source.changed(without_groups(source, _kernel(source, name)))
+    source = source.changed(distribute_conditions(source, _kernel(source, name)))
+    kernel = _kernel(source, name)
+    if kernel.words & (graph.meeting.keys() - {name}):
+        return None
+    edits = _exchanges(source, kernel)
+    if edits is None:
+        return None
+    source = source.changed(edits)
+    return source, _kernel(source, name)
+
+
+def _kernel(source: CudaSource, name: str) -> Function:
+    return next(kernel for kernel in source.kernels if kernel.name == name)
+
+
+def _exchanges(source: CudaSource, kernel: Function) -> Edits | None:
+    """Return the edits that make exchanges of all warp operations; None if one cannot be."""
+    edits = Edits(source.data)
+    types = variable_types(kernel)
+    returns = any(node.type == "return_statement" for node in walk(kernel.body))
+    declared = _RANK
+    before: dict[int, tuple[Any, str]] = {}
+    done = set()
+    for node in walk(kernel.body):
+        if node.type != "call_expression":
+            continue
+        word = plain(node.child_by_field_name("function").text)
+        if word == "__syncwarp":
+            edits.replace(node.start_byte, node.end_byte, "__syncthreads()")
+        elif word in _SHUFFLES or word in _VOTES:
+            made = _Exchange(node, word, kernel, types)
+            # Threads that are gone write nothing: what they wrote last would count again.
+            if not made.possible or (returns and (made.condition or word in _VOTES)):
+                return None
+            declared += made.declared
+            known = before.get(made.statement.id, (None, ""))[1]
+            before[made.statement.id] = (made.statement, known + made.put)
+            edits.replace(node.start_byte, node.end_byte, made.get)
+        else:
+            continue
+        done.add(node.id)
+    for statement, puts in before.values():
+        insert_before(edits, statement, f"{puts} __syncthreads();")
+    edits.insert(kernel.body.start_byte + 1, declared)
+    left = any(
+        node.type == "identifier"
+        and is_warp_operation(plain(node.text))
+        and node.parent.id not in done
+        for node in walk(kernel.body)
+    )
+    return None if left else edits
+
+
+class _Exchange:
+    """One warp operation as an exchange.
+
+    Attributes:
+        possible: Whether it can be one.
+        statement: Before what the values are written.
+        condition: Under what condition a lane takes part; empty for always.
+        declared: The array.
+        put: Statements that write a thread's value.
+        get: The expression that reads.
+    """
+
+    def __init__(self, call: Any, word: str, kernel: Function, types: dict[str, str]) -> None:
+        given = list(call.child_by_field_name("arguments").named_children)
+        self.statement = _under_condition(holder(call, kernel))
+        self.possible = False
+        self.condition = ""
+        if self.statement is None or len(given) < 2 or any(_calls(each) for each in given[1:]):
+            return
+        if self.statement.type == "if_statement":
+            self.condition = plain(self.statement.child_by_field_name("condition").text)
+        vote = word in _VOTES
+        kind = "unsigned char" if vote else _type_of(given[1], types)
+        self.possible = bool(kind)
+        array, lanes = f"sapwood_e{call.start_byte}", f"sapwood_l{call.start_byte}"
+        mask, *rest = map(plain, (each.text for each in given))
+        value = f"(({rest[0]}) != 0)" if vote else rest[0]
+        size = "[::sapwood_cuda::exchange_size] = {};"
+        self.declared = f" __shared__ {kind} {array}{size}"
+        self.put = f"{array}[sapwood_rank] = {value};"
+        name = f"::sapwood_cuda::{(_VOTES if vote else _SHUFFLES)[word]}"
+        self.get = f"{name}({array}, sapwood_rank, {', '.join(rest[1:])})"
+        if vote:
+            self.get = f"{name}({array}, sapwood_rank, {mask}, {_THREADS})"
+        if self.condition:  # lanes that do not take part give nothing
+            self.put = f"{array}[sapwood_rank] = {self.condition} ? {value} : ({kind})0;"
+        if self.condition and _meets_behind(self.statement, kernel):
+            self.declared += f" __shared__ unsigned char {lanes}{size}"
+            self.put += f" {lanes}[sapwood_rank] = {self.condition};"
+            there = f"({lanes}, sapwood_rank, {mask}, {_THREADS})"
+            self.get = f"(::sapwood_cuda::require_lanes{there}, {self.get})"
+
+
+def _meets_behind(statement: Any, kernel: Function) -> bool:
+    """Whether lanes that do not come wait elsewhere, so that nobody goes on."""
+    data = kernel.source.data
+    return b"__syncthreads" in data[statement.end_byte : kernel.body.end_byte]
+
+
+def _calls(node: Any) -> bool:
+    return any(each.type == "call_expression" for each in walk(node))
+
+
+def _under_condition(statement: Any) -> Any:
+    """Return the statement before which values are written: a condition handed on is around it."""
+    above = statement.parent if statement is not None else None
+    if above is not None and above.type == "if_statement":
+        condition = plain(above.child_by_field_name("condition").text)
+        return above if condition.startswith(f"({CONDITION}") else statement
+    return statement
+
+
+def _type_of(value: Any, types: dict[str, str]) -> str:
+    """Return the type of a value made of variables of one type; empty when it is not known."""
+    if any(
+        n.type in {"subscript_expression", "field_expression", "cast_expression"}
+        for n in walk(value)
+    ):
+        return ""
+    names = {plain(node.text) for node in walk(value) if node.type == "identifier"}
+    kinds = {types.get(name, "") for name in names}
+    if len(kinds) != 1:
+        return ""
+    kind = min(kinds)
+    return kind if value.type == "identifier" or kind in _NUMBERS else ""

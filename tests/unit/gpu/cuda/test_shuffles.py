@@ -1,0 +1,74 @@
+"""Which kernels with warp operations are cut, and which keep a stack for each thread."""
+
+from __future__ import annotations
+
+import pytest
+
+from sapwood.gpu.cuda.parse import read_sources
+from sapwood.gpu.cuda.patch import Mode, patch_sources
+
+HELPERS = """
+namespace cg = cooperative_groups;
+__device__ float warp_sum(float v) {
+  for (int d = 16; d > 0; d /= 2) v += __shfl_down_sync(~0u, v, d);
+  return v;
+}
+template <class T> __device__ T block_sum(T v) {
+  static __shared__ T partial[32];
+  if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = v;
+  __syncthreads();
+  return partial[0];
+}
+__device__ float early(float v) { if (v > 0) return v; return __shfl_xor_sync(~0u, v, 1); }
+"""
+
+
+def patched(body: str) -> tuple[Mode, str, str]:
+    code = f"{HELPERS}__global__ void k(float *x, int n) {{\n{body}\n}}\n"
+    made = patch_sources(read_sources({"a.cu": code.encode()}))["a.cu"]
+    text = made.text.decode()
+    assert text.count("\n") == code.count("\n") + 1  # every line stays on its line
+    (mode,) = made.kernels
+    return mode.mode, mode.reason, text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "float v = x[threadIdx.x]; v = warp_sum(v); x[threadIdx.x] = v;",
+        "float v = x[threadIdx.x]; v += __shfl_xor_sync(~0u, v, 4, 8); x[0] = v;",
+        "float v = x[threadIdx.x];\nfloat w = block_sum(v);\nx[threadIdx.x] = w;",
+        "float v = x[threadIdx.x]; if (threadIdx.x < 32) v = warp_sum(v); x[0] = v;",
+        "float v = x[threadIdx.x]; unsigned m = __ballot_sync(~0u, v > 0); x[0] = m;",
+        "auto b = cg::this_thread_block(); x[b.thread_rank()] = 1; b.sync(); x[0] = x[1];",
+        "auto t = cg::tiled_partition<8>(cg::this_thread_block()); float v = x[0]; x[0] = t.shfl(v, 1);",
+        "x[threadIdx.x] = 1; __syncwarp(); x[0] = x[1];",
+    ],
+)
+def test_what_all_threads_come_to_is_cut(body: str) -> None:
+    mode, reason, _ = patched(body)
+    assert mode is Mode.BLOCK, reason
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "float v = x[0]; for (int i = threadIdx.x; i < n; i++) v += __shfl_sync(~0u, v, 0);",
+        "float v = x[0]; if (threadIdx.x < 3) v = early(v); x[0] = v;",
+        "float v = x[0]; if (n > 3 && __shfl_sync(~0u, v, 0) > 1) x[0] = v;",
+        "float v = x[0]; v = n ? __shfl_sync(~0u, v, 0) : 0; x[0] = v;",
+        "if (n > 3) return; float v = x[0]; x[0] = __ballot_sync(~0u, v > 0);",
+        "float v = x[0]; x[0] = __match_any_sync(~0u, n) + __shfl_sync(~0u, v, 1);",
+        "auto b = cg::this_thread_block(); use(b); b.sync();",
+    ],
+)
+def test_what_may_not_be_so_keeps_its_stacks(body: str) -> None:
+    mode, _, text = patched(body)
+    assert mode is Mode.FIBER
+    assert "sapwood_e" not in text
+
+
+def test_a_condition_that_lanes_must_share_is_watched() -> None:
+    body = "float v = x[0]; if (threadIdx.x < 16) v = warp_sum(v); x[0] = v;"
+    assert "require_lanes" in patched(body + " __syncthreads(); x[1] = 1;")[2]
+    assert "require_lanes" not in patched(body)[2]
