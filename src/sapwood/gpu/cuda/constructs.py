@@ -28,7 +28,7 @@ REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
         ),
         (r"wmma$|nvcuda$|__hmma\w*$|mma_sync$|load_matrix_sync$", "tensor cores", PLAIN),
         (
-            r"cudaGraph\w*$|cudaStreamBeginCapture$|cudaStreamEndCapture$",
+            r"cudaGraph(?!ics)\w*$|cudaStreamBeginCapture$|cudaStreamEndCapture$",
             "CUDA graphs",
             "launch the kernels one after the other",
         ),
@@ -37,6 +37,11 @@ REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
                 r"cu(?:Init|Ctx\w+|Module\w+|Mem[A-Z]\w+|Launch\w+|Device[A-Z]\w+|Func[A-Z]\w+|Link\w+"
                 r"|Stream[A-Z]\w+|Event[A-Z]\w+)$"
             ),
+            "the driver API",
+            "use the runtime API: cudaMalloc, …",
+        ),
+        (
+            r"CU(?:device|context|module|function|deviceptr|result|stream|event|linkState)$",
             "the driver API",
             "use the runtime API: cudaMalloc, …",
         ),
@@ -95,9 +100,14 @@ REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
     )
 )
 HEADERS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
-    (re.compile(r"<?(?:thrust|cub|cuda/std|cutlass|cute|nvtx3)/|libcu\+\+"), "a CUDA C++ library"),
     (
-        re.compile(r"cublas|cufft|curand|cudnn|nccl|cusparse|cusolver|npp\.h|nvrtc|nvml"),
+        re.compile(
+            r"<?(?:thrust|cub|cuda/std|cutlass|cute|cccl)/|libcu\+\+|cuda/(?:atomic|functional)"
+        ),
+        "a CUDA C++ library",
+    ),
+    (
+        re.compile(r"cublas|cufft|curand|cudnn|nccl|cusparse|cusolver|npp\w*\.h|nvrtc|nvml|nvjpeg"),
         "an NVIDIA library",
     ),
     (re.compile(r"cuda_fp(?:8|16|6|4)\.h|cuda_bf16\.h"), "small floats"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 import msgspec
@@ -19,8 +20,15 @@ ATTRIBUTES: Final = ("__global__", "__device__", "__host__")
 
 CUDA_WORDS: Final = re.compile(
     rb"<<<|\b(?:__global__|__device__|__shared__|__constant__|__managed__|threadIdx|blockIdx)\b"
+    rb"|\bcuda[A-Z]\w+|\bcu(?:blas|fft|rand|sparse|solver|dnn)\w+|\b(?:thrust|nvcuda|cutlass)\b"
+    rb"|include\s*<(?:cub|nccl|mma|cuda)"
 )
-"""A local header with one of these is patched too."""
+"""A local source or header with one of these is looked at too."""
+
+SUFFIXES: Final = frozenset(
+    {".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".inl", ".inc", ".c", ".cc", ".cpp", ".cxx", ".C"}
+)
+"""What may hold CUDA; other files of a program only talk about it."""
 
 INDICES: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 
@@ -201,7 +209,8 @@ def read_sources(
     return {
         name: read(name, data)
         for name, data in files.items()
-        if name.endswith((".cu", ".cuh")) or CUDA_WORDS.search(data)
+        if name.endswith((".cu", ".cuh"))
+        or (PurePosixPath(name).suffix in SUFFIXES and CUDA_WORDS.search(data))
     }
 
 

@@ -41,6 +41,31 @@ KERNEL = "__global__ void k(float *x) {{ {} }}\n"
             "groups of more than one block",
         ),
         ("cudaMemPool_t pool;", "memory pools"),
+        (KERNEL.format("wmma::load_matrix_sync(a, x, 16);"), "tensor cores"),
+        ("#include <mma.h>", "tensor cores and pipelines"),
+        ("#include <cuda/barrier>", "tensor cores and pipelines"),
+        ("#include <cuda/std/atomic>", "a CUDA C++ library"),
+        ("#include <cub/cub.cuh>", "a CUDA C++ library"),
+        ("#include <cutlass/gemm.h>", "a CUDA C++ library"),
+        ("#include <npp.h>", "an NVIDIA library"),
+        ("#include <nccl.h>", "an NVIDIA library"),
+        ("cusparseHandle_t h;", "an NVIDIA library"),
+        ("cusolverDnHandle_t h;", "an NVIDIA library"),
+        ("CUdeviceptr p;", "the driver API"),
+        ("void f() { cuLaunchKernel(f); }", "the driver API"),
+        ("void f() { cudaStreamBeginCapture(s, m); }", "CUDA graphs"),
+        ("void f() { cudaMallocArray(&a, &d, 1, 1); }", "surfaces and CUDA arrays"),
+        ("void f() { cudaMemcpy3D(&p); }", "copies of CUDA arrays"),
+        ("void f() { cudaStreamAddCallback(s, c, 0, 0); }", "stream callbacks"),
+        ("void f() { cudaLaunchHostFunc(s, f, 0); }", "launches by function"),
+        (KERNEL.format("cooperative_groups::memcpy_async(b, s, x, 4);"), "asynchronous copies"),
+        (
+            KERNEL.format("auto c = cooperative_groups::this_cluster();"),
+            "groups of more than one block",
+        ),
+        ("__nv_bfloat16 x;", "16-bit floats"),
+        ("__nv_fp8_e4m3 x;", "8-bit and smaller floats"),
+        ("void f() { cudaGraphicsMapResources(1, &r); }", "graphics"),
         ("void f() { cudaDeviceEnablePeerAccess(1, 0); }", "access to other GPUs"),
     ],
 )
@@ -63,6 +88,27 @@ def test_each_construct_is_refused_with_its_line(text: str, what: str) -> None:
 )
 def test_what_only_looks_like_it_is_not_refused(text: str) -> None:
     assert unsupported(CudaSource("a.cu", text.encode())) == []
+
+
+def test_headers_without_kernels_are_looked_at_too() -> None:
+    files = {"a.cu": b'#include "b.h"\n', "b.h": b"#include <thrust/sort.h>\n"}
+    with pytest.raises(BuildError) as caught:
+        refuse_unsupported(read_sources(files))
+    assert caught.value.where == "b.h:1"
+
+
+def test_texts_that_only_talk_about_it_are_no_sources() -> None:
+    files = {
+        "a.cu": b"int x;",
+        "README.md": b"__global__ and thrust::sort",
+        "p.py": b"# cudaGraph_t",
+    }
+    assert list(read_sources(files)) == ["a.cu"]
+
+
+def test_what_a_condition_leaves_out_is_not_refused() -> None:
+    code = b"#ifdef USE_BLAS\ncublasHandle_t h;\n#endif\n"
+    assert unsupported(CudaSource("a.cu", code)) == []
 
 
 def test_all_places_are_in_one_error() -> None:

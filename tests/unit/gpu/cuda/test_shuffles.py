@@ -23,7 +23,11 @@ __device__ float early(float v) { if (v > 0) return v; return __shfl_xor_sync(~0
 """
 
 
+TILE = "auto t = cg::tiled_partition<8>(b)"
+
+
 def patched(body: str) -> tuple[Mode, str, str]:
+    body = body.replace("TILE", TILE)
     code = f"{HELPERS}__global__ void k(float *x, int n) {{\n{body}\n}}\n"
     made = patch_sources(read_sources({"a.cu": code.encode()}))["a.cu"]
     text = made.text.decode()
@@ -41,7 +45,7 @@ def patched(body: str) -> tuple[Mode, str, str]:
         "float v = x[threadIdx.x]; if (threadIdx.x < 32) v = warp_sum(v); x[0] = v;",
         "float v = x[threadIdx.x]; unsigned m = __ballot_sync(~0u, v > 0); x[0] = m;",
         "auto b = cg::this_thread_block(); x[b.thread_rank()] = 1; b.sync(); x[0] = x[1];",
-        "auto t = cg::tiled_partition<8>(cg::this_thread_block()); float v = x[0]; x[0] = t.shfl(v, 1);",
+        "auto b = cg::this_thread_block(); TILE; float v = x[0]; v += t.shfl_down(v, 1); x[0] = v;",
         "x[threadIdx.x] = 1; __syncwarp(); x[0] = x[1];",
     ],
 )
