@@ -13,8 +13,6 @@ from sapwood.cli.output import print_json, table, write
 from sapwood.core.errors import ResourceError
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.platform import PlatformItem, PlatformReport, check_platform
-from sapwood.gpu.devices.registry import discover_devices
-from sapwood.gpu.discovery import device_items
 
 app = typer.Typer(help="Look at this machine.", no_args_is_help=True)
 
@@ -29,6 +27,11 @@ def check(*, settings: Set = None, as_json: Json = False, debug: Debug = False) 
     The exit code is 5 when something is missing; warnings do not change it.
     """
     with reported(debug=debug, as_json=as_json):
+        from sapwood.gpu.devices.registry import (  # noqa: PLC0415 - --help must not load numpy
+            discover_devices,
+        )
+        from sapwood.gpu.discovery import device_items  # noqa: PLC0415 - as above
+
         configuration = load_configuration(assignments(settings or (), "--set"))
         devices = discover_devices()
         report = check_platform(configuration.settings, lambda: device_items(devices))

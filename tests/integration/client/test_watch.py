@@ -86,7 +86,10 @@ def test_a_run_of_a_version_that_does_not_compile_is_the_compiler_s_error(
         broken = watch.wait(2, PATIENCE)
         with pytest.raises(BuildError) as caught:
             cluster.run(folder / "p.py", DATA).result(PATIENCE)
-        assert str(caught.value) == str(broken.error)
+        assert broken.error is not None
+        assert caught.value.where == broken.error.where == "scale.c:1"
+        told_by = caught.value.details["compiler output"]
+        assert told_by == broken.error.details["compiler output"]
         (folder / "scale.c").write_text(source(2))
         watch.wait(3, PATIENCE)
         assert cluster.run(folder / "p.py", DATA).result(PATIENCE) == {"totals": [30.0, 30.0]}
