@@ -53,10 +53,12 @@ class Letters:
 
     Attributes:
         gone: Places without a process, and why.
+        max_payload: Bytes of the largest payload that is fetched.
     """
 
     def __init__(self, near: Neighbourhood) -> None:
         self.rank = near.rank
+        self.max_payload = near.timing.max_payload
         self.gone: dict[int, Absence] = {}
         self._near = near
         self._users: dict[int, ChannelUser] = {}

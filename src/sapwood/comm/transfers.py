@@ -20,7 +20,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from sapwood.comm.frames import MAX_PAYLOAD
 from sapwood.comm.letters import Letters
 from sapwood.comm.messages import letters as msg
 from sapwood.comm.neighbourhood import Effects
@@ -255,11 +254,11 @@ class Transfers:
     def fetch(self, now: float, letter: msg.Letter, owner: Owner, allocate: Allocate) -> Effects:
         """Ask for the payload of a letter that came without it."""
         try:
-            if letter.size > MAX_PAYLOAD:
-                raise ProtocolError(f"a message announces {letter.size} bytes")
+            if letter.size > self._letters.max_payload:
+                raise ResourceError("it is over the limit of comm.max_message")
             payload = allocate(letter.size)
         except (MemoryError, SapwoodError) as problem:
-            text = str(problem) or "out of memory"
+            text = problem.what if isinstance(problem, SapwoodError) else "out of memory"
             error = ResourceError(f"no room for a message of {letter.size} bytes: {text}")
             refusal = Parcel(STOP, letter.large, body=b"receiver", error=error.to_record())
             effects = self._letters.send(now, letter.source, PIECES, refusal)

@@ -138,6 +138,18 @@ def test_no_room_at_the_receiver_is_told_to_both() -> None:
         assert isinstance(SapwoodError.from_record(effect.error), ResourceError)
 
 
+def test_what_is_too_large_is_refused_before_room_is_made() -> None:
+    pair = Pair()
+    pair.nodes[1].letters.max_payload = PIECE
+    pair.post(1, le.PostReceive(1, ANY, ANY))
+    pair.post(0, le.SendTagged(1, (1,), 5, b"\x01", Payload(content(PIECE + 1))))
+    pair.run()
+    (ended,) = pair.of(le.SendEnded, 0)
+    assert isinstance(ended, le.SendEnded)
+    assert ended.error is not None
+    assert "over the limit" in ended.error.what
+
+
 @pytest.mark.parametrize("state", TransferState)
 @pytest.mark.parametrize("event", TransferEvent)
 def test_the_table_is_what_happens(state: TransferState, event: TransferEvent) -> None:

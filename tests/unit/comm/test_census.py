@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+
+from sapwood.comm import letter_events as le
+from sapwood.core.topology import ROOT, Tree, flat, kary
+from sapwood.testing.network import Network
+
+
+@pytest.mark.parametrize("tree", [flat(3), kary(9, 3)], ids=str)
+def test_everybody_hears_who_is_gone_and_who_is_back(tree: Tree) -> None:
+    network = Network(tree)
+    network.start()
+    network.post(ROOT, le.Announce(((2, 1),), (), "killed"))
+    network.run()
+    for rank, node in network.nodes.items():
+        gone = {other: absence.reason for other, absence in node.letters.gone.items()}
+        assert gone == ({} if rank == 2 else {2: "killed"})
+    network.post(ROOT, le.Announce((), (2,)))
+    network.run()
+    assert all(not node.letters.gone for node in network.nodes.values())
+
+
+def test_who_is_new_hears_of_earlier_losses() -> None:
+    network = Network(flat(3))
+    network.start()
+    network.post(ROOT, le.Announce(((1, 1),), (), "killed"))
+    network.run()
+    network.kill(2)
+    network.run()
+    network.post(ROOT, le.Announce(((2, 1),), (), "killed"))
+    network.begin([2])
+    network.run()
+    assert network.nodes[2].letters.gone == {}
+    network.post(ROOT, le.Announce((), (2,)))
+    network.run()
+    assert list(network.nodes[2].letters.gone) == [1]
+    assert list(network.nodes[3].letters.gone) == [1]
+
+
+def test_receives_from_a_place_alone_end_with_it_and_others_wait_on() -> None:
+    network = Network(flat(3))
+    network.start()
+    network.post(1, le.PostReceive(1, 2, -1))
+    network.post(1, le.PostReceive(2, -1, -1))
+    network.post(ROOT, le.Announce(((2, 1),), (), "killed"))
+    network.run()
+    (failed,) = network.observed(le.ReceiveFailed, 1)
+    assert (failed.number, failed.error.what) == (1, "agent 2 is gone: killed")
+    network.post(1, le.PostReceive(3, 2, -1))  # at once, while it is gone
+    assert [one.number for one in network.observed(le.ReceiveFailed, 1)] == [1, 3]
+    network.post(3, le.SendTagged(1, (1,), 0, b"\x01", None))
+    network.run()
+    (arrived,) = network.observed(le.TaggedArrived, 1)
+    assert arrived.number == 2
