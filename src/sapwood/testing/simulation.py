@@ -25,7 +25,6 @@ from sapwood.core.errors import SapwoodError
 from sapwood.core.rankset import fold, from_ranges
 from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.environment.settings import RestartSettings
-from sapwood.session.places import census_of
 from sapwood.testing.network import Network
 from sapwood.testing.simulated_zygote import SimulatedKeeper, SimulatedSpawner, VirtualLoop
 
@@ -284,7 +283,6 @@ class Simulation:
             spawner.ended(pid)
 
     def _places_changed(self, top: int, ranks: Sequence[int], reason: str, *, back: bool) -> None:
-        self.network.post(ROOT, census_of(self.keeper.places, ranks, reason, back=back))
         if back:
             self._repeated += 1
             self.network.post(ROOT, ev.Rejoin(STREAM, top))
