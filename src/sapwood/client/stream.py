@@ -69,7 +69,6 @@ class Stream:
         self._dropped = 0
         self._unread: deque[Future[WaveResult]] = deque()
         self._changed = threading.Condition()
-        self._sending = threading.Lock()
         handle.on_single = self._arrived
         self._unsubscribe = session.subscribe(self._places_changed)
 
@@ -86,11 +85,10 @@ class Stream:
             ClosedError: The stream or its cluster is closed.
         """
         self._must_be_open()
-        with self._sending:  # not the lock that the loop's thread takes: this may wait
-            future = self._handle.broadcast(value)
-            if self._handle.spec.sync.kind != "none":
-                with self._changed:
-                    self._keep(future)
+        future = self._handle.broadcast(value)  # may wait, so not under a lock
+        if self._handle.spec.sync.kind != "none":
+            with self._changed:
+                self._keep(future)
         return future
 
     def waves(self, timeout: float | None = None) -> Iterator[WaveResult]:
