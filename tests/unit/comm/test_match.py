@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapwood.comm import match
@@ -15,6 +15,7 @@ steps = st.lists(
 
 
 @pytest.mark.row("C2-MATCH")
+@settings(deadline=None)  # other processes share the machine
 @given(steps)
 def test_matching_is_what_two_lists_would_do(drawn: list[tuple[bool, int, int]]) -> None:
     matching: Matching[int] = Matching()

@@ -7,7 +7,7 @@ import random
 from typing import TypeVar
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapwood.comm import ordering
@@ -84,6 +84,7 @@ class Wire:
 
 
 @pytest.mark.row("C2-ORDER")
+@settings(deadline=None)  # other processes share the machine
 @given(st.integers(0, 2**32), st.integers(0, 80), st.integers(1, 20))
 def test_what_is_posted_comes_out_once_and_in_order(seed: int, count: int, window: int) -> None:
     wire = Wire(seed, window, lossy=True)
@@ -97,6 +98,7 @@ def test_what_is_posted_comes_out_once_and_in_order(seed: int, count: int, windo
     assert wire.got == wire.acknowledged == list(range(count))
 
 
+@settings(deadline=None)  # other processes share the machine
 @given(st.integers(0, 2**32), st.integers(1, 20))
 def test_no_more_is_on_its_way_than_the_window_allows(seed: int, window: int) -> None:
     wire = Wire(seed, window, lossy=False)
@@ -109,6 +111,7 @@ def test_no_more_is_on_its_way_than_the_window_allows(seed: int, window: int) ->
         assert len({number for _, number, _ in wire.letters if number > arrived}) <= window
 
 
+@settings(deadline=None)  # other processes share the machine
 @given(st.integers(0, 2**32), st.integers(1, 10))
 def test_a_reader_that_does_not_take_stops_the_sender(seed: int, window: int) -> None:
     wire = Wire(seed, window, lossy=True)
@@ -125,6 +128,7 @@ def test_a_reader_that_does_not_take_stops_the_sender(seed: int, window: int) ->
     assert wire.got == list(range(50))
 
 
+@settings(deadline=None)  # other processes share the machine
 @given(st.integers(0, 2**32), st.integers(0, 20), st.integers(1, 20))
 def test_a_new_epoch_begins_without_what_was_before(seed: int, before: int, after: int) -> None:
     wire = Wire(seed, 8, lossy=True)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapwood.comm import events as ev
@@ -65,6 +65,7 @@ def content(nbytes: int) -> bytes:
 
 
 @pytest.mark.row("C2-AM")
+@settings(deadline=None)  # other processes share the machine
 @given(st.integers(0, 3 * PIECE), st.integers(1, 3))
 def test_what_is_large_comes_in_pieces_of_which_few_are_on_their_way(
     nbytes: int, count: int
