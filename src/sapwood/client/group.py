@@ -9,7 +9,7 @@ from typing import Any
 
 from sapwood.code.runner.taking_part import take_part
 from sapwood.comm.groups.entrance import ONCE
-from sapwood.comm.groups.handle import NOTHING, Group
+from sapwood.comm.groups.handle import NOTHING, Group, GroupOptions
 from sapwood.comm.groups.round import LEFT
 from sapwood.comm.reductions import make_reduction
 from sapwood.core.errors import ClosedError, ConfigurationError, GroupError, SapwoodError
@@ -196,6 +196,7 @@ class AgentGroup:
         name: str = "",
         timeout: float | None = None,
         enter_timeout: float | None = 60.0,
+        piece_bytes: int = 0,
     ) -> Group:
         """Enter a group with these agents, as rank 0; return when all have entered.
 
@@ -205,8 +206,12 @@ class AgentGroup:
             name: Tells groups of the same members apart.
             timeout: Seconds that each call may wait for the others; None for any time.
             enter_timeout: Seconds that the others may take to enter.
+            piece_bytes: Reduce larger arrays in pieces of so many bytes, so that junctions add
+                while they receive; the same at every member. It pays where links take time,
+                between machines, and not on one. 0 is for in one piece.
         """
-        group: Group = self._groups.enter([*self.agents], name, timeout, enter_timeout).result()
+        options = GroupOptions(timeout, piece_bytes)
+        group: Group = self._groups.enter([*self.agents], name, options, enter_timeout).result()
         return group
 
     def _start(
@@ -225,7 +230,7 @@ class AgentGroup:
         futures = self._call_at(
             self.agents, take_part, (members, unique, operation, name, reduction, into), {}
         )
-        entered = self._groups.enter([*self.agents], unique, timeout, timeout)
+        entered = self._groups.enter([*self.agents], unique, GroupOptions(timeout), timeout)
         if wait:
             return _finish(entered, operate, futures)
         request = Request()

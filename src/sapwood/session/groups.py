@@ -8,7 +8,7 @@ from typing import Any
 from sapwood.comm import events as ev
 from sapwood.comm import values
 from sapwood.comm.groups import events as gev
-from sapwood.comm.groups.handle import Group
+from sapwood.comm.groups.handle import Group, GroupOptions
 from sapwood.comm.groups.members import Members
 from sapwood.comm.messages.groups import GroupCall, GroupNumber
 from sapwood.comm.payload import Payload
@@ -39,7 +39,7 @@ class SessionGroups:
         self._closed: SapwoodError | None = None
 
     def enter(
-        self, agents: list[int], name: str, timeout: float | None, enter_timeout: float | None
+        self, agents: list[int], name: str, options: GroupOptions, enter_timeout: float | None
     ) -> Request:
         """Enter a group with some agents; the request is the :class:`Group`."""
         ranks = [ROOT, *agents]
@@ -47,7 +47,7 @@ class SessionGroups:
         key = (to_ranges(ranks), name)
 
         def entered(number: GroupNumber) -> None:
-            request.set_result(Group(ROOT, ranks, number, self, timeout))
+            request.set_result(Group(ROOT, ranks, number, self, options))
 
         def begin() -> None:
             if self._closed is not None:

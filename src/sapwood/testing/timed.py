@@ -7,6 +7,7 @@ each message when it is due. That is fast enough for a hundred thousand places.
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -31,6 +32,7 @@ class TimedTree:
         tree: Its shape.
         latency: Seconds that a link takes, or a function of both of its ends.
         handling: Seconds that a place is busy with each message; others wait meanwhile.
+        bandwidth: Bytes that a link takes in a second; what comes after waits.
         answer: What agents answer to waves: ``answer(rank, value)``.
 
     Attributes:
@@ -53,6 +55,7 @@ class TimedTree:
         tree: Tree,
         latency: float | Latency = 1e-4,
         handling: float = 0.0,
+        bandwidth: float = math.inf,
         answer: Callable[[int, Any], Any] = lambda _rank, value: value,
     ) -> None:
         self.tree = tree
@@ -66,6 +69,8 @@ class TimedTree:
         ]
         self._latency: Latency = latency if callable(latency) else lambda _from, _to: latency
         self._handling = handling
+        self._bandwidth = bandwidth
+        self._link_free_at: dict[tuple[int, int], float] = {}
         self._answer = answer
         self._free_at = [0.0] * tree.size
         self._due: list[tuple[float, int, int, int, AnyMessage | None, Payload | None]] = []
@@ -138,7 +143,8 @@ class TimedTree:
             if isinstance(effect, ev.Transmit):
                 for target in effect.links:
                     self._count += 1
-                    arrives = at + self._latency(rank, target)
+                    sent = self._sent(rank, target, at, effect.payload)
+                    arrives = sent + self._latency(rank, target)
                     entry = (arrives, self._count, target, rank, effect.message, effect.payload)
                     heapq.heappush(self._due, entry)
             elif isinstance(effect, ev.WaveArrived):
@@ -147,6 +153,14 @@ class TimedTree:
                 self.totals.append(effect.total)
             else:
                 self.on_effect(rank, effect)
+
+    def _sent(self, rank: int, target: int, at: float, payload: Payload | None) -> float:
+        """Return when the last byte of a message has left; small ones take no time."""
+        if payload is None or self._bandwidth == math.inf:
+            return at
+        begin = max(at, self._link_free_at.get((rank, target), 0.0))
+        end = self._link_free_at[(rank, target)] = begin + payload.nbytes / self._bandwidth
+        return end
 
     def _contribution(self, rank: int, wave: ev.WaveArrived) -> list[ev.Effect]:
         view = wave.payload.view if wave.payload is not None else b""

@@ -97,6 +97,26 @@ def test_results_stay_what_they_are_when_memory_goes_round(make_cluster: MakeClu
     assert all(future.result(TIMEOUT) for future in futures)
 
 
+def in_pieces(nbytes: int) -> tuple[bool, bool]:
+    here = sapwood.here()
+    mine = np.random.default_rng(here.rank).normal(size=nbytes // 8)
+    with (
+        here.group(here.agents) as whole,
+        here.group(here.agents, name="pieces", piece_bytes=100_000) as pieces,
+    ):
+        expected = whole.allreduce(mine, "sum:reproducible")
+        found = pieces.allreduce(mine, "sum:reproducible")
+        at_root = pieces.reduce(mine, "sum:reproducible", root=2)
+        here_too = here.rank == 2 and bool((at_root == expected).all())
+        return bool((found == expected).all()), here_too == (at_root is not None)
+
+
+@pytest.mark.row("C2-GROUP")
+def test_large_arrays_reduce_in_pieces_to_the_same_bits(make_cluster: MakeCluster) -> None:
+    futures = make_cluster(4, 2).group().call(in_pieces, 2_000_000)
+    assert [future.result(TIMEOUT) for future in futures] == [(True, True)] * 4
+
+
 def in_two_groups() -> tuple[int, int]:
     here = sapwood.here()
     with here.group(here.agents) as every, here.group([here.rank]) as alone:

@@ -45,7 +45,9 @@ BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
         st.builds(msg.PlaceReport, int64, st.text(max_size=5), int64), max_size=3
     ).map(tuple),
     "GroupNumber": st.tuples(int64, int64, int64),
-    "GroupCall": st.builds(gmsg.GroupCall, st.text(max_size=9), st.text(max_size=5), int64),
+    "GroupCall": st.builds(
+        gmsg.GroupCall, st.text(max_size=9), st.text(max_size=5), int64, st.text(max_size=5)
+    ),
     "ErrorRecord": st.builds(ErrorRecord, code=st.text(), what=st.text(), details=texts),
     "ErrorRecord | None": st.none() | st.builds(ErrorRecord, code=st.text(), what=st.text()),
 }

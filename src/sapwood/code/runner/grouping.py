@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from sapwood.code.runner.grouping_orders import CALL, ENTER, STAY
-from sapwood.comm.groups.handle import Group
+from sapwood.comm.groups.handle import Group, GroupOptions
 from sapwood.comm.messages.groups import GroupNumber
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.rankset import to_ranges
@@ -54,7 +54,7 @@ def enter(
     here: Place,
     members: Iterable[int],
     name: str,
-    timeout: float | None,
+    options: GroupOptions,
     enter_timeout: float | None,
 ) -> Group:
     """Enter a group from user code; see :meth:`Here.group`."""
@@ -72,7 +72,7 @@ def enter(
     except BaseException:
         stay.cancel()
         raise
-    return Group(here.rank, ranks, tuple(number), Doorway(here, stay), timeout)
+    return Group(here.rank, ranks, tuple(number), Doorway(here, stay), options)
 
 
 def checked(rank: int, members: Iterable[int], agents: int) -> list[int]:

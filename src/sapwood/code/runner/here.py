@@ -40,6 +40,7 @@ class Here:
         name: str = "",
         timeout: float | None = None,
         enter_timeout: float | None = ENTER_TIMEOUT,
+        piece_bytes: int = 0,
     ) -> "Group":
         """Enter a group; return when all members have.
 
@@ -48,6 +49,9 @@ class Here:
             name: Tells groups of the same members apart.
             timeout: Seconds that each call may wait for the others; None for any time.
             enter_timeout: Seconds that the others may take to enter.
+            piece_bytes: Reduce larger arrays in pieces of so many bytes, so that junctions add
+                while they receive; the same at every member. It pays where links take time,
+                between machines, and not on one. 0 is for in one piece.
 
         Raises:
             ConfigurationError: The members are no agents, or this one is not among them.
@@ -55,8 +59,9 @@ class Here:
             AgentLostError: A member is gone.
         """
         from sapwood.code.runner.grouping import enter  # noqa: PLC0415 - few runners need it
+        from sapwood.comm.groups.handle import GroupOptions  # noqa: PLC0415 - as above
 
-        return enter(self, members, name, timeout, enter_timeout)
+        return enter(self, members, name, GroupOptions(timeout, piece_bytes), enter_timeout)
 
     @property
     def values(self) -> dict[str, Any]:

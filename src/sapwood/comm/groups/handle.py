@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self
 
+import msgspec
 import numpy as np
 
 from sapwood.comm import plain, values
@@ -17,6 +19,13 @@ from sapwood.core.request import Request
 
 NOTHING: Any = object()
 """Given to a gather or reduction by a member that takes part without a value."""
+
+
+BY_ELEMENT = {"sum", "sum:reproducible", "min", "max"}
+"""Reductions of which a piece of the result needs the same piece of each array only."""
+
+PIECES_AHEAD = 8
+"""Pieces of one array that are under way at a time."""
 
 
 class Envelope(Protocol):
@@ -38,6 +47,18 @@ class Envelope(Protocol):
 
     def leave(self, number: GroupNumber) -> None:
         """Leave the group."""
+
+
+class GroupOptions(msgspec.Struct, frozen=True):
+    """How a member works in a group.
+
+    Attributes:
+        timeout: Seconds that each call may wait for the others; None for any time.
+        piece_bytes: Larger arrays are reduced in pieces of so many bytes; 0 for in one.
+    """
+
+    timeout: float | None = None
+    piece_bytes: int = 0
 
 
 class Group:
@@ -68,13 +89,13 @@ class Group:
         members: Sequence[int],
         number: GroupNumber,
         envelope: Envelope,
-        timeout: float | None,
+        options: GroupOptions,
     ) -> None:
         self.rank = rank
         self.members = tuple(members)
         self._number = number
         self._envelope = envelope
-        self._timeout = timeout
+        self._options = options
         self._round = 0
         self._taken = 0
         self._read: set[int] = set()
@@ -203,7 +224,7 @@ class Group:
         """
         make_reduction(reduction)
         call = GroupCall("reduce", reduction, self._root(root))
-        return self._call(call, {FIELD: value}, timeout=timeout, wait=wait)
+        return self._reduce(call, value, timeout=timeout, wait=wait)
 
     def allreduce(
         self, value: Any, reduction: str = "sum", *, timeout: float | None = None, wait: bool = True
@@ -222,7 +243,7 @@ class Group:
         """
         make_reduction(reduction)
         call = GroupCall("allreduce", reduction)
-        return self._call(call, {FIELD: value}, timeout=timeout, wait=wait)
+        return self._reduce(call, value, timeout=timeout, wait=wait)
 
     def close(self) -> None:
         """Leave the group; members that call something after that get an error."""
@@ -248,6 +269,32 @@ class Group:
             )
         return root
 
+    def _reduce(self, call: GroupCall, value: Any, *, timeout: float | None, wait: bool) -> Any:
+        piece = self._options.piece_bytes
+        if not (
+            piece
+            and wait
+            and isinstance(value, np.ndarray)
+            and value.nbytes > piece
+            and call.reduce in BY_ELEMENT
+        ):
+            return self._call(call, {FIELD: value}, timeout=timeout, wait=wait)
+        whole = f"{value.dtype.str}{value.shape} in pieces of {piece} bytes"
+        call = GroupCall(call.operation, call.reduce, call.root, whole)
+        flat = np.ascontiguousarray(value).reshape(-1)
+        step = max(1, piece // value.itemsize)
+        under_way: deque[Request] = deque()
+        pieces: list[Any] = []
+        for first in range(0, flat.size, step):
+            if len(under_way) == PIECES_AHEAD:
+                pieces.append(under_way.popleft().result())
+            mine = {FIELD: flat[first : first + step]}
+            under_way.append(self._call(call, mine, timeout=timeout, wait=False))
+        pieces += [request.result() for request in under_way]
+        if pieces[0] is None:
+            return None
+        return np.concatenate(pieces).reshape(value.shape)
+
     def _call(self, call: GroupCall, value: Any, *, timeout: float | None, wait: bool) -> Any:
         if not self._open:
             raise ClosedError("the group was left", hint="enter it again")
@@ -257,9 +304,9 @@ class Group:
         order = {
             "group": [*self._number],
             "round": number,
-            "call": [call.operation, call.reduce, call.root],
+            "call": [call.operation, call.reduce, call.root, call.whole],
             "taken": self._taken,
-            "timeout": self._timeout if timeout is None else timeout,
+            "timeout": self._options.timeout if timeout is None else timeout,
         }
 
         def convert(result: Any) -> Any:

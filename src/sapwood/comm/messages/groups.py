@@ -23,16 +23,20 @@ class GroupCall(msgspec.Struct, frozen=True, array_like=True):
             ``reduce``, ``allreduce`` or ``leave``.
         reduce: How the values are put together, where they are.
         root: The member that gives or gets the value, where one does; -1 otherwise.
+        whole: Type and shape of the array of which this round has a piece; empty if it has none.
     """
 
     operation: str
     reduce: str = ""
     root: int = -1
+    whole: str = ""
 
     def __str__(self) -> str:
         words = [repr(self.reduce)] if self.reduce else []
         if self.root >= 0:
             words.append(f"root={self.root}")
+        if self.whole:
+            words.append(self.whole)
         return f"{self.operation}({', '.join(words)})"
 
 
