@@ -34,6 +34,7 @@ class SessionGroups:
     ) -> None:
         self._thread = thread
         self._pool = pool
+        self._post = post
         self._members = Members(ROOT, post, thread.loop.call_later)
         self.handlers = self._members.handlers
         self._closed: SapwoodError | None = None
@@ -102,3 +103,4 @@ class SessionGroups:
         """Fail what is under way, and all that comes; on the loop's thread."""
         self._closed = reason
         self._members.abandon(reason)
+        self._post(gev.ForgetGroups())

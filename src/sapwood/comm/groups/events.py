@@ -60,6 +60,10 @@ class BreakGroup(Event, frozen=True):
     round: int = 0
 
 
+class ForgetGroups(Event, frozen=True):
+    """This place ends: give up the memory that it keeps for groups."""
+
+
 class GroupEntered(Effect, frozen=True):
     """All members have entered."""
 

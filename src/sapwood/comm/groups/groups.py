@@ -41,6 +41,7 @@ class Groups:
             gev.EnterGroup: entrance.enter,
             gev.CallGroup: self.call,
             gev.BreakGroup: self.break_group,
+            gev.ForgetGroups: self.forget,
         }
         self.on_message: dict[type[Any], Callable[[Link, Any, Payload | None], Effects]] = {
             gmsg.Enter: entrance.on_enter,
@@ -196,6 +197,13 @@ class Groups:
         if where.here:
             effects.append(gev.GroupBroken(message.group, where.members, where.name, message.error))
         return effects
+
+    def forget(self, _now: float, _event: gev.ForgetGroups) -> Effects:
+        """This place ends: give up what it keeps for others."""
+        groups = list(self.open.values())
+        self.open.clear()
+        kept = [held for group in groups for payloads in group.held.values() for held in payloads]
+        return [gev.Discarded(payload) for payload in kept]
 
     def lost(self, ranks: Collection[int], reason: str) -> Effects:
         """End the groups that have members at places that are gone."""

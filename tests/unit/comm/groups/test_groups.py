@@ -153,6 +153,19 @@ def test_memory_is_given_back_when_all_have_read_the_results() -> None:
     assert troupe.discarded == 3 * (4 + 2 + 1)
 
 
+def test_a_place_that_ends_gives_its_memory_up() -> None:
+    troupe = Troupe(kary(4, 2))
+    members = troupe.add([1, 2, 3, 4], allreduce)
+    members[0].busy = True
+    troupe.play()
+    assert troupe.discarded == 0
+    for rank in troupe.network.tree.subtree(0):
+        troupe.network.post(rank, gev.ForgetGroups())
+    troupe.settle()
+    assert troupe.discarded == 3 + 1  # arrays of three members, and of the junction above two
+    assert troupe.leftovers() == 0
+
+
 @pytest.mark.row("C2-GROUP")
 @pytest.mark.parametrize(
     ("odd", "text"),
