@@ -98,7 +98,7 @@ def test_the_commands_of_a_page_exist(page: Path) -> None:
         tuple(word for word in shlex.split(line, comments=True)[1:3] if word.isalpha())
         for block in blocks_of(page)
         if block.language == "sh"
-        for line in block.text.splitlines()
+        for line in block.text.replace("\\\n", " ").splitlines()
         if line.startswith("sapwood ")
     }
     for command in commands:
