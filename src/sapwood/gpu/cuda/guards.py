@@ -102,26 +102,28 @@ def limit_of(
     left, right = value.child_by_field_name("left"), value.child_by_field_name("right")
     if used_words(value) & hidden or not variables.is_uniform(right):
         return None
-    if not _is_linear(right, variables) or not _counts(left, variables):
+    if not _is_linear(right, variables) or not counts_with_thread(left, variables):
         return None
     return left, right, value
 
 
-def _counts(node: Any, variables: Variables) -> bool:
+def counts_with_thread(node: Any, variables: Variables) -> bool:
     """Whether an expression is a thread's x plus something that a row of threads has in common."""
     if node.type == "parenthesized_expression":
-        return _counts(node.named_children[0], variables)
+        return counts_with_thread(node.named_children[0], variables)
     if node.type == "field_expression":
         return plain(node.text) == "threadIdx.x"
     if node.type == "identifier":
         word = plain(node.text)
         if word not in variables.floating:
             return False
-        return _counts(variables.by_name[word][0].value, variables)
+        return counts_with_thread(variables.by_name[word][0].value, variables)
     if node.type != "binary_expression" or node.children[1].type != "+":
         return False
     left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
     return any(
-        _counts(one, variables) and variables.is_uniform(other) and _is_linear(other, variables)
+        counts_with_thread(one, variables)
+        and variables.is_uniform(other)
+        and _is_linear(other, variables)
         for one, other in ((left, right), (right, left))
     )

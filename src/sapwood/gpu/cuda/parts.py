@@ -7,7 +7,7 @@ from typing import Any, Final
 from sapwood.gpu.cuda.calls import CallGraph, is_atomic
 from sapwood.gpu.cuda.dynamic import dynamic_pointer, is_dynamic
 from sapwood.gpu.cuda.edits import Edits
-from sapwood.gpu.cuda.guards import guard_words, guards_of, limit_of
+from sapwood.gpu.cuda.guards import counts_with_thread, guard_words, guards_of, limit_of
 from sapwood.gpu.cuda.parse import INDICES, Function, declared_names, plain, walk
 from sapwood.gpu.cuda.stride import StrideLoop
 from sapwood.gpu.cuda.variables import Variable, Variables, used_words
@@ -343,6 +343,8 @@ class PartWriter:
         each = f"const {loop.type} {loop.name} = {loop.type}({start}) + sapwood_r; "
         names = used_words(loop.start) | used_words(loop.condition) | used_words(loop.step)
         needed = self._recomputed(names, set())
+        if self._counts_up(loop):
+            return self._open_counted(loop, inside, needed, each)
         self._guards += 1
         name = f"sapwood_g{self._guards}"
         return (
@@ -356,6 +358,34 @@ class PartWriter:
             + inside
             + self._recomputed(names - part.words, set())
             + f"{{ {each}if (!{name} && !({condition})) goto sapwood_next_{number}; "
+        )
+
+    def _counts_up(self, loop: StrideLoop) -> bool:
+        """Whether neighbouring threads have neighbouring items, so that a row ends at one place."""
+        return loop.condition.children[1].type == "<" and counts_with_thread(
+            loop.start, self._variables
+        )
+
+    def _open_counted(self, loop: StrideLoop, inside: str, needed: str, each: str) -> str:
+        """Return the beginning of rounds of which each row says how many threads it has."""
+        step, condition = self._text(loop.step), self._text(loop.condition)
+        end = self._text(loop.condition.child_by_field_name("right"))
+        limit = (
+            "const int sapwood_n = [&] { const int sapwood_x = 0; (void)sapwood_x; "
+            f"{needed}{each}"
+            f"return ::sapwood_cuda::limit(sapwood_b.sx, {loop.name}, {end}); }}(); "
+        )
+        names = used_words(loop.start) | used_words(loop.condition) | used_words(loop.step)
+        part = next(p for p in self._parts if p.stride is loop)
+        return (
+            f"for ({loop.type} sapwood_r = 0;; sapwood_r += ({step})) {{ {{ "
+            "const int sapwood_x = 0, sapwood_y = 0, sapwood_z = 0; "
+            f"(void)sapwood_x; (void)sapwood_y; (void)sapwood_z; {needed}{each}"
+            f"if (!({condition})) break; }} "
+            + _LOOP.format(pragma=self._pragma(part), limit=limit, first="0", count="sapwood_n")
+            + inside
+            + self._recomputed(names - part.words, set())
+            + f"{{ {each}"
         )
 
 
