@@ -36,7 +36,6 @@ class Crew:
         self._replace = replace
         self._changed = threading.Condition()
         self._unready = set(opening)
-        self._back: dict[int, set[int]] = {}
         self._failure: SapwoodError | None = None
         self._stream: StreamHandle | None = None
         self._unsubscribe = session.subscribe(self._places_changed)
@@ -96,30 +95,28 @@ class Crew:
     def _opened(self, rank: int, done: "Future[Any]") -> None:
         error = done.exception()
         if isinstance(error, AgentLostError) and self._replace:
-            return  # it is replaced and opened again
+            return  # it is replaced, or attached elsewhere, and opened again
         if error is not None:
             self.fail(_as_sapwood(error).located(f"agent {rank}"))
             return
         with self._changed:
             self._unready.discard(rank)
             self._changed.notify_all()
-        for top, missing in list(self._back.items()):
-            missing.discard(rank)
-            if not missing:
-                del self._back[top]
-                if self._stream is not None:
-                    self._session.rejoin(self._stream.spec.stream, top)
 
     def _places_changed(self, change: PlacesChanged) -> None:
         mine = [rank for rank in change.agents if rank in self._opening]
         if not mine:
             return
         if change.back:
-            self.replaced += len(mine)
-            self._back[change.top] = set(mine)
-            for rank in mine:
+            if not change.adrift:
+                self.replaced += len(mine)
+            with self._changed:
+                unready = [rank for rank in mine if rank in self._unready]
+            for rank in unready:
                 self._open(rank)
             return
+        if change.adrift:
+            return  # the same processes come back by another way, and go on
         with self._changed:
             self._unready.update(mine)
         failure = self._session.failure

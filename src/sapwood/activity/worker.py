@@ -54,6 +54,7 @@ class Worker:
     def __init__(self, agent: Agent, settings: orders.AgentSettings, forge: Forge) -> None:
         self._agent = agent
         self._runs: dict[str, OpenedRun] = {}
+        self._early: dict[int, list[Contribution]] = {}
         self._streams: dict[int, str] = {}
         self._meters: dict[str, FunctionMeter] = {}
         self._output = bytearray()
@@ -96,11 +97,17 @@ class Worker:
                 function=f"opening {order.function}",
             )
         )
+        for stream in list(self._early):
+            if self._early[stream][0].arrived.spec.context == order.run:
+                for contribution in self._early.pop(stream):
+                    self._map(contribution)
 
     def _map(self, contribution: Contribution) -> None:
         arrived = contribution.arrived
         run = self._runs.get(arrived.spec.context)
         if run is None:
+            # A process that is new at its place hears of waves before it hears of their run.
+            self._early.setdefault(arrived.spec.stream, []).append(contribution)
             return
         self._streams[arrived.spec.stream] = arrived.spec.context
         now = self._agent.loop.time()
@@ -165,6 +172,7 @@ class Worker:
 
     def _stream_closed(self, stream: int) -> None:
         self._stream_calls.stream_closed(stream)
+        self._early.pop(stream, None)
         name = self._streams.pop(stream, None)
         if name is not None:
             self._runner.cancel(name)

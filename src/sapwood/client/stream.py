@@ -289,13 +289,11 @@ class Stream:
             raise reason
 
     def _places_changed(self, change: PlacesChanged) -> None:
-        """Bring places that are back into the stream; on the loop's thread."""
+        """Fail when an agent is given up that the stream waits for; on the loop's thread."""
         members = from_ranges(self._handle.spec.members)
-        if members.isdisjoint(change.agents):
+        if members.isdisjoint(change.agents) or change.back:
             return
-        if change.back:
-            self._session.rejoin(self._handle.spec.stream, change.top)
-        elif self._session.failure is not None and self._handle.spec.on_loss == "replace":
+        if self._session.failure is not None and self._handle.spec.on_loss == "replace":
             self._handle.abandon(self._session.failure)
 
 

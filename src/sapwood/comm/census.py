@@ -36,6 +36,16 @@ class Census:
         reason = event.reason or "its process has ended"
         return self._spread(now, msg.Census(event.gone + earlier, event.back, reason))
 
+    def tell(self, rank: int) -> Effects:
+        """Tell a place that was attached who is gone."""
+        known = self._letters.gone
+        links = self._near.links_to((rank,)) if known else ()
+        if not links:
+            return []
+        gone = tuple((other, absence.incarnation) for other, absence in known.items())
+        reason = next(iter(known.values())).reason
+        return [ev.Transmit(links, msg.Census(gone, (), reason))]
+
     def on_census(self, link: Link, census: msg.Census, _payload: Any) -> Effects:
         """Places are gone, or back."""
         self._near.must_be_parent(link)

@@ -20,6 +20,16 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     """Base of what happens to a node."""
 
 
+class Begin(Event, frozen=True):
+    """The process stands: look for a parent."""
+
+
+class Unreachable(Event, frozen=True):
+    """Nobody takes connections at a place that :class:`Connect` wanted."""
+
+    rank: int
+
+
 class LinkOpened(Event, frozen=True):
     """A transport has a new connection."""
 
@@ -66,19 +76,11 @@ class Broadcast(Event, frozen=True):
     payload: Payload | None
 
 
-class Rejoin(Event, frozen=True):
-    """Root: give a place that is back a stream and the waves that miss it."""
-
-    stream: int
-    rank: int
-
-
 class Contribute(Event, frozen=True):
     """Agent: contribute to a wave."""
 
     stream: int
     wave: int
-    attempt: int
     weight: float
     body: bytes
     payload: Payload | None
@@ -89,7 +91,6 @@ class Fail(Event, frozen=True):
 
     stream: int
     wave: int
-    attempt: int
     error: ErrorRecord
 
 
@@ -183,14 +184,21 @@ class ParentUp(Effect, frozen=True):
     """The link to the parent stands."""
 
 
+class Connect(Effect, frozen=True):
+    """Connect to a place after a pause, seconds; :class:`Unreachable` says that it failed."""
+
+    rank: int
+    pause: float = 0.0
+
+
 class ParentLost(Effect, frozen=True):
-    """The link to the parent is gone."""
+    """No place of the tree takes this one any more: its process is to end."""
 
     reason: str
 
 
 class PlaceJoined(Effect, frozen=True):
-    """Root: a place of the tree is there."""
+    """Root: a place of the tree is there, for the first time or again."""
 
     rank: int
     incarnation: int
@@ -198,10 +206,16 @@ class PlaceJoined(Effect, frozen=True):
 
 
 class PlacesLost(Effect, frozen=True):
-    """Root: places of the tree are gone."""
+    """Root: the way to places is gone; they may come back by another one.
+
+    It is the link of ``top`` that is gone, and -1 where that is not known; if ``condemned``, its
+    parent has taken the process there for dead, and it does not come back.
+    """
 
     ranks: Ranges
     reason: str
+    top: int = -1
+    condemned: bool = False
 
 
 class PlaceSilent(Effect, frozen=True):

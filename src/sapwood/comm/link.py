@@ -74,12 +74,13 @@ class Identity(msgspec.Struct, frozen=True):
     machine: str
     credential: bytes = b""
 
-    def hello(self, window: int = WINDOW, link: int = 0) -> Hello:
+    def hello(self, window: int = WINDOW, link: int = 0, attachment: int = 1) -> Hello:
         """Return the first message of the side that connects.
 
         Args:
             window: What this side takes before it has consumed it, bytes.
             link: This side's number for the link.
+            attachment: How often this process has asked to be attached to a parent.
         """
         return Hello(
             PROTOCOL_VERSION,
@@ -91,6 +92,7 @@ class Identity(msgspec.Struct, frozen=True):
             self.credential,
             window,
             link,
+            attachment,
         )
 
     def welcome(self, window: int = WINDOW) -> Welcome:
@@ -116,6 +118,7 @@ class LinkTiming(msgspec.Struct, frozen=True):
     Attributes:
         heartbeat: Seconds between signs of life.
         failure_after: Seconds of silence after which a neighbour is suspect.
+        give_up_after: Seconds that a place looks for a parent before it ends.
         grace: Seconds in which a connection that broke may be made anew; 0 for never.
         window: Cost of messages that are taken before they are consumed, bytes.
         max_payload: Largest payload that is accepted inside a message, bytes.
@@ -123,6 +126,7 @@ class LinkTiming(msgspec.Struct, frozen=True):
 
     heartbeat: float = 1.0
     failure_after: float = 10.0
+    give_up_after: float = 30.0
     grace: float = 5.0
     window: int = WINDOW
     max_payload: int = MAX_PAYLOAD
@@ -140,6 +144,7 @@ class Link:
     """
 
     __slots__ = (
+        "attachment",
         "incarnation",
         "initiator",
         "last_heard",
@@ -159,6 +164,7 @@ class Link:
         self.usable = False
         self.rank = -1
         self.incarnation = 0
+        self.attachment = 0
         self.pid = 0
         self.same_machine = False
         self.last_heard = now
@@ -188,6 +194,7 @@ class Link:
         self.same_machine = message.machine == me.machine
         if isinstance(message, Hello):
             self.incarnation = message.incarnation
+            self.attachment = message.attachment
         self.advance(LinkEvent.GREETED)
 
     def heard(self, now: float) -> None:

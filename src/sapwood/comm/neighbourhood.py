@@ -1,17 +1,38 @@
-"""The links of one place to its neighbours: handshake, membership, heartbeats. No I/O."""
+"""The links of one place to its neighbours: handshake, heartbeats, who hangs where. No I/O."""
 
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
+from sapwood.comm.attachment import Attachment, Effects
 from sapwood.comm.link import Identity, Link, LinkEvent, LinkState, LinkTiming
 from sapwood.comm.payload import Payload
-from sapwood.comm.routing import Router
+from sapwood.comm.routing import FENCED, Router
 from sapwood.core.errors import ProtocolError
 from sapwood.core.rankset import Ranges, from_ranges, to_ranges
 from sapwood.core.topology import ROOT, Tree
 
-Effects = list[ev.Effect]
+__all__ = ["Effects", "Listener", "Neighbourhood"]
+
+
+class Listener(Protocol):
+    """The layer above, told of changes around a place."""
+
+    def child_came(self, rank: int, *, fresh: bool) -> Effects:
+        """A place was attached to this one; a fresh process knows of nothing yet."""
+
+    def child_left(self, rank: int) -> Effects:
+        """A place is attached to this one no more, and will not answer."""
+
+    def places_came(self, ranks: Sequence[int]) -> Effects:
+        """Places can be reached below this one."""
+
+    def places_left(self, ranks: Sequence[int], reason: str, top: int) -> Effects:
+        """Places cannot be reached below this one any more; the link of ``top`` is gone."""
+
+    def parent_changed(self, reason: str) -> Effects:
+        """What the former parent asked for is not to be answered any more."""
 
 
 class Neighbourhood:
@@ -19,44 +40,71 @@ class Neighbourhood:
 
     Args:
         identity: Who this place is.
-        tree: The tree it is part of.
+        tree: The tree as it was planned.
         timing: When links speak and worry.
     """
+
+    listener: Listener
 
     def __init__(self, identity: Identity, tree: Tree, timing: LinkTiming) -> None:
         self.identity = identity
         self.rank = identity.rank
         self.router = Router(tree, identity.rank)
+        self.attachment = Attachment(self.router.ancestors, timing)
         self.timing = timing
         self.links: dict[int, Link] = {}
         self.neighbours: dict[int, Link] = {}
         self._last_tick: float | None = None
-        self._early: list[msg.AnyMessage] = []
+
+    # --- links -------------------------------------------------------------------------------
+
+    def begin(self, now: float, _event: ev.Begin) -> Effects:
+        """Look for a parent."""
+        return self.attachment.begin(now)
+
+    def unreachable(self, now: float, event: ev.Unreachable) -> Effects:
+        """Nobody takes connections at a place."""
+        return self.attachment.unreachable(now, event.rank, self.router.parent)
 
     def link_opened(self, now: float, event: ev.LinkOpened) -> Effects:
         """A transport has a new connection."""
         link = self.links[event.link] = Link(event.link, initiator=event.initiator, now=now)
         link.advance(LinkEvent.OPENED)
         if event.initiator:
-            hello = self.identity.hello(self.timing.window, link.number)
+            number = self.attachment.asked(link.number)
+            hello = self.identity.hello(self.timing.window, link.number, number)
             return [ev.Transmit((link.number,), hello)]
         return []
 
     def greeting(self, link: Link, message: msg.AnyMessage) -> Effects:
         """Take a message in before the handshake is complete."""
         if link.initiator and isinstance(message, msg.Welcome):
-            link.greet(message, self.identity)
-            if link.rank != self.router.parent:
-                raise ProtocolError(f"expected rank {self.router.parent}, met {link.rank}")
-            self.neighbours[link.rank] = link
-            early, self._early = self._early, []
-            effects: Effects = [ev.ParentUp()]
-            return effects + [ev.Transmit((link.number,), told) for told in early]
+            return self._welcomed(link, message)
         if link.initiator and isinstance(message, msg.Refused):
-            return [ev.Disconnect(link.number, message.reason), ev.ParentLost(message.reason)]
+            refused: Effects = [ev.Disconnect(link.number, message.reason)]
+            return refused + self.attachment.refused(message.reason)
         if not link.initiator and isinstance(message, msg.Hello):
             return self._admit(link, message)
         raise ProtocolError(f"unexpected {type(message).__name__} before the handshake")
+
+    def _welcomed(self, link: Link, message: msg.Welcome) -> Effects:
+        if link.number != self.attachment.link:
+            return [ev.Disconnect(link.number, "no longer wanted")]
+        link.greet(message, self.identity)
+        if link.rank != self.attachment.sought:
+            raise ProtocolError(f"expected rank {self.attachment.sought}, met {link.rank}")
+        self.attachment.welcomed()
+        effects: Effects = []
+        former = self.neighbours.pop(self.router.parent, None)
+        if former is not None:
+            effects.append(ev.Disconnect(former.number, f"moved to rank {link.rank}"))
+        self.router.parent = link.rank
+        self.neighbours[link.rank] = link
+        effects.append(ev.ParentUp())
+        below = self.router.everybody()
+        if below:
+            effects.append(ev.Transmit((link.number,), msg.Attached(below)))
+        return effects + self.listener.parent_changed(f"it moved to rank {link.rank}")
 
     def _admit(self, link: Link, hello: msg.Hello) -> Effects:
         reason = self._refusal(hello)
@@ -70,36 +118,62 @@ class Neighbourhood:
                 ev.Transmit((link.number,), msg.Refused(reason)),
                 ev.Disconnect(link.number, reason),
             ]
-        self.neighbours[link.rank] = link
         effects: Effects = [ev.Transmit((link.number,), self.identity.welcome(self.timing.window))]
-        return effects + self._joined(msg.Joined(link.rank, link.incarnation, link.pid))
+        former = self.neighbours.pop(link.rank, None)
+        if former is not None:
+            effects.append(ev.Disconnect(former.number, "replaced by a newer link"))
+            gone = self.router.detach(former.rank, former.incarnation, former.attachment)
+            effects += self._unreachable(gone, "replaced by a newer link")
+            effects += self.listener.child_left(link.rank)
+        placed = msg.Placed(link.rank, link.incarnation, link.attachment, link.pid, self.rank)
+        self.neighbours[link.rank] = link
+        effects += self._told(msg.Attached((placed,), link.rank))
+        effects += self.listener.child_came(link.rank, fresh=link.attachment == 1)
+        return effects + self.listener.places_came((link.rank,))
 
     def _refusal(self, hello: msg.Hello) -> str:
-        if hello.rank not in self.router.children:
-            return f"rank {hello.rank} is no child of rank {self.rank}"
+        if not self.router.is_home(hello.rank):
+            return f"rank {hello.rank} has no home below rank {self.rank}"
         if hello.credential != self.identity.credential:
             return "wrong credential"
-        present = self.neighbours.get(hello.rank)
-        if present is not None and present.incarnation >= hello.incarnation:
-            return f"rank {hello.rank} is taken by a newer process"
+        if self.router.knows(hello.rank, hello.incarnation, hello.attachment):
+            return f"rank {hello.rank} is stale: a newer process has its place, or it was given up"
         return ""
 
-    def link_closed(self, _now: float, event: ev.LinkClosed) -> Effects:
+    def link_closed(self, now: float, event: ev.LinkClosed) -> Effects:
         """A connection ended."""
         link = self.links.pop(event.link, None)
         if link is None:
             return []
-        never_greeted = link.state is LinkState.GREETING
         link.advance(LinkEvent.CLOSED)
-        if link.initiator and never_greeted:
-            return [ev.ParentLost(event.reason)]
+        if link.number == self.attachment.link:
+            sought, parent = self.attachment.sought, self.router.parent
+            return self.attachment.unreachable(now, sought, parent)
         if self.neighbours.get(link.rank) is not link:
             return []
         del self.neighbours[link.rank]
         if link.rank == self.router.parent:
-            return [ev.ParentLost(event.reason)]
-        ranks = to_ranges(self.router.covered(link.rank))
-        return self._lost(msg.Lost(ranks, event.reason))
+            self.router.parent = msg.NOBODY
+            return self.listener.parent_changed(event.reason) + self.attachment.lost(now)
+        return self._child_lost(link, event.reason, condemned=False)
+
+    def leave(self, _now: float, event: ev.Leave) -> Effects:
+        """Say goodbye on every link."""
+        links = tuple(link.number for link in self.links.values() if link.usable)
+        goodbye = msg.Goodbye(event.reason, all_end=True)
+        effects: Effects = [ev.Transmit(links, goodbye)] if links else []
+        return effects + [ev.Disconnect(number, event.reason) for number in self.links]
+
+    def on_goodbye(self, link: Link, message: msg.Goodbye, _payload: Any) -> Effects:
+        """The neighbour ends the link; where the tree ends, so does this place."""
+        reason = message.reason or "the other side left"
+        above = link.rank == self.router.parent
+        if not above or not (link.rank == ROOT or message.all_end):
+            return [ev.Disconnect(link.number, reason)]
+        del self.neighbours[link.rank]
+        return self.leave(0.0, ev.Leave(reason)) + self.attachment.refused(reason)
+
+    # --- time --------------------------------------------------------------------------------
 
     def tick(self, now: float, _event: ev.Tick) -> Effects:
         """Time passed: show life, notice silence."""
@@ -112,93 +186,185 @@ class Neighbourhood:
                     link.forgive(late)
         self._last_tick = now
         quiet: list[int] = []
-        for link in self.links.values():
+        for link in tuple(self.links.values()):
             if link.usable and now - link.last_sent >= self.timing.heartbeat / 2:
                 link.last_sent = now
                 quiet.append(link.number)
-            silence = now - link.last_heard
-            if silence <= self.timing.failure_after or link.state is LinkState.SUSPECT:
-                continue
-            if link.state is LinkState.GREETING:
-                effects += self._never_greeted(link, silence)
-            else:
-                link.advance(LinkEvent.SILENT)
-                effects.append(ev.PlaceSilent(link.rank, link.number, silence))
-        if quiet:
-            effects.append(ev.Transmit(tuple(quiet), msg.Heartbeat()))
-        return effects
+            if now - link.last_heard > self.timing.failure_after:
+                effects += self._silent(link, now - link.last_heard)
+        alive: Effects = [ev.Transmit(tuple(quiet), msg.Heartbeat())] if quiet else []
+        return alive + effects
 
-    def _never_greeted(self, link: Link, seconds: float) -> Effects:
-        reason = f"no greeting for {seconds:.1f} s"
-        effects: Effects = [ev.Disconnect(link.number, reason)]
-        return [*effects, ev.ParentLost(reason)] if link.initiator else effects
+    def _silent(self, link: Link, seconds: float) -> Effects:
+        reason = f"nothing heard for {seconds:.1f} s"
+        if link.state is LinkState.GREETING:
+            return [ev.Disconnect(link.number, f"no greeting for {seconds:.1f} s")]
+        if self.neighbours.get(link.rank) is not link:
+            return []
+        if link.rank == self.router.parent:
+            return self._parent_silent(link, seconds)
+        link.advance(LinkEvent.SILENT)
+        del self.neighbours[link.rank]
+        effects: Effects = [ev.PlaceSilent(link.rank, link.number, seconds)]
+        effects += self._child_lost(link, reason, condemned=True)
+        return [*effects, ev.Disconnect(link.number, reason)]
 
-    def leave(self, _now: float, event: ev.Leave) -> Effects:
-        """Say goodbye on every link."""
-        links = tuple(link.number for link in self.links.values() if link.usable)
-        effects: Effects = [ev.Transmit(links, msg.Goodbye(event.reason))] if links else []
-        return effects + [ev.Disconnect(number, event.reason) for number in self.links]
+    def _parent_silent(self, link: Link, seconds: float) -> Effects:
+        effects: Effects = []
+        if link.state is not LinkState.SUSPECT:
+            link.advance(LinkEvent.SILENT)
+            effects.append(ev.PlaceSilent(link.rank, link.number, seconds))
+        return effects + self.attachment.silent(link.rank)
 
     def on_heartbeat(self, _link: Link, _message: msg.Heartbeat, _payload: Any) -> Effects:
         """The neighbour lives; receiving it said so."""
         return []
 
-    def on_goodbye(self, link: Link, message: msg.Goodbye, _payload: Any) -> Effects:
-        """The neighbour left."""
-        return [ev.Disconnect(link.number, message.reason or "the other side left")]
+    # --- who hangs where -----------------------------------------------------------------------
 
-    def _joined(self, message: msg.Joined) -> Effects:
+    def on_attached(self, link: Link, message: msg.Attached, _payload: Any) -> Effects:
+        """Places below a child are there."""
+        if message.anew != msg.NOBODY:
+            self.must_be_below(link, message.anew)
+        for placed in message.places:
+            self.must_be_below(link, placed.rank)
+            if not self.router.may_speak_for(link.rank, placed.parent):
+                raise ProtocolError(f"rank {link.rank} attaches to rank {placed.parent}")
+        came = [placed.rank for placed in message.places]
+        return self._told(message) + self.listener.places_came(came)
+
+    def _told(self, message: msg.Attached) -> Effects:
+        """Take in where places are, and tell those above and those who had them before."""
+        effects: Effects = []
+        router = self.router
+        news: list[msg.Placed] = []
+        for placed in message.places:
+            before = router.next_hop(placed.rank)
+            if not router.attach(placed):
+                continue
+            news.append(placed)
+            if before not in (router.parent, router.next_hop(placed.rank)):
+                effects += self._let_go(before, placed)
+        if not news:
+            return effects
+        # What was below a place that is attached anew is told by itself, if it is there still.
+        gone = router.clear_below(message.anew) if message.anew == news[0].rank else []
+        anew = message.anew if message.anew == news[0].rank else msg.NOBODY
+        effects += self.to_parent(msg.Attached(tuple(news), anew))
+        effects += self._unreachable(gone, f"rank {anew} was attached anew")
         if self.rank == ROOT:
-            return [ev.PlaceJoined(message.rank, message.incarnation, message.pid)]
-        return self._tell_parent(message)
+            effects += [ev.PlaceJoined(one.rank, one.incarnation, one.pid) for one in news]
+        for placed in news:
+            effects += self._call_home(placed.rank)
+        return effects
 
-    def _lost(self, message: msg.Lost) -> Effects:
-        if self.rank != ROOT:
-            return self._tell_parent(message)
-        return [ev.PlacesLost(message.ranks, message.reason)]
+    def _let_go(self, before: int, placed: msg.Placed) -> Effects:
+        """Have those who had a place before let it go, and forget what they had."""
+        former = self.neighbours.get(before)
+        if former is None:
+            return []
+        if before != placed.rank:
+            release = msg.Release(placed.rank, placed.incarnation, placed.attachment)
+            return [ev.Transmit((former.number,), release)]
+        del self.neighbours[before]  # it was here and is at one of our children now
+        reason = f"moved to rank {placed.parent}"
+        return [ev.Disconnect(former.number, reason), *self.listener.child_left(before)]
 
-    def _tell_parent(self, message: msg.Joined | msg.Lost) -> Effects:
-        """Tell the parent of places below; a child may be here before the parent is."""
-        if self.router.parent not in self.neighbours:
-            self._early.append(message)
-        return self.to_parent(message)
+    def _call_home(self, rank: int) -> Effects:
+        """Tell places that were taken over that one nearer to their home is there again."""
+        tree = self.router.tree
+        links = [
+            link.number
+            for child, link in self.neighbours.items()
+            if child not in (self.router.parent, rank)
+            and tree.parents[child] != self.rank
+            and self.router.is_home(child, rank)
+        ]
+        return [ev.Transmit(tuple(links), msg.Return(rank))] if links else []
 
-    def on_joined(self, link: Link, message: msg.Joined, _payload: Any) -> Effects:
-        """A place below is there."""
+    def on_return(self, link: Link, message: msg.Return, _payload: Any) -> Effects:
+        """A place nearer home is there again."""
+        self.must_be_parent(link)
+        return self.attachment.called(message.parent, link.rank)
+
+    def on_release(self, link: Link, message: msg.Release, _payload: Any) -> Effects:
+        """A place that was below is attached elsewhere."""
+        self.must_be_parent(link)
+        router = self.router
+        if router.is_stale(message.rank, message.incarnation, message.attachment):
+            return []
+        hop = router.next_hop(message.rank)
+        former = self.neighbours.get(hop) if hop != router.parent else None
+        gone = router.detach(message.rank, message.incarnation, message.attachment - 1)
+        router.note(message.rank, message.incarnation, message.attachment)
+        if former is None:
+            return []
+        left = self.listener.places_left(gone, "attached elsewhere", msg.NOBODY) if gone else []
+        if hop != message.rank:
+            return [ev.Transmit((former.number,), message), *left]
+        del self.neighbours[hop]
+        effects: Effects = [ev.Disconnect(former.number, "attached elsewhere"), *left]
+        return effects + self.listener.child_left(hop)
+
+    def _child_lost(self, link: Link, reason: str, *, condemned: bool) -> Effects:
+        if condemned:
+            self.router.note(link.rank, link.incarnation, FENCED)
+        told = msg.Detached(link.rank, link.incarnation, link.attachment, reason, condemned)
+        return self._detach(told) + self.listener.child_left(link.rank)
+
+    def on_detached(self, link: Link, message: msg.Detached, _payload: Any) -> Effects:
+        """A place below has lost a child."""
         self.must_be_below(link, message.rank)
-        return self._joined(message)
+        return self._detach(message)
 
-    def on_lost(self, link: Link, message: msg.Lost, _payload: Any) -> Effects:
-        """Places below are gone."""
-        if not self.all_below(link, message.ranks):
-            raise ProtocolError(f"rank {link.rank} reports the loss of what is not below it")
-        return self._lost(message)
+    def _detach(self, message: msg.Detached) -> Effects:
+        gone = self.router.detach(message.rank, message.incarnation, message.attachment)
+        if not gone:
+            return []
+        if message.condemned:
+            self.router.note(message.rank, message.incarnation, FENCED)
+        return self.to_parent(message) + self._unreachable(
+            gone, message.reason, message.rank, condemned=message.condemned
+        )
+
+    def _unreachable(
+        self, gone: list[int], reason: str, top: int = msg.NOBODY, *, condemned: bool = False
+    ) -> Effects:
+        if not gone:
+            return []
+        effects: Effects = []
+        if self.rank == ROOT:
+            effects.append(ev.PlacesLost(to_ranges(gone), reason, top, condemned))
+        return effects + self.listener.places_left(gone, reason, top)
+
+    # --- for the layers above --------------------------------------------------------------------
 
     def must_be_below(self, link: Link, rank: int) -> None:
-        """Raise ProtocolError where a neighbour speaks of what is not below it."""
-        if link.rank not in self.router.children or rank not in self.router.covered(link.rank):
+        """Raise ProtocolError where a neighbour speaks of what cannot be below it."""
+        if link.rank == self.router.parent or not self.router.may_speak_for(link.rank, rank):
             raise ProtocolError(f"rank {link.rank} speaks of rank {rank}, which is not below it")
 
+    def must_be_parent(self, link: Link) -> None:
+        """Raise ProtocolError where a neighbour that is not the parent acts as if it were."""
+        if link.rank != self.router.parent:
+            raise ProtocolError(f"rank {link.rank} is not the parent of rank {self.rank}")
+
     def all_below(self, link: Link, ranks: Ranges) -> bool:
-        """Whether there are ranks and all of them are at or below a child."""
-        if link.rank not in self.router.children:
+        """Whether there are ranks and all of them can be at or below a child."""
+        if link.rank == self.router.parent or not ranks:
             return False
-        covered = self.router.covered(link.rank)
         # The bounds come from a peer: they are looked at before they are counted out.
         inside = all(0 <= start < stop <= self.router.size for start, stop in ranks)
-        return bool(ranks) and inside and from_ranges(ranks) <= covered
+        return inside and all(
+            self.router.may_speak_for(link.rank, rank) for rank in from_ranges(ranks)
+        )
 
     def to_parent(self, message: msg.AnyMessage, payload: Payload | None = None) -> Effects:
         """Send to the parent, if it is there."""
         parent = self.neighbours.get(self.router.parent)
         return [ev.Transmit((parent.number,), message, payload)] if parent is not None else []
 
-    def links_to(self, ranks: tuple[int, ...]) -> tuple[int, ...]:
+    def links_to(self, ranks: Iterable[int]) -> tuple[int, ...]:
         """Return the links to those of these neighbours that are there."""
         neighbours = self.neighbours
         return tuple(neighbours[rank].number for rank in ranks if rank in neighbours)
-
-    def must_be_parent(self, link: Link) -> None:
-        """Raise ProtocolError where a neighbour that is not the parent acts as if it were."""
-        if link.rank != self.router.parent:
-            raise ProtocolError(f"rank {link.rank} is not the parent of rank {self.rank}")

@@ -7,7 +7,7 @@ letters from place to place (``letters.py``): requests (``active.py``) and tagge
 (``tagged.py``).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sapwood.comm import events as ev
@@ -21,14 +21,12 @@ from sapwood.comm.link import Identity, Link, LinkTiming
 from sapwood.comm.messages import letters as letter_messages
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
-from sapwood.comm.streams.losses import lost_ranks
 from sapwood.comm.streams.streams import Streams
 from sapwood.comm.streams.wave import NewGathering, Summary
 from sapwood.comm.tagged import Tagged
 from sapwood.comm.transfers import Transfers
 from sapwood.core.errors import ProtocolError
-from sapwood.core.rankset import from_ranges
-from sapwood.core.topology import Tree
+from sapwood.core.topology import ROOT, Tree
 
 
 def _nothing_to_gather(_reduce: Mapping[str, str]) -> Summary:
@@ -64,14 +62,17 @@ class Node:
         self.streams = streams.open
         groups = self.groups = Groups(near, gather, is_agent=tree.is_agent(self.rank))
         letters = self.letters = Letters(near)
-        census = Census(near, letters)
+        census = self._census = Census(near, letters)
+        near.listener = self
         self.transfers = Transfers(letters)
         requests = self.requests = Active(letters, self.transfers)
         tagged = self.tagged = Tagged(letters, self.transfers)
         self._on_event: dict[type[ev.Event], Callable[[float, Any], Effects]] = {
             ev.Received: self._received,
             ev.LinkOpened: near.link_opened,
-            ev.LinkClosed: self._link_closed,
+            ev.LinkClosed: near.link_closed,
+            ev.Begin: near.begin,
+            ev.Unreachable: near.unreachable,
             ev.Tick: self._tick,
             ev.Leave: near.leave,
             **streams.events(),
@@ -82,13 +83,15 @@ class Node:
             letter_events.SendTagged: tagged.send,
             letter_events.WithdrawTagged: tagged.withdraw,
             letter_events.PostReceive: tagged.receive,
-            letter_events.Announce: census.announce,
+            letter_events.Announce: self._announce,
         }
         self._on_message: dict[type[Any], Callable[[Link, Any, Payload | None], Effects]] = {
             msg.Heartbeat: near.on_heartbeat,
             msg.Goodbye: near.on_goodbye,
-            msg.Lost: self._on_lost,
-            msg.Joined: near.on_joined,
+            msg.Attached: near.on_attached,
+            msg.Detached: near.on_detached,
+            msg.Release: near.on_release,
+            msg.Return: near.on_return,
             **streams.messages(),
             **groups.on_message,
             letter_messages.Letter: letters.on_letter,
@@ -127,30 +130,38 @@ class Node:
             raise ProtocolError(f"unexpected {type(message).__name__} after the handshake")
         return handler(link, message, payload)
 
-    # --- losses ----------------------------------------------------------------------------
+    # --- the tree changes --------------------------------------------------------------------
 
-    def _link_closed(self, now: float, event: ev.LinkClosed) -> Effects:
-        link = self.links.get(event.link)
-        mine = link is not None and self._near.neighbours.get(link.rank) is link
-        effects = self._near.link_closed(now, event)
-        if link is None or not mine:
-            return self._with_losses(effects)
-        if link.rank in self.router.children:
-            effects += self._streams.child_lost(link.rank, event.reason)
-            effects += self.groups.lost(self.router.covered(link.rank), event.reason)
-        else:
-            effects += self.groups.parent_lost(event.reason)
-        return self._with_losses(effects)
+    def child_came(self, rank: int, *, fresh: bool) -> Effects:
+        """A place was attached to this one; a fresh process knows of nothing yet."""
+        return self._census.tell(rank) + self._streams.child_came(rank, fresh=fresh)
 
-    def _on_lost(self, link: Link, message: msg.Lost, payload: Payload | None) -> Effects:
-        effects = self._with_losses(self._near.on_lost(link, message, payload))
-        return effects + self.groups.lost(from_ranges(message.ranks), message.reason)
+    def child_left(self, rank: int) -> Effects:
+        """A place is attached to this one no more, and will not answer."""
+        return self._streams.child_left(rank)
 
-    def _with_losses(self, effects: Effects) -> Effects:
-        """Root: tell the streams of agents that are gone."""
-        for reason, ranks in lost_ranks(effects).items():
-            effects += self._streams.agents_lost(ranks, reason)
+    def places_came(self, ranks: Sequence[int]) -> Effects:
+        """Places can be reached below this one."""
+        return self._streams.places_came(ranks)
+
+    def places_left(self, ranks: Sequence[int], reason: str, top: int) -> Effects:
+        """Places cannot be reached below this one any more; the link of ``top`` is gone."""
+        effects = self.groups.lost(ranks, reason)
+        if self.rank == ROOT and top != msg.NOBODY:
+            effects += self._streams.agents_lost((top,), reason)
         return effects
+
+    def parent_changed(self, reason: str) -> Effects:
+        """What the former parent asked for is not to be answered any more."""
+        self._streams.parent_changed()
+        self.letters.gone.clear()  # the new parent tells who is gone
+        return self.groups.parent_lost(reason)
+
+    def _announce(self, now: float, event: letter_events.Announce) -> Effects:
+        """Root: say who is gone and who is back."""
+        effects = self._census.announce(now, event)
+        ranks = [rank for rank, _ in event.gone]
+        return effects + self._streams.agents_lost(ranks, event.reason) if ranks else effects
 
     # --- letters ---------------------------------------------------------------------------
 

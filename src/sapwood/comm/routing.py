@@ -1,52 +1,184 @@
-"""Which neighbour leads to which place."""
+"""Which neighbour leads to which place, in a tree that changes.
+
+The tree that was planned says where each place has its *home*. Where it is attached at present
+is one of its ancestors there, the nearest that lives. A place knows that of the places below
+it, by what they and their parents tell; news are ordered by the incarnation of the process and
+by how often it was attached, so that late ones change nothing.
+"""
 
 from __future__ import annotations
 
-from sapwood.core.rankset import Ranges, contains
+from collections.abc import Iterable
+
+from sapwood.comm.messages import NOBODY, Placed
 from sapwood.core.topology import Tree
+
+FENCED = 2**62
+"""Attachment that no process reaches: after it was condemned, all news of a process are old."""
+
+_Age = tuple[int, int, bool]  # incarnation, attachment, and whether that attachment has ended
 
 
 class Router:
-    """Next hops of one place in a tree.
+    """Where the places below one place are.
 
     Args:
-        tree: The whole tree.
+        tree: The tree as it was planned.
         rank: This place.
+
+    Attributes:
+        parent: Whom this place is attached to; :data:`~messages.NOBODY` without one.
+        version: Changes with everything that is learnt.
 
     Example:
         >>> from sapwood.core.topology import kary
-        >>> router = Router(kary(4, 2), 5)
-        >>> router.next_hop(1), router.next_hop(4)
-        (1, 0)
+        >>> router = Router(kary(4, 2), 0)
+        >>> router.attach(Placed(5, 1, 1, 100, 0)), router.attach(Placed(1, 1, 1, 101, 5))
+        (True, True)
+        >>> router.next_hop(1), router.next_hop(2) == NOBODY
+        (5, True)
+        >>> router.attach(Placed(1, 1, 2, 101, 0)), router.next_hop(1)
+        (True, 1)
+        >>> router.attach(Placed(1, 1, 1, 101, 5))
+        False
     """
 
-    __slots__ = ("_below", "_covers", "children", "parent", "rank", "size")
+    __slots__ = ("_below", "_known", "_placed", "ancestors", "parent", "rank", "tree", "version")
 
     def __init__(self, tree: Tree, rank: int) -> None:
+        self.tree = tree
         self.rank = rank
-        self.size = tree.size
-        self.parent = tree.parents[rank]
-        self.children = tuple(tree.children(rank))
-        self._covers = {child: frozenset(tree.subtree(child)) for child in self.children}
-        self._below = {rank: child for child, below in self._covers.items() for rank in below}
+        self.ancestors = tuple(tree.ancestors(rank))
+        self.parent = NOBODY
+        self.version = 0
+        self._placed: dict[int, Placed] = {}
+        self._below: dict[int, set[int]] = {}
+        self._known: dict[int, _Age] = {}
+
+    # --- the way -----------------------------------------------------------------------------
 
     def next_hop(self, destination: int) -> int:
-        """Return the neighbour that leads to a place; the place must be another one."""
-        return self._below.get(destination, self.parent)
+        """Return the neighbour that leads to a place: a child, else the parent."""
+        placed = self._placed
+        entry = placed.get(destination)
+        while entry is not None:
+            if entry.parent == self.rank:
+                return entry.rank
+            entry = placed.get(entry.parent)
+        return self.parent
 
     def is_below(self, rank: int) -> bool:
-        """Whether a place is in the subtree of a child."""
-        return rank in self._below
+        """Whether a place is attached below this one at present."""
+        return rank in self._placed and self.next_hop(rank) != self.parent
+
+    @property
+    def children(self) -> list[int]:
+        """Places that are attached to this one, in order."""
+        return sorted(self._below.get(self.rank, ()))
+
+    def placed(self, rank: int) -> Placed | None:
+        """Return where a place below is attached."""
+        return self._placed.get(rank)
+
+    def subtree(self, top: int) -> list[int]:
+        """Return a place and all that are attached below it, parents first."""
+        found = [top]
+        for rank in found:
+            found.extend(self._below.get(rank, ()))
+        return found
+
+    def everybody(self) -> tuple[Placed, ...]:
+        """Return all places below this one, parents first."""
+        return tuple(self._placed[rank] for rank in self.subtree(self.rank)[1:])
 
     def covered(self, child: int) -> frozenset[int]:
-        """A child and all places below it."""
-        return self._covers[child]
+        """Return a child and all places that are attached below it."""
+        return frozenset(self.subtree(child))
 
-    def towards(self, members: Ranges) -> list[int]:
-        """Children with members at or below them, from left to right."""
-        # Not all members are counted out here: every place of a large tree asks this.
-        return [
-            child
-            for child in self.children
-            if any(contains(members, rank) for rank in self._covers[child])
-        ]
+    @property
+    def size(self) -> int:
+        """Number of places of the whole tree."""
+        return self.tree.size
+
+    # --- homes -------------------------------------------------------------------------------
+
+    def is_home(self, rank: int, of: int | None = None) -> bool:
+        """Whether the home of a place is below this one, or below ``of``."""
+        if not 0 < rank < self.tree.size:
+            return False
+        return (self.rank if of is None else of) in self.tree.ancestors(rank)
+
+    def way_to(self, rank: int) -> int:
+        """Return the child that leads to a place with its home below, when it is at home again."""
+        if self.is_below(rank):
+            return self.next_hop(rank)
+        while self.tree.parents[rank] != self.rank:
+            rank = self.tree.parents[rank]
+        return rank
+
+    def may_speak_for(self, child: int, rank: int) -> bool:
+        """Whether a place can be at or below a neighbour that is no parent."""
+        return rank == child or self.is_home(rank, child)
+
+    # --- news --------------------------------------------------------------------------------
+
+    def is_stale(self, rank: int, incarnation: int, attachment: int) -> bool:
+        """Whether something newer is known of a place, or that this has ended."""
+        known = self._known.get(rank)
+        return known is not None and (incarnation, attachment, False) < known
+
+    def knows(self, rank: int, incarnation: int, attachment: int) -> bool:
+        """Whether this, or something newer, is known of a place."""
+        known = self._known.get(rank)
+        return known is not None and (incarnation, attachment, False) <= known
+
+    def note(self, rank: int, incarnation: int, attachment: int, *, ended: bool = False) -> None:
+        """Remember how new the newest news of a place are."""
+        age = (incarnation, attachment, ended)
+        self._known[rank] = max(self._known.get(rank, age), age)
+
+    def attach(self, placed: Placed) -> bool:
+        """Take in where a place is; return whether that was news."""
+        if self.is_stale(placed.rank, placed.incarnation, placed.attachment):
+            return False
+        old = self._placed.get(placed.rank)
+        if old == placed:
+            return False
+        self.note(placed.rank, placed.incarnation, placed.attachment)
+        if old is not None:
+            self._unlink(old)
+        self._placed[placed.rank] = placed
+        self._below.setdefault(placed.parent, set()).add(placed.rank)
+        self.version += 1
+        return True
+
+    def detach(self, rank: int, incarnation: int, attachment: int) -> list[int]:
+        """Forget an attachment, if it is the present one or an older one.
+
+        Returns:
+            The place and those below it that were to be reached, parents first.
+        """
+        self.note(rank, incarnation, attachment, ended=True)
+        entry = self._placed.get(rank)
+        if entry is None or (entry.incarnation, entry.attachment) > (incarnation, attachment):
+            return []
+        reachable = self.is_below(rank)
+        gone = self._forget(self.subtree(rank))
+        return gone if reachable else []
+
+    def clear_below(self, rank: int) -> list[int]:
+        """Forget what is below a place, which says itself who is there."""
+        return self._forget(self.subtree(rank)[1:])
+
+    def _forget(self, ranks: Iterable[int]) -> list[int]:
+        gone = list(ranks)
+        for rank in gone:
+            self._unlink(self._placed.pop(rank))
+        self.version += 1
+        return gone
+
+    def _unlink(self, entry: Placed) -> None:
+        siblings = self._below[entry.parent]
+        siblings.discard(entry.rank)
+        if not siblings:
+            del self._below[entry.parent]

@@ -76,9 +76,18 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
         """The rank and everything below it, parents before children."""
         return self._order(self._children, rank)
 
-    def leaves(self, rank: int) -> list[int]:
+    def leaves(self, rank: int) -> tuple[int, ...]:
         """Agents at or below a rank, in order."""
-        return sorted(vertex for vertex in self.subtree(rank) if self.is_agent(vertex))
+        found = self._leaves.get(rank)
+        if found is None:
+            found = tuple(sorted(filter(self.is_agent, self.subtree(rank))))
+            self._leaves[rank] = found
+        return found
+
+    @cached_property
+    def _leaves(self) -> dict[int, tuple[int, ...]]:
+        """What :meth:`leaves` worked out before."""
+        return {}
 
 
 def flat(agents: int) -> Tree:

@@ -33,15 +33,13 @@ class Contribution:
     def give(self, body: bytes, payload: Payload | None, weight: float = 1.0) -> None:
         """Contribute an encoded value that stands for ``weight`` items."""
         wave = self.arrived
-        self._agent.post(
-            ev.Contribute(wave.spec.stream, wave.wave, wave.attempt, weight, body, payload)
-        )
+        self._agent.post(ev.Contribute(wave.spec.stream, wave.wave, weight, body, payload))
 
     def fail(self, error: SapwoodError) -> None:
         """Say why there is no contribution."""
         wave = self.arrived
         record = error.to_record()
-        self._agent.post(ev.Fail(wave.spec.stream, wave.wave, wave.attempt, record))
+        self._agent.post(ev.Fail(wave.spec.stream, wave.wave, record))
 
 
 class Question:

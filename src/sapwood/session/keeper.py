@@ -1,14 +1,14 @@
 """Keeps the processes of a tree alive: starts them, and replaces those that end.
 
-When a place is lost, everything below it is ended and started anew, parents first; when all
-of that is ready again, the listener hears of it. How often that may happen within a window is
-the restart policy.
+A process that ended, or that its parent in the tree has taken for dead, is ended and started
+anew. What was below it lives on: it is adrift until it is attached elsewhere, and taken for
+lost only if it is not in time. How often processes are replaced within a window is the restart
+policy.
 """
 
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import msgspec
 
@@ -29,23 +29,20 @@ from sapwood.session.places import PlaceEvent, Places, PlaceState
 _log = logger("session")
 
 
-class Repair(msgspec.Struct, frozen=True):
-    """A part of the tree that is being replaced.
+class Change(msgspec.Struct, frozen=True):
+    """Told to the listener: what happened to places.
 
     Attributes:
-        ranks: Its places, parents first.
-        pause: Seconds before the new processes start; None where no more are allowed.
+        ranks: The places.
+        back: Whether they are there again; else they are not to be reached.
+        adrift: Whether their processes are the same as before.
+        reason: Why they are not there.
     """
 
-    ranks: list[int]
-    pause: float | None
-
-
-class ChangeListener(Protocol):
-    """Told of places that are lost or back."""
-
-    def __call__(self, top: int, ranks: Sequence[int], reason: str, *, back: bool) -> None:
-        """``top`` is the highest of ``ranks``."""
+    ranks: tuple[int, ...]
+    back: bool
+    adrift: bool
+    reason: str = ""
 
 
 class Keeper:
@@ -57,6 +54,8 @@ class Keeper:
         configure: What all processes get.
         plan: What their zygote imports and forks.
         restart: When lost processes are replaced.
+        patience: Seconds in which a place that is adrift is to be attached again, for each
+            level of the tree.
         on_change: Told of places that are lost or back.
     """
 
@@ -67,7 +66,8 @@ class Keeper:
         configure: orders.Configure,
         plan: Plan,
         restart: RestartSettings,
-        on_change: ChangeListener,
+        patience: float,
+        on_change: Callable[[Change], None],
     ) -> None:
         self.places = Places(tree)
         self.restarts = 0
@@ -76,12 +76,13 @@ class Keeper:
         self._configure = configure
         self._plan = plan
         self._budget = RestartBudget(restart)
+        self._patience = patience
         self._on_change = on_change
         self._spawner = self._new_spawner()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = threading.Event()
         self._failure: BaseException | None = None
-        self._repairs: dict[int, Repair] = {}
+        self._repairs: dict[int, float | None] = {}
         self._last_reason = ""
         self.zygote: orders.Ready | None = None
 
@@ -145,30 +146,48 @@ class Keeper:
     # --- what the root of the tree says --------------------------------------------------------
 
     def joined(self, effect: ev.PlaceJoined) -> None:
-        """A process is in its place."""
+        """A process is in its place, for the first time or again."""
         record = self.places[effect.rank]
-        if effect.incarnation != record.incarnation or record.state is not PlaceState.STARTING:
+        if effect.incarnation != record.incarnation:
+            return
+        adrift = record.state is PlaceState.ADRIFT
+        if not adrift and record.state is not PlaceState.STARTING:
             return
         record.pid = effect.pid
         record.advance(PlaceEvent.JOINED)
-        if not self._ready.is_set():
-            if self.places.all_ready():
-                self._ready.set()
-        else:
-            self._finish_repairs()
+        if self._ready.is_set():
+            _log.info("attached" if adrift else "replaced", rank=effect.rank)
+            self._on_change(Change((effect.rank,), back=True, adrift=adrift))
+        elif self.places.all_ready():
+            self._ready.set()
 
     def lost(self, effect: ev.PlacesLost) -> None:
-        """Links to places are gone."""
-        ranks = from_ranges(effect.ranks)
-        top = min(ranks, key=lambda rank: len(list(self._tree.ancestors(rank))))
-        if self.places[top].state is PlaceState.READY:
-            self._repair(top, effect.reason, self._pause_before_restart())
+        """The way to places is gone."""
+        ranks = [
+            rank
+            for rank in sorted(from_ranges(effect.ranks))
+            if self.places[rank].state is PlaceState.READY
+        ]
+        for rank in ranks:
+            record = self.places[rank]
+            record.advance(PlaceEvent.CUT_OFF)
+            record.drifts += 1
+            levels = 1 + len(list(self._tree.ancestors(rank)))
+            self._later(self._patience * levels, self._give_up_adrift, rank, record.drifts)
+        if ranks:
+            _log.warning("cut off", places=fold("rank", ranks), reason=effect.reason)
+            self._on_change(Change(tuple(ranks), back=False, adrift=True, reason=effect.reason))
+        if effect.condemned and self.places[effect.top].state is PlaceState.ADRIFT:
+            self._repair([effect.top], effect.reason)
 
-    def silent(self, effect: ev.PlaceSilent) -> None:
-        """A place answers no more, though its process may live."""
-        if effect.rank > ROOT:
-            reason = f"nothing heard for {effect.seconds:.1f} s"
-            self._repair(effect.rank, reason, self._pause_before_restart())
+    def _give_up_adrift(self, rank: int, drifts: int) -> None:
+        record = self.places[rank]
+        if record.state is PlaceState.ADRIFT and record.drifts == drifts:
+            self._repair([rank], "it was attached nowhere in time")
+
+    def _later(self, seconds: float, function: Callable[..., None], *args: int) -> None:
+        if self._loop is not None:
+            self._loop.call_later(seconds, function, *args)
 
     # --- what the zygote says --------------------------------------------------------------------
 
@@ -196,18 +215,14 @@ class Keeper:
         if record.incarnation != report.incarnation:
             return
         record.pid = 0
-        if report.status == 0 and record.state is PlaceState.READY:
-            return  # it left because its parent did: the loss of that or of the link is told, too
-        reason = describe_status(report.status)
         if record.state is PlaceState.LOST:
             self._respawn_where_gone()
         else:
-            self._repair(report.rank, reason, self._pause_before_restart())
+            self._repair([report.rank], describe_status(report.status))
 
     def _zygote_ended(self) -> None:
         for record in self.places:
             record.pid = 0
-        tops = self._tree.children(ROOT)
         self._spawner.close()
         self._spawner = self._new_spawner()
         try:
@@ -217,69 +232,61 @@ class Keeper:
             return
         if self._loop is not None:
             self._spawner.listen(self._loop)
-        pause = self._pause_before_restart()
-        for top in tops:
-            self._repair(top, "the zygote ended", pause)
+        self._repair(self._tree.subtree(ROOT)[1:], "the zygote ended")
 
     # --- repair ----------------------------------------------------------------------------------
 
-    def _repair(self, top: int, reason: str, pause: float | None) -> None:
-        """End what is left at and below a place, then start it anew."""
-        ranks = self._tree.subtree(top)
-        # A repair below is part of this one.
-        for rank in ranks:
-            self._repairs.pop(rank, None)
+    def _repair(self, ranks: Sequence[int], reason: str) -> None:
+        """End the processes of places, parents first, then start them anew."""
+        pause = self._pause_before_restart()
         self._last_reason = reason
-        _log.warning("lost", rank=top, reason=reason, places=len(ranks), wait=pause)
-        self._repairs[top] = Repair(ranks, pause)
+        _log.warning("lost", places=fold("rank", ranks), reason=reason, wait=pause)
         for rank in ranks:
+            self._repairs[rank] = pause
             record = self.places[rank]
             record.advance(PlaceEvent.GONE)
             if record.pid:
                 self._spawner.kill(record.pid)
-        self._on_change(top, ranks, reason, back=False)
+        self._on_change(Change(tuple(ranks), back=False, adrift=False, reason=reason))
         self._respawn_where_gone()
 
     def _respawn_where_gone(self) -> None:
-        for top, repair in list(self._repairs.items()):
-            records = [self.places[rank] for rank in repair.ranks]
-            if any(record.pid or record.state is not PlaceState.LOST for record in records):
+        """Start processes anew whose predecessors have ended."""
+        waits: dict[float, list[int]] = {}
+        for rank, pause in list(self._repairs.items()):
+            record = self.places[rank]
+            if record.pid:
                 continue
-            if repair.pause is None:
-                del self._repairs[top]
-                self._give_up_on(repair.ranks)
-            elif self._loop is not None:
-                for record in records:
-                    record.incarnation += 1
-                    record.advance(PlaceEvent.SPAWNED)
-                self.restarts += 1
-                self._loop.call_later(repair.pause, self._spawn_again, self._specs(repair.ranks))
+            del self._repairs[rank]
+            if pause is None:
+                self._give_up_on(rank)
+                continue
+            record.incarnation += 1
+            record.advance(PlaceEvent.SPAWNED)
+            waits.setdefault(pause, []).append(rank)
+        for pause, ranks in waits.items():
+            self.restarts += 1
+            if self._loop is not None:
+                self._loop.call_later(pause, self._spawn_again, self._specs(ranks))
 
     def _spawn_again(self, specs: list[orders.ProcessSpec]) -> None:
         wanted = [spec for spec in specs if self.places[spec.rank].incarnation == spec.incarnation]
         if self._loop is not None and wanted:
             self._spawner.spawn(wanted)
 
-    def _finish_repairs(self) -> None:
-        for top, repair in list(self._repairs.items()):
-            if self.places.all_ready(repair.ranks):
-                del self._repairs[top]
-                _log.info("replaced", rank=top, places=len(repair.ranks))
-                self._on_change(top, repair.ranks, "", back=True)
-
     def _pause_before_restart(self) -> float | None:
         """Return the seconds to wait, or None where the policy allows no more restarts."""
         assert self._loop is not None  # noqa: S101 - repairs happen on the loop
         return self._budget.next_wait(self._loop.time())
 
-    def _give_up_on(self, ranks: Sequence[int]) -> None:
+    def _give_up_on(self, rank: int) -> None:
         error = AgentLostError(
-            f"the processes of {fold('rank', ranks)} end again and again: {self._last_reason}",
+            f"the processes of rank {rank} end again and again: {self._last_reason}",
             hint="see the messages above; restart.limit says how often they are replaced",
         )
-        _log.error("given up", rank=ranks[0], reason=self._last_reason)
+        _log.error("given up", rank=rank, reason=self._last_reason)
         self.give_up(error)
-        self._on_change(ranks[0], ranks, str(error), back=False)
+        self._on_change(Change((rank,), back=False, adrift=False, reason=str(error)))
 
     def _specs(self, ranks: Sequence[int]) -> list[orders.ProcessSpec]:
         return [

@@ -20,9 +20,6 @@ from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core.errors import CommunicationError
 from sapwood.core.topology import Tree
 
-CONNECT_PAUSE = 0.005
-"""Seconds between two tries to reach a parent that does not listen yet."""
-
 GARBAGE_THRESHOLD = 20_000
 """Objects that a member makes before Python looks for garbage among them."""
 
@@ -42,7 +39,6 @@ class MemberConfiguration(msgspec.Struct, frozen=True, kw_only=True):
         tree: The whole tree.
         timing: When links speak and worry.
         inline_limit: Bytes up to which arrays travel in the message.
-        connect_timeout: Seconds to reach the parent.
         extra: Settings of the layers above, encoded.
     """
 
@@ -53,7 +49,6 @@ class MemberConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     tree: Tree
     timing: LinkTiming
     inline_limit: int
-    connect_timeout: float
     extra: bytes = b""
 
     def address(self, rank: int) -> str:
@@ -116,12 +111,12 @@ class Member:
         )
         tree, timing = configuration.tree, configuration.timing
         node = Node(identity, tree, timing, gather) if gather else Node(identity, tree, timing)
-        own: Handlers = {ev.ParentLost: self._parent_lost, ev.PlaceSilent: self._silent}
+        own: Handlers = {ev.ParentLost: self._parent_lost, ev.Connect: self._connect}
         self._transport = UnixTransport(self.loop)
         self.place = Place(node, {**own, **handlers}, self.loop, self._problem, self._reconnect)
 
     def run(self) -> None:
-        """Live until the parent is gone.
+        """Live until no place of the tree takes this one any more.
 
         A mistake of Sapwood itself ends the process: a new one takes this place.
         """
@@ -137,24 +132,22 @@ class Member:
         self.loop.stop()
 
     async def _live(self) -> None:
-        if self.place.node.router.children:
+        if not self.configuration.tree.is_agent(self.rank):
             address = self.configuration.address(self.rank)
             await self._transport.listen(address, self.place)
-        await self._connect()
+        self.place.post(ev.Begin())
         self.place.start()
 
-    async def _connect(self) -> None:
-        address = self.configuration.address(self.place.node.router.parent)
-        deadline = self.loop.time() + self.configuration.connect_timeout
-        while True:
-            try:
-                await self._transport.connect(address, self.place)
-            except CommunicationError:
-                if self.loop.time() > deadline:
-                    raise
-                await self.loop.sleep(CONNECT_PAUSE)
-            else:
-                return
+    def _connect(self, effect: ev.Connect) -> None:
+        self.loop.spawn(self._try_to_reach(effect.rank, effect.pause))
+
+    async def _try_to_reach(self, rank: int, pause: float) -> None:
+        if pause:
+            await self.loop.sleep(pause)
+        try:
+            await self._transport.connect(self.configuration.address(rank), self.place)
+        except CommunicationError:
+            self.place.post(ev.Unreachable(rank))
 
     def _reconnect(self, link: int, attempt: int) -> None:
         address = self.configuration.address(self.place.channels[link].link.rank)
@@ -163,11 +156,6 @@ class Member:
 
     def _parent_lost(self, _effect: ev.ParentLost) -> None:
         self.end()
-
-    def _silent(self, effect: ev.PlaceSilent) -> None:
-        """Give up a child that is silent, so that it is replaced; a parent may take its time."""
-        if effect.rank != self.place.node.router.parent:
-            self.place.cut(effect.link, f"nothing heard for {effect.seconds:.1f} s")
 
     def _problem(self, text: str) -> None:
         sys.stderr.write(f"sapwood: rank {self.rank}: {text}\n")

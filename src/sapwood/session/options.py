@@ -46,16 +46,18 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlacesChanged(msgspec.Struct, frozen=True):
-    """Told to listeners: places were lost, or are back with new processes.
+    """Told to listeners: places were lost, or are back.
 
     Attributes:
-        top: The highest of the places: what :meth:`Session.rejoin` wants.
+        ranks: The places.
         agents: Agents among them.
         back: Whether they are back; else they are gone.
         reason: Why they are gone.
+        adrift: Whether only the way to them was lost: their processes are the same as before.
     """
 
-    top: int
+    ranks: tuple[int, ...]
     agents: tuple[int, ...]
     back: bool
     reason: str = ""
+    adrift: bool = False

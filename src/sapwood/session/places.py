@@ -3,12 +3,19 @@
 ::
 
     STARTING --joined--> READY --gone--> LOST --spawned--> STARTING
-        +------------------gone-----------^
+        |                ^   |            ^
+        |           joined   cut off      |
+        |                |   v            |
+        |                ADRIFT --gone--->|
+        +------------gone-----------------+
+
+A place is adrift while the way to it is lost and its process may live: it is expected to be
+attached elsewhere in the tree.
 """
 
 import enum
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from sapwood.comm import letter_events as le
 from sapwood.core.errors import ProtocolError
@@ -20,6 +27,7 @@ class PlaceState(enum.Enum):
 
     STARTING = "starting"
     READY = "ready"
+    ADRIFT = "adrift"
     LOST = "lost"
 
 
@@ -27,6 +35,7 @@ class PlaceEvent(enum.Enum):
     """What happens to the process at a place."""
 
     JOINED = "joined"
+    CUT_OFF = "cut off"
     GONE = "gone"
     SPAWNED = "spawned"
 
@@ -35,6 +44,9 @@ TRANSITIONS: dict[tuple[PlaceState, PlaceEvent], PlaceState] = {
     (PlaceState.STARTING, PlaceEvent.JOINED): PlaceState.READY,
     (PlaceState.STARTING, PlaceEvent.GONE): PlaceState.LOST,
     (PlaceState.READY, PlaceEvent.GONE): PlaceState.LOST,
+    (PlaceState.READY, PlaceEvent.CUT_OFF): PlaceState.ADRIFT,
+    (PlaceState.ADRIFT, PlaceEvent.JOINED): PlaceState.READY,
+    (PlaceState.ADRIFT, PlaceEvent.GONE): PlaceState.LOST,
     (PlaceState.LOST, PlaceEvent.SPAWNED): PlaceState.STARTING,
     (PlaceState.LOST, PlaceEvent.GONE): PlaceState.LOST,
 }
@@ -49,14 +61,16 @@ class PlaceRecord:
         incarnation: Counts the processes that have been at this place.
         pid: Process id; 0 while there is none.
         state: Where it is in its life.
+        drifts: Counts how often it was cut off.
     """
 
-    __slots__ = ("_tally", "incarnation", "pid", "rank", "state")
+    __slots__ = ("_tally", "drifts", "incarnation", "pid", "rank", "state")
 
     def __init__(self, rank: int, tally: Counter[PlaceState] | None = None) -> None:
         self._tally: Counter[PlaceState] = Counter() if tally is None else tally
         self.rank = rank
         self.incarnation = 1
+        self.drifts = 0
         self.pid = 0
         self.state = PlaceState.STARTING
 
@@ -91,11 +105,9 @@ class Places:
     def __iter__(self) -> Iterator[PlaceRecord]:
         return iter(self._records.values())
 
-    def all_ready(self, ranks: Iterable[int] | None = None) -> bool:
-        """Whether all places, or all of ``ranks``, have a ready process."""
-        if ranks is None:
-            return self._tally[PlaceState.READY] == len(self._records)
-        return all(self._records[rank].state is PlaceState.READY for rank in ranks)
+    def all_ready(self) -> bool:
+        """Whether all places have a ready process."""
+        return self._tally[PlaceState.READY] == len(self._records)
 
     def agents(self) -> list[PlaceRecord]:
         """Return the agents, in order."""

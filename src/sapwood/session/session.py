@@ -42,7 +42,7 @@ from sapwood.environment.logs import logger
 from sapwood.session.agent import READY
 from sapwood.session.gate import Gate
 from sapwood.session.groups import SessionGroups
-from sapwood.session.keeper import Keeper
+from sapwood.session.keeper import Change, Keeper
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.mailbox import Mailbox
 from sapwood.session.member import MemberConfiguration
@@ -84,15 +84,15 @@ class Session:
         self.life = Lifecycle("session", MonotonicClock())
         self.ready_seconds = 0.0
         self._server: Listener | None = None
+        timing = msgspec.structs.replace(options.timing, give_up_after=options.ready_timeout)
         configuration = MemberConfiguration(
             cluster=self._folder.name,
             folder=str(self._folder),
             credential=secrets.token_bytes(32),
             machine=machine_id() if options.shared_memory else "",
             tree=options.tree,
-            timing=options.timing,
+            timing=timing,
             inline_limit=options.inline_limit,
-            connect_timeout=options.ready_timeout,
             extra=options.extra,
         )
         identity = Identity(
@@ -103,7 +103,7 @@ class Session:
             configuration.machine or "front end",
             configuration.credential,
         )
-        node = Node(identity, options.tree, options.timing, gathering(self.pool.place))
+        node = Node(identity, options.tree, timing, gathering(self.pool.place))
         self._address = configuration.address(ROOT)
         self.keeper = Keeper(
             options.tree,
@@ -119,6 +119,7 @@ class Session:
                 options.interpreter,
             ),
             options.restart,
+            2 * timing.failure_after,
             self._places_changed,
         )
         gate = Gate(4 * options.backlog, self._thread)
@@ -130,7 +131,6 @@ class Session:
             {
                 ev.PlaceJoined: self.keeper.joined,
                 ev.PlacesLost: self.keeper.lost,
-                ev.PlaceSilent: self.keeper.silent,
                 **self.streams.handlers(),
                 ev.Answered: self.questions.answered,
                 ev.Asked: self.questions.asked,
@@ -261,10 +261,6 @@ class Session:
         """Have ``function(rank, value)`` called when an agent asks; on the loop's thread."""
         self.questions.answer(handler, function)
 
-    def rejoin(self, stream: int, top: int) -> None:
-        """Give places that are back a stream and the waves that miss them."""
-        self._thread.post(self._place.post, ev.Rejoin(stream, top))
-
     def host_filters(self, make: MakeFilters) -> None:
         """Have own filters of the root called by what ``make(loop, forge, post)`` returns."""
         self.streams.filters = make(self._thread.loop, self.keeper.forge, self._post)
@@ -324,12 +320,13 @@ class Session:
         self.mailbox.abandon(error)
         self.keeper.give_up(error)
 
-    def _places_changed(self, top: int, ranks: Sequence[int], reason: str, *, back: bool) -> None:
-        self._post(census_of(self.keeper.places, ranks, reason, back=back))
-        agents = tuple(rank for rank in ranks if self.tree.is_agent(rank))
-        change = PlacesChanged(top, agents, back, reason)
+    def _places_changed(self, change: Change) -> None:
+        if not change.adrift:
+            self._post(census_of(self.keeper.places, change.ranks, change.reason, back=change.back))
+        agents = tuple(rank for rank in change.ranks if self.tree.is_agent(rank))
+        told = PlacesChanged(change.ranks, agents, change.back, change.reason, change.adrift)
         for listener in tuple(self._listeners):
-            listener(change)
+            listener(told)
 
     def _entry(self, rank: int) -> str:
         return self.options.agent_entry if self.tree.is_agent(rank) else self.options.junction_entry

@@ -7,6 +7,9 @@ can be had again.
 
 from __future__ import annotations
 
+import heapq
+import itertools
+import math
 import random
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -35,6 +38,9 @@ E = TypeVar("E", bound=ev.Effect)
 
 Answer = Callable[[int, Any], Any]
 """``answer(rank, value)`` is what an agent makes of a wave or a request; it may raise."""
+
+PAUSED_RETRY = 0.01
+"""Virtual seconds after which it is looked at again whether a process runs that is to connect."""
 
 MAX_STEPS = 1_000_000
 """Deliveries after which a network that does not come to rest is taken for an endless loop."""
@@ -97,6 +103,8 @@ class Network:
         self._incarnations = dict.fromkeys(range(tree.size), 0)
         self._wires: dict[int, list[Wire]] = {}
         self._answers: list[tuple[int, Any]] = []
+        self._tries: list[tuple[float, int, int, int]] = []
+        self._order = itertools.count()
         self._paused: set[int] = set()
         self._held: dict[int, list[Wire]] = {}
         self._watchers: dict[int, list[tuple[int, Callable[[], None]]]] = {}
@@ -121,7 +129,7 @@ class Network:
             self._incarnations[rank] += 1
             self.launch(rank, self._incarnations[rank], 1000 + rank)
             if rank != ROOT:
-                self.connect(rank)
+                self.post(rank, ev.Begin())
 
     def launch(self, rank: int, incarnation: int, pid: int) -> None:
         """Start a process at a place; it is alone until it connects."""
@@ -152,6 +160,8 @@ class Network:
         self.resume(rank)
         self._answers = [entry for entry in self._answers if entry[0] != rank]
         self.filters.forget(rank)
+        self._tries = [entry for entry in self._tries if entry[2] != rank]
+        heapq.heapify(self._tries)
         for wire in self._wires.pop(rank, []):
             WireEnd(wire).abort()
         for watcher, ended in self._watchers.pop(node.identity.pid, []):
@@ -169,7 +179,7 @@ class Network:
             Whether there was a connection.
         """
         for wire in self._wires.get(rank, []):
-            if wire.target == self.tree.parents[rank] and not wire.broken:
+            if wire.target == self.nodes[rank].router.parent and not wire.broken:
                 self.breaks += 1
                 for direction in (wire, wire.back):
                     direction.cut(self._random)
@@ -237,7 +247,11 @@ class Network:
 
     def step(self) -> bool:
         """Let one thing happen, whichever the seed says; return whether there was any."""
-        while self.waiting or self._answers:
+        while True:
+            if self._tries and self._try_to_connect():
+                return True
+            if not self.waiting and not self._answers:
+                return False
             chosen = self._random.randrange(len(self.waiting) + len(self._answers))
             if chosen < len(self.waiting):
                 wire = self.waiting.draw()
@@ -261,7 +275,10 @@ class Network:
             self._answers.pop()
             self._give_answer(*entry)
             return True
-        return False
+
+    def next_due(self) -> float:
+        """Return when a place tries to connect; infinite if none does."""
+        return self._tries[0][0] if self._tries else math.inf
 
     def run(self, steps: int | None = None) -> None:
         """Let things happen until nothing is under way, or a number of steps was made."""
@@ -292,9 +309,21 @@ class Network:
 
     # --- inside ------------------------------------------------------------------------------
 
-    def connect(self, rank: int) -> None:
-        """Connect a process to the one at its parent's place, which must be there."""
-        self._lay_wires(rank, self.tree.parents[rank], self.places[rank])
+    def _try_to_connect(self) -> bool:
+        """Let the place connect whose time it is; return whether there was one."""
+        due, _, rank, to = self._tries[0]
+        if due > self.clock.now():
+            return False
+        heapq.heappop(self._tries)
+        if rank in self._paused:
+            later = (self.clock.now() + PAUSED_RETRY, next(self._order), rank, to)
+            heapq.heappush(self._tries, later)
+            return self._try_to_connect()
+        if to in self.places:
+            self._lay_wires(rank, to, self.places[rank])
+        else:
+            self.post(rank, ev.Unreachable(to))
+        return True
 
     def _lay_wires(self, rank: int, parent: int, handler: ConnectionHandler) -> None:
         up, down = Wire(self.waiting, rank, parent), Wire(self.waiting, parent, rank)
@@ -308,7 +337,7 @@ class Network:
 
     def _reconnect(self, rank: int, link: int, _attempt: int) -> None:
         place = self.places.get(rank)
-        if place is None:
+        if place is None or link not in place.channels:
             return
         parent = place.channels[link].link.rank
         if parent in self.places:
@@ -341,6 +370,9 @@ class Network:
         self.observations.append(Observation(rank, effect))
         if isinstance(effect, ev.ParentLost):
             self.kill(rank)
+        elif isinstance(effect, ev.Connect):
+            due = self.clock.now() + effect.pause
+            heapq.heappush(self._tries, (due, next(self._order), rank, effect.rank))
         elif isinstance(effect, ev.WaveArrived | ev.Asked):
             self._answers.append((rank, effect))
         elif isinstance(effect, ev.Filter):
@@ -369,12 +401,11 @@ def _nobody_cares(_rank: int) -> None:
 def _success(effect: ev.WaveArrived | ev.Asked, body: bytes, payload: Payload | None) -> ev.Event:
     if isinstance(effect, ev.Asked):
         return ev.Answer(effect.source, effect.number, body, payload)
-    stream, wave, attempt = effect.spec.stream, effect.wave, effect.attempt
-    return ev.Contribute(stream, wave, attempt, 1.0, body, payload)
+    return ev.Contribute(effect.spec.stream, effect.wave, 1.0, body, payload)
 
 
 def _failure(effect: ev.WaveArrived | ev.Asked, error: SapwoodError) -> ev.Event:
     record = error.to_record()
     if isinstance(effect, ev.Asked):
         return ev.Answer(effect.source, effect.number, b"", None, record)
-    return ev.Fail(effect.spec.stream, effect.wave, effect.attempt, record)
+    return ev.Fail(effect.spec.stream, effect.wave, record)

@@ -90,7 +90,20 @@ def new_place(
         task.add_done_callback(tasks.discard)
 
     node = Node(identity, tree, options.timing, gathering())
-    place = Place(node, handlers, loop, problems.append, make_again)
+
+    async def try_to_reach(effect: ev.Connect) -> None:
+        await asyncio.sleep(effect.pause)
+        try:
+            await transport.connect(options.parent, place)
+        except CommunicationError:
+            place.post(ev.Unreachable(effect.rank))
+
+    def seek(effect: ev.Connect) -> None:
+        task = loop.create_task(try_to_reach(effect))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    place = Place(node, {**handlers, ev.Connect: seek}, loop, problems.append, make_again)
     return place, transport
 
 
@@ -105,7 +118,7 @@ async def live(options: Options) -> None:
         encoded = values.encode({"x": values.decode(wave.body, view)["x"] * options.rank})
         payload = Payload(encoded.payload()) if encoded.nbytes else None
         number = wave.spec.stream
-        place.post(ev.Contribute(number, wave.wave, wave.attempt, 1.0, encoded.body, payload))
+        place.post(ev.Contribute(number, wave.wave, 1.0, encoded.body, payload))
 
     def answer(asked: ev.Asked) -> None:
         nonlocal seen
@@ -123,12 +136,7 @@ async def live(options: Options) -> None:
     place, transport = new_place(options, handlers, loop, problems)
     if options.listen:
         await transport.listen(options.listen, place)
-    while True:
-        try:
-            await transport.connect(options.parent, place)
-            break
-        except CommunicationError:
-            await asyncio.sleep(0.01)
+    place.post(ev.Begin())
     place.start()
     await ended.wait()
     place.close()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
+from sapwood.comm import events as ev
 from sapwood.contexts import orders
 from sapwood.contexts.spawner import Spawner
 from sapwood.core.clock import VirtualClock
@@ -49,9 +51,9 @@ class VirtualLoop:
             _, _, function, args = heapq.heappop(self._due)
             function(*args)
 
-    def next_due(self) -> float | None:
-        """Return when the next call is due; None if there is none."""
-        return self._due[0][0] if self._due else None
+    def next_due(self) -> float:
+        """Return when the next call is due; infinite if there is none."""
+        return self._due[0][0] if self._due else math.inf
 
 
 class SimulatedSpawner:
@@ -106,11 +108,7 @@ class SimulatedSpawner:
     def _connect(self, pid: int) -> None:
         if self._closed or pid not in self.living:
             return
-        network, (rank, _) = self._simulation.network, self.living[pid]
-        if network.tree.parents[rank] in network.nodes:
-            network.connect(rank)
-        else:
-            self._simulation.later(0.005, self._connect, pid)
+        self._simulation.network.post(self.living[pid][0], ev.Begin())
 
     def _kill(self, pid: int) -> None:
         if pid in self.living:

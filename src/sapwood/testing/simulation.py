@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
@@ -25,6 +26,8 @@ from sapwood.core.errors import SapwoodError
 from sapwood.core.rankset import fold, from_ranges
 from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.environment.settings import RestartSettings
+from sapwood.session.keeper import Change
+from sapwood.session.places import census_of
 from sapwood.testing.network import Network
 from sapwood.testing.simulated_zygote import SimulatedKeeper, SimulatedSpawner, VirtualLoop
 
@@ -87,7 +90,7 @@ class SimulationReport(msgspec.Struct, frozen=True, kw_only=True):
     zygotes: int
     severed: int
     restarts: int
-    repeated: int
+    attached: int
 
 
 class InvariantError(AssertionError):
@@ -106,6 +109,9 @@ class Simulation:
         3
     """
 
+    census = False
+    """Whether all places are told who is gone: only letters and policies on loss need it."""
+
     def __init__(self, options: SimulationOptions) -> None:
         self.options = options
         self.tree: Tree = plan(options.agents, options.fanout)
@@ -118,7 +124,7 @@ class Simulation:
         self._seen = 0
         self._completed: list[ev.WaveCompleted] = []
         self._ready = False
-        self._steps = self._crashes = self._pauses = self._zygotes = self._repeated = 0
+        self._steps = self._crashes = self._pauses = self._zygotes = self._attached = 0
         self.keeper = SimulatedKeeper(
             self,
             self.tree,
@@ -126,6 +132,7 @@ class Simulation:
             orders.Configure("", b""),
             Plan(()),
             RestartSettings(limit=1_000_000, window=1.0, backoff=0.001, backoff_max=0.05),
+            2 * TIMING.failure_after,
             self._places_changed,
         )
 
@@ -154,7 +161,7 @@ class Simulation:
             zygotes=self._zygotes,
             severed=self.network.breaks,
             restarts=self.keeper.restarts,
-            repeated=self._repeated,
+            attached=self._attached,
         )
 
     def command(self) -> str:
@@ -208,8 +215,8 @@ class Simulation:
             if self.network.step():
                 self.network.clock.advance(self._random.expovariate(self.tree.size / PLACE_SECONDS))
             else:
-                due = self.loop.next_due()
-                if due is None:
+                due = min(self.loop.next_due(), self.network.next_due())
+                if math.isinf(due):
                     raise InvariantError("nothing is under way, and nothing will be")
                 self.network.clock.advance(max(0.0, due - self.network.clock.now()))
             self.loop.run_due()
@@ -228,8 +235,6 @@ class Simulation:
                 self.keeper.joined(effect)
             elif isinstance(effect, ev.PlacesLost):
                 self.keeper.lost(effect)
-            elif isinstance(effect, ev.PlaceSilent):
-                self.keeper.silent(effect)
             else:
                 self._saw(effect)
         observations.clear()
@@ -282,10 +287,13 @@ class Simulation:
             pid, spawner = entry
             spawner.ended(pid)
 
-    def _places_changed(self, top: int, ranks: Sequence[int], reason: str, *, back: bool) -> None:
-        if back:
-            self._repeated += 1
-            self.network.post(ROOT, ev.Rejoin(STREAM, top))
+    def _places_changed(self, change: Change) -> None:
+        if not change.adrift and self.census:
+            self.network.post(
+                ROOT, census_of(self.keeper.places, change.ranks, change.reason, back=change.back)
+            )
+        elif change.adrift and change.back:
+            self._attached += len(change.ranks)
 
     # --- what must hold ------------------------------------------------------------------------
 

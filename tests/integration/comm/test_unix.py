@@ -55,15 +55,17 @@ class Grove:
         handlers[ev.WaveArrived] = lambda arrived: self._contribute(rank, arrived)
         handlers[ev.Asked] = lambda asked: self._answer(rank, asked)
         handlers[ev.Released] = self._released
-        place = self.places[rank] = Place(node, handlers, self.loop, self.problems.append)
         transport = UnixTransport()
-        if node.router.children:
+        handlers[ev.Connect] = lambda effect: self.loop.create_task(
+            transport.connect(self.address(effect.rank), place)
+        )
+        place: Place = Place(node, handlers, self.loop, self.problems.append)
+        self.places[rank] = place
+        if not self.tree.is_agent(rank):
             listening = transport.listen(self.address(rank), place)
             self.servers.append(self.loop.run_until_complete(listening))
         if rank != ROOT:
-            self.loop.run_until_complete(
-                transport.connect(self.address(self.tree.parents[rank]), place)
-            )
+            place.post(ev.Begin())
         place.start()
 
     def address(self, rank: int) -> str:
@@ -77,9 +79,9 @@ class Grove:
         view = arrived.payload.view if arrived.payload is not None else b""
         value = values.decode(arrived.body, view)
         encoded = values.encode({"x": value["x"] * rank})
-        stream, wave, attempt = arrived.spec.stream, arrived.wave, arrived.attempt
+        stream, wave = arrived.spec.stream, arrived.wave
         payload = self.pool.place(encoded)
-        self.places[rank].post(ev.Contribute(stream, wave, attempt, 1.0, encoded.body, payload))
+        self.places[rank].post(ev.Contribute(stream, wave, 1.0, encoded.body, payload))
 
     def _answer(self, rank: int, asked: ev.Asked) -> None:
         self.places[rank].post(ev.Answer(asked.source, asked.number, asked.body, asked.payload))

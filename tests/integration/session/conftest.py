@@ -27,12 +27,20 @@ class Watch:
         session.subscribe(self.changes.append)
 
     def back(self) -> set[int]:
-        """Return the highest places that came back so far."""
-        return {change.top for change in self.changes if change.back}
+        """Return the places that came back with new processes so far."""
+        return self._ranks(back=True, adrift=False)
 
     def lost(self) -> set[int]:
-        """Return the highest places that were lost so far."""
-        return {change.top for change in self.changes if not change.back}
+        """Return the places whose processes were lost so far."""
+        return self._ranks(back=False, adrift=False)
+
+    def attached(self) -> set[int]:
+        """Return the places that were attached elsewhere so far, with the same processes."""
+        return self._ranks(back=True, adrift=True)
+
+    def _ranks(self, *, back: bool, adrift: bool) -> set[int]:
+        wanted = [one for one in self.changes if (one.back, one.adrift) == (back, adrift)]
+        return {rank for change in wanted for rank in change.ranks}
 
 
 def until(condition: Callable[[], object]) -> None:

@@ -48,7 +48,7 @@ class Agents:
 
     def change(self, *agents: int, back: bool) -> None:
         for listener in tuple(self.listeners):
-            listener(PlacesChanged(agents[0], agents, back, "test"))
+            listener(PlacesChanged(agents, agents, back, "test"))
 
     def under_way(self) -> list[tuple[int, str]]:
         return [(rank, name) for rank, name, future in self.asked if not future.done()]

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sapwood.cli.main import app
-from sapwood.comm.streams.opening import Opening
+from sapwood.comm.streams.streams import Streams
 
 
 def test_it_says_what_happened() -> None:
@@ -30,7 +30,7 @@ def test_the_table_has_every_figure() -> None:
 def test_a_broken_invariant_is_told_with_the_command_that_repeats_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Opening, "rejoin", lambda _opening, _now, _event: [])
+    monkeypatch.setattr(Streams, "places_came", lambda _streams, _ranks: [])
     done = CliRunner().invoke(app, ["simulate", "--seeds", "20", "--crash", "0.02"])
     assert done.exit_code == 1
     assert "sapwood simulate --seed" in done.stderr

@@ -23,6 +23,9 @@ texts = st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3)
 BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     "int": int64,
     "bool": st.booleans(),
+    "tuple[Placed, ...]": st.lists(
+        st.builds(msg.Placed, int64, int64, int64, int64, int64), max_size=3
+    ).map(tuple),
     "float": st.floats(allow_nan=False),
     "str": st.text(max_size=20),
     "bytes": st.binary(max_size=20),

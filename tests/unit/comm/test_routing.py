@@ -1,11 +1,23 @@
+from __future__ import annotations
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapwood.comm.routing import Router
-from sapwood.core.rankset import from_ranges, to_ranges
-from sapwood.core.topology import ROOT, Tree, plan
+from sapwood.comm.messages import NOBODY, Placed
+from sapwood.comm.routing import FENCED, Router
+from sapwood.core.topology import ROOT, Tree, kary, plan
 
 trees = st.builds(plan, st.integers(1, 40), st.sampled_from([0, 2, 3, 5]))
+
+
+def at_home(tree: Tree, rank: int) -> Router:
+    """Return a router that knows that everybody below it is at home."""
+    router = Router(tree, rank)
+    router.parent = tree.parents[rank]
+    for place in tree.subtree(rank)[1:]:
+        router.attach(Placed(place, 1, 1, 100 + place, tree.parents[place]))
+    return router
 
 
 @given(trees, st.data())
@@ -16,26 +28,73 @@ def test_following_the_next_hops_leads_to_the_destination(tree: Tree, data: st.D
     while here != destination:
         assert here not in seen
         seen.append(here)
-        here = Router(tree, here).next_hop(destination)
-
-
-@given(trees, st.data())
-def test_members_are_reached_by_the_children_that_cover_them(
-    tree: Tree, data: st.DataObject
-) -> None:
-    members = data.draw(st.sets(st.integers(1, tree.agents)))
-    for rank in (ROOT, *tree.junctions):
-        router = Router(tree, rank)
-        towards = router.towards(to_ranges(members))
-        wanted = [child for child in tree.children(rank) if members & router.covered(child)]
-        assert towards == wanted
-        assert from_ranges(to_ranges(members)) == members
+        here = at_home(tree, here).next_hop(destination)
 
 
 @given(trees)
-def test_what_is_below_is_what_the_children_cover(tree: Tree) -> None:
+def test_at_home_the_tree_is_the_one_that_was_planned(tree: Tree) -> None:
     for rank in range(tree.size):
-        router = Router(tree, rank)
-        below = {place for child in router.children for place in router.covered(child)}
-        assert below == set(tree.subtree(rank)) - {rank}
+        router = at_home(tree, rank)
+        below = set(tree.subtree(rank)) - {rank}
+        assert router.children == sorted(tree.children(rank))
+        assert {placed.rank for placed in router.everybody()} == below
         assert all(router.is_below(place) == (place in below) for place in range(tree.size))
+        assert all(router.is_home(place) == (place in below) for place in range(-2, tree.size + 2))
+
+
+@given(trees, st.data())
+def test_moves_in_any_order_of_arrival_end_at_the_newest(tree: Tree, data: st.DataObject) -> None:
+    router = at_home(tree, ROOT)
+    mover = data.draw(st.integers(1, tree.size - 1))
+    homes = list(tree.ancestors(mover))
+    moves = [
+        Placed(mover, 1, number, 1, data.draw(st.sampled_from(homes))) for number in range(2, 6)
+    ]
+    for placed in data.draw(st.permutations(moves)):
+        router.attach(placed)
+    assert router.placed(mover) == moves[-1]
+    # Whoever was below it moved with it, and nobody is in two places.
+    everybody = [placed.rank for placed in router.everybody()]
+    assert sorted(everybody) == list(range(1, tree.size))
+
+
+def test_the_end_of_an_attachment_takes_along_what_is_below_it() -> None:
+    router = at_home(kary(4, 2), ROOT)
+    version = router.version
+    assert set(router.detach(5, 1, 1)) == {5, 1, 2}
+    assert router.version > version
+    assert router.next_hop(1) == NOBODY
+    assert router.children == [6]
+
+
+def test_the_end_of_an_older_attachment_is_no_news() -> None:
+    router = at_home(kary(4, 2), ROOT)
+    router.attach(Placed(1, 1, 2, 101, ROOT))
+    assert router.detach(1, 1, 1) == []
+    assert router.next_hop(1) == 1
+
+
+def test_an_attachment_that_ended_does_not_begin_again() -> None:
+    router = at_home(kary(4, 2), ROOT)
+    router.detach(1, 1, 1)
+    assert not router.attach(Placed(1, 1, 1, 101, 5))
+    assert router.attach(Placed(1, 1, 2, 101, 5))
+
+
+@pytest.mark.parametrize(
+    ("incarnation", "attachment", "known"), [(1, 9, True), (2, 1, False), (1, FENCED, True)]
+)
+def test_no_attachment_of_a_condemned_process_is_news(
+    incarnation: int, attachment: int, known: bool
+) -> None:
+    router = at_home(kary(4, 2), ROOT)
+    router.note(5, 1, FENCED)
+    assert router.knows(5, incarnation, attachment) == known
+
+
+def test_what_is_attached_anew_tells_itself_who_is_below_it() -> None:
+    router = at_home(kary(4, 2), ROOT)
+    assert sorted(router.clear_below(5)) == [1, 2]
+    assert router.is_below(5)
+    assert not router.is_below(1)
+    assert router.attach(Placed(1, 1, 1, 101, 5))

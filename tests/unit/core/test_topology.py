@@ -14,7 +14,7 @@ def test_every_place_is_reached_exactly_once_from_the_root(shape: tuple[int, int
     tree = kary(*shape)
     order = tree.subtree(ROOT)
     assert sorted(order) == list(range(tree.size))
-    assert tree.leaves(ROOT) == list(range(1, shape[0] + 1))
+    assert tree.leaves(ROOT) == tuple(range(1, shape[0] + 1))
 
 
 @given(agents_and_fanouts)
@@ -33,9 +33,9 @@ def test_every_place_covers_a_contiguous_run_of_agents_in_the_order_of_ranks(
     tree = kary(*shape)
     for rank in (ROOT, *tree.junctions):
         leaves = tree.leaves(rank)
-        assert leaves == list(range(leaves[0], leaves[-1] + 1))
+        assert leaves == tuple(range(leaves[0], leaves[-1] + 1))
         from_children = [leaf for child in tree.children(rank) for leaf in tree.leaves(child)]
-        assert from_children == leaves
+        assert tuple(from_children) == leaves
 
 
 @given(agents_and_fanouts)

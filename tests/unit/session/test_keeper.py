@@ -13,8 +13,10 @@ from sapwood.contexts.zygote import Plan
 from sapwood.core.errors import AgentLostError, ResourceError
 from sapwood.core.topology import Tree, flat, kary
 from sapwood.environment.settings import RestartSettings
-from sapwood.session.keeper import Keeper
+from sapwood.session.keeper import Change, Keeper
 from sapwood.session.places import PlaceState
+
+PATIENCE = 20.0
 
 
 class Loop:
@@ -75,11 +77,13 @@ class House:
     ) -> None:
         self.zygotes: list[Zygote] = []
         monkeypatch.setattr(Keeper, "_new_spawner", lambda _keeper: self._new_zygote())
-        self.changes: list[tuple[int, tuple[int, ...], bool]] = []
+        self.changes: list[tuple[tuple[int, ...], str]] = []
         self.loop = Loop()
         self.tree = tree
         configure = orders.Configure("", b"")
-        self.keeper = Keeper(tree, lambda _: "a:b", configure, Plan(()), restart, self._changed)
+        self.keeper = Keeper(
+            tree, lambda _: "a:b", configure, Plan(()), restart, PATIENCE, self._changed
+        )
         self.keeper.start()
         self.keeper.listen(cast("Any", self.loop))
 
@@ -87,9 +91,11 @@ class House:
         self.zygotes.append(Zygote())
         return self.zygotes[-1]
 
-    def _changed(self, top: int, ranks: Sequence[int], reason: str, *, back: bool) -> None:
-        assert reason or back
-        self.changes.append((top, tuple(ranks), back))
+    def _changed(self, change: Change) -> None:
+        assert change.reason or change.back
+        kind = "attached" if change.adrift else "replaced"
+        gone = "cut off" if change.adrift else "lost"
+        self.changes.append((change.ranks, kind if change.back else gone))
 
     def pid(self, rank: int) -> int:
         return 100 * self.keeper.places[rank].incarnation + rank
@@ -106,9 +112,10 @@ class House:
         incarnation = self.keeper.places[rank].incarnation
         self.keeper._reported(orders.Exited(rank, incarnation, self.pid(rank), status))
 
-    def lose(self, rank: int) -> None:
+    def lose(self, rank: int, *, condemned: bool = False) -> None:
         ranks = tuple((place, place + 1) for place in sorted(self.tree.subtree(rank)))
-        self.keeper.lost(ev.PlacesLost(ranks, "the connection was closed"))
+        reason = "the connection was closed"
+        self.keeper.lost(ev.PlacesLost(ranks, reason, rank, condemned))
 
     def settle(self) -> None:
         """Let every ordered process start and join."""
@@ -153,18 +160,17 @@ def test_it_is_ready_when_everybody_is(build: Build) -> None:
     house.keeper.wait_ready(0.0)
 
 
-def test_an_agent_that_is_lost_is_killed_and_replaced(build: Build) -> None:
+def test_an_agent_that_ended_is_replaced(build: Build) -> None:
     house = build()
     house.settle()
     house.lose(2)
-    assert house.killed() == [house.pid(2)]
-    assert house.changes == [(2, (2,), False)]
-    assert house.spawned() == []  # its old process may still live
+    assert house.killed() == []  # the link may be all that is gone
+    assert house.changes == [((2,), "cut off")]
     house.exit(2)
     house.loop.advance(0.1)
     assert house.spawned() == [(2, 2)]
     house.settle()
-    assert house.changes[1:] == [(2, (2,), True)]
+    assert house.changes[1:] == [((2,), "lost"), ((2,), "replaced")]
     assert house.keeper.restarts == 1
 
 
@@ -175,37 +181,50 @@ def test_the_order_of_the_news_does_not_matter(build: Build) -> None:
     house.lose(2)
     house.loop.advance(0.1)
     assert house.spawned() == [(2, 2)]
-    assert house.changes == [(2, (2,), False)]
+    assert house.changes == [((2,), "lost")]
 
 
-def test_a_junction_is_replaced_with_all_below_it_parents_first(build: Build) -> None:
+def test_of_a_junction_that_ended_only_the_junction_is_replaced(build: Build) -> None:
     house = build()
     house.settle()
     house.exit(5)
-    assert house.killed() == [house.pid(1), house.pid(2)]
-    for rank in (1, 2):
-        house.exit(rank)
-    house.loop.advance(0.1)
-    assert house.spawned() == [(5, 2), (1, 2), (2, 2)]
-    house.fork(5)
-    house.join(5)
-    assert house.changes == [(5, (5, 1, 2), False)]
-    house.settle()
-    assert house.changes[1:] == [(5, (5, 1, 2), True)]
-    assert house.keeper.restarts == 1
-
-
-def test_an_agent_that_leaves_with_its_junction_is_no_loss_of_its_own(build: Build) -> None:
-    house = build()
-    house.settle()
-    house.exit(2, status=0)
-    assert house.changes == []
     house.lose(5)
-    house.exit(5)
-    house.exit(1, status=0)
+    assert house.killed() == []
+    assert house.changes == [((5,), "lost"), ((1, 2), "cut off")]
+    for rank in (1, 2):
+        assert house.keeper.places[rank].state is PlaceState.ADRIFT
+        house.join(rank)
     house.loop.advance(0.1)
-    assert house.spawned() == [(5, 2), (1, 2), (2, 2)]
+    assert house.spawned() == [(5, 2)]
+    house.settle()
+    assert house.changes[2:] == [((1,), "attached"), ((2,), "attached"), ((5,), "replaced")]
     assert house.keeper.restarts == 1
+
+
+def test_who_is_attached_nowhere_in_time_is_replaced(build: Build) -> None:
+    house = build()
+    house.settle()
+    house.lose(5)
+    house.join(1)
+    house.loop.advance(3 * PATIENCE)  # rank 2 and its junction: two and three levels below the root
+    assert sorted(house.killed()) == [house.pid(2), house.pid(5)]
+    house.exit(5)
+    house.exit(2)
+    house.loop.advance(1.0)
+    assert sorted(house.spawned()) == [(2, 2), (5, 2)]
+
+
+def test_who_was_attached_again_is_judged_by_its_last_loss(build: Build) -> None:
+    house = build(flat(2))
+    house.settle()
+    house.lose(2)
+    house.join(2)
+    house.loop.advance(PATIENCE)
+    house.lose(2)
+    house.loop.advance(PATIENCE)  # the time of the first loss is up, that of the second is not
+    assert house.killed() == []
+    house.loop.advance(PATIENCE)
+    assert house.killed() == [house.pid(2)]
 
 
 def test_an_agent_that_leaves_by_itself_is_replaced(build: Build) -> None:
@@ -217,22 +236,13 @@ def test_an_agent_that_leaves_by_itself_is_replaced(build: Build) -> None:
     assert house.spawned() == [(2, 2)]
 
 
-def test_the_loss_of_a_junction_includes_a_repair_below_it(build: Build) -> None:
+def test_several_that_end_at_once_are_replaced_each(build: Build) -> None:
     house = build()
     house.settle()
-    house.exit(1)
-    house.loop.advance(0.1)
-    assert house.spawned() == [(1, 2)]
-    house.fork(1)
-    house.exit(5)
-    assert house.pid(1) in house.killed()
-    for rank in (1, 2):
+    for rank in (1, 5, 6):
         house.exit(rank)
     house.loop.advance(1.0)
-    assert house.spawned() == [(5, 2), (1, 3), (2, 2)]
-    house.settle()
-    assert house.changes[-1] == (5, (5, 1, 2), True)
-    assert (1, (1,), True) not in house.changes
+    assert sorted(house.spawned()) == [(1, 2), (5, 2), (6, 2)]
 
 
 def test_a_process_that_was_given_up_while_it_was_forked_is_ended(build: Build) -> None:
@@ -240,8 +250,7 @@ def test_a_process_that_was_given_up_while_it_was_forked_is_ended(build: Build) 
     house.settle()
     house.exit(1)
     house.loop.advance(0.1)
-    house.exit(5)  # and with it rank 1, whose second process is not reported yet
-    house.exit(2)
+    house.keeper._zygote_ended()  # and with it rank 1, whose second process is not reported yet
     house.loop.advance(1.0)
     late = orders.Spawned(1, 2, 777)
     house.keeper._reported(late)
@@ -261,10 +270,10 @@ def test_news_of_an_older_process_change_nothing(build: Build) -> None:
     assert house.keeper.places[1].state is PlaceState.READY
 
 
-def test_a_silent_place_is_ended_and_replaced(build: Build) -> None:
+def test_a_place_that_its_parent_took_for_dead_is_ended_and_replaced(build: Build) -> None:
     house = build()
     house.settle()
-    house.keeper.silent(ev.PlaceSilent(3, 1, 12.0))
+    house.lose(3, condemned=True)
     assert house.killed() == [house.pid(3)]
     house.exit(3)
     house.loop.advance(0.1)
@@ -280,7 +289,10 @@ def test_a_zygote_that_ends_is_replaced_with_everybody(build: Build) -> None:
     assert sorted(house.spawned()) == [(rank, 2) for rank in range(1, 7)]
     assert house.killed() == []
     house.settle()
-    assert {change[0] for change in house.changes if change[2]} == {5, 6}
+    assert [change for change in house.changes if change[1] == "lost"] == [
+        (tuple(house.tree.subtree(0)[1:]), "lost")
+    ]
+    assert len([change for change in house.changes if change[1] == "replaced"]) == 6
 
 
 def test_pauses_between_restarts_double_up_to_a_longest(build: Build) -> None:
@@ -306,7 +318,7 @@ def test_too_many_restarts_end_in_a_clear_error(build: Build) -> None:
     assert isinstance(failure, AgentLostError)
     assert "rank 1 end again and again: exited with code 3" in failure.what
     assert "restart.limit" in failure.hint
-    assert house.changes[-1] == (1, (1,), False)
+    assert house.changes[-1] == ((1,), "lost")
     assert house.keeper.places[1].state is PlaceState.LOST
 
 

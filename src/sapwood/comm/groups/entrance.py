@@ -15,7 +15,7 @@ from sapwood.comm.link import Link
 from sapwood.comm.messages import groups as gmsg
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.core.errors import ErrorRecord, GroupError, ProtocolError
-from sapwood.core.rankset import Ranges, contains, count, to_ranges
+from sapwood.core.rankset import Ranges, contains, count, from_ranges, to_ranges
 
 MAX_GROUPS = 4096
 """Groups of one place that wait for members, and that are open, at a time."""
@@ -80,7 +80,8 @@ class Entrance:
             self.forming[key] = forming
         where = forming.where
         if source not in where.sources(self._near.rank):
-            raise ProtocolError(f"rank {source} enters a group without members there")
+            error = GroupError("the tree changed while the group was formed").to_record()
+            return self.over(gmsg.GroupEnded(gmsg.NO_GROUP, *key, error))
         if source not in forming.waiting:
             return []  # they gave up, which is still on its way here, and entered again
         forming.waiting.discard(source)
@@ -116,11 +117,11 @@ class Entrance:
     def membership(self, members: Ranges, name: str) -> Membership:
         """Return where the members of a group are."""
         router, rank = self._near.router, self._near.rank
-        below = {}
-        for child in router.children:
-            there = [one for one in router.covered(child) if contains(members, one)]
-            if there:
-                below[child] = to_ranges(there)
+        there: dict[int, list[int]] = {}
+        for one in from_ranges(members):
+            if router.is_home(one):
+                there.setdefault(router.way_to(one), []).append(one)
+        below = {child: to_ranges(those) for child, those in sorted(there.items())}
         here = contains(members, rank)
         all_here = sum(map(count, below.values())) + here == count(members)
         # An agent has nothing to put values together with: its parent is the turn of it alone.

@@ -21,17 +21,20 @@ from sapwood.comm.messages.groups import (
     Withdrawn,
 )
 from sapwood.comm.messages.letters import Census, Letter, Multiple, Receipt
+from sapwood.comm.messages.tree import NOBODY as NOBODY
+from sapwood.comm.messages.tree import Attached as Attached
+from sapwood.comm.messages.tree import Detached as Detached
+from sapwood.comm.messages.tree import OpenStreams as OpenStreams
+from sapwood.comm.messages.tree import Placed as Placed
+from sapwood.comm.messages.tree import Release as Release
+from sapwood.comm.messages.tree import Return as Return
 from sapwood.core.errors import ErrorRecord, ProtocolError
 from sapwood.core.rankset import Ranges
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 WINDOW = 4 * 2**20
 """Cost of the messages on one link that may be sent and not yet consumed, bytes."""
-
-WHOLE_STREAM = -1
-"""Target of a message that goes to all members of its stream."""
-
 
 WAIT_FOR_ALL = "all"
 TIME_OUT = "time-out"
@@ -154,6 +157,7 @@ class Hello(Message, tag=1, frozen=True):
     credential: bytes = b""
     window: int = WINDOW
     link: int = 0
+    attachment: int = 1
 
 
 class Welcome(Message, tag=2, frozen=True):
@@ -177,9 +181,10 @@ class Heartbeat(Message, tag=4, frozen=True):
 
 
 class Goodbye(Message, tag=5, frozen=True):
-    """The sender closes the link on purpose."""
+    """The sender closes the link on purpose; with it the whole tree ends, if it says so."""
 
     reason: str = ""
+    all_end: bool = False
 
 
 class Credit(Message, tag=6, frozen=True):
@@ -210,7 +215,6 @@ class Open(Message, tag=10, frozen=True):
     """Opens a stream, downwards."""
 
     spec: StreamSpec
-    target: int = WHOLE_STREAM
 
 
 class Close(Message, tag=11, frozen=True):
@@ -220,23 +224,28 @@ class Close(Message, tag=11, frozen=True):
 
 
 class Down(Message, tag=12, frozen=True):
-    """A wave on its way to the agents; the value is in body and payload."""
+    """A wave on its way to the agents; the value is in body and payload.
+
+    It asks for the contributions of ``ranks``; empty for all members whose home is at or below
+    the receiver.
+    """
 
     stream: int
     wave: int
     attempt: int
     body: bytes
     confirmed: int = 0
-    target: int = WHOLE_STREAM
+    ranks: Ranges = ()
     version: int = 0
 
 
 class Up(Message, tag=13, frozen=True):
-    """A contribution to a wave, of one agent or of agents of a subtree.
+    """The answer to all :class:`Down` of a wave up to an attempt: the contribution of ``ranks``.
 
-    An empty body says that there is nothing to add. Wave 0 is what agents send without being
-    asked; ``attempt`` counts it. ``late`` names agents whose contributions to earlier waves
-    are in it.
+    Ranks that were asked for and are not in it must be asked for again, wherever they are now,
+    unless the stream has a time-out. An empty body says that there is nothing to add. Wave 0 is
+    what agents send without being asked; ``attempt`` counts it. ``late`` names agents whose
+    contributions to earlier waves are in it.
     """
 
     stream: int
@@ -256,21 +265,6 @@ class Failed(Message, tag=14, frozen=True):
     attempt: int
     rank: int
     error: ErrorRecord
-
-
-class Lost(Message, tag=15, frozen=True):
-    """Places below the sender are gone."""
-
-    ranks: Ranges
-    reason: str
-
-
-class Joined(Message, tag=16, frozen=True):
-    """A place below the sender is back (or new)."""
-
-    rank: int
-    incarnation: int
-    pid: int
 
 
 class Sweep(Message, tag=30, frozen=True):
@@ -323,8 +317,11 @@ AnyMessage = (
     | Down
     | Up
     | Failed
-    | Lost
-    | Joined
+    | Attached
+    | Detached
+    | Release
+    | Return
+    | OpenStreams
     | Sweep
     | Swept
     | Abandon

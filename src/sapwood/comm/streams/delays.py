@@ -67,8 +67,8 @@ class Delays:
             stream.counters.repeated += not late
         if wave is None or not late:
             return []
-        del wave.waiting[child]
-        if not wave.waiting:
+        wave.answered(child, message.attempt)
+        if not wave.waiting and not wave.missing:
             del stream.late_waves[wave.number]
         if stream.spec.sync.late != "next":
             return []

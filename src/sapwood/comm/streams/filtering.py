@@ -17,6 +17,7 @@ from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
 from sapwood.comm.streams.losses import OnFailed
 from sapwood.comm.streams.outbox import Outbox
+from sapwood.comm.streams.sending import ask_all, pass_on
 from sapwood.comm.streams.stream import Parts, Stream
 from sapwood.comm.streams.wave import Wave
 from sapwood.core.errors import ProtocolError
@@ -63,17 +64,32 @@ class Filtering:
     def down(self, stream: Stream, message: msg.Down, payload: Payload | None) -> Effects:
         """Send a value down, through the filter if there is one."""
         if not stream.filters_down:
-            links = self._near.links_to(stream.children)
-            effects: Effects = [ev.Transmit(links, message, payload)]
+            send = ask_all if stream.waits else pass_on
+            effects = send(self._near, stream.shares(), message, payload)
             return effects if stream.outbox is None else stream.outbox.put(effects)
         assert stream.filters is not None  # noqa: S101 - filters_down says so
-        children = stream.children if stream.filters.per_child else (ALL,)
-        part = ev.Part(self._near.rank, 0.0, message.body, payload)
         effects = []
-        for child in children:
-            job = (message, child)
-            effects += self._ask(stream, job, message.wave, message.version, (part,), child)
+        for child in stream.children if stream.filters.per_child else (ALL,):
+            effects += self._down_to(stream, message, payload, child)
         return effects
+
+    def down_for(self, stream: Stream, wave: Wave, message: msg.Down, child: int) -> Effects:
+        """Make the value for a child that came later, where each has its own."""
+        assert stream.filters is not None  # noqa: S101 - a filter makes the value
+        if not stream.filters.per_child or child in self._made_for(stream, wave.number):
+            return []  # under way
+        return self._down_to(stream, message, wave.payload, child)
+
+    def _made_for(self, stream: Stream, wave: int) -> set[int]:
+        jobs = [job for job in stream.jobs.values() if isinstance(job, tuple)]
+        return {child for message, child in jobs if message.wave == wave}
+
+    def _down_to(
+        self, stream: Stream, message: msg.Down, payload: Payload | None, child: int
+    ) -> Effects:
+        part = ev.Part(self._near.rank, 0.0, message.body, payload)
+        job = (message, child)
+        return self._ask(stream, job, message.wave, message.version, (part,), child)
 
     def answered(self, stream: Stream, event: ev.Filtered) -> Effects:
         """Go on with what a filter made."""
@@ -126,22 +142,23 @@ class Filtering:
             return self._fail(stream, message.wave, message.attempt, event)
         if event.payload is not None:
             stream.lent.append((message.wave, event.payload))
-        children = stream.children if child == ALL else (child,)
         wave = stream.waves.get(message.wave)
         if wave is not None:
             wave.sent[child] = (event.body, event.payload)
-        attempts: dict[int, list[int]] = {}
-        for each in children:
-            known = wave.waiting.get(each) if wave is not None and stream.waits else None
-            attempts.setdefault(message.attempt if known is None else known, []).append(each)
-        return [
-            ev.Transmit(
-                self._near.links_to(tuple(those)),
-                msgspec.structs.replace(message, body=event.body, attempt=attempt),
-                event.payload,
-            )
-            for attempt, those in attempts.items()
-        ]
+        made = msgspec.structs.replace(message, body=event.body)
+        if not stream.waits:
+            if child == ALL:
+                return pass_on(self._near, stream.shares(), made, event.payload)
+            links = self._near.links_to((child,))
+            return [ev.Transmit(links, made, event.payload)] if links else []
+        effects: Effects = []
+        for each in (wave.waiting if child == ALL else (child,)) if wave is not None else ():
+            assert wave is not None  # noqa: S101 - the loop is empty without one
+            links = self._near.links_to((each,))
+            for ask in wave.waiting.get(each, ()):
+                asked = msgspec.structs.replace(made, attempt=ask.attempt, ranks=ask.ranges)
+                effects.append(ev.Transmit(links, asked, event.payload))
+        return effects
 
     def _fail(self, stream: Stream, wave: int, attempt: int, event: ev.Filtered) -> Effects:
         assert event.error is not None  # noqa: S101 - asked for by the callers

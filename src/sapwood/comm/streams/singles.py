@@ -12,7 +12,6 @@ from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
 from sapwood.comm.streams.stream import Stream
 from sapwood.comm.streams.wave import Wave
-from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import ROOT
 
 
@@ -28,9 +27,7 @@ class Singles:
 
     def begin(self, stream: Stream, message: msg.Down, payload: Payload | None) -> Wave:
         """Root: begin a wave that all members are to answer."""
-        wave = stream.begin(message.wave, message.attempt, message.body, payload)
-        wave.waiting = dict.fromkeys(sorted(from_ranges(stream.spec.members)), 0)
-        return wave
+        return stream.begin(message.wave, message.body, payload, {}, set(stream.members))
 
     def send_on(self, stream: Stream, message: msg.Up, payload: Payload | None) -> Effects:
         """Send a contribution to the root, or take it in there."""
@@ -40,12 +37,13 @@ class Singles:
             return [self._told(stream, message, payload)] if message.body else []
         wave = stream.waves.get(message.wave)
         rank = message.ranks[0][0]
-        if wave is None or wave.waiting.pop(rank, None) is None:
+        if wave is None or rank not in wave.missing:
             stream.repeated()
             return [ev.Released(payload)] if payload is not None else []
+        wave.missing.discard(rank)
         wave.add_rank(message)
         effects: Effects = [self._told(stream, message, payload)] if message.body else []
-        return effects if wave.waiting else effects + self.complete(stream, wave)
+        return effects if wave.missing else effects + self.complete(stream, wave)
 
     def complete(self, stream: Stream, wave: Wave) -> Effects:
         """Root: tell that all members have answered."""

@@ -6,7 +6,6 @@ Contributors keep their contribution until a later wave confirms it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 
 import msgspec
 
@@ -23,11 +22,17 @@ from sapwood.comm.messages import (
     Up,
 )
 from sapwood.comm.payload import Payload
+from sapwood.comm.routing import Router
 from sapwood.comm.streams.counters import Counters
 from sapwood.comm.streams.life import StreamEvent, StreamState, following
 from sapwood.comm.streams.outbox import Outbox
-from sapwood.comm.streams.wave import NewGathering, Wave
+from sapwood.comm.streams.shares import Shares, divide
+from sapwood.comm.streams.wave import Ask, Kept, NewGathering, Wave
 from sapwood.core.errors import SapwoodError
+from sapwood.core.rankset import contains
+
+NOT_WANTED = -1
+"""Attempt of a contribution for which the present parent has not asked."""
 
 LATE_WAVES = 64
 """Waves whose time is over of which a place remembers who was missing."""
@@ -86,15 +91,18 @@ class Stream:
 
     Args:
         spec: What the stream is.
-        children: Children of this place with members at or below them.
+        router: Where the places are.
         gather: Makes the gathering of each wave.
         position: Where this place is.
 
     Attributes:
+        members: Agents that take part and have their home at or below this place.
+        pending: Agent: attempt in which each wave is wanted that it works on.
+        kept: What was contributed to each wave that is not confirmed.
+        confirmed_to: Wave up to which all are confirmed.
         plain: Whether there is nothing to do but to pass down and to gather from all.
         state: Where it is in its life; ``quiet`` says whether nothing may be sent.
-        abandoned: Waves that failed before this agent contributed.
-        absent: Children that are lost and not back, where the stream does not wait for them.
+        absent: Root: agents that are lost and not back, where the stream does not wait for them.
         late_waves: Waves whose time was over before all had contributed.
         carried: Late contributions that wait for a wave.
         deadlines: When which wave's time is over.
@@ -107,22 +115,25 @@ class Stream:
     """
 
     __slots__ = (
-        "abandoned",
+        "_router",
+        "_shares",
         "absent",
         "carried",
-        "children",
+        "confirmed_to",
         "counters",
         "deadlines",
         "detained",
         "emitted",
         "filters",
         "gather",
-        "held",
         "jobs",
+        "kept",
         "last_wave",
         "late_waves",
         "lent",
+        "members",
         "outbox",
+        "pending",
         "plain",
         "quiet",
         "spec",
@@ -139,16 +150,21 @@ class Stream:
     def __init__(
         self,
         spec: StreamSpec,
-        children: Iterable[int],
+        router: Router,
         gather: NewGathering,
         position: Position = Position(),  # noqa: B008 - frozen
     ) -> None:
         self.spec = spec
         self.gather = gather
-        self.children = tuple(children)
+        self._router = router
+        self._shares = Shares(-1, {}, frozenset(), (), (), ())
+        homes = router.tree.leaves(router.rank)
+        self.members = frozenset(rank for rank in homes if contains(spec.members, rank))
         self.waves: dict[int, Wave] = {}
-        self.held: dict[int, Payload] = {}
+        self.pending: dict[int, int] = {}
+        self.kept: dict[int, list[Kept]] = {}
         self.last_wave = 0
+        self.confirmed_to = 0
         self.state = StreamState.OPEN
         self.quiet = False
         self.counters = Counters() if spec.counted else None
@@ -165,7 +181,6 @@ class Stream:
         self.lent: list[tuple[int, Payload]] = []
         self.jobs: dict[int, Wave | Up | tuple[Down, int]] = {}
         self.emitted = 0
-        self.abandoned: set[int] = set()
         self.sweeps: dict[int, UnderWay] = {}
         self.waits = spec.sync.kind != NO_WAIT
         share = max(SHORTEST_PART, 1.0 - TIME_LOST_PER_LEVEL * position.depth)
@@ -177,6 +192,22 @@ class Stream:
             and not spec.counted
             and spec.on_loss == REPLACE
         )
+
+    def concerns(self, rank: int) -> bool:
+        """Whether there are members whose home is at or below a place."""
+        return not self.members.isdisjoint(self._router.tree.leaves(rank))
+
+    def shares(self) -> Shares:
+        """Return who brings in which members, as the tree stands."""
+        shares = self._shares
+        if shares.version != self._router.version:
+            shares = self._shares = divide(self._router, self.members)
+        return shares
+
+    @property
+    def children(self) -> tuple[int, ...]:
+        """Children that the stream concerns."""
+        return self.shares().concerned
 
     @property
     def filters_up(self) -> bool:
@@ -197,13 +228,35 @@ class Stream:
         self.state = following(self.state, event)
         self.quiet = self.state is not StreamState.OPEN
 
-    def begin(self, number: int, attempt: int, body: bytes, payload: Payload | None) -> Wave:
-        """Begin a wave that all children of this place take part in."""
-        waiting = dict.fromkeys(self.children, attempt)
+    def begin(
+        self,
+        number: int,
+        body: bytes,
+        payload: Payload | None,
+        waiting: dict[int, tuple[Ask, ...]],
+        missing: set[int],
+    ) -> Wave:
+        """Begin a wave, or one more part of it."""
         gathering = Parts() if self.filters_up else self.gather(self.spec.reduce)
-        wave = Wave(number, attempt, body, payload, waiting, gathering)
+        wave = Wave(number, 0, body, payload, waiting, missing, gathering)
         self.waves[number] = wave
         self.last_wave = max(self.last_wave, number)
+        return wave
+
+    def begin_whole(self, number: int, body: bytes, payload: Payload | None) -> Wave:
+        """Begin a wave that all members take part in, as far as they are there."""
+        shares = self.shares()
+        return self.begin(number, body, payload, dict(shares.asks), set(shares.missing))
+
+    def begin_part(
+        self, number: int, attempt: int, body: bytes, payload: Payload | None, ranks: set[int]
+    ) -> Wave:
+        """Begin a wave for some ranks; what is kept of them is in."""
+        wave = self.begin(number, body, payload, {}, ranks)
+        wave.attempt = attempt
+        for kept in self.kept.get(number, ()):
+            if kept.ranks <= wave.missing:
+                wave.take(kept)
         return wave
 
     def confirmed(self) -> int:
@@ -215,18 +268,19 @@ class Stream:
 
     def release(self, confirmed: int) -> list[Payload]:
         """Return the contributions that nobody needs any more, and forget them."""
-        done = [number for number in self.held if number <= confirmed]
-        free = [self.held.pop(number) for number in done]
+        self.confirmed_to = confirmed
+        done = [number for number in self.kept if number <= confirmed]
+        kept = [one for number in done for one in self.kept.pop(number)]
+        free = [one.payload for one in kept if one.payload is not None]
         if self.lent:
             free += [payload for number, payload in self.lent if number <= confirmed]
             self.lent = [entry for entry in self.lent if entry[0] > confirmed]
         return free
 
-    def abandon(self, wave: int, confirmed: int) -> None:
-        """Forget a wave that failed, and that those failed that are confirmed since."""
+    def abandon(self, wave: int) -> None:
+        """Forget a wave that failed."""
         self.waves.pop(wave, None)
         self.late_waves.pop(wave, None)
-        self.abandoned = {number for number in self.abandoned if number > confirmed} | {wave}
 
     def repeated(self) -> None:
         """Count a contribution that came twice, or to a wave that is over."""
@@ -240,9 +294,23 @@ class Stream:
         }
         self.wave_versions[wave] = version
 
+    def forget(self, number: int) -> list[Payload]:
+        """Drop what was contributed to a wave; return its memory."""
+        self.pending.pop(number, None)
+        return [one.payload for one in self.kept.pop(number, ()) if one.payload is not None]
+
+    def keep(self, wave: int, kept: Kept) -> None:
+        """Keep a contribution until it is confirmed."""
+        self.kept.setdefault(wave, []).append(kept)
+
+    def held(self) -> list[Payload]:
+        """Return the memory of what is kept."""
+        kept = [one for several in self.kept.values() for one in several]
+        return [one.payload for one in kept if one.payload is not None]
+
     def time_is_over(self, wave: Wave) -> None:
         """Note who is missing in a wave that is passed on without them."""
-        if wave.waiting:
+        if wave.waiting or wave.missing:
             self.late_waves[wave.number] = wave
             if len(self.late_waves) > LATE_WAVES:
                 del self.late_waves[next(iter(self.late_waves))]

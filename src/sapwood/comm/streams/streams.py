@@ -1,6 +1,6 @@
 """The streams of one place: who takes which event and which message."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sapwood.comm import events as ev
@@ -49,7 +49,6 @@ class Streams:
         return {
             ev.OpenStream: opening.open_stream,
             ev.CloseStream: opening.close_stream,
-            ev.Rejoin: opening.rejoin,
             ev.Broadcast: waves.broadcast,
             ev.Contribute: waves.contribute,
             ev.Emit: waves.emit,
@@ -66,6 +65,7 @@ class Streams:
         return {
             msg.Open: opening.on_open,
             msg.Close: opening.on_close,
+            msg.OpenStreams: opening.on_open_streams,
             msg.Down: waves.on_down,
             msg.Up: waves.on_up,
             msg.Failed: waves.on_failed,
@@ -75,14 +75,30 @@ class Streams:
             msg.Swept: self._on_swept,
         }
 
-    def child_lost(self, child: int, reason: str) -> Effects:
-        """A child is gone: do not wait for it where the stream says so."""
+    def child_came(self, rank: int, *, fresh: bool) -> Effects:
+        """A place was attached to this one."""
+        return self._opening.child_came(rank, fresh=fresh)
+
+    def child_left(self, child: int) -> Effects:
+        """A child will not answer any more."""
         effects: Effects = []
         for stream in list(self.open.values()):
-            if child in stream.children:
-                effects += self._sweeps.child_lost(stream, child)
-                effects += self._waves.losses.child_lost(stream, child, reason)
+            effects += self._sweeps.child_lost(stream, child)
+            effects += self._waves.asking.child_left(stream, child)
         return effects
+
+    def places_came(self, ranks: Sequence[int]) -> Effects:
+        """Places can be reached below this one."""
+        effects: Effects = []
+        for stream in list(self.open.values()):
+            effects += self._waves.asking.places_came(stream, ranks)
+        return effects
+
+    def parent_changed(self) -> None:
+        """What the former parent asked for is not to be answered any more."""
+        self._opening.parent_changed()
+        for stream in self.open.values():
+            self._waves.asking.parent_changed(stream)
 
     def agents_lost(self, ranks: Iterable[int], reason: str) -> Effects:
         """Root: places are gone, wherever they were."""
@@ -106,10 +122,7 @@ class Streams:
     def _moving(self, now: float, stream: Stream) -> Effects:
         """A stream is no longer quiet: do what had to wait."""
         detained, stream.detained = stream.detained, []
-        effects: Effects = []
-        for wave in list(stream.waves.values()):
-            if not wave.waiting and not wave.filtering:
-                effects += self._waves.full(stream, wave)
+        effects = self._waves.asking.moves_again(stream)
         table = self.events()
         for event in detained:
             effects += table[type(event)](now, event)

@@ -137,7 +137,7 @@ def report(stream: Stream, rank: int) -> msg.PlaceReport:
         rank,
         stream.state.value,
         waves_open=len(stream.waves),
-        held=len(stream.held) + len(stream.lent),
+        held=len(stream.held()) + len(stream.lent),
         queued=len(stream.outbox or ()) + len(stream.detained) + len(stream.carried),
         **figures,
     )

@@ -1,7 +1,9 @@
-"""One wave at one place: who has contributed, who is still waited for.
+"""One wave at one place: who has contributed, who was asked, who is missing.
 
-A contribution is known by (stream, wave, attempt, child); what comes twice or from an older
-attempt is dropped.
+Every agent that this place is to bring together is at any time in exactly one of three sets:
+its contribution is in, a child was asked for it, or it is missing. A child answers each time it
+is asked, and names the ranks in its answer; who is not in it is missing again. So nothing is
+counted twice, whichever way it came, and nothing is lost while somebody still holds it.
 """
 
 from __future__ import annotations
@@ -9,8 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+import msgspec
+
 from sapwood.comm.messages import Up
 from sapwood.comm.payload import Payload
+from sapwood.core.errors import ErrorRecord, ProtocolError
 from sapwood.core.rankset import Ranges, from_ranges, joined, to_ranges
 
 
@@ -50,6 +55,26 @@ NewGathering = Callable[[Mapping[str, str]], Summary]
 """Makes the gathering of a wave from the reductions of its stream."""
 
 
+class Ask(msgspec.Struct, frozen=True, gc=False):
+    """What a child was asked for: the contributions of ``ranks``, in an attempt."""
+
+    attempt: int
+    ranks: frozenset[int]
+    ranges: Ranges
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A contribution, or why there is none, that its sender keeps until it is confirmed."""
+
+    ranks: frozenset[int]
+    ranges: Ranges
+    weight: float
+    body: bytes
+    payload: Payload | None
+    error: ErrorRecord | None = None
+    late: Ranges = ()
+
+
 class Wave:
     """A wave that waits for contributions.
 
@@ -58,10 +83,13 @@ class Wave:
         attempt: Attempt in which this place was asked.
         body: The value that went down.
         payload: Its arrays.
-        waiting: Attempt that is expected of each child that has not contributed.
+        waiting: What each child was asked for and has not answered, oldest first.
+        missing: Ranks that are wanted, not in, and asked of nobody.
         gathering: What came so far.
 
     Attributes:
+        wanted: Whether the present parent waits for the answer.
+        later: What the present parent wants of this wave when this part of it is done.
         version: Of the parameters of own filters.
         filtering: Whether it is full and in the hands of an own filter.
         sent: What a filter made of the value, by child, or by -1 for all of them.
@@ -69,18 +97,22 @@ class Wave:
     """
 
     __slots__ = (
+        "_asks",
         "_late",
         "_ranks",
         "attempt",
         "body",
         "filtering",
         "gathering",
+        "later",
+        "missing",
         "number",
         "payload",
         "sent",
         "values",
         "version",
         "waiting",
+        "wanted",
         "weight",
     )
 
@@ -90,7 +122,8 @@ class Wave:
         attempt: int,
         body: bytes,
         payload: Payload | None,
-        waiting: dict[int, int],
+        waiting: dict[int, tuple[Ask, ...]],
+        missing: set[int],
         gathering: Gathering,
     ) -> None:
         self.number = number
@@ -98,7 +131,11 @@ class Wave:
         self.body = body
         self.payload = payload
         self.waiting = waiting
+        self.missing = missing
         self.gathering = gathering
+        self.wanted = True
+        self.later: tuple[int, set[int]] | None = None
+        self._asks = 0
         self._ranks: list[tuple[int, int]] = []
         self._late: list[tuple[int, int]] = []
         self.weight = 0.0
@@ -118,21 +155,60 @@ class Wave:
         return to_ranges(from_ranges(self._late))
 
     def accepts(self, child: int, attempt: int) -> bool:
-        """Whether a contribution of a child in an attempt is wanted."""
-        return self.waiting.get(child) == attempt
+        """Whether a child was asked in an attempt, or an earlier one, and has not answered."""
+        asks = self.waiting.get(child)
+        return asks is not None and asks[0].attempt <= attempt
 
     def add(self, child: int, message: Up, payload: Payload | None) -> bool:
-        """Take a contribution in; return whether it was the last one that was missing."""
-        if message.body:
-            self.values += 1
-            first = (message.ranks or message.late)[0][0]
-            self.gathering.add(message.body, payload, first, message.weight)
-        del self.waiting[child]
+        """Take the answer of a child in; return whether it was the last that was waited for.
+
+        Raises:
+            ProtocolError: It is for ranks that were not asked for.
+            SapwoodError: It does not fit the others.
+        """
+        asks = self.waiting[child]
+        if len(asks) == 1 and asks[0].ranges == message.ranks:
+            self._put(message, payload)
+            del self.waiting[child]
+        else:
+            self._add_part(child, asks, message, payload)
         self._ranks += message.ranks
         if message.late:
             self._late += message.late
         self.weight += message.weight
         return not self.waiting
+
+    def _put(self, message: Up, payload: Payload | None) -> None:
+        if message.body:
+            self.values += 1
+            first = (message.ranks or message.late)[0][0]
+            self.gathering.add(message.body, payload, first, message.weight)
+
+    def _add_part(
+        self, child: int, asks: tuple[Ask, ...], message: Up, payload: Payload | None
+    ) -> None:
+        wanted = {rank for ask in asks if ask.attempt <= message.attempt for rank in ask.ranks}
+        # The bounds come from a peer: they are looked at before they are counted out.
+        count = sum(stop - start for start, stop in message.ranks)
+        few = all(start < stop for start, stop in message.ranks) and count <= len(wanted)
+        given = from_ranges(message.ranks) if few else set()
+        if len(given) != count or not given <= wanted or (child in wanted and child not in given):
+            raise ProtocolError(f"rank {child} contributes for ranks that it was not asked for")
+        if not message.ranks and not message.late and message.body:
+            raise ProtocolError(f"rank {child} contributes for nobody")
+        self._put(message, payload)
+        self.missing |= wanted - given
+        self.answered(child, message.attempt)
+
+    def take(self, kept: Kept) -> None:
+        """Take in what this place brought together before; all of it must be missing."""
+        if kept.body:
+            self.values += 1
+            self.gathering.add(kept.body, kept.payload, kept.ranges[0][0], kept.weight)
+        self.missing -= kept.ranks
+        self._ranks += kept.ranges
+        self._late += kept.late
+        self.weight += kept.weight
 
     def add_rank(self, message: Up) -> None:
         """Note that a contribution is in that was passed on by itself."""
@@ -141,12 +217,36 @@ class Wave:
 
     def add_late(self, message: Up, payload: Payload | None) -> None:
         """Take a contribution to an earlier wave in."""
-        if message.body:
-            self.values += 1
-            first = (message.ranks or message.late)[0][0]
-            self.gathering.add(message.body, payload, first, message.weight)
+        self._put(message, payload)
         self._late += message.ranks + message.late
         self.weight += message.weight
+
+    def ask(self, child: int, ranks: set[int]) -> Ask:
+        """Note that a child is asked for missing ranks."""
+        self._asks += 1
+        self.missing -= ranks
+        ask = Ask(self._asks, frozenset(ranks), to_ranges(ranks))
+        self.waiting[child] = (*self.waiting.get(child, ()), ask)
+        return ask
+
+    def answered(self, child: int, attempt: int) -> None:
+        """Note the answer of a child whose time was over."""
+        left = tuple(ask for ask in self.waiting[child] if ask.attempt > attempt)
+        if left:
+            self.waiting[child] = left
+        else:
+            del self.waiting[child]
+
+    def drop(self, child: int) -> set[int]:
+        """Note that a child will not answer; return what it was asked for, missing now."""
+        asked = {rank for ask in self.waiting.pop(child, ()) for rank in ask.ranks}
+        self.missing |= asked
+        return asked
+
+    def scope(self) -> set[int]:
+        """Return all ranks that this wave is to bring together here."""
+        asked = {rank for asks in self.waiting.values() for ask in asks for rank in ask.ranks}
+        return asked | self.missing | from_ranges(self._ranks)
 
     def __repr__(self) -> str:
         return f"Wave({self.number}, attempt {self.attempt}, waits for {sorted(self.waiting)})"

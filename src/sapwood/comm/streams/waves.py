@@ -13,13 +13,16 @@ from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.streams.asking import Asking
 from sapwood.comm.streams.delays import Delays
-from sapwood.comm.streams.filtering import Filtering, sent_to
+from sapwood.comm.streams.filtering import Filtering
 from sapwood.comm.streams.losses import Losses
+from sapwood.comm.streams.sending import ask_all
 from sapwood.comm.streams.singles import Singles
 from sapwood.comm.streams.stream import Stream
-from sapwood.comm.streams.wave import Wave
+from sapwood.comm.streams.wave import Kept, Wave
 from sapwood.core.errors import ProtocolError, ResourceError, SapwoodError
+from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import ROOT
 
 MAX_DETAINED = 10_000
@@ -39,9 +42,12 @@ class Waves:
         self.open = streams
         self._near = near
         self._is_agent = is_agent
+        self._myself = frozenset((near.rank,))
+        self._my_ranges = ((near.rank, near.rank + 1),)
         self._singles = Singles(near)
         self._filtering = Filtering(near, self._finish, self._singles.send_on, self._wave_failed)
-        self.losses = Losses(near, self.full, self._wave_failed)
+        self.asking = Asking(near, self._filtering, self.full)
+        self.losses = Losses(self.asking.when_complete, self._wave_failed)
         self._delays = Delays(near.rank, self.full, self._wave_failed)
 
     # --- down -----------------------------------------------------------------------------------
@@ -57,8 +63,8 @@ class Waves:
         if not stream.plain:
             released: Effects = [ev.Released(kept) for kept in stream.release(confirmed)]
             return released + self._begin(now, stream, message, event.payload)
-        stream.begin(number, 0, event.body, event.payload)
-        return [ev.Transmit(self._near.links_to(stream.children), message, event.payload)]
+        stream.begin_whole(number, event.body, event.payload)
+        return ask_all(self._near, stream.shares(), message, event.payload)
 
     def _begin(
         self, now: float, stream: Stream, message: msg.Down, payload: Payload | None
@@ -73,11 +79,12 @@ class Waves:
                 return self._filtering.down(stream, message, payload)
             wave = self._singles.begin(stream, message, payload)
         else:
-            wave = stream.begin(message.wave, message.attempt, message.body, payload)
+            wave = stream.begin_whole(message.wave, message.body, payload)
         wave.version = message.version
         effects = self._filtering.down(stream, message, payload)
         effects += self._delays.begun(now, stream, wave)
-        return effects + self.losses.begun(stream, wave)
+        effects += self.losses.begun(stream, wave)
+        return effects + self.asking.when_complete(stream, wave)
 
     def on_down(self, link: Link, message: msg.Down, payload: Payload | None) -> Effects:
         """A wave on its way to the agents."""
@@ -86,45 +93,38 @@ class Waves:
         if stream is None:
             return []
         effects: Effects = []
-        if stream.held or stream.lent:
+        if message.confirmed > stream.confirmed_to:
+            _forget_abandoned(stream, message.confirmed)
             effects += [ev.Released(kept) for kept in stream.release(message.confirmed)]
-        if message.target == msg.WHOLE_STREAM or message.target == self._near.rank:  # noqa: PLR1714 - hot
-            if self._is_agent:
-                if stream.counters is not None:
-                    stream.counters.down(message.body, payload)
-                effects.append(
-                    ev.WaveArrived(
-                        stream.spec, message.wave, message.attempt, message.body, payload
-                    )
-                )
-                return effects
-            forward = message if message.target == msg.WHOLE_STREAM else _to_all(message)
-            if stream.waves:
-                _forget_abandoned(stream, message.confirmed)
-            if not stream.plain:
-                forward = _keep_unconfirmed(stream, forward)
-                return effects + self._begin(link.last_heard, stream, forward, payload)
-            stream.begin(message.wave, message.attempt, message.body, payload)
-            effects.append(ev.Transmit(self._near.links_to(stream.children), forward, payload))
-            return effects
-        return effects + self._repeat_below(stream, message, payload)
+        if self._is_agent:
+            return effects + self._contribution_wanted(stream, message, payload)
+        if not stream.plain:
+            message = _keep_unconfirmed(stream, message)
+            if not stream.waits:
+                return effects + self._begin(link.last_heard, stream, message, payload)
+        number = message.wave
+        if message.ranks or number in stream.waves or number in stream.kept:
+            return effects + self.asking.part_wanted(stream, message, payload)
+        if not stream.plain:
+            return effects + self._begin(link.last_heard, stream, message, payload)
+        wave = stream.begin_whole(number, message.body, payload)
+        effects += ask_all(self._near, stream.shares(), message, payload)
+        return effects if wave.waiting else effects + self.full(stream, wave)
 
-    def _repeat_below(self, stream: Stream, message: msg.Down, payload: Payload | None) -> Effects:
-        child = self._near.router.next_hop(message.target)
-        links = self._near.links_to((child,))
-        wave = stream.waves.get(message.wave)
-        if not stream.waits:
-            return [ev.Transmit(links, message, payload)]
-        if wave is None or child not in wave.waiting:
-            return []  # what was lost had been contributed before
-        if child == message.target:
-            wave.waiting[child] = message.attempt
-        if not stream.filters_down:
-            return [ev.Transmit(links, message, payload)]
-        sent = sent_to(stream, wave, child)
-        if sent is None:
+    def _contribution_wanted(
+        self, stream: Stream, message: msg.Down, payload: Payload | None
+    ) -> Effects:
+        """Agent: contribute again what is kept, else work on it, once."""
+        number = message.wave
+        for kept in stream.kept.get(number, ()):
+            return self.asking.give(stream, number, message.attempt, kept)
+        known = number in stream.pending
+        stream.pending[number] = message.attempt
+        if known:
             return []
-        return [ev.Transmit(links, msgspec.structs.replace(message, body=sent[0]), sent[1])]
+        if stream.counters is not None:
+            stream.counters.down(message.body, payload)
+        return [ev.WaveArrived(stream.spec, number, message.attempt, message.body, payload)]
 
     # --- up -------------------------------------------------------------------------------------
 
@@ -136,11 +136,17 @@ class Waves:
         if stream.quiet:
             stream.detained.append(event)
             return []
-        if event.wave in stream.abandoned:
-            return [ev.Released(event.payload)] if event.payload is not None else []
-        if event.payload is not None:
-            stream.held[event.wave] = event.payload
-        return self._send(stream, event.wave, event.attempt, event)
+        if stream.counters is not None:
+            stream.counters.up(event.body, event.payload)
+        kept = Kept(self._myself, self._my_ranges, event.weight, event.body, event.payload)
+        return self._done(stream, event.wave, kept)
+
+    def _done(self, stream: Stream, wave: int, kept: Kept) -> Effects:
+        attempt = stream.pending.pop(wave, None)
+        if attempt is None or wave <= stream.confirmed_to:
+            return [ev.Released(kept.payload)] if kept.payload is not None else []
+        stream.keep(wave, kept)
+        return self.asking.give(stream, wave, attempt, kept)
 
     def emit(self, _now: float, event: ev.Emit) -> Effects:
         """Agent: contribute without having been asked.
@@ -159,15 +165,9 @@ class Waves:
             stream.detained.append(event)
             return []
         stream.emitted += 1
-        return self._send(stream, 0, stream.emitted, event)
-
-    def _send(
-        self, stream: Stream, wave: int, attempt: int, event: ev.Contribute | ev.Emit
-    ) -> Effects:
         if stream.counters is not None:
             stream.counters.up(event.body, event.payload)
-        rank = self._near.rank
-        message = msg.Up(event.stream, wave, attempt, ((rank, rank + 1),), event.weight, event.body)
+        message = msg.Up(event.stream, 0, stream.emitted, self._my_ranges, event.weight, event.body)
         return self._near.to_parent(message, event.payload)
 
     def on_up(self, link: Link, message: msg.Up, payload: Payload | None) -> Effects:
@@ -175,25 +175,37 @@ class Waves:
         stream = self.open.get(message.stream)
         if stream is None:
             return []
-        if not stream.plain and (not stream.waits or stream.counters is not None):
+        if not stream.plain:
             if stream.counters is not None:
                 stream.counters.up(message.body, payload)
             if not stream.waits:
-                self._must_cover(link, message)
-                if not stream.filters_up or not message.body:
-                    effects = self._singles.send_on(stream, message, payload)
-                    return effects if stream.outbox is None else stream.outbox.put(effects)
-                if message.wave and message.wave not in stream.wave_versions:
-                    stream.repeated()  # a wave that is over
-                    return []
-                return self._filtering.one_up(stream, message, payload)
+                return self._single(link, stream, message, payload)
         wave = stream.waves.get(message.wave)
         if wave is None or wave.filtering or not wave.accepts(link.rank, message.attempt):
             if stream.plain:
                 return []
             self._must_cover(link, message)
             return self._delays.too_late(stream, link.rank, message, payload)
+        if message.late:
+            self._must_cover(link, message)
+        return self._add(link, stream, wave, message, payload)
+
+    def _single(
+        self, link: Link, stream: Stream, message: msg.Up, payload: Payload | None
+    ) -> Effects:
         self._must_cover(link, message)
+        if not stream.filters_up or not message.body:
+            effects = self._singles.send_on(stream, message, payload)
+            return effects if stream.outbox is None else stream.outbox.put(effects)
+        if message.wave and message.wave not in stream.wave_versions:
+            stream.repeated()  # a wave that is over
+            return []
+        return self._filtering.one_up(stream, message, payload)
+
+    def _add(
+        self, link: Link, stream: Stream, wave: Wave, message: msg.Up, payload: Payload | None
+    ) -> Effects:
+        missing = len(wave.missing)
         try:
             last = wave.add(link.rank, message, payload)
         except ProtocolError:
@@ -204,7 +216,18 @@ class Waves:
                     message.stream, message.wave, message.attempt, link.rank, error.to_record()
                 )
             )
-        return self.full(stream, wave) if last else []
+        if len(wave.missing) > missing:
+            return self._incomplete(stream, wave)
+        if not last or (wave.missing and self._near.rank == ROOT):
+            return []
+        return self.full(stream, wave)
+
+    def _incomplete(self, stream: Stream, wave: Wave) -> Effects:
+        """A child has answered without some of those that it was asked for."""
+        if stream.timeout:  # they are late, and there is no time to ask again
+            return [] if wave.waiting else self.full(stream, wave)
+        effects = self.asking.look_for(stream, wave, tuple(wave.missing))
+        return effects + self.asking.when_complete(stream, wave)
 
     def _must_cover(self, link: Link, message: msg.Up) -> None:
         ranks = message.ranks
@@ -226,7 +249,7 @@ class Waves:
             if self._near.rank == ROOT:
                 total = wave.gathering.total() if wave.values or stream.plain else None
                 return self._completed(stream, wave, total)
-            body, payload = wave.gathering.partial() if wave.values or stream.plain else (b"", None)
+            body, payload = wave.gathering.partial() if wave.values else (b"", None)
         except SapwoodError as error:
             record = error.to_record()
             return self._wave_failed(
@@ -239,14 +262,16 @@ class Waves:
         if self._near.rank == ROOT:
             return self._completed(stream, wave, None, body, payload)
         del stream.waves[wave.number]
-        if payload is not None:
-            stream.held[wave.number] = payload
-        message = msg.Up(
-            stream.spec.stream, wave.number, wave.attempt, wave.ranks, wave.weight, body
-        )
-        if not stream.plain and wave.late:
-            message = msgspec.structs.replace(message, late=wave.late)
-        return self._near.to_parent(message, payload)
+        ranks, late = wave.ranks, () if stream.plain else wave.late
+        kept = Kept(frozenset(from_ranges(ranks)), ranks, wave.weight, body, payload, None, late)
+        if ranks:
+            stream.keep(wave.number, kept)
+        elif payload is not None:
+            stream.lent.append((wave.number, payload))
+        effects: Effects = []
+        if wave.wanted:
+            effects = self.asking.give(stream, wave.number, wave.attempt, kept)
+        return effects + self.asking.rest_wanted(stream, wave)
 
     def _completed(
         self,
@@ -268,12 +293,13 @@ class Waves:
     def fail(self, _now: float, event: ev.Fail) -> Effects:
         """Agent: cannot contribute to a wave."""
         stream = self.open.get(event.stream)
-        if stream is not None and stream.quiet:
+        if stream is None:
+            return []
+        if stream.quiet:
             stream.detained.append(event)
             return []
-        return self._wave_failed(
-            msg.Failed(event.stream, event.wave, event.attempt, self._near.rank, event.error)
-        )
+        kept = Kept(self._myself, self._my_ranges, 0.0, b"", None, event.error)
+        return self._done(stream, event.wave, kept)
 
     def on_failed(self, link: Link, message: msg.Failed, _payload: Any) -> Effects:
         """A place below could not contribute."""
@@ -308,9 +334,8 @@ class Waves:
         stream = self.open.get(message.stream)
         if stream is None:
             return []
-        stream.abandon(message.wave, message.confirmed)
-        kept = stream.held.pop(message.wave, None)
-        effects: Effects = [ev.Released(kept)] if kept is not None else []
+        stream.abandon(message.wave)
+        effects: Effects = [ev.Released(kept) for kept in stream.forget(message.wave)]
         links = self._near.links_to(stream.children)
         return effects + self._in_order(stream, ev.Transmit(links, message)) if links else effects
 
@@ -327,10 +352,6 @@ class Waves:
         if stream is None:
             return [ev.Released(event.payload)] if event.payload is not None else []
         return self._filtering.answered(stream, event)
-
-
-def _to_all(message: msg.Down) -> msg.Down:
-    return msgspec.structs.replace(message, target=msg.WHOLE_STREAM)
 
 
 def _forget_abandoned(stream: Stream, confirmed: int) -> None:

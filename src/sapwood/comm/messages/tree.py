@@ -1,0 +1,60 @@
+"""Messages about who is attached to whom."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sapwood.comm.messages.base import Message
+
+NOBODY = -1
+"""Where a rank is expected and there is none."""
+
+
+class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where a place is: the process, how often it was attached, and to whom."""
+
+    rank: int
+    incarnation: int
+    attachment: int
+    pid: int
+    parent: int
+
+
+class Attached(Message, tag=40, frozen=True):
+    """Places at or below the sender; what was below ``anew`` before is not any more."""
+
+    places: tuple[Placed, ...]
+    anew: int = NOBODY
+
+
+class Detached(Message, tag=41, frozen=True):
+    """The link to a place below the sender is gone, and with it all that is below that place.
+
+    A ``condemned`` process is taken for dead by its parent and never let in again.
+    """
+
+    rank: int
+    incarnation: int
+    attachment: int
+    reason: str
+    condemned: bool = False
+
+
+class Release(Message, tag=42, frozen=True):
+    """A place is attached elsewhere by now: whoever has it by an older attachment lets it go."""
+
+    rank: int
+    incarnation: int
+    attachment: int
+
+
+class Return(Message, tag=43, frozen=True):
+    """To a place that was taken over: the place below which its home is, is there again."""
+
+    parent: int
+
+
+class OpenStreams(Message, tag=44, frozen=True):
+    """To a place that was attached: all streams that concern it; any other has ended."""
+
+    streams: tuple[int, ...]

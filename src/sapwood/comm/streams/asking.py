@@ -1,0 +1,177 @@
+"""Who is asked for a contribution, and again when the tree changes. No I/O.
+
+A place asks a child for exactly the ranks that it has not yet and nobody else was asked for.
+When a child is lost, or answers without some of them, those are missing, and asked for wherever
+they are attached by then: here, or by a place above. What is asked for twice is given twice
+from memory, and computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from sapwood.comm import events as ev
+from sapwood.comm import messages as msg
+from sapwood.comm.neighbourhood import Effects, Neighbourhood
+from sapwood.comm.payload import Payload
+from sapwood.comm.streams.filtering import Filtering, sent_to
+from sapwood.comm.streams.sending import split, told
+from sapwood.comm.streams.stream import NOT_WANTED, Stream
+from sapwood.comm.streams.wave import Kept, Wave
+from sapwood.core.rankset import from_ranges
+from sapwood.core.topology import ROOT
+
+OnFull = Callable[[Stream, Wave], Effects]
+
+
+class Asking:
+    """Asks, and is asked.
+
+    Args:
+        near: The neighbours.
+        filtering: Own filters on the way down.
+        full: Passes a wave on that nobody is waited for any more.
+    """
+
+    def __init__(self, near: Neighbourhood, filtering: Filtering, full: OnFull) -> None:
+        self._near = near
+        self._filtering = filtering
+        self._full = full
+
+    # --- asking ---------------------------------------------------------------------------------
+
+    def look_for(self, stream: Stream, wave: Wave, ranks: Iterable[int]) -> Effects:
+        """Ask for missing ranks that are below this place at present."""
+        if stream.quiet or wave.filtering:
+            return []
+        message = msg.Down(
+            stream.spec.stream,
+            wave.number,
+            wave.attempt,
+            wave.body,
+            self._confirmed(stream),
+            version=wave.version,
+        )
+        effects: Effects = []
+        filters: Effects = []
+        for child, several in split(self._near.router, ranks):
+            if stream.waits:
+                ask = wave.ask(child, several)
+                asked = msgspec.structs.replace(message, attempt=ask.attempt, ranks=ask.ranges)
+            else:
+                asked = told(message, several)
+            sent = sent_to(stream, wave, child)
+            if sent is None:
+                filters += self._filtering.down_for(stream, wave, message, child)
+                continue
+            links = self._near.links_to((child,))
+            made = msgspec.structs.replace(asked, body=sent[0])
+            effects.append(ev.Transmit(links, made, sent[1]))
+        return filters + (effects if stream.outbox is None else stream.outbox.put(effects))
+
+    def _confirmed(self, stream: Stream) -> int:
+        return stream.confirmed() if self._near.rank == ROOT else stream.confirmed_to
+
+    def when_complete(self, stream: Stream, wave: Wave) -> Effects:
+        """Pass a wave on, or end it, if nobody is left to wait for."""
+        if stream.waves.get(wave.number) is not wave or wave.waiting or wave.filtering:
+            return []
+        if self._near.rank == ROOT and wave.missing:
+            return []
+        return self._full(stream, wave)
+
+    # --- being asked ----------------------------------------------------------------------------
+
+    def part_wanted(self, stream: Stream, message: msg.Down, payload: Payload | None) -> Effects:
+        """Junction: the parent asks for some ranks, or for a wave that was asked for before."""
+        ranks = set(
+            from_ranges(message.ranks) & stream.members if message.ranks else stream.members
+        )
+        number, attempt = message.wave, message.attempt
+        wave = stream.waves.get(number)
+        if wave is None:
+            for kept in stream.kept.get(number, ()):
+                if kept.ranks == ranks:
+                    return self.give(stream, number, attempt, kept)
+            return self._begin_part(stream, message, payload, ranks)
+        if wave.wanted:  # one answer is for both; the parent does not ask twice for the same
+            new = ranks - wave.scope()
+        else:  # another parent asked for what is under way here
+            scope = wave.scope()
+            if not scope <= ranks or wave.filtering:
+                before = wave.later[1] if wave.later is not None else set()
+                wave.later = (attempt, before | ranks)
+                return []
+            new = ranks - scope
+        wave.wanted, wave.attempt = True, attempt
+        wave.missing |= new
+        return self.look_for(stream, wave, new) + self.when_complete(stream, wave)
+
+    def _begin_part(
+        self, stream: Stream, message: msg.Down, payload: Payload | None, ranks: set[int]
+    ) -> Effects:
+        wave = stream.begin_part(message.wave, message.attempt, message.body, payload, ranks)
+        wave.version = message.version
+        effects = self.look_for(stream, wave, tuple(wave.missing))
+        return effects + self.when_complete(stream, wave)
+
+    def rest_wanted(self, stream: Stream, wave: Wave) -> Effects:
+        """Begin what the present parent asked for while something else was under way."""
+        if wave.later is None:
+            return []
+        attempt, ranks = wave.later
+        number = stream.spec.stream
+        message = msg.Down(number, wave.number, attempt, wave.body, version=wave.version)
+        return self._begin_part(stream, message, wave.payload, ranks)
+
+    def give(self, stream: Stream, wave: int, attempt: int, kept: Kept) -> Effects:
+        """Send a contribution to the parent, if it wants it."""
+        number = stream.spec.stream
+        if attempt == NOT_WANTED:
+            return []
+        if kept.error is not None:
+            failed = msg.Failed(number, wave, attempt, self._near.rank, kept.error)
+            return self._near.to_parent(failed)
+        message = msg.Up(number, wave, attempt, kept.ranges, kept.weight, kept.body, kept.late)
+        return self._near.to_parent(message, kept.payload)
+
+    # --- the tree changes -----------------------------------------------------------------------
+
+    def child_left(self, stream: Stream, child: int) -> Effects:
+        """A child will not answer any more: what it was asked for is missing."""
+        for wave in list(stream.late_waves.values()):
+            wave.missing |= wave.drop(child)
+        effects: Effects = []
+        for wave in tuple(stream.waves.values()):
+            if child in wave.waiting:
+                effects += self.look_for(stream, wave, wave.drop(child))
+                effects += self.when_complete(stream, wave)
+        return effects
+
+    def places_came(self, stream: Stream, ranks: Sequence[int]) -> Effects:
+        """Places are below this one: they are asked for what is missing of them."""
+        stream.absent.difference_update(ranks)
+        effects: Effects = []
+        waves = [*stream.waves.values()]
+        if stream.spec.sync.late == "next":
+            waves += stream.late_waves.values()
+        for wave in waves:
+            if wave.missing:
+                effects += self.look_for(stream, wave, wave.missing.intersection(ranks))
+        return effects
+
+    def moves_again(self, stream: Stream) -> Effects:
+        """A stream is no longer quiet: ask for what is missing, pass on what is complete."""
+        effects: Effects = []
+        for wave in tuple(stream.waves.values()):
+            effects += self.look_for(stream, wave, tuple(wave.missing) if stream.waits else ())
+            effects += self.when_complete(stream, wave)
+        return effects
+
+    def parent_changed(self, stream: Stream) -> None:
+        """What the former parent asked for is kept, until the new one asks for it."""
+        stream.pending = dict.fromkeys(stream.pending, NOT_WANTED)
+        for wave in stream.waves.values():
+            wave.wanted, wave.later = False, None
