@@ -22,8 +22,8 @@ class Listener(Protocol):
     def child_came(self, rank: int, *, fresh: bool) -> Effects:
         """A place was attached to this one; a fresh process knows of nothing yet."""
 
-    def child_left(self, rank: int) -> Effects:
-        """A place is attached to this one no more, and will not answer."""
+    def child_left(self, rank: int, *, lost: bool) -> Effects:
+        """A place is attached to this one no more, and will not answer; or it is elsewhere."""
 
     def places_came(self, ranks: Sequence[int]) -> Effects:
         """Places can be reached below this one."""
@@ -124,7 +124,9 @@ class Neighbourhood:
             effects.append(ev.Disconnect(former.number, "replaced by a newer link"))
             gone = self.router.detach(former.rank, former.incarnation, former.attachment)
             effects += self._unreachable(gone, "replaced by a newer link")
-            effects += self.listener.child_left(link.rank)
+            effects += self.listener.child_left(
+                link.rank, lost=former.incarnation != link.incarnation
+            )
         placed = msg.Placed(link.rank, link.incarnation, link.attachment, link.pid, self.rank)
         self.neighbours[link.rank] = link
         effects += self._told(msg.Attached((placed,), link.rank))
@@ -268,7 +270,7 @@ class Neighbourhood:
             return [ev.Transmit((former.number,), release)]
         del self.neighbours[before]  # it was here and is at one of our children now
         reason = f"moved to rank {placed.parent}"
-        return [ev.Disconnect(former.number, reason), *self.listener.child_left(before)]
+        return [ev.Disconnect(former.number, reason), *self.listener.child_left(before, lost=False)]
 
     def _call_home(self, rank: int) -> Effects:
         """Tell places that were taken over that one nearer to their home is there again."""
@@ -304,13 +306,13 @@ class Neighbourhood:
             return [ev.Transmit((former.number,), message), *left]
         del self.neighbours[hop]
         effects: Effects = [ev.Disconnect(former.number, "attached elsewhere"), *left]
-        return effects + self.listener.child_left(hop)
+        return effects + self.listener.child_left(hop, lost=False)
 
     def _child_lost(self, link: Link, reason: str, *, condemned: bool) -> Effects:
         if condemned:
             self.router.note(link.rank, link.incarnation, FENCED)
         told = msg.Detached(link.rank, link.incarnation, link.attachment, reason, condemned)
-        return self._detach(told) + self.listener.child_left(link.rank)
+        return self._detach(told) + self.listener.child_left(link.rank, lost=True)
 
     def on_detached(self, link: Link, message: msg.Detached, _payload: Any) -> Effects:
         """A place below has lost a child."""

@@ -136,9 +136,9 @@ class Node:
         """A place was attached to this one; a fresh process knows of nothing yet."""
         return self._census.tell(rank) + self._streams.child_came(rank, fresh=fresh)
 
-    def child_left(self, rank: int) -> Effects:
-        """A place is attached to this one no more, and will not answer."""
-        return self._streams.child_left(rank)
+    def child_left(self, rank: int, *, lost: bool) -> Effects:
+        """A place is attached to this one no more, and will not answer; or it is elsewhere."""
+        return self._streams.child_left(rank, lost=lost)
 
     def places_came(self, ranks: Sequence[int]) -> Effects:
         """Places can be reached below this one."""

@@ -5,6 +5,7 @@ the import of that loop before the first of them is there. This one does what a 
 needs (:class:`sapwood.comm.loop.Loop`) on ``epoll``; ``docs/decisions/`` has the figures.
 """
 
+import contextlib
 import heapq
 import select
 import types
@@ -137,7 +138,8 @@ class Reactor:
                     if callback is not None:
                         callback()
                     elif events & _ENDED and fd not in writers:
-                        self._epoll.unregister(fd)
+                        with contextlib.suppress(OSError):  # closed by a callback before this one
+                            self._epoll.unregister(fd)
                 if events & ~_READ:
                     callback = writers.get(fd)
                     if callback is not None:

@@ -44,6 +44,9 @@ class Asking:
 
     def look_for(self, stream: Stream, wave: Wave, ranks: Iterable[int]) -> Effects:
         """Ask for missing ranks that are below this place at present."""
+        if wave.given_up:
+            wave.missing -= wave.given_up
+            ranks = wave.missing.intersection(ranks)
         if stream.quiet or wave.filtering:
             return []
         message = msg.Down(
@@ -139,13 +142,18 @@ class Asking:
 
     # --- the tree changes -----------------------------------------------------------------------
 
-    def child_left(self, stream: Stream, child: int) -> Effects:
+    def child_left(self, stream: Stream, child: int, *, lost: bool) -> Effects:
         """A child will not answer any more: what it was asked for is missing."""
         for wave in list(stream.late_waves.values()):
             wave.missing |= wave.drop(child)
+        lost = (
+            lost and stream.spec.on_loss != msg.REPLACE and self._near.router.tree.is_agent(child)
+        )
         effects: Effects = []
         for wave in tuple(stream.waves.values()):
             if child in wave.waiting:
+                if lost:
+                    wave.given_up.add(child)
                 effects += self.look_for(stream, wave, wave.drop(child))
                 effects += self.when_complete(stream, wave)
         return effects

@@ -35,7 +35,7 @@ class Losses:
 
     def begun(self, stream: Stream, wave: Wave) -> Effects:
         """Do not wait for agents that are lost, in a new wave."""
-        gone = stream.absent & wave.missing
+        gone = wave.give_up(stream.absent) if stream.absent else set()
         return self._without(stream, wave, gone, "lost and not back yet") if gone else []
 
     def agents_lost(self, stream: Stream, ranks: Iterable[int], reason: str) -> Effects:
@@ -46,13 +46,12 @@ class Losses:
         stream.absent |= gone
         effects: Effects = []
         for wave in list(stream.waves.values()):
-            missed = gone & wave.missing
+            missed = wave.give_up(gone)
             if missed:
                 effects += self._without(stream, wave, missed, reason)
         return effects
 
     def _without(self, stream: Stream, wave: Wave, gone: Iterable[int], reason: str) -> Effects:
-        wave.missing.difference_update(gone)
         if stream.spec.on_loss == msg.FAIL:
             error = AgentLostError(
                 f"{fold('agent', gone)} ended: {reason}",

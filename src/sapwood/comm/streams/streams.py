@@ -79,12 +79,12 @@ class Streams:
         """A place was attached to this one."""
         return self._opening.child_came(rank, fresh=fresh)
 
-    def child_left(self, child: int) -> Effects:
+    def child_left(self, child: int, *, lost: bool) -> Effects:
         """A child will not answer any more."""
         effects: Effects = []
         for stream in list(self.open.values()):
             effects += self._sweeps.child_lost(stream, child)
-            effects += self._waves.asking.child_left(stream, child)
+            effects += self._waves.asking.child_left(stream, child, lost=lost)
         return effects
 
     def places_came(self, ranks: Sequence[int]) -> Effects:

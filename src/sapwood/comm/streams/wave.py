@@ -9,6 +9,7 @@ counted twice, whichever way it came, and nothing is lost while somebody still h
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
 import msgspec
@@ -90,6 +91,7 @@ class Wave:
     Attributes:
         wanted: Whether the present parent waits for the answer.
         later: What the present parent wants of this wave when this part of it is done.
+        given_up: Root: agents that are lost, and not waited for any more.
         version: Of the parameters of own filters.
         filtering: Whether it is full and in the hands of an own filter.
         sent: What a filter made of the value, by child, or by -1 for all of them.
@@ -104,6 +106,7 @@ class Wave:
         "body",
         "filtering",
         "gathering",
+        "given_up",
         "later",
         "missing",
         "number",
@@ -135,6 +138,7 @@ class Wave:
         self.gathering = gathering
         self.wanted = True
         self.later: tuple[int, set[int]] | None = None
+        self.given_up: set[int] = set()
         self._asks = 0
         self._ranks: list[tuple[int, int]] = []
         self._late: list[tuple[int, int]] = []
@@ -242,6 +246,14 @@ class Wave:
         asked = {rank for ask in self.waiting.pop(child, ()) for rank in ask.ranks}
         self.missing |= asked
         return asked
+
+    def give_up(self, ranks: AbstractSet[int]) -> set[int]:
+        """Wait no more for those of the ranks that are not in; return who they are."""
+        asked = {rank for asks in self.waiting.values() for ask in asks for rank in ask.ranks}
+        out = (asked | self.missing).intersection(ranks)
+        self.given_up |= out
+        self.missing -= out
+        return out
 
     def scope(self) -> set[int]:
         """Return all ranks that this wave is to bring together here."""

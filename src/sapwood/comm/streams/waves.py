@@ -144,6 +144,8 @@ class Waves:
     def _done(self, stream: Stream, wave: int, kept: Kept) -> Effects:
         attempt = stream.pending.pop(wave, None)
         if attempt is None or wave <= stream.confirmed_to:
+            if stream.counters is not None:
+                stream.counters.late += attempt is not None
             return [ev.Released(kept.payload)] if kept.payload is not None else []
         stream.keep(wave, kept)
         return self.asking.give(stream, wave, attempt, kept)
