@@ -99,7 +99,7 @@ def serve(folder: str, address: str) -> None:
         def contribute(wave: ev.WaveArrived) -> None:
             body = plain.encode({"x": wave.payload.nbytes if wave.payload is not None else 0})
             number = wave.spec.stream
-            place.post(ev.Contribute(number, wave.wave, wave.attempt, 1.0, body, None))
+            place.post(ev.Contribute(number, wave.wave, 1.0, body, None))
 
         handlers: dict[Any, Any] = {
             ev.Asked: answer,
@@ -108,6 +108,7 @@ def serve(folder: str, address: str) -> None:
         }
         node = Node(Identity("b", 1, 1, os.getpid(), "child"), flat(1))
         place = Place(node, handlers, loop, print)
+        place.post(ev.Begin())
         await transport_of(folder).connect(address, place)
         place.start()
         await ended.wait()

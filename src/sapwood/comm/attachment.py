@@ -146,7 +146,7 @@ class Attachment:
 
     def unreachable(self, now: float, rank: int, parent: int) -> Effects:
         """The place that was sought cannot be reached, or does not answer."""
-        if rank != self.sought:
+        if self.sought < 0 or rank != self.sought:
             return []
         self.link = 0
         above = self._above(rank)

@@ -91,7 +91,7 @@ class Neighbourhood:
         if link.number != self.attachment.link:
             return [ev.Disconnect(link.number, "no longer wanted")]
         link.greet(message, self.identity)
-        if link.rank != self.attachment.sought:
+        if link.rank != self.attachment.sought or link.rank not in self.router.ancestors:
             raise ProtocolError(f"expected rank {self.attachment.sought}, met {link.rank}")
         self.attachment.welcomed()
         effects: Effects = []

@@ -22,7 +22,7 @@ import msgspec
 from sapwood.comm import events as ev
 from sapwood.comm import frames
 from sapwood.comm.link import Identity, LinkTiming
-from sapwood.comm.messages import AnyMessage, StreamSpec, Welcome
+from sapwood.comm.messages import PROTOCOL_VERSION, AnyMessage, StreamSpec, Welcome
 from sapwood.comm.node import Node
 from sapwood.comm.place import Place
 from sapwood.comm.reduction import gathering
@@ -86,11 +86,13 @@ class Target:
     def meet(self, *, greeted: bool) -> int:
         """Let a peer connect, and greet; return its number."""
         peer = _Mute()
+        if self._as_child:
+            self.place.post(ev.Begin())
         number = self.place.connection_opened(peer, initiator=self._as_child)
         if not greeted:
             return number
         if self._as_child:
-            welcome = Welcome(1, TREE.parents[self.rank], 2, "m")
+            welcome = Welcome(PROTOCOL_VERSION, TREE.parents[self.rank], 2, "m")
             self.place.bytes_received(number, _bytes_of(welcome))
         else:
             self._incarnation += 1

@@ -7,9 +7,6 @@ can be had again.
 
 from __future__ import annotations
 
-import heapq
-import itertools
-import math
 import random
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -32,6 +29,7 @@ from sapwood.core.errors import SapwoodError
 from sapwood.core.rankset import to_ranges
 from sapwood.core.topology import ROOT, Tree
 from sapwood.testing.simulated_filters import SimulatedFilters
+from sapwood.testing.tries import Tries
 from sapwood.testing.wires import ClockLoop, Lottery, PlaceLoop, Wire, WireEnd
 
 E = TypeVar("E", bound=ev.Effect)
@@ -103,8 +101,7 @@ class Network:
         self._incarnations = dict.fromkeys(range(tree.size), 0)
         self._wires: dict[int, list[Wire]] = {}
         self._answers: list[tuple[int, Any]] = []
-        self._tries: list[tuple[float, int, int, int]] = []
-        self._order = itertools.count()
+        self.tries = Tries(self.clock.now)
         self._paused: set[int] = set()
         self._held: dict[int, list[Wire]] = {}
         self._watchers: dict[int, list[tuple[int, Callable[[], None]]]] = {}
@@ -160,8 +157,7 @@ class Network:
         self.resume(rank)
         self._answers = [entry for entry in self._answers if entry[0] != rank]
         self.filters.forget(rank)
-        self._tries = [entry for entry in self._tries if entry[2] != rank]
-        heapq.heapify(self._tries)
+        self.tries.forget(rank)
         for wire in self._wires.pop(rank, []):
             WireEnd(wire).abort()
         for watcher, ended in self._watchers.pop(node.identity.pid, []):
@@ -248,7 +244,7 @@ class Network:
     def step(self) -> bool:
         """Let one thing happen, whichever the seed says; return whether there was any."""
         while True:
-            if self._tries and self._try_to_connect():
+            if self._try_to_connect():
                 return True
             if not self.waiting and not self._answers:
                 return False
@@ -275,10 +271,6 @@ class Network:
             self._answers.pop()
             self._give_answer(*entry)
             return True
-
-    def next_due(self) -> float:
-        """Return when a place tries to connect; infinite if none does."""
-        return self._tries[0][0] if self._tries else math.inf
 
     def run(self, steps: int | None = None) -> None:
         """Let things happen until nothing is under way, or a number of steps was made."""
@@ -311,13 +303,11 @@ class Network:
 
     def _try_to_connect(self) -> bool:
         """Let the place connect whose time it is; return whether there was one."""
-        due, _, rank, to = self._tries[0]
-        if due > self.clock.now():
+        rank, to = self.tries.take() or (-1, -1)
+        if rank < 0:
             return False
-        heapq.heappop(self._tries)
         if rank in self._paused:
-            later = (self.clock.now() + PAUSED_RETRY, next(self._order), rank, to)
-            heapq.heappush(self._tries, later)
+            self.tries.add(rank, to, PAUSED_RETRY)
             return self._try_to_connect()
         if to in self.places:
             self._lay_wires(rank, to, self.places[rank])
@@ -371,8 +361,7 @@ class Network:
         if isinstance(effect, ev.ParentLost):
             self.kill(rank)
         elif isinstance(effect, ev.Connect):
-            due = self.clock.now() + effect.pause
-            heapq.heappush(self._tries, (due, next(self._order), rank, effect.rank))
+            self.tries.add(rank, effect.rank, effect.pause)
         elif isinstance(effect, ev.WaveArrived | ev.Asked):
             self._answers.append((rank, effect))
         elif isinstance(effect, ev.Filter):

@@ -215,7 +215,7 @@ class Simulation:
             if self.network.step():
                 self.network.clock.advance(self._random.expovariate(self.tree.size / PLACE_SECONDS))
             else:
-                due = min(self.loop.next_due(), self.network.next_due())
+                due = min(self.loop.next_due(), self.network.tries.next_due())
                 if math.isinf(due):
                     raise InvariantError("nothing is under way, and nothing will be")
                 self.network.clock.advance(max(0.0, due - self.network.clock.now()))

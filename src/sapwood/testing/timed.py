@@ -79,11 +79,8 @@ class TimedTree:
 
     def start(self) -> None:
         """Let all places find their neighbours."""
-        # At each place a link has the rank of its other end as its number.
-        for rank, parent in enumerate(self.tree.parents):
-            if parent >= 0:
-                self.post(parent, ev.LinkOpened(rank, initiator=False))
-                self.post(rank, ev.LinkOpened(parent, initiator=True))
+        for rank in range(1, self.tree.size):
+            self.post(rank, ev.Begin())
         self.run()
 
     def post(self, rank: int, event: ev.Event) -> None:
@@ -147,6 +144,10 @@ class TimedTree:
                     arrives = sent + self._latency(rank, target)
                     entry = (arrives, self._count, target, rank, effect.message, effect.payload)
                     heapq.heappush(self._due, entry)
+            elif isinstance(effect, ev.Connect):
+                # At each place a link has the rank of its other end as its number.
+                self.post(effect.rank, ev.LinkOpened(rank, initiator=False))
+                self.post(rank, ev.LinkOpened(effect.rank, initiator=True))
             elif isinstance(effect, ev.WaveArrived):
                 self._perform(rank, self._contribution(rank, effect), at)
             elif isinstance(effect, ev.WaveCompleted):
@@ -166,7 +167,7 @@ class TimedTree:
         view = wave.payload.view if wave.payload is not None else b""
         encoded = values.encode(self._answer(rank, values.decode(wave.body, view)))
         payload = Payload(encoded.payload()) if encoded.nbytes else None
-        event = ev.Contribute(wave.spec.stream, wave.wave, wave.attempt, 1.0, encoded.body, payload)
+        event = ev.Contribute(wave.spec.stream, wave.wave, 1.0, encoded.body, payload)
         return self.nodes[rank].step(self.now, event)
 
 
