@@ -74,11 +74,12 @@ class Filtering:
         return effects
 
     def down_for(self, stream: Stream, wave: Wave, message: msg.Down, child: int) -> Effects:
-        """Make the value for a child that came later, where each has its own."""
+        """Have the value made for a child, unless that is under way."""
         assert stream.filters is not None  # noqa: S101 - a filter makes the value
-        if not stream.filters.per_child or child in self._made_for(stream, wave.number):
-            return []  # under way
-        return self._down_to(stream, message, wave.payload, child)
+        whom = child if stream.filters.per_child else ALL
+        if whom in self._made_for(stream, wave.number):
+            return []
+        return self._down_to(stream, message, wave.payload, whom)
 
     def _made_for(self, stream: Stream, wave: int) -> set[int]:
         jobs = [job for job in stream.jobs.values() if isinstance(job, tuple)]

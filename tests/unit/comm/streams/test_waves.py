@@ -66,7 +66,7 @@ def test_a_wave_that_failed_is_forgotten_everywhere(tree: Tree, seed: int) -> No
     assert sorted(wave.wave for wave in network.observed(ev.WaveFailed)) == [1, 3]
     assert [wave.wave for wave in network.observed(ev.WaveCompleted)] == [2]
     assert open_waves(network) == 0
-    held = [s.held for node in network.nodes.values() for s in node.streams.values()]
+    held = [s.kept for node in network.nodes.values() for s in node.streams.values()]
     assert all(3 not in kept for kept in held)
 
 
@@ -85,7 +85,7 @@ def test_the_memory_of_a_wave_that_failed_is_free_before_the_next_one() -> None:
     network.run()
     released = {seen.rank for seen in network.observations if isinstance(seen.effect, ev.Released)}
     assert {1, 2} <= released  # without another wave, and without the end of the stream
-    assert not any(s.held for node in network.nodes.values() for s in node.streams.values())
+    assert not any(s.kept for node in network.nodes.values() for s in node.streams.values())
 
 
 # --- time-outs ----------------------------------------------------------------------------------
