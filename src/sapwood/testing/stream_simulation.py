@@ -63,6 +63,8 @@ class StreamSimulation(Simulation):
         5
     """
 
+    census = True
+
     def __init__(self, options: SimulationOptions, kind: StreamKind) -> None:
         super().__init__(options)
         self.kind = kind
