@@ -118,18 +118,18 @@ class LinkTiming(msgspec.Struct, frozen=True):
     Attributes:
         heartbeat: Seconds between signs of life.
         failure_after: Seconds of silence after which a neighbour is suspect.
-        give_up_after: Seconds that a place looks for a parent before it ends.
         grace: Seconds in which a connection that broke may be made anew; 0 for never.
         window: Cost of messages that are taken before they are consumed, bytes.
         max_payload: Largest payload that is accepted inside a message, bytes.
+        give_up_after: Seconds that a place looks for a parent before it ends.
     """
 
     heartbeat: float = 1.0
     failure_after: float = 10.0
-    give_up_after: float = 30.0
     grace: float = 5.0
     window: int = WINDOW
     max_payload: int = MAX_PAYLOAD
+    give_up_after: float = 30.0
 
 
 class Link:
