@@ -1,0 +1,175 @@
+"""D-2: runs over a tree of three levels whose junctions and agents end, hang and wake up."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sapwood
+from sapwood.environment.settings import CommSettings, RestartSettings, Settings
+
+AGENTS, FANOUT, ITERATIONS = 8, 2, 12
+PATIENCE = 60.0
+
+Until = Callable[[Callable[[], object]], None]
+
+
+class Counting(sapwood.Program):
+    """Sums the data in each iteration; each map leaves a mark in a folder, and may wait for one."""
+
+    reduce = {"x": "sum", "n": "count"}  # noqa: RUF012 - as users write it
+    inputs = ("value",)
+    folder: str = sapwood.parameter("")
+    wait_in: int = sapwood.parameter(4)
+
+    def init(self, data: Any) -> dict[str, Any]:
+        return {"iteration": 1, "sum": 0.0}
+
+    def map(self, slice: Any, state: dict[str, Any]) -> dict[str, Any]:  # noqa: A002 - as in Program
+        import pathlib  # noqa: PLC0415 - runs in a runner
+        import time  # noqa: PLC0415 - as above
+
+        folder, iteration = pathlib.Path(self.folder), state["iteration"]
+        first = int(slice["value"][0])
+        with (folder / f"{iteration}-{first}").open("a") as marks:
+            marks.write("x")
+        while iteration == self.wait_in and first == 0 and not (folder / "go").exists():
+            time.sleep(0.002)
+        return {"x": float(slice["value"].sum()) * iteration, "n": 1}
+
+    def update(self, state: dict[str, Any], total: dict[str, Any]) -> dict[str, Any]:
+        assert total["n"] == AGENTS
+        return {"iteration": state["iteration"] + 1, "sum": state["sum"] + total["x"]}
+
+    def done(self, state: dict[str, Any]) -> bool:
+        return bool(state["iteration"] > ITERATIONS)
+
+
+@pytest.fixture
+def quick() -> Settings:
+    return Settings(
+        comm=CommSettings(heartbeat=0.2, failure_after=1.0),
+        restart=RestartSettings(limit=100, backoff=0.01, backoff_max=0.05),
+    )
+
+
+class Course:
+    """A run that waits in the middle of an iteration."""
+
+    def __init__(self, cluster: sapwood.Cluster, folder: Path) -> None:
+        self.cluster = cluster
+        self.folder = folder
+        self.tree = cluster.session.tree
+        self.before = self.pids()
+        data = {"value": np.arange(AGENTS * 3, dtype="f8")}
+        self.run = cluster.run(Counting(folder=str(folder)), data)
+
+    def pids(self) -> dict[int, int]:
+        return {record.rank: record.pid for record in self.cluster.session.keeper.places}
+
+    def waits(self) -> bool:
+        """Whether all but the one that waits have mapped in the iteration that waits."""
+        return len(list(self.folder.glob("4-*"))) == AGENTS
+
+    def finish(self) -> dict[str, Any]:
+        (self.folder / "go").touch()
+        result: dict[str, Any] = self.run.result(PATIENCE)
+        return result
+
+    def maps(self) -> dict[str, int]:
+        """Return how often each part was mapped in each iteration."""
+        return {path.name: len(path.read_text()) for path in self.folder.glob("*-*")}
+
+
+EXPECTED = float(np.arange(AGENTS * 3).sum()) * sum(range(1, ITERATIONS + 1))
+
+
+@pytest.fixture
+def course(tmp_path: Path, quick: Settings, until: Until) -> Any:
+    with sapwood.local(AGENTS, fanout=FANOUT, settings=quick) as cluster:
+        begun = Course(cluster, tmp_path)
+        until(begun.waits)
+        yield begun
+
+
+def changed(course: Course) -> set[int]:
+    after = course.pids()
+    return {rank for rank, pid in course.before.items() if after[rank] != pid}
+
+
+@pytest.mark.row("D-2")
+@pytest.mark.parametrize("level", [1, 2])
+def test_of_a_killed_junction_the_agents_live_on_and_map_nothing_twice(
+    course: Course, until: Until, level: int
+) -> None:
+    junction = list(course.tree.ancestors(1))[level - 1]
+    os.kill(course.before[junction], signal.SIGKILL)
+    until(lambda: changed(course) == {junction})
+    assert course.finish()["sum"] == EXPECTED
+    assert changed(course) == {junction}
+    assert set(course.maps().values()) == {1}
+    assert len(course.maps()) == AGENTS * ITERATIONS
+
+
+@pytest.mark.row("D-2")
+def test_several_that_are_killed_at_once_cost_nothing_but_themselves(
+    course: Course, until: Until
+) -> None:
+    junctions = set(course.tree.ancestors(1)) - {0}
+    for rank in (*junctions, 7):
+        os.kill(course.before[rank], signal.SIGKILL)
+    until(lambda: changed(course) == {*junctions, 7})
+    assert course.finish()["sum"] == EXPECTED
+    assert changed(course) == {*junctions, 7}
+
+
+@pytest.mark.row("D-2")
+def test_a_junction_that_is_killed_while_its_replacement_starts(
+    course: Course, until: Until
+) -> None:
+    junction = course.tree.parents[1]
+    seen = {course.before[junction]}
+    os.kill(course.before[junction], signal.SIGKILL)
+    for _ in range(3):
+        until(lambda: course.pids()[junction] not in {0, *seen})
+        seen.add(course.pids()[junction])
+        os.kill(course.pids()[junction], signal.SIGKILL)
+    assert course.finish()["sum"] == EXPECTED
+    assert changed(course) <= {junction}
+    assert set(course.maps().values()) == {1}
+
+
+@pytest.mark.row("D-2")
+@pytest.mark.parametrize("kind", ["junction", "agent"])
+def test_a_stopped_place_is_noticed_and_replaced(course: Course, until: Until, kind: str) -> None:
+    victim = course.tree.parents[1] if kind == "junction" else 7
+    os.kill(course.before[victim], signal.SIGSTOP)
+    until(lambda: victim in changed(course) and course.pids()[victim])
+    assert course.finish()["sum"] == EXPECTED
+    assert changed(course) == {victim}
+
+
+@pytest.mark.row("D-2")
+def test_a_place_that_wakes_up_after_it_was_taken_for_dead_ends_and_disturbs_nobody(
+    course: Course, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    junction = course.tree.parents[1]
+    stopped = course.before[junction]
+    keeper = course.cluster.session.keeper
+    kill = keeper._spawner.kill
+    # As if it were on a machine that cannot be reached: nobody can kill it.
+    monkeypatch.setattr(keeper._spawner, "kill", lambda pid: pid != stopped and kill(pid))
+    os.kill(stopped, signal.SIGSTOP)
+    until(lambda: keeper.places[junction].state.value == "lost")
+    until(lambda: all(keeper.places[rank].state.value == "ready" for rank in (1, 2)))
+    os.kill(stopped, signal.SIGCONT)
+    until(lambda: changed(course) == {junction})  # it ended by itself, and was replaced
+    assert course.finish()["sum"] == EXPECTED
+    assert changed(course) == {junction}
+    assert set(course.maps().values()) == {1}
