@@ -18,6 +18,7 @@ extensions = [
     "error_table",
     "command_pages",
     "settings_table",
+    "state_diagrams",
 ]
 exclude_patterns = ["_build"]
 html_theme = "furo"
