@@ -40,7 +40,8 @@ class Options(msgspec.Struct, frozen=True):
         rank: Its place in the tree.
         agents: Agents of the tree.
         fanout: Children of each junction; 0 for none.
-        parent: Address to connect to.
+        parent: Address of the parent at home.
+        others: Addresses of other places that may become the parent, by their rank.
         listen: Address to listen at; empty for an agent.
         machine: What decides about shared memory; by default each place has its own.
         certificates: Folder with ``member.pem`` and ``authority.pem``; with it, addresses are
@@ -52,6 +53,7 @@ class Options(msgspec.Struct, frozen=True):
     agents: int
     fanout: int
     parent: str
+    others: dict[int, str] = {}
     listen: str = ""
     machine: str = ""
     certificates: str = ""
@@ -84,7 +86,8 @@ def new_place(
     tasks: set[asyncio.Task[None]] = set()
 
     def make_again(link: int, attempt: int) -> None:
-        connect = partial(transport.connect, options.parent)
+        parent = place.channels[link].link.rank
+        connect = partial(transport.connect, options.others.get(parent, options.parent))
         task = loop.create_task(reconnect(place, link, attempt, connect, asyncio.sleep))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
@@ -94,7 +97,8 @@ def new_place(
     async def try_to_reach(effect: ev.Connect) -> None:
         await asyncio.sleep(effect.pause)
         try:
-            await transport.connect(options.parent, place)
+            address = options.others.get(effect.rank, options.parent)
+            await transport.connect(address, place)
         except CommunicationError:
             place.post(ev.Unreachable(effect.rank))
 

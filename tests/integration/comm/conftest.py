@@ -126,7 +126,7 @@ class Grove:
         }
         kinds = (ev.PlaceJoined, ev.PlacesLost, ev.WaveCompleted, ev.Answered)
         handlers: dict[Any, Any] = dict.fromkeys(kinds, self.effects.append)
-        root = Options(ROOT, agents, fanout, "", "", machine, certificates, TIMING)
+        root = Options(ROOT, agents, fanout, "", {}, "", machine, certificates, TIMING)
         self.place: Place
         self.place, transport = new_place(root, handlers, self.loop, self.problems)
         listening = transport.listen(addresses[ROOT], self.place)
@@ -138,8 +138,11 @@ class Grove:
                 proxy = self.proxies[rank] = Proxy(self._address(100 + rank), parent)
                 self.loop.run_until_complete(proxy.start())
                 parent = proxy.address
+            home = self.tree.parents[rank]
+            others = {one: addresses[one] for one in addresses if one != home}
+            listen = addresses.get(rank, "")
             options = Options(
-                rank, agents, fanout, parent, addresses.get(rank, ""), machine, certificates, TIMING
+                rank, agents, fanout, parent, others, listen, machine, certificates, TIMING
             )
             command = [sys.executable, "-m", "sapwood.testing.place_process"]
             text = msgspec.json.encode(options).decode()

@@ -144,13 +144,16 @@ def test_the_end_of_a_process_is_known_without_the_grace_time(
     assert grove.processes[2].wait(5.0) == 0
 
 
-def test_a_child_knows_at_once_that_nobody_listens_any_more(
+@pytest.mark.row("D-2")
+def test_a_child_whose_parent_is_gone_is_taken_in_elsewhere_over_tls(
     plant_grove: Callable[..., Any],
 ) -> None:
-    """A killed parent says no goodbye; its children end when connecting is refused."""
+    """A killed parent says no goodbye: connecting is refused, and the root takes its children."""
     grove = plant_grove("tcp", 4, 2)
     junction = grove.tree.parents[1]
-    begin = grove.loop.time()
+    joined = len(grove.seen(ev.PlaceJoined))
     grove.processes[junction].kill()
-    grove.until(lambda: grove.processes[1].poll() is not None)
-    assert grove.loop.time() - begin < 10.0
+    grove.until(lambda: len(grove.seen(ev.PlaceJoined)) >= joined + 2)
+    grove.place.post(ev.Ask(1, "sum", 7, b"\xc0", Payload(b"seven")))
+    grove.until(lambda: grove.seen(ev.Answered))
+    assert answers(grove) == {7: [0, zlib.crc32(b"seven")]}
