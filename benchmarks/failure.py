@@ -4,6 +4,9 @@ A task waits on the agent for a time on the clock, then fails at once: it raises
 address 8, kills its own process, or its agent is killed. The figure is the time from that moment
 to the moment at which the caller has the error. Floor: a forked child that is killed in the same
 way, noticed by its parent in ``waitpid``; for an exception, one byte over a socket pair.
+
+Then a junction of a tree of three levels is killed, or stopped, while a run makes short waves: the
+figure is the longest time between two waves, in which its children are attached to the place above.
 """
 
 from __future__ import annotations
@@ -14,11 +17,15 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import sapwood
 from report import Figure, Options, Report, read_options
 from sapwood.core.errors import SapwoodError
+
+NOTICED_AFTER = 0.5
+"""Failure time of the tree whose junctions are stopped, seconds."""
 
 LEAD = 0.02
 """Seconds between the request and the failure, so that the request itself is not in the figure."""
@@ -73,6 +80,52 @@ def measure_agent(cluster: sapwood.Cluster) -> float:
     return seconds
 
 
+class Course(sapwood.Program):
+    """Short iterations without an end; each notes when it was complete."""
+
+    reduce = {"n": "count"}  # noqa: RUF012 - read as an example would be
+    times: list[float] = []  # noqa: RUF012 - of the one run at a time
+    ended = False
+
+    def map(self, slice: Any, state: dict[str, Any]) -> dict[str, Any]:  # noqa: A002 - as in Program
+        """Contribute."""
+        return {"n": 1}
+
+    def update(self, state: dict[str, Any], _total: dict[str, Any]) -> dict[str, Any]:
+        """Note the time."""
+        Course.times.append(time.monotonic())
+        return state
+
+    def done(self, _state: dict[str, Any]) -> bool:
+        """Whether it was enough."""
+        return Course.ended
+
+
+def measure_attachment(cluster: sapwood.Cluster, number: signal.Signals) -> float:
+    """Return the longest time between two waves around the loss of a junction, seconds.
+
+    With ``SIGSTOP`` that includes ``comm.failure_after``, in which the loss is noticed.
+    """
+    Course.times.clear()
+    Course.ended = False
+    run = cluster.run(Course, data=range(len(cluster.agents)))
+    while len(Course.times) < 20:
+        time.sleep(0.001)
+    keeper, junction = cluster.session.keeper, next(iter(cluster.session.tree.junctions))
+    victim = keeper.places[junction].pid
+    begin = time.monotonic()
+    os.kill(victim, number)
+    while keeper.places[junction].pid in {0, victim} or not keeper.places.all_ready():
+        time.sleep(0.001)
+    until = time.monotonic()
+    while Course.times[-1] < until:
+        time.sleep(0.001)
+    Course.ended = True
+    run.result(30)
+    around = [at for at in Course.times if begin - 0.5 < at]
+    return max(later - earlier for earlier, later in pairwise(around) if later > begin)
+
+
 def measure_floor(kind: str) -> float:
     """Return the seconds until a parent knows of the same failure of its child."""
     ours, theirs = socket.socketpair()
@@ -96,13 +149,18 @@ def measure_floor(kind: str) -> float:
 
 
 def measure(
-    name: str, options: Options, report: Report, once: Callable[[], float], floor: str
+    name: str,
+    options: Options,
+    report: Report,
+    once: Callable[[], float],
+    floor: str,
+    agents: int = 4,
 ) -> None:
     """Repeat a measurement beside its floor and report both."""
     turns = 2 if options.quick else 5 * options.runs
     seconds = [once() for _ in range(turns)]
     floors = [measure_floor(floor) for _ in range(turns)]
-    report.add(Figure.of(f"failure.{name}", 4, seconds, floors, unit="ms", nbytes=0))
+    report.add(Figure.of(f"failure.{name}", agents, seconds, floors, unit="ms", nbytes=0))
 
 
 def main() -> None:
@@ -116,6 +174,17 @@ def main() -> None:
             once = lambda kind=kind: measure_task(cluster, kind)  # noqa: E731 - one place
             measure(kind, options, report, once, kind)
         measure("agent", options, report, lambda: measure_agent(cluster), "kill")
+    comm = type(sapwood.Settings().comm)(heartbeat=0.1, failure_after=NOTICED_AFTER)
+    quick = sapwood.Settings(comm=comm, restart=patient.restart)
+    with (
+        Report("Attachment", options) as report,
+        sapwood.local(8, fanout=2, settings=quick) as cluster,
+    ):
+        cluster.submit(pow, 2, 10).result()
+        killed = lambda: measure_attachment(cluster, signal.SIGKILL)  # noqa: E731 - one place
+        measure("junction killed", options, report, killed, "kill", 8)
+        hung = lambda: measure_attachment(cluster, signal.SIGSTOP) - NOTICED_AFTER  # noqa: E731 - as above
+        measure("junction stopped, less failure_after", options, report, hung, "kill", 8)
 
 
 if __name__ == "__main__":
