@@ -69,6 +69,7 @@ class Chaos:
             self.next += 2
             self.links[rank, near], self.links[parent, far] = (parent, far), (rank, near)
             self.post(parent, ev.LinkOpened(far, initiator=False))
+            self.post(rank, ev.Begin())
             self.post(rank, ev.LinkOpened(near, initiator=True))
         if rank in self.places:
             self.post(rank, le.PostReceive(0, ANY, ANY))
