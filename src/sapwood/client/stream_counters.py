@@ -5,6 +5,24 @@ from html import escape
 import msgspec
 
 from sapwood.comm.messages import PlaceReport
+from sapwood.environment.units import describe_size
+
+HEADINGS = {
+    "rank": ("", "rank"),
+    "state": ("", "state"),
+    "waves_open": ("open", "waves"),
+    "held": ("", "held"),
+    "queued": ("", "queue"),
+    "messages_down": ("down", "msgs"),
+    "bytes_down": ("down", "size"),
+    "messages_up": ("up", "msgs"),
+    "bytes_up": ("up", "size"),
+    "filtered": ("filter", "calls"),
+    "filter_seconds": ("filter", "time"),
+    "late": ("", "late"),
+    "repeated": ("sent", "again"),
+}
+"""Two lines above each column, so that a table fits 80 characters."""
 
 
 class StreamCounters(msgspec.Struct, frozen=True):
@@ -34,12 +52,12 @@ class StreamCounters(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         names = PlaceReport.__struct_fields__
-        rows = [names] + [
-            tuple(_text(getattr(place, name)) for name in names) for place in self.places
+        rows = list(zip(*(HEADINGS[name] for name in names), strict=True)) + [
+            tuple(_text(name, getattr(place, name)) for name in names) for place in self.places
         ]
         widths = [max(len(row[column]) for row in rows) for column in range(len(names))]
         return "\n".join(
-            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+            " ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
             for row in rows
         )
 
@@ -48,12 +66,16 @@ class StreamCounters(msgspec.Struct, frozen=True):
         head = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in names)
         body = "".join(
             "<tr>"
-            + "".join(f"<td>{escape(_text(getattr(place, name)))}</td>" for name in names)
+            + "".join(f"<td>{escape(_text(name, getattr(place, name)))}</td>" for name in names)
             + "</tr>"
             for place in self.places
         )
         return f"<table><caption>{escape(self.what)}</caption><tr>{head}</tr>{body}</table>"
 
 
-def _text(value: object) -> str:
-    return f"{value:.6f}" if isinstance(value, float) else str(value)
+def _text(name: str, value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.2g} s" if value else "0"
+    if isinstance(value, int) and name.startswith("bytes"):
+        return describe_size(value).replace(" ", "")
+    return str(value)
