@@ -9,8 +9,8 @@ import pytest
 from sapwood.comm.streams.streams import Streams
 from sapwood.comm.streams.wave import Wave
 from sapwood.core.topology import plan
+from sapwood.testing.injector import Faults
 from sapwood.testing.simulation import (
-    Faults,
     InvariantError,
     Simulation,
     SimulationOptions,
@@ -33,6 +33,10 @@ def drawn(seed: int) -> SimulationOptions:
             pause=chance.choice([0.0, 0.0, 0.0005]),
             zygote=chance.choice([0.0, 0.0, 0.0001]),
             sever=chance.choice([0.0, 0.002, 0.01]),
+            clog=chance.choice([0.0, 0.0, 0.001]),
+            swizzle=chance.choice([0.0, 0.0, 0.0002]),
+            slow=chance.choice([0.0, 0.0, 0.1]),
+            skew=chance.choice([0.0, 0.05]),
         ),
     )
 
@@ -55,6 +59,8 @@ def run_with(faults: Faults, *, seeds: int) -> None:
         Simulation(SimulationOptions(seed=seed, agents=20, fanout=2, faults=faults)).run()
 
 
+@pytest.mark.row("D-2")
+@pytest.mark.row("C2-ORDER")
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_every_wave_has_every_agent_once(block: int) -> None:
     for seed in range(block * SEEDS_OF_A_BLOCK, (block + 1) * SEEDS_OF_A_BLOCK):
@@ -68,6 +74,7 @@ def test_the_drawn_simulations_do_have_faults() -> None:
     assert sum(report.pauses for report in reports) > 2
     assert sum(report.zygotes for report in reports) > 0
     assert sum(report.severed for report in reports) > 100
+    assert sum(report.clogged for report in reports) > 100
     assert sum(report.attached for report in reports) > 20
 
 
@@ -81,6 +88,18 @@ def test_broken_connections_cost_no_process() -> None:
         assert report.restarts == report.attached == 0
 
 
+def test_a_clogged_link_is_taken_for_a_hung_process_on_one_side_or_both() -> None:
+    faults = Faults(clog=0.01, swizzle=0.001)
+    options = [
+        SimulationOptions(seed=seed, agents=20, fanout=2, waves=5, faults=faults)
+        for seed in range(20)
+    ]
+    reports = [Simulation(one).run() for one in options]
+    assert sum(report.clogged for report in reports) > 100
+    assert sum(report.restarts for report in reports) > 0
+    assert sum(report.attached for report in reports) > 0
+
+
 def test_the_same_seed_is_the_same_course_of_events() -> None:
     options = drawn(4)
     first: SimulationReport = Simulation(options).run()
@@ -88,6 +107,7 @@ def test_the_same_seed_is_the_same_course_of_events() -> None:
     assert first != Simulation(drawn(5)).run()
 
 
+@pytest.mark.row("D-6")
 def test_ten_thousand_agents_of_which_one_in_a_hundred_crashes() -> None:
     options = SimulationOptions(
         agents=10_000, fanout=16, waves=20, faults=Faults(crash=100 / 600_000)

@@ -10,7 +10,11 @@ from sapwood.comm.neighbourhood import Effects
 from sapwood.comm.streams.delays import Delays
 from sapwood.comm.streams.sweeps import Sweeps
 from sapwood.comm.streams.wave import Wave
-from sapwood.testing.simulation import Faults, InvariantError, SimulationOptions
+from sapwood.testing.injector import Faults
+from sapwood.testing.simulation import (
+    InvariantError,
+    SimulationOptions,
+)
 from sapwood.testing.stream_simulation import StreamKind, StreamSimulation
 
 Sync = Literal["all", "time-out", "none"]

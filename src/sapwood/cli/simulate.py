@@ -29,6 +29,18 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
     sever: Annotated[
         float, typer.Option(min=0, max=1, help="Chance of a broken connection per step.")
     ] = 0.0,
+    clog: Annotated[
+        float, typer.Option(min=0, max=1, help="Chance per step that a connection is clogged.")
+    ] = 0.0,
+    swizzle: Annotated[
+        float, typer.Option(min=0, max=1, help="Chance per step that several are, in turn.")
+    ] = 0.0,
+    slow: Annotated[
+        float, typer.Option(min=0, max=1, help="Part of the places that are slow.")
+    ] = 0.0,
+    skew: Annotated[
+        float, typer.Option(min=0, max=0.5, help="By how much clocks go wrong, of the time.")
+    ] = 0.0,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -37,14 +49,23 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
     No process is started: the production protocol runs under virtual time. The same options
     give the same course of events.
     """
+    from sapwood.testing.injector import Faults  # noqa: PLC0415 - a slow import, wanted only here
     from sapwood.testing.simulation import (  # noqa: PLC0415 - a slow import, wanted only here
-        Faults,
         InvariantError,
         Simulation,
         SimulationOptions,
     )
 
-    faults = Faults(crash=crash, pause=pause, zygote=zygote, sever=sever)
+    faults = Faults(
+        crash=crash,
+        pause=pause,
+        zygote=zygote,
+        sever=sever,
+        clog=clog,
+        swizzle=swizzle,
+        slow=slow,
+        skew=skew,
+    )
     totals: dict[str, float] = {}
     with reported(debug=debug, as_json=as_json):
         for number in range(seed, seed + seeds):

@@ -124,6 +124,8 @@ class Attachment:
 
     def lost(self, now: float) -> Effects:
         """The link to the parent is gone: look for another one, nearest first."""
+        if self.state is AttachmentState.ENDED:
+            return []
         asking = self.state is AttachmentState.ASKING
         self.advance(AttachmentEvent.LOST)
         self._since = now

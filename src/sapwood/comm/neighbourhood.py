@@ -70,6 +70,8 @@ class Neighbourhood:
         """A transport has a new connection."""
         link = self.links[event.link] = Link(event.link, initiator=event.initiator, now=now)
         link.advance(LinkEvent.OPENED)
+        if event.initiator and self.attachment.sought == msg.NOBODY:
+            return [ev.Disconnect(link.number, "no longer wanted")]
         if event.initiator:
             number = self.attachment.asked(link.number)
             hello = self.identity.hello(self.timing.window, link.number, number)
@@ -233,7 +235,12 @@ class Neighbourhood:
             if not self.router.may_speak_for(link.rank, placed.parent):
                 raise ProtocolError(f"rank {link.rank} attaches to rank {placed.parent}")
         came = [placed.rank for placed in message.places]
-        return self._told(message) + self.listener.places_came(came)
+        stale: Effects = [
+            ev.Transmit((link.number,), msg.Release(placed.rank, *self.router.newest(placed.rank)))
+            for placed in message.places
+            if self.router.is_stale(placed.rank, placed.incarnation, placed.attachment)
+        ]
+        return stale + self._told(message) + self.listener.places_came(came)
 
     def _told(self, message: msg.Attached) -> Effects:
         """Take in where places are, and tell those above and those who had them before."""
@@ -304,6 +311,8 @@ class Neighbourhood:
         left = self.listener.places_left(gone, "attached elsewhere", msg.NOBODY) if gone else []
         if hop != message.rank:
             return [ev.Transmit((former.number,), message), *left]
+        if not gone:
+            return []  # it is this attachment that is meant
         del self.neighbours[hop]
         effects: Effects = [ev.Disconnect(former.number, "attached elsewhere"), *left]
         return effects + self.listener.child_left(hop, lost=False)

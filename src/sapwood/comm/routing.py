@@ -132,6 +132,10 @@ class Router:
         known = self._known.get(rank)
         return known is not None and (incarnation, attachment, False) <= known
 
+    def newest(self, rank: int) -> tuple[int, int]:
+        """Return the newest incarnation and attachment that are known of a place."""
+        return self._known.get(rank, (0, 0, False))[:2]
+
     def note(self, rank: int, incarnation: int, attachment: int, *, ended: bool = False) -> None:
         """Remember how new the newest news of a place are."""
         age = (incarnation, attachment, ended)

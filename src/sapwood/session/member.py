@@ -76,7 +76,9 @@ def rehearse(data: bytes) -> None:
     configuration = read_configuration(data)
     leaf = Identity(configuration.cluster, 1, 0, 0, configuration.machine)
     for _ in range(REHEARSALS):
-        Node(leaf, configuration.tree, configuration.timing).step(0.0, ev.LinkOpened(1, True))  # noqa: FBT003 - a field of a message
+        node = Node(leaf, configuration.tree, configuration.timing)
+        node.step(0.0, ev.Begin())
+        node.step(0.0, ev.LinkOpened(1, True))  # noqa: FBT003 - a field of a message
 
 
 class Member:

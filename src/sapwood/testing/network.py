@@ -28,9 +28,10 @@ from sapwood.core.clock import VirtualClock
 from sapwood.core.errors import SapwoodError
 from sapwood.core.rankset import to_ranges
 from sapwood.core.topology import ROOT, Tree
+from sapwood.testing.answers import failure, success
 from sapwood.testing.simulated_filters import SimulatedFilters
 from sapwood.testing.tries import Tries
-from sapwood.testing.wires import ClockLoop, Lottery, PlaceLoop, Wire, WireEnd
+from sapwood.testing.wires import ClockLoop, Lottery, PlaceLoop, Wire, WireEnd, skewed_clock
 
 E = TypeVar("E", bound=ev.Effect)
 
@@ -64,6 +65,7 @@ class Network:
         nodes: The protocol cores of the places that live.
         observations: What places wanted done, in order, besides sending.
         problems: What peers did that the protocol does not allow.
+        skew: By how much the clocks of processes go wrong at most, as a part of the time.
         clock: The time.
         filters: The own filters of streams.
         on_end: Told of places whose process ends.
@@ -94,6 +96,7 @@ class Network:
         self.problems: list[str] = []
         self.places: dict[int, Place] = {}
         self.breaks = 0
+        self.skew = 0.0
         self._answer = answer
         self._timing = timing or LinkTiming()
         self._random = random.Random(seed)  # noqa: S311 - chance that can be repeated is the point
@@ -137,10 +140,11 @@ class Network:
         def lives() -> bool:
             return self.nodes.get(rank) is node
 
+        skewed = skewed_clock(self.clock, self._random, self.skew)
         self.places[rank] = Place(
             node,
             dict.fromkeys(ev.Effect.__subclasses__(), observe),
-            cast("Any", PlaceLoop(self.clock_loop, lives, partial(self.is_paused, rank))),
+            cast("Any", PlaceLoop(self.clock_loop, lives, partial(self.is_paused, rank), skewed)),
             self.problems.append,
             partial(self._reconnect, rank),
             partial(self._watch, rank),
@@ -181,6 +185,10 @@ class Network:
                     direction.cut(self._random)
                 return True
         return False
+
+    def wires(self, rank: int) -> list[Wire]:
+        """Return the wires on which a place sends."""
+        return [wire for wire in self._wires.get(rank, []) if not wire.broken]
 
     def pause(self, rank: int) -> None:
         """Stop a process; what is sent to it waits."""
@@ -251,6 +259,8 @@ class Network:
             chosen = self._random.randrange(len(self.waiting) + len(self._answers))
             if chosen < len(self.waiting):
                 wire = self.waiting.draw()
+                if wire is None:
+                    continue
                 if wire.target in self._paused:
                     self._held.setdefault(wire.target, []).append(wire)
                     continue
@@ -376,25 +386,12 @@ class Network:
         try:
             encoded = values.encode(self._answer(rank, values.decode(effect.body, view)))
         except SapwoodError as error:
-            self.post(rank, _failure(effect, error))
+            self.post(rank, failure(effect, error))
             return
         owner = (rank, effect.wave) if isinstance(effect, ev.WaveArrived) else None
         payload = Payload(encoded.payload(), owner=owner) if encoded.nbytes else None
-        self.post(rank, _success(effect, encoded.body, payload))
+        self.post(rank, success(effect, encoded.body, payload))
 
 
 def _nobody_cares(_rank: int) -> None:
     pass
-
-
-def _success(effect: ev.WaveArrived | ev.Asked, body: bytes, payload: Payload | None) -> ev.Event:
-    if isinstance(effect, ev.Asked):
-        return ev.Answer(effect.source, effect.number, body, payload)
-    return ev.Contribute(effect.spec.stream, effect.wave, 1.0, body, payload)
-
-
-def _failure(effect: ev.WaveArrived | ev.Asked, error: SapwoodError) -> ev.Event:
-    record = error.to_record()
-    if isinstance(effect, ev.Asked):
-        return ev.Answer(effect.source, effect.number, b"", None, record)
-    return ev.Fail(effect.spec.stream, effect.wave, record)

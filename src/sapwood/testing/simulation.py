@@ -28,6 +28,7 @@ from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.environment.settings import RestartSettings
 from sapwood.session.keeper import Change
 from sapwood.session.places import census_of
+from sapwood.testing.injector import Faults, Injector
 from sapwood.testing.network import Network
 from sapwood.testing.simulated_zygote import SimulatedKeeper, SimulatedSpawner, VirtualLoop
 
@@ -40,25 +41,6 @@ PLACE_SECONDS = 3e-4
 """Mean virtual time between two things that happen at one place."""
 
 TIMING = LinkTiming(heartbeat=0.5, failure_after=3.0)
-
-
-class Faults(msgspec.Struct, frozen=True, kw_only=True):
-    """What goes wrong: chances per step, and times in virtual seconds.
-
-    Attributes:
-        crash: A process other than the front end ends at once.
-        pause: A process stops for ``pause_seconds``; longer than the failure time, it is
-            replaced meanwhile and comes back stale.
-        zygote: All processes end at once.
-        sever: A connection breaks in the middle of some byte while both its processes live.
-        pause_seconds: Longest pause.
-    """
-
-    crash: float = 0.0
-    pause: float = 0.0
-    zygote: float = 0.0
-    sever: float = 0.0
-    pause_seconds: float = 6.0
 
 
 class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +71,7 @@ class SimulationReport(msgspec.Struct, frozen=True, kw_only=True):
     pauses: int
     zygotes: int
     severed: int
+    clogged: int
     restarts: int
     attached: int
 
@@ -124,7 +107,9 @@ class Simulation:
         self._seen = 0
         self._completed: list[ev.WaveCompleted] = []
         self._ready = False
-        self._steps = self._crashes = self._pauses = self._zygotes = self._attached = 0
+        self._steps = self._attached = 0
+        self.network.skew = options.faults.skew
+        self._injector = Injector(self, self._random)
         self.keeper = SimulatedKeeper(
             self,
             self.tree,
@@ -156,21 +141,21 @@ class Simulation:
             waves=len(self._completed),
             steps=self._steps,
             seconds=self.network.clock.now(),
-            crashes=self._crashes,
-            pauses=self._pauses,
-            zygotes=self._zygotes,
+            crashes=self._injector.crashes,
+            pauses=self._injector.pauses,
+            zygotes=self._injector.zygotes,
             severed=self.network.breaks,
+            clogged=self._injector.clogged,
             restarts=self.keeper.restarts,
             attached=self._attached,
         )
 
     def command(self) -> str:
         """Return the command that repeats this simulation."""
-        options, faults = self.options, self.options.faults
+        options = self.options
         return (
             f"sapwood simulate --seed {options.seed} --agents {options.agents} "
-            f"--fanout {options.fanout} --waves {options.waves} --crash {faults.crash:g} "
-            f"--pause {faults.pause:g} --zygote {faults.zygote:g} --sever {faults.sever:g}"
+            f"--fanout {options.fanout} --waves {options.waves} {options.faults.as_options()}"
         )
 
     def later(self, mean: float, function: Callable[..., Any], *args: Any) -> None:
@@ -199,7 +184,9 @@ class Simulation:
             self.network.broadcast(STREAM, {"wave": number})
             self._until(partial(self._has_completed, number), faults=True)
             self._check_wave(self._completed[-1], number)
+        self._injector.stop()
         self._until(self.keeper.places.all_ready, faults=False)
+        self._until(self._tree_is_whole, faults=False)
         self.network.post(ROOT, ev.CloseStream(STREAM))
         self._until(self._stream_is_gone, faults=False)
         self._check_end()
@@ -248,32 +235,8 @@ class Simulation:
             raise InvariantError(f"wave {effect.wave} failed: {effect.error.what}")
 
     def _inject(self) -> None:
-        faults = self.options.faults
-        chance = self._random.random()
-        if chance >= faults.crash + faults.pause + faults.zygote + faults.sever:
-            return
-        living = [rank for rank in self.network.nodes if rank != ROOT]
-        if not living:
-            return
-        if chance < faults.crash:
-            self._crashes += 1
-            self.network.kill(self._random.choice(living))
-        elif chance < faults.crash + faults.pause:
-            self._pauses += 1
-            rank = self._random.choice(living)
-            self.network.pause(rank)
-            pid = self.pids[rank][0]
-            seconds = self._random.uniform(0, faults.pause_seconds)
-            self.loop.call_later(seconds, self._resume, rank, pid)
-        elif chance < faults.crash + faults.pause + faults.zygote:
-            self._zygotes += 1
-            self.keeper.lose_zygote()
-        else:
-            self.network.sever(self._random.choice(living))
-
-    def _resume(self, rank: int, pid: int) -> None:
-        if self.pids.get(rank, (0, None))[0] == pid:
-            self.network.resume(rank)
+        if self._random.random() < self.options.faults.chance:
+            self._injector.inject()
 
     def _tick(self) -> None:
         for rank in list(self.network.nodes):
@@ -317,6 +280,14 @@ class Simulation:
 
     def _has_completed(self, number: int) -> bool:
         return len(self._completed) >= number
+
+    def _tree_is_whole(self) -> bool:
+        """Whether the root knows of every place where it is, and the place thinks so, too."""
+        nodes = self.network.nodes
+        placed = nodes[ROOT].router.everybody()
+        return len(placed) == self.tree.size - 1 and all(
+            one.rank in nodes and nodes[one.rank].router.parent == one.parent for one in placed
+        )
 
     def _stream_is_gone(self) -> bool:
         return not any(node.streams for node in self.network.nodes.values())

@@ -206,7 +206,12 @@ class StreamSimulation(Simulation):
 
     @property
     def _faults(self) -> int:
-        return self._crashes + self._pauses + self._zygotes + self.network.breaks
+        return (
+            self._injector.crashes
+            + self._injector.pauses
+            + self._injector.zygotes
+            + self.network.breaks
+        )
 
     def _own_filter(self, rank: int, effect: ev.Filter, arrived: list[Any]) -> Any:
         if effect.wave and effect.version != self._versions[effect.wave]:

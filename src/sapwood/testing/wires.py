@@ -12,6 +12,12 @@ from typing import cast
 from sapwood.comm.transport.base import ConnectionHandler
 from sapwood.core.clock import VirtualClock
 
+MAX_OFFSET = 1e6
+"""Seconds by which the clocks of two processes differ at most, where they do."""
+
+SLOWNESS = 0.9
+"""Part of the draws that a slow place lets pass."""
+
 PAUSE_STEP = 0.05
 """Virtual seconds after which a stopped process is looked at again."""
 
@@ -30,15 +36,19 @@ class Wire:
         handler: What it calls it by that number.
         closed: Whether the receiving place hears no more of it.
         broken: Whether what is sent is lost.
+        clogged: Whether what is sent waits, and nothing arrives.
+        parked: Whether something waits that is to be delivered once it is clogged no more.
     """
 
     __slots__ = (
         "_waiting",
         "back",
         "broken",
+        "clogged",
         "closed",
         "handler",
         "number",
+        "parked",
         "pieces",
         "source",
         "target",
@@ -52,6 +62,8 @@ class Wire:
         self.number = -1
         self.closed = False
         self.broken = False
+        self.clogged = False
+        self.parked = False
         self.back: Wire = self
         self.handler: ConnectionHandler = cast("ConnectionHandler", None)
 
@@ -62,6 +74,13 @@ class Wire:
         self.broken = piece is None
         self.pieces.append(piece)
         if len(self.pieces) == 1:
+            self._waiting.add(self)
+
+    def unclog(self) -> None:
+        """Let what waits arrive."""
+        self.clogged = False
+        if self.parked:
+            self.parked = False
             self._waiting.add(self)
 
     def cut(self, chance: random.Random) -> None:
@@ -126,12 +145,17 @@ class PlaceLoop:
         loop: The loop of all places.
         lives: Whether the process lives.
         paused: Whether it is stopped.
+        time: The clock of the process.
     """
 
     def __init__(
-        self, loop: ClockLoop, lives: Callable[[], bool], paused: Callable[[], bool]
+        self,
+        loop: ClockLoop,
+        lives: Callable[[], bool],
+        paused: Callable[[], bool],
+        time: Callable[[], float],
     ) -> None:
-        self.time = loop.time
+        self.time = time
         self._loop = loop
         self._lives = lives
         self._paused = paused
@@ -149,23 +173,45 @@ class PlaceLoop:
             function(*args)
 
 
+def skewed_clock(clock: VirtualClock, chance: random.Random, skew: float) -> Callable[[], float]:
+    """Return the clock of a process: it began at some time, and goes a little wrong."""
+    if not skew:
+        return clock.now
+    offset, rate = chance.uniform(0.0, MAX_OFFSET), 1.0 + chance.uniform(-skew, skew)
+    return lambda: offset + rate * clock.now()
+
+
 class Lottery:
     """Wires of which one is drawn at a time, each with the same chance.
 
     Args:
         chance: Where the draws come from.
+
+    Attributes:
+        slow: Places that read less often than others.
     """
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self._wires: list[Wire] = []
+        self.slow: set[int] = set()
 
     def add(self, wire: Wire) -> None:
         """Put a wire in; it must not be in yet."""
         self._wires.append(wire)
 
-    def draw(self) -> Wire:
-        """Take one out."""
+    def draw(self) -> Wire | None:
+        """Take one out; None if nothing arrives on it yet."""
+        wire = self._draw()
+        if wire.clogged:
+            wire.parked = True
+            return None
+        if wire.target in self.slow and self._chance.random() < SLOWNESS:
+            self._wires.append(wire)
+            return None
+        return wire
+
+    def _draw(self) -> Wire:
         number = self._chance.randrange(len(self._wires))
         last = self._wires.pop()
         if number == len(self._wires):

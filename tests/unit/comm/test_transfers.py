@@ -34,6 +34,7 @@ class Pair:
         self.seen: list[tuple[int, ev.Effect]] = []
         self.most = 0
         self.post(0, ev.LinkOpened(1, initiator=False))
+        self.post(1, ev.Begin())
         self.post(1, ev.LinkOpened(1, initiator=True))
         self.run()
 

@@ -1,0 +1,160 @@
+"""What goes wrong in a simulation: faults, drawn from a seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sapwood.core.topology import ROOT
+
+if TYPE_CHECKING:
+    from sapwood.testing.simulation import Simulation
+    from sapwood.testing.wires import Wire
+
+SWIZZLED = 8
+"""Most wires that are clogged one after the other, and freed in another order."""
+
+
+class Faults(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes wrong: chances per step, and times in virtual seconds.
+
+    Attributes:
+        crash: A process other than the front end ends at once.
+        pause: A process stops for ``pause_seconds``; longer than the failure time, it is
+            replaced meanwhile and comes back stale.
+        zygote: All processes end at once.
+        sever: A connection breaks in the middle of some byte while both its processes live.
+        clog: Nothing arrives on a connection for up to ``pause_seconds``, in one direction
+            or both.
+        swizzle: Several connections are clogged one after the other, and freed in another
+            order.
+        slow: Part of the places that read less often than the others.
+        skew: By how much clocks go wrong at most, as a part of the time; they also differ.
+        pause_seconds: Longest pause.
+    """
+
+    crash: float = 0.0
+    pause: float = 0.0
+    zygote: float = 0.0
+    sever: float = 0.0
+    clog: float = 0.0
+    swizzle: float = 0.0
+    slow: float = 0.0
+    skew: float = 0.0
+    pause_seconds: float = 6.0
+
+    @property
+    def chance(self) -> float:
+        """How likely it is that something happens in a step."""
+        return self.crash + self.pause + self.zygote + self.sever + self.clog + self.swizzle
+
+    def as_options(self) -> str:
+        """Return the options of the command line that say this.
+
+        Example:
+            >>> Faults(crash=0.01, skew=0.05).as_options()
+            '--crash 0.01 --skew 0.05'
+        """
+        default = Faults()
+        changed = {
+            name: getattr(self, name)
+            for name in self.__struct_fields__
+            if getattr(self, name) != getattr(default, name)
+        }
+        return " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in changed.items())
+
+
+class Injector:
+    """Lets things go wrong.
+
+    Args:
+        simulation: Where.
+        chance: Where the draws come from.
+    """
+
+    def __init__(self, simulation: Simulation, chance: random.Random) -> None:
+        self.crashes = self.pauses = self.zygotes = self.clogged = 0
+        self._simulation = simulation
+        self._chance = chance
+        self._faults = faults = simulation.options.faults
+        self._wires: list[Wire] = []
+        self._stopped = False
+        self._kinds: dict[str, Callable[[int], None]] = {
+            "crash": self._crash,
+            "pause": self._pause,
+            "zygote": self._zygote,
+            "sever": self._sever,
+            "clog": self._clog,
+            "swizzle": self._swizzle,
+        }
+        if faults.slow:
+            ranks = range(1, simulation.tree.size)
+            slow = {rank for rank in ranks if chance.random() < faults.slow}
+            simulation.network.waiting.slow = slow
+
+    def inject(self) -> None:
+        """Let one thing go wrong, to some process."""
+        network = self._simulation.network
+        living = [rank for rank in network.nodes if rank != ROOT]
+        if living:
+            weights = [getattr(self._faults, name) for name in self._kinds]
+            (kind,) = self._chance.choices(list(self._kinds), weights)
+            self._kinds[kind](self._chance.choice(living))
+
+    def stop(self) -> None:
+        """Let nothing be clogged any more."""
+        self._stopped = True
+        for wire in self._wires:
+            wire.unclog()
+
+    def _crash(self, rank: int) -> None:
+        self.crashes += 1
+        self._simulation.network.kill(rank)
+
+    def _pause(self, rank: int) -> None:
+        self.pauses += 1
+        simulation = self._simulation
+        simulation.network.pause(rank)
+        pid = simulation.pids[rank][0]
+        simulation.loop.call_later(self._some_time(), self._resume, rank, pid)
+
+    def _resume(self, rank: int, pid: int) -> None:
+        if self._simulation.pids.get(rank, (0, None))[0] == pid:
+            self._simulation.network.resume(rank)
+
+    def _zygote(self, _rank: int) -> None:
+        self.zygotes += 1
+        self._simulation.keeper.lose_zygote()
+
+    def _sever(self, rank: int) -> None:
+        self._simulation.network.sever(rank)
+
+    def _clog(self, rank: int) -> None:
+        wires = self._simulation.network.wires(rank)
+        if wires:
+            wire = self._chance.choice(wires)
+            directions = self._chance.choice(([wire], [wire.back], [wire, wire.back]))
+            seconds = self._some_time()
+            for one in directions:
+                self._stop_up(one)
+                self._simulation.loop.call_later(seconds, one.unclog)
+
+    def _swizzle(self, _rank: int) -> None:
+        network, loop = self._simulation.network, self._simulation.loop
+        wires = [wire for rank in network.nodes for wire in network.wires(rank)]
+        for wire in self._chance.sample(wires, min(SWIZZLED, len(wires))):
+            begin = self._some_time() / 2
+            loop.call_later(begin, self._stop_up, wire)
+            loop.call_later(begin + self._some_time(), wire.unclog)
+
+    def _stop_up(self, wire: Wire) -> None:
+        if not self._stopped:
+            self.clogged += 1
+            wire.clogged = True
+            self._wires.append(wire)
+
+    def _some_time(self) -> float:
+        return self._chance.uniform(0.0, self._faults.pause_seconds)
