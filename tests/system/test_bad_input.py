@@ -183,7 +183,7 @@ def test_no_compiler(tmp_path: Path, fail: Fail) -> None:
     np.save(tmp_path / "x.npy", np.zeros(4))
     program_folder(tmp_path / "good")
     arguments = ("run", "good", "--data", "x.npy", "--agents", "2")
-    failure = fail(*arguments, PATH=str(tmp_path), CC="")
+    failure = fail(*arguments, PATH=str(tmp_path), CC="", ZIG="none")
     assert failure.exit_code == 3
     assert "SW123: this machine has no C compiler" in failure.text
 

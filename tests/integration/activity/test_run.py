@@ -47,7 +47,7 @@ def until_later(run: sapwood.Run, until: Until) -> None:
 
 @pytest.mark.parametrize(
     ("fanout", "victim", "replaced"),
-    [(0, "agent", 1), (2, "agent", 1), (2, "junction", 2), (0, "zygote", 4), (2, "zygote", 4)],
+    [(0, "agent", 1), (2, "agent", 1), (2, "junction", 0), (0, "zygote", 4), (2, "zygote", 4)],
 )
 def test_a_run_goes_on_with_new_processes(
     make_cluster: MakeCluster,
@@ -81,7 +81,7 @@ def test_a_run_survives_one_fault_after_the_other(
         until_later(run, until)
         os.kill(cluster.session.keeper.places[rank].pid, signal.SIGKILL)
     assert run.result(TIMEOUT) == 8.0 * sum(range(1, 2001))
-    assert run.statistics.replaced_agents == 1 + 2 + 1 + 2 + 1
+    assert run.statistics.replaced_agents == 3  # those of lost junctions go on
 
 
 def test_an_agent_that_is_stopped_is_replaced(

@@ -324,7 +324,7 @@ def test_counters_of_every_place(cluster: sapwood.Cluster) -> None:
         assert [counters[rank].messages_up for rank in (0, 1, 5)] == [6, 3, 6]
         assert all(place.messages_down == 3 for place in counters.places)
         assert json.loads(counters.json())["places"][0]["bytes_down"] == 3
-        assert "messages_down" in str(counters)
+        assert "queue msgs" in str(counters)
         assert "<table>" in counters._repr_html_()
 
 

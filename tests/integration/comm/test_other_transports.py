@@ -51,6 +51,7 @@ async def main():
     root = Place(Node(Identity("c", 0, 1, 1, "a"), flat(1)), handlers, loop, print)
     child = Place(Node(Identity("c", 1, 1, 1, "b"), flat(1)), {ev.Asked: answer}, loop, print)
     listener = await transport.listen(name, root)
+    child.post(ev.Begin())
     await transport.connect(name, child)
     await asyncio.wait_for(joined.wait(), 20)
     root.post(ev.Ask(1, "echo", 1, plain.encode("over there"), None))
