@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
-from sapwood.core.topology import ROOT
-
-if TYPE_CHECKING:
-    from sapwood.testing.simulation import Simulation
-    from sapwood.testing.wires import Wire
+from sapwood.core.topology import ROOT, Tree
+from sapwood.testing.simulated_zygote import SimulatedKeeper, VirtualLoop, World
+from sapwood.testing.wires import Wire
 
 SWIZZLED = 8
 """Most wires that are clogged one after the other, and freed in another order."""
@@ -67,19 +65,28 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in changed.items())
 
 
+class Stage(World, Protocol):
+    """The simulation in which things go wrong."""
+
+    tree: Tree
+    loop: VirtualLoop
+    keeper: SimulatedKeeper
+
+
 class Injector:
     """Lets things go wrong.
 
     Args:
         simulation: Where.
+        faults: What, and how often.
         chance: Where the draws come from.
     """
 
-    def __init__(self, simulation: Simulation, chance: random.Random) -> None:
+    def __init__(self, simulation: Stage, faults: Faults, chance: random.Random) -> None:
         self.crashes = self.pauses = self.zygotes = self.clogged = 0
         self._simulation = simulation
         self._chance = chance
-        self._faults = faults = simulation.options.faults
+        self._faults = faults
         self._wires: list[Wire] = []
         self._stopped = False
         self._kinds: dict[str, Callable[[int], None]] = {

@@ -109,7 +109,7 @@ class Simulation:
         self._ready = False
         self._steps = self._attached = 0
         self.network.skew = options.faults.skew
-        self._injector = Injector(self, self._random)
+        self._injector = Injector(self, options.faults, self._random)
         self.keeper = SimulatedKeeper(
             self,
             self.tree,
