@@ -202,12 +202,77 @@ def test_a_map_that_never_returns_ends_at_its_time_limit(
     assert "work ran longer than 0.5 s" in fails(cluster, program, TimeLimitError, time_limit=0.5)
 
 
-@pytest.mark.parametrize("what", ["out[k] = 1;", "out[k + 3] = 0;", "out[2 * k] += 1;"])
-def test_writing_past_the_end_of_an_output_is_found(
-    cluster: sapwood.Cluster, work: Work, what: str
+@pytest.mark.row("A-CODE-5")
+@pytest.mark.parametrize(
+    ("what", "place"),
+    [
+        ("out[k] = 1;", "past its end, at item 2 (byte 16) of 2"),
+        ("out[k + 3] = 0;", "past its end, at item 5 (byte 40) of 2"),
+        ("out[2 * k] += 1;", "past its end, at item 4 (byte 32) of 2"),
+        ("out[-1] = 5;", "before its begin, at item -1 (byte -1) of 2"),
+        ("out[-100] = 5;", "before its begin, at item -100 (byte -793) of 2"),
+    ],
+)
+def test_writing_beside_an_output_is_found(
+    cluster: sapwood.Cluster, work: Work, what: str, place: str
 ) -> None:
     said = fails(cluster, work(what), ArgumentError)
-    assert "out was written past its end: it has the extents [k]" in said
+    assert f"work: parameter out was written {place}: it has the extents [k]" in said
+    assert "work.c:8" in said
+
+
+@pytest.mark.row("A-CODE-5")
+@pytest.mark.parametrize("k", [2, 100_000])
+@pytest.mark.parametrize(
+    ("what", "place"),
+    [
+        ("out[k + 500] = 1;", "past the end of parameter out: at item {past}"),
+        ("out[k + 1000000] = 1;", "past the end of parameter out: at item {far}"),
+        ("out[-1000000] = 1;", "before the begin of parameter out: at item -1000000"),
+        ("for (long i = 0;; i++) out[i] = 1;", "past the end of parameter out: at item {first}"),
+    ],
+)
+def test_writing_far_outside_an_output_is_a_crash_that_names_it(
+    cluster: sapwood.Cluster, work: Work, what: str, place: str, k: int
+) -> None:
+    said = fails(cluster, work(what), RunnerCrashError, parameters={"k": k})
+    first = -(-k // 8) * 8  # an array ends up to 56 bytes before its page does
+    expected = place.format(past=k + 500, far=k + 1_000_000, first=first)
+    assert "work wrote" in said
+    assert expected in said
+    assert "killed by SIGSEGV" in said
+    assert "work.c:10" in said
+
+
+def test_an_inout_copy_is_guarded_as_outputs_are(cluster: sapwood.Cluster, work: Work) -> None:
+    text = (
+        "/** @array data[n]\n *  @inout out[k] */\nvoid work(const double *data, int64_t n, "
+        "int64_t k, double *out) {{ out[0] += data[0] * (n > 0); {what} }}\n"
+    )
+    head = "    def init(self, data): return {'out': np.zeros(self.k)}\nimport numpy as np\n"
+    program = work("out[k] = 3;", text=text)
+    program.write_text(PROGRAM + head)
+    assert "item 2 (byte 16) of 2" in fails(cluster, program, ArgumentError)
+    program = work("out[k + 5000] = 3;", text=text)
+    program.write_text(PROGRAM + head)
+    assert "past the end of parameter out: at item 5002" in fails(
+        cluster, program, RunnerCrashError
+    )
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("volatile double x = data[n + 600]; (void)x;", "read past the end of parameter data"),
+        ("((double *)data)[1] = 3;", "wrote to parameter data, which is read-only: at item 1"),
+    ],
+)
+def test_all_arrays_can_be_checked(work: Work, what: str, said: str) -> None:
+    limits = LimitSettings(check_memory=True)
+    with sapwood.local(2, settings=Settings(limits=limits)) as checked:
+        assert checked.run(work(""), DATA).result(PATIENCE)["out"][0] == DATA.sum()
+        assert f"work {said}" in fails(checked, work(what), RunnerCrashError)
+        assert {agent.incarnation for agent in checked.agents} == {1}
 
 
 def test_writing_far_away_is_a_crash_with_its_place(cluster: sapwood.Cluster, work: Work) -> None:
@@ -222,7 +287,7 @@ def test_writing_into_the_items_of_the_dataset_is_a_crash(
     """Items are shared by all agents and runs: they are mapped so that nobody can change them."""
     data = DATA.copy()
     said = fails(cluster, work("((double *)data)[0] = -1;"), RunnerCrashError)
-    assert "SIGSEGV" in said
+    assert "work wrote to parameter data, which is read-only: at item 0" in said
     np.testing.assert_array_equal(data, DATA)
 
 

@@ -18,7 +18,7 @@ from sapwood.cli.live import Display, open_display
 from sapwood.cli.output import print_json
 from sapwood.cli.request import RunRequest
 from sapwood.cli.summary import summarise
-from sapwood.client import Dataset, Program, Run, load, load_program, local
+from sapwood.client import Cluster, Dataset, Program, Run, load, load_program, local
 from sapwood.core.errors import DataMissingError, SapwoodError, UserCodeError
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
@@ -45,25 +45,29 @@ def execute(request: RunRequest) -> int:
         program.check_output(request.output)
     dataset = load_data(program, request.data)
     with (
-        _termination_interrupts(),
+        termination_interrupts(),
         configure_logging(settings.log),
         local(settings=settings) as cluster,
     ):
-        run = cluster.run(
-            program,
-            dataset,
-            chunk=request.chunk,
-            on_agent_loss=request.on_agent_loss,
-        )
-        if not _follow(run, _display(program, request)):
-            return EXIT_INTERRUPTED
-        result = run.result()
-        answer = _answer(program, dataset, run, result, request)
+        return run_once(cluster, program, dataset, request)
+
+
+def run_once(cluster: Cluster, program: Program, dataset: Dataset, request: RunRequest) -> int:
+    """Run a program on a cluster and show the answer; return the exit code.
+
+    Raises:
+        SapwoodError: Anything that kept the run from finishing.
+    """
+    run = cluster.run(program, dataset, chunk=request.chunk, on_agent_loss=request.on_agent_loss)
+    if not _follow(run, _display(program, request)):
+        return EXIT_INTERRUPTED
+    result = run.result()
+    answer = _answer(program, dataset, run, result, request)
     if request.output is not None:
         with _named(f"{program.name}.output", file=request.output):
             program.output(result, dataset, request.output)
     if request.as_json:
-        print_json(answer)
+        print_json(answer, one_line=request.watch)
     elif not request.quiet:
         show_answer(answer)
     return 0
@@ -146,7 +150,7 @@ def _named(method: str, *, file: Path | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def _termination_interrupts() -> Iterator[None]:
+def termination_interrupts() -> Iterator[None]:
     """Let SIGTERM end the run the way Ctrl-C does, so that nothing is left behind."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:

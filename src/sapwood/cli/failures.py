@@ -88,10 +88,11 @@ def reported(*, debug: bool = False, as_json: bool = False) -> Iterator[None]:
     except (typer.Exit, typer.BadParameter, BrokenPipeError):
         raise
     except Exception as error:  # noqa: BLE001 - the last place before the user
-        raise typer.Exit(_show(error, debug=debug, as_json=as_json)) from None
+        raise typer.Exit(show_error(error, debug=debug, as_json=as_json)) from None
 
 
-def _show(error: Exception, *, debug: bool, as_json: bool) -> int:
+def show_error(error: Exception, *, debug: bool = False, as_json: bool = False) -> int:
+    """Print an error as a user reads it and return its exit code."""
     if debug:
         traceback.print_exception(error)
     known = as_sapwood_error(error)

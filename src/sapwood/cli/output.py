@@ -76,6 +76,7 @@ def write(*parts: RenderableType) -> None:
         console.print(part)
 
 
-def print_json(value: Any) -> None:
-    """Print plain data or a structure as one JSON object."""
-    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+def print_json(value: Any, *, one_line: bool = False) -> None:
+    """Print plain data or a structure as one JSON object, over several lines or on one."""
+    text = msgspec.json.encode(value)
+    typer.echo(text if one_line else msgspec.json.format(text, indent=2))

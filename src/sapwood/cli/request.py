@@ -23,6 +23,7 @@ class RunRequest:
         quiet: Show errors only.
         verbose: Show progress as lines.
         as_json: Print one JSON object.
+        watch: Run again after each edit.
     """
 
     program: Path
@@ -35,3 +36,4 @@ class RunRequest:
     quiet: bool = False
     verbose: bool = False
     as_json: bool = False
+    watch: bool = False

@@ -60,6 +60,14 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
         str | None,
         typer.Option(metavar="SIZE", help="Most memory of one runner, for example 2GiB."),
     ] = None,
+    check_memory: Annotated[
+        bool,
+        typer.Option(
+            "--check-memory",
+            help="Put all arrays of native functions between guards: finds reads past the end "
+            "and writes to inputs, too; slower.",
+        ),
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write the result to this file."),
@@ -74,6 +82,10 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
         bool,
         typer.Option("--dry-run", help="Show what would be built and how data would be split."),
     ] = False,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Stay and run again after each edit, until Ctrl-C."),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show errors only.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show progress as lines, also into a file.")
@@ -82,7 +94,8 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
 ) -> None:
     """Run a program over data on agents of this machine.
 
-    Ctrl-C cancels the run; nothing is left behind.
+    Ctrl-C cancels the run; nothing is left behind. With --watch each edit is built at once; a run
+    that has begun keeps its version and the next one follows. --watch --json prints a line a run.
     """
     with reported(debug=debug, as_json=as_json):
         given = {
@@ -90,6 +103,7 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
             "cluster.fanout": fanout,
             "limits.time": time_limit,
             "limits.memory": memory_limit,
+            "limits.check_memory": True if check_memory else None,
         }
         flags = {key: value for key, value in given.items() if value is not None}
         request = RunRequest(
@@ -103,6 +117,7 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
             quiet=quiet,
             verbose=verbose,
             as_json=as_json,
+            watch=watch,
         )
         _execute(request, dry_run=dry_run)
 
@@ -113,6 +128,10 @@ def _execute(request: RunRequest, *, dry_run: bool) -> None:
 
         show_plan(request)
         return
+    if request.watch:
+        from sapwood.cli.watching import execute_watching  # noqa: PLC0415 - as above
+
+        raise typer.Exit(execute_watching(request))
     from sapwood.cli.execution import execute  # noqa: PLC0415 - --help must not load numpy
 
     raise typer.Exit(execute(request))

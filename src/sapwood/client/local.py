@@ -129,6 +129,7 @@ def _runner_options(agents: int, settings: Settings) -> RunnerOptions:
         output=settings.limits.output,
         idle=settings.limits.idle,
         threads=max(1, cores // agents),
+        check_memory=settings.limits.check_memory,
     )
 
 

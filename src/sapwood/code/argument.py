@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import operator
 from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
-from sapwood.code import result_memory
+from sapwood.code import guarded
+from sapwood.code.call_record import place_text
 from sapwood.code.extent import Extent
 from sapwood.code.interface import FunctionSignature, ParameterSignature, Role
 from sapwood.core.errors import ArgumentError
@@ -20,15 +20,6 @@ Lengths = dict[str, int]
 
 MISSING: Final = object()
 """Stands for an argument that was not given."""
-
-GUARD_BYTES: Final = 1024
-"""Bytes behind an output of one value that are checked after the call."""
-
-ARRAY_GUARD_BYTES: Final = 128
-"""Bytes behind an output array that are checked after the call."""
-
-GUARD: Final = 0xA5
-"""What those bytes hold before it: neither zero nor what a number would be."""
 
 _INTEGERS: Final[dict[str, Any]] = {
     "i1": ctypes.c_int8,
@@ -52,12 +43,6 @@ _CHARACTERS: Final = (np.dtype("i1"), np.dtype("u1"), np.dtype("S1"))
 def ctype_of(dtype: str) -> Any:
     """Return the ctypes type of a scalar, or None where there is none."""
     return _CTYPES.get(np.dtype(dtype).str[1:])
-
-
-def is_untouched(guard: Array) -> bool:
-    """Whether the bytes behind an output are as they were."""
-    found = guard.tobytes()
-    return found.count(GUARD) == len(found)
 
 
 class Checker:
@@ -201,48 +186,37 @@ class ArrayChecker(Checker):
             if known != value.shape[axis]:
                 raise self._wrong_extent(axis, value.shape, known)
 
-    def allocate_one(self) -> tuple[Array, Array]:
-        """Return one value of zero for an output, and the bytes behind it.
+    def strayed(self, offset: int, nbytes: int) -> ArgumentError:
+        """Return the error for changed bytes around an array.
 
-        They are there to be found changed: a function whose array nobody annotated would write
-        over memory of others.
+        Args:
+            offset: The first such byte, from the begin of the array.
+            nbytes: Size of the array.
         """
-        count = int(np.prod(self.inner, dtype=int))
-        array = np.zeros(count + max(1, GUARD_BYTES // self.dtype.itemsize), self.dtype)
-        return self._guarded(array, count, self.inner)
-
-    def _guarded(self, flat: Array, count: int, shape: tuple[int, ...]) -> tuple[Array, Array]:
-        """Return the first items of memory as an array, and the bytes behind them as a guard."""
-        guard = flat.view(np.uint8)[count * self.dtype.itemsize :]
-        guard.fill(GUARD)
-        return flat[:count].reshape(shape), guard
-
-    def overrun(self) -> ArgumentError:
-        """Return the error for changed bytes behind an output."""
+        place = place_text(offset, self.dtype.itemsize, nbytes)
+        side = "before its begin" if offset < 0 else "past its end"
         if self.extents is not None:
             extents = "".join(f"[{extent.text}]" for extent in self.extents)
             return self.error(
-                f"was written past its end: it has the extents {extents}",
+                f"was written {side}, {place}: it has the extents {extents}",
                 "correct the function, or the extents in its comment",
             )
         return self.error(
-            "got more than one value, but nothing says that it is an array",
+            f"was written {side}, {place}, but nothing says that it is an array",
             f"write the comment // @array {self.name}[…] above {self.function.name}",
         )
 
-    def allocate(self, lengths: Lengths) -> tuple[Array, Array]:
-        """Return a new array of zeros for an output that has extents, and its guard.
+    def allocate(self, lengths: Lengths) -> Array:
+        """Return zeros for an output, between guards; without extents, one value.
 
         Raises:
             ArgumentError: A length is not known, or negative.
         """
-        shape = tuple(self._evaluate(extent, lengths) for extent in self.extents or ())
+        shape = self.inner
+        if self.extents is not None:
+            shape = tuple(self._evaluate(extent, lengths) for extent in self.extents)
         try:
-            if any(extent < 0 for extent in shape):
-                raise ValueError("negative dimensions are not allowed")
-            count = math.prod(shape)
-            size = count + -(-ARRAY_GUARD_BYTES // self.dtype.itemsize)
-            return self._guarded(result_memory.zeros(size, self.dtype), count, shape)
+            return guarded.zeros(shape, self.dtype)
         except (ValueError, MemoryError) as error:
             raise self.error(f"cannot be allocated with shape {shape}: {error}") from error
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from sapwood.code import guarded
 from sapwood.code.argument import (
     MISSING,
     Array,
@@ -16,8 +17,8 @@ from sapwood.code.argument import (
     Lengths,
     ScalarChecker,
     ctype_of,
-    is_untouched,
 )
+from sapwood.code.call_record import CallRecord, Names
 from sapwood.code.extent import Extent
 from sapwood.code.interface import FunctionSignature, Role
 from sapwood.code.spelling import suggest
@@ -29,25 +30,25 @@ RETURN: Final = "return"
 """Name of a function's own value among its outputs."""
 
 _DATA_OFFSET: Final = object.__basicsize__
-_pointer_at = ctypes.c_void_p.from_address
+_number_at = ctypes.c_size_t.from_address
 
 
-def address_of(array: Array) -> Any:
-    """Return the address of an array's first element, for ctypes.
+def address_of(array: Array) -> int:
+    """Return the address of an array's first element.
 
     The address is the first member of numpy's array structure, which its public C interface
     fixes; reading it there takes a sixth of the time of ``array.ctypes.data``. The result
     must not outlive the array.
     """
-    return _pointer_at(id(array) + _DATA_OFFSET)
+    return _number_at(id(array) + _DATA_OFFSET).value
 
 
-def _slow_address_of(array: Array) -> Any:
-    return ctypes.c_void_p(array.ctypes.data)
+def _slow_address_of(array: Array) -> int:
+    return array.ctypes.data
 
 
 _probe = np.zeros(1)
-_address_of = address_of if address_of(_probe).value == _probe.ctypes.data else _slow_address_of
+_address_of = address_of if address_of(_probe) == _probe.ctypes.data else _slow_address_of
 del _probe
 
 
@@ -106,6 +107,8 @@ class NativeFunction:
         ]
         returns = signature.returns
         function.restype = None if returns is None else ctype_of(returns.dtype)
+        names = tuple((a.name, a.signature.element.c, a.dtype.itemsize) for _, a in self._arrays)
+        self._record = CallRecord(Names(signature.name, signature.where, names))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""
@@ -114,12 +117,15 @@ class NativeFunction:
             return outputs.get(RETURN)
         return outputs
 
-    def invoke(self, values: list[Any], lengths: Lengths) -> dict[str, Any]:
+    def invoke(
+        self, values: list[Any], lengths: Lengths, copied: Sequence[int] = ()
+    ) -> dict[str, Any]:
         """Call with values in the order of the C parameters; MISSING where there is none.
 
         Args:
             values: Is changed: holds the arrays that were passed afterwards.
             lengths: More lengths that annotations may name; is changed.
+            copied: Which values are arrays that :mod:`sapwood.code.guarded` made.
         """
         lengths.update(self._constants)
         for index, default in self._defaults.items():
@@ -136,10 +142,12 @@ class NativeFunction:
             if value is not MISSING:
                 values[index] = array.check(value, lengths)
         guards = self._fill(values, lengths)
-        returned = self.call_native(values)
-        for array, guard in guards:
-            if not is_untouched(guard):
-                raise array.overrun()
+        guards += copied
+        if guarded.guards_all_arrays():
+            returned = self._call_guarded(values, guards)
+        else:
+            returned = self.call_native(values)
+        self._check_guards(values, guards)
         outputs = {
             array.name: values[index] if values[index].ndim else values[index][()]
             for index, array in self._outputs
@@ -151,21 +159,63 @@ class NativeFunction:
     def call_native(self, values: list[Any]) -> Any:
         """Call the C function with values that are checked and complete."""
         passed = values.copy()
+        places: list[int] = []
         for index, _ in self._arrays:
-            passed[index] = _address_of(values[index])
-        return self._function(*passed)
+            array = values[index]
+            address = passed[index] = _address_of(array)
+            places += (address, array.nbytes)
+        self._record.begin(places)
+        returned = self._function(*passed)
+        self._record.end()
+        return returned
 
-    def apply(self, values: list[Any]) -> None:
+    def _call_guarded(self, values: list[Any], guards: list[int]) -> Any:
+        """Call with copies between guards of the arrays that have none; copy back what is written.
+
+        Reading past the end of an array is found as well, and writing to one that is only read.
+        """
+        passed = values.copy()
+        back: list[tuple[int, Array]] = []
+        for index, array in self._arrays:
+            if index in guards:
+                continue
+            if array.writable:
+                passed[index] = guarded.copy(values[index])
+                back.append((index, values[index]))
+            else:
+                passed[index] = guarded.read_only(values[index])
+        returned = self.call_native(passed)
+        self._check_guards(passed, [index for index, _ in back])
+        for index, original in back:
+            original[...] = passed[index]
+        return returned
+
+    def _check_guards(self, values: list[Any], guards: Sequence[int]) -> None:
+        for index in guards:
+            array = values[index]
+            offset = guarded.strayed(_address_of(array), array.nbytes)
+            if offset is not None:
+                checker = next(checker for number, checker in self._arrays if number == index)
+                raise checker.strayed(offset, array.nbytes)
+
+    def apply(self, values: list[Any], guards: Sequence[int] = ()) -> None:
         """Call with contiguous arrays and numbers as they are, in the order of the C parameters.
 
-        Nothing is checked: the caller answers for types and lengths.
-        """
-        self._function(
-            *(_address_of(value) if isinstance(value, np.ndarray) else value for value in values)
-        )
+        Types and lengths are not checked: the caller answers for them.
 
-    def _fill(self, values: list[Any], lengths: Lengths) -> list[tuple[ArrayChecker, Array]]:
-        guards: list[tuple[ArrayChecker, Array]] = []
+        Args:
+            values: The arguments.
+            guards: Which of them are arrays that :mod:`sapwood.code.guarded` made.
+
+        Raises:
+            ArgumentError: One of those was written outside its bounds.
+        """
+        self.call_native(values)
+        self._check_guards(values, guards)
+
+    def _fill(self, values: list[Any], lengths: Lengths) -> list[int]:
+        """Make what is missing; return which arrays are new."""
+        made: list[int] = []
         for index, scalar in self._scalars:
             if values[index] is MISSING:
                 if scalar.name not in lengths:
@@ -175,12 +225,11 @@ class NativeFunction:
             if values[index] is MISSING:
                 if array.signature.role is not Role.OUTPUT:
                     raise self._missing(array.name)
-                one = array.extents is None
-                values[index], guard = array.allocate_one() if one else array.allocate(lengths)
-                guards.append((array, guard))
+                values[index] = array.allocate(lengths)
+                made.append(index)
         for index, array in self._compound:
             array.check_compound(values[index], lengths)
-        return guards
+        return made
 
     def _arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         values = [MISSING] * len(self._index)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sapwood.code import guarded
 from sapwood.code.argument import MISSING
 from sapwood.code.binding import RETURN, NativeFunction, length_names, told_lengths
 from sapwood.code.interface import FunctionSignature, Role
@@ -52,9 +53,12 @@ class NativeMap:
         values = [MISSING] * self._size
         lengths: dict[str, int] = {name: _bound(slice, name) for name in self._bounds}
         arrays = slice.arrays
+        made: list[int] = []
         for index, name, copied in self._inputs:
             value = arrays[name]
-            values[index] = value.copy() if copied else value
+            values[index] = guarded.copy(value) if copied else value
+            if copied:
+                made.append(index)
         for index, name, copied in self._others:
             value = state.get(name, MISSING)
             if value is MISSING:
@@ -63,8 +67,10 @@ class NativeMap:
                 if name not in SLICE_BOUNDS:
                     raise self._missing(name, state)
                 value = _bound(slice, name)
-            values[index] = np.array(value) if copied else value
-        outputs = self._function.invoke(values, lengths)
+            values[index] = guarded.copy(np.asarray(value)) if copied else value
+            if copied:
+                made.append(index)
+        outputs = self._function.invoke(values, lengths, made)
         if self._returns is not None:
             outputs[RETURN] = np.dtype(self._returns).type(outputs[RETURN])
         return {name: outputs[name] for name in self._fields}

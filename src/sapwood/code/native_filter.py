@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from sapwood.code import guarded
 from sapwood.code.binding import NativeFunction
 from sapwood.code.filter import Filter
 from sapwood.code.interface import ParameterSignature, Role
@@ -37,6 +38,7 @@ class NativeFilter(Filter):
                 f"{function.signature.declaration} cannot combine two arrays", hint=_ONE_EACH
             )
         self._into, self._from = written[0], read[0]
+        self._guards = [i for i, p in enumerate(parameters) if p.name == self._into]
 
     def up(self, values: list[Any]) -> Any:
         """Add all arrays to a copy of the first; of dictionaries, each field by itself."""
@@ -46,7 +48,7 @@ class NativeFilter(Filter):
         return self._combined(values)
 
     def _combined(self, arrays: list[Any]) -> Any:
-        into = np.array(self._checked(arrays[0]), order="C")
+        into = guarded.copy(self._checked(arrays[0]))
         for array in arrays[1:]:
             source = np.ascontiguousarray(self._checked(array))
             if source.shape != into.shape:
@@ -54,7 +56,8 @@ class NativeFilter(Filter):
                     f"an array of shape {source.shape} does not fit to one of {into.shape}",
                     where=self._function.signature.name,
                 )
-            self._function.apply([self._argument(p, into, source) for p in self._parameters])
+            arguments = [self._argument(p, into, source) for p in self._parameters]
+            self._function.apply(arguments, self._guards)
         return into
 
     def _checked(self, value: Any) -> Any:

@@ -33,11 +33,13 @@ def empty(shape: int | tuple[int, ...], dtype: Any = np.float64) -> Array:
     """
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
     kind: np.dtype[Any] = np.dtype(dtype)
-    if _allocate:
-        found = _allocate[0](extents, kind)
-        if found is not None:
-            return found
-    return np.empty(extents, kind)
+    found = take(extents, kind)
+    return np.empty(extents, kind) if found is None else found
+
+
+def take(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array | None:
+    """Return an array where the tree reads it; None for a small one, or where there is no tree."""
+    return _allocate[0](shape, dtype) if _allocate else None
 
 
 def zeros(shape: int | tuple[int, ...], dtype: Any = np.float64) -> Array:

@@ -68,6 +68,13 @@ class LimitSettings(Section, frozen=True):
         Seconds, about("How long a runner process without work is kept; 0 means for ever.")
     ] = 60.0
     agents: Annotated[int, Meta(ge=1), about("Most agents that one cluster may have.")] = 1024
+    check_memory: Annotated[
+        bool,
+        about(
+            "Whether native functions get copies of all their arrays between guard pages: finds "
+            "reads past the end and writes to inputs as well; slower."
+        ),
+    ] = False
 
 
 class CacheSettings(Section, frozen=True):

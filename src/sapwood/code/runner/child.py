@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from sapwood.code import result_memory, transfers
+from sapwood.code import call_record, guarded, result_memory, transfers
 from sapwood.code.runner import calls, here
 from sapwood.code.runner.lending import Lending
 from sapwood.code.runner.options import ORDINAL, RunnerOptions
@@ -190,6 +190,8 @@ def _limit(options: RunnerOptions) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump would delay the news of a crash
     if options.memory:
         resource.setrlimit(resource.RLIMIT_DATA, (options.memory, options.memory))
+    if options.check_memory:
+        guarded.guard_all_arrays()
     threads = str(options.threads)
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = threads
@@ -201,7 +203,9 @@ def _limit(options: RunnerOptions) -> None:
 def install_crash_handler(library: str) -> None:
     """Have a native backtrace written when this process crashes; not at all if that fails."""
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(library).sapwood_install_crash_handler(_CRASH_FD)
+        handler = ctypes.CDLL(library)
+        call_record.watch(handler)
+        handler.sapwood_install_crash_handler(_CRASH_FD)
 
 
 def _fitting(result: calls.Result) -> bytes:

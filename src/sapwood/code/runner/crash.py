@@ -3,9 +3,13 @@
 import signal
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sapwood.contexts.process import describe_status
 from sapwood.core.errors import MemoryLimitError, RunnerCrashError, SapwoodError
+
+if TYPE_CHECKING:
+    from sapwood.code.call_record import Access
 
 
 def crash_error(
@@ -19,16 +23,36 @@ def crash_error(
         texts: What it left behind, by title: its output, its backtrace.
         memory_limited: Whether its memory had a limit.
     """
+    access, texts = _access(texts)
     details = {title: _users_part(text) for title, text in texts.items() if text.strip()}
     if status == -signal.SIGKILL and memory_limited:
         return MemoryLimitError(
             f"the runner was killed in {function}, probably for its memory", details=details
+        )
+    if access is not None:
+        return RunnerCrashError(
+            f"{access.what}; its runner {_past(describe_status(status))}",
+            where=access.where,
+            hint=access.hint,
+            details=details,
         )
     return RunnerCrashError(
         f"the runner {_past(describe_status(status))} in {function}",
         hint=_hint(status),
         details=details,
     )
+
+
+def _access(texts: Mapping[str, str]) -> tuple["Access | None", dict[str, str]]:
+    """Take from the texts what the crash handler says of an access to memory, if it does."""
+    from sapwood.code.call_record import take_access  # noqa: PLC0415 - ctypes, only after a crash
+
+    found: Access | None = None
+    rest = dict(texts)
+    for title, text in texts.items():
+        one, rest[title] = take_access(text)
+        found = found or one
+    return found, rest
 
 
 def _users_part(text: str) -> str:

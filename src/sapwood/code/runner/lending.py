@@ -6,28 +6,26 @@ from typing import Any
 import numpy as np
 
 from sapwood.code.runner import calls
+from sapwood.code.runner.arena import PAGE, Arena
 from sapwood.comm import values
-from sapwood.comm.shared_memory import ALIGNMENT, SharedBlock
+from sapwood.comm.shared_memory import ALIGNMENT
 
 Array = np.ndarray[Any, Any]
 
 
 class Lending:
-    """Shared blocks of a runner, and the arena in which arrays of the current call are made."""
+    """Shared blocks of a runner, and the one in which arrays of the current call are made."""
 
     def __init__(self) -> None:
-        self._free: dict[int, list[SharedBlock]] = {}
-        self._lent: dict[int, SharedBlock] = {}
-        self._arena: SharedBlock | None = None
-        self._address = 0
-        self._used = 0
+        self._free: dict[int, list[Arena]] = {}
+        self._lent: dict[int, Arena] = {}
+        self._arena: Arena | None = None
         self._wanted: dict[str, int] = {}
         self._context = ""
 
     def begin(self, context: str) -> None:
         """A call begins; calls of one context tend to need the same memory."""
         self._context = context
-        self._used = 0
 
     def take_back(self, inodes: tuple[int, ...]) -> None:
         """Nobody reads these blocks any more."""
@@ -40,15 +38,14 @@ class Lending:
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes <= calls.INLINE or dtype.hasobject:
             return None
-        if self._arena is None:
-            block = self._take(max(nbytes, self._wanted.get(self._context, 0)))
-            self._arena = block
-            self._address = np.frombuffer(block.view, np.uint8).ctypes.data
-        start = self._used
-        if start + nbytes > self._arena.capacity:
+        arena = self._arena
+        if arena is None:
+            arena = self._arena = self._take(max(nbytes + PAGE, self._wanted.get(self._context, 0)))
+            arena.begin()
+        start = arena.allocate(nbytes)
+        if start is None:
             return None
-        self._used = start + -(-nbytes // ALIGNMENT) * ALIGNMENT
-        flat = np.frombuffer(self._arena.view, dtype, nbytes // dtype.itemsize, start)
+        flat = np.frombuffer(arena.view, dtype, nbytes // dtype.itemsize, start)
         return flat.reshape(shape)
 
     def lend(self, result: Any) -> tuple[calls.Bulk, calls.Bulk]:
@@ -60,39 +57,40 @@ class Lending:
         """
         arena, self._arena = self._arena, None
         if arena is not None:
-            layout = _ArenaLayout(self._address, arena.capacity, self._used)
+            layout = _ArenaLayout(arena)
             try:
                 encoded = values.encode(result, layout.place)
             except _NoRoomError:
                 encoded = None
             if encoded is not None and layout.found:
                 self._wanted[self._context] = layout.end
-                layout.copy_rest(arena.view)
+                layout.copy_rest()
                 self._lent[arena.inode] = arena
-                return self._bytes(encoded.body), calls.Bulk(shared=arena.ref(0, layout.end))
+                return self._bytes(encoded.body), calls.Bulk(shared=arena.ref(layout.end))
             self._free.setdefault(arena.capacity, []).append(arena)
         encoded = values.encode(result)
         if encoded.nbytes <= calls.INLINE:
             return self._bytes(encoded.body), calls.Bulk(bytes(encoded.payload()))
-        self._wanted[self._context] = encoded.nbytes
+        # The next time the arrays may be made in place, each with a guard behind it.
+        self._wanted[self._context] = encoded.nbytes + 2 * PAGE * len(encoded.arrays)
         block = self._take(encoded.nbytes)
-        encoded.write_into(block.view)
+        encoded.write_into(block.open())
         self._lent[block.inode] = block
-        return self._bytes(encoded.body), calls.Bulk(shared=block.ref(0, encoded.nbytes))
+        return self._bytes(encoded.body), calls.Bulk(shared=block.ref(encoded.nbytes))
 
     def _bytes(self, data: bytes) -> calls.Bulk:
         if len(data) <= calls.INLINE:
             return calls.Bulk(data)
         block = self._take(len(data))
-        block.view[: len(data)] = data
+        block.open()[: len(data)] = data
         self._lent[block.inode] = block
-        return calls.Bulk(shared=block.ref(0, len(data)))
+        return calls.Bulk(shared=block.ref(len(data)))
 
-    def _take(self, nbytes: int) -> SharedBlock:
+    def _take(self, nbytes: int) -> Arena:
         fitting = [size for size, free in self._free.items() if free and nbytes <= size]
         if fitting and min(fitting) <= 2 * nbytes:
             return self._free[min(fitting)].pop()
-        return SharedBlock(nbytes)
+        return Arena(nbytes)
 
 
 class _NoRoomError(Exception):
@@ -102,28 +100,30 @@ class _NoRoomError(Exception):
 class _ArenaLayout:
     """Finds the arrays of a result in an arena, and makes room for those that are elsewhere."""
 
-    def __init__(self, address: int, capacity: int, used: int) -> None:
-        self._first = address
-        self._capacity = capacity
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
         self._rest: list[tuple[int, Array]] = []
-        self.end = used
+        self._next = arena.used
+        self.end = arena.end
         self.found = False
 
     def place(self, array: Array) -> int:
         """Return where an array is or will be, in bytes from the arena's begin."""
-        offset = int(array.ctypes.data) - self._first
-        if offset >= 0 and offset + array.nbytes <= self._capacity:
+        offset = int(array.ctypes.data) - self._arena.address
+        if offset >= 0 and offset + array.nbytes <= self._arena.capacity:
             self.found = True
             return offset
-        offset = self.end
-        self.end += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
-        if self.end > self._capacity:
+        offset = self._next
+        self._next += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+        self.end = self._next
+        if self.end > self._arena.capacity:
             raise _NoRoomError
         self._rest.append((offset, array))
         return offset
 
-    def copy_rest(self, target: memoryview) -> None:
+    def copy_rest(self) -> None:
         """Copy the arrays that were not in the arena."""
         for offset, array in self._rest:
-            flat = np.frombuffer(target, array.dtype, array.size, offset)
+            self._arena.make_room(offset, offset + array.nbytes)
+            flat = np.frombuffer(self._arena.view, array.dtype, array.size, offset)
             flat.reshape(array.shape)[...] = array

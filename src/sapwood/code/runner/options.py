@@ -15,6 +15,7 @@ class RunnerOptions(msgspec.Struct, frozen=True):
         threads: Threads that OpenMP and BLAS may use.
         idle: Seconds that a runner without work and without an open program is kept; 0 for ever.
         ordinal: Which of the machine's agents it belongs to, from 0 on: that chooses its device.
+        check_memory: Whether all arrays of native functions are put between guards.
     """
 
     memory: int = 0
@@ -22,3 +23,4 @@ class RunnerOptions(msgspec.Struct, frozen=True):
     threads: int = 1
     idle: float = 60.0
     ordinal: int = 0
+    check_memory: bool = False

@@ -1,0 +1,238 @@
+"""Arrays for native functions to write to, so placed that a write outside them is found.
+
+An array ends at the end of a page. Behind that page, and before the first one, lies address
+space that nobody may touch: an access there ends the process, and the crash handler says which
+parameter it was (:mod:`sapwood.code.call_record`). What is left of the pages themselves holds a
+pattern that is compared after the call.
+
+Arrays of 32 KiB and more lie in an agent's shared memory (:mod:`sapwood.code.result_memory`),
+which has guards of the same kind.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import mmap
+import weakref
+from typing import Any, Final
+
+import numpy as np
+
+from sapwood.code import result_memory
+
+Array = np.ndarray[Any, Any]
+
+PAGE: Final = mmap.PAGESIZE
+ALIGNMENT: Final = 64
+"""Bytes: arrays begin at multiples of this; up to one less may be free behind their end."""
+
+GUARD_SPACE: Final = 64 * 2**20
+"""Bytes of address space on either side of an array's pages that nobody may touch."""
+
+MAX_KEPT_BYTES: Final = 16 * 2**20
+"""Memory of arrays that are not used any more and that is kept for the next calls."""
+
+PATTERN: Final = b"\xa5" * PAGE
+"""What lies in the rest of the pages: neither zero nor what a number would be."""
+
+WRITABLE: Final = mmap.PROT_READ | mmap.PROT_WRITE
+NO_ACCESS: Final = 0
+
+
+_FAILED: Final = ctypes.c_void_p(-1).value
+_FIXED: Final = 0x10  # MAP_FIXED and MAP_NORESERVE, which the mmap module does not name
+_NO_RESERVE: Final = 0x4000
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_mmap = _libc.mmap
+_mmap.restype = ctypes.c_void_p
+_mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+_mprotect = _libc.mprotect
+_mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_munmap = _libc.munmap
+_munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+
+
+def protect(address: int, nbytes: int, access: int) -> None:
+    """Say how pages may be accessed.
+
+    Raises:
+        MemoryError: The kernel refuses: the process has too many mappings.
+    """
+    if _mprotect(address, nbytes, access):
+        raise MemoryError("the kernel does not protect more pages")
+
+
+def reserve(nbytes: int, fd: int = -1) -> int:
+    """Map memory, or a file, between guards and return its address.
+
+    Raises:
+        MemoryError: There is no room.
+    """
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
+    outer = _mmap(None, nbytes + 2 * GUARD_SPACE, NO_ACCESS, private, -1, 0)
+    if outer == _FAILED:
+        raise MemoryError(f"no {nbytes} bytes of address space")
+    address = int(outer) + GUARD_SPACE
+    how = _FIXED | (mmap.MAP_SHARED if fd >= 0 else mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if _mmap(address, nbytes, WRITABLE, how, fd, 0) == _FAILED:
+        _munmap(outer, nbytes + 2 * GUARD_SPACE)
+        raise MemoryError(f"no {nbytes} bytes of memory")
+    return address
+
+
+def release(address: int, nbytes: int) -> None:
+    """Give back what :func:`reserve` returned, with its guards."""
+    _munmap(address - GUARD_SPACE, nbytes + 2 * GUARD_SPACE)
+
+
+def view_of(address: int, nbytes: int) -> memoryview:
+    """Return mapped memory as bytes; they must not be used after :func:`release`."""
+    return memoryview((ctypes.c_char * nbytes).from_address(address)).cast("B")
+
+
+class _Pages:
+    """Some pages between guards, for one array at a time."""
+
+    __slots__ = ("_buffer", "_kept", "_watch", "address", "capacity", "nbytes", "start")
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self.capacity = max(PAGE, -(-nbytes // PAGE) * PAGE)
+        self.address = reserve(self.capacity)
+        self.start = (self.capacity - max(nbytes, 1)) // ALIGNMENT * ALIGNMENT
+        self._buffer = view_of(self.address, self.capacity)
+        self._kept = True
+        self._watch: weakref.ref[Array] | None = None
+        mark(self.address + self.start, nbytes)
+
+    def array(self, dtype: np.dtype[Any], count: int) -> Array:
+        """Return the array; when nobody has it any more the pages are free again."""
+        array: Array = np.frombuffer(self._buffer, dtype, count, self.start)
+        self._watch = weakref.ref(array, self._unused)
+        _lent.add(self)
+        return array
+
+    def freeze(self) -> None:
+        """Have every further write refused."""
+        protect(self.address, self.capacity, mmap.PROT_READ)
+        self._kept = False
+
+    def _unused(self, _array: object) -> None:
+        _lent.discard(self)
+        self._watch = None
+        if self._kept and _free_bytes[0] + self.capacity <= MAX_KEPT_BYTES:
+            _free_bytes[0] += self.capacity
+            _free.setdefault(self.nbytes, []).append(self)
+        else:
+            release(self.address, self.capacity)
+
+
+_free: dict[int, list[_Pages]] = {}  # by the size of the array
+_free_bytes = [0]
+_lent: set[_Pages] = set()
+_all = [False]
+
+
+def guard_all_arrays() -> None:
+    """Have native functions of this process see copies of all their arrays, between guards."""
+    _all[0] = True
+
+
+def guards_all_arrays() -> bool:
+    """Whether all arrays lie between guards, those that are only read as well."""
+    return _all[0]
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return an array between guards, without a defined content.
+
+    Raises:
+        MemoryError: There is no room.
+        ValueError: An extent is negative.
+
+    Example:
+        >>> empty((2, 3), np.dtype("f4")).shape
+        (2, 3)
+    """
+    return _flat(shape, dtype).reshape(shape)
+
+
+def zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return an array of zeros between guards; errors as of :func:`empty`."""
+    flat = _flat(shape, dtype)
+    if dtype.names:
+        flat.view(np.uint8).fill(0)
+    else:
+        flat.fill(0)
+    return flat if len(shape) == 1 else flat.reshape(shape)
+
+
+def copy(array: Array) -> Array:
+    """Return a copy between guards; errors as of :func:`empty`."""
+    if array.dtype.hasobject:
+        return array.copy()  # no native function takes it
+    made = empty(array.shape, array.dtype)
+    made[...] = array
+    return made
+
+
+def read_only(array: Array) -> Array:
+    """Return a copy between guards that cannot be written to; errors as of :func:`empty`."""
+    pages = _Pages(array.nbytes)
+    made = pages.array(array.dtype, array.size).reshape(array.shape)
+    made[...] = array
+    pages.freeze()
+    return made
+
+
+def _flat(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    if any(extent < 0 for extent in shape):
+        raise ValueError("negative dimensions are not allowed")
+    count = math.prod(shape)
+    nbytes = count * dtype.itemsize
+    shared = result_memory.take((count,), dtype)
+    if shared is not None:
+        mark(shared.ctypes.data, nbytes)
+        return shared
+    kept = _free.get(nbytes)
+    if kept:
+        pages = kept.pop()
+        _free_bytes[0] -= pages.capacity
+    else:
+        pages = _Pages(nbytes)
+    return pages.array(dtype, count)
+
+
+def mark(address: int, nbytes: int) -> None:
+    """Write the pattern around an array."""
+    before, behind = _rest(address, nbytes)
+    ctypes.memset(address - before, PATTERN[0], before)
+    ctypes.memset(address + nbytes, PATTERN[0], behind)
+
+
+def strayed(address: int, nbytes: int) -> int | None:
+    """Return where the bytes around an array were changed; None when they were not.
+
+    That is the offset of the first such byte from the begin of the array, negative before it.
+    The bytes are marked again, so that the memory can be used for the next array.
+    """
+    before, behind = _rest(address, nbytes)
+    head = ctypes.string_at(address - before, before)
+    tail = ctypes.string_at(address + nbytes, behind)
+    if PATTERN.startswith(head) and PATTERN.startswith(tail):
+        return None
+    mark(address, nbytes)
+    if not PATTERN.startswith(tail):
+        return nbytes + _first_other(tail)
+    # Of bytes before the array, the nearest is the first that a wrong index meets.
+    return -1 - _first_other(head[::-1])
+
+
+def _rest(address: int, nbytes: int) -> tuple[int, int]:
+    return address % PAGE, -(address + nbytes) % PAGE
+
+
+def _first_other(data: bytes) -> int:
+    return next(place for place, byte in enumerate(data) if byte != PATTERN[0])

@@ -1,0 +1,84 @@
+"""A block of shared memory in which the arrays of one result are made, each before a guard."""
+
+from typing import Final
+
+from sapwood.code import guarded
+from sapwood.comm.shared_memory import ALIGNMENT, SharedBlock, SharedRef
+
+PAGE: Final = guarded.PAGE
+
+
+class Arena:
+    """A shared block, mapped between guards.
+
+    An array ends where a page does; the page behind it cannot be touched.
+
+    Args:
+        nbytes: Size.
+
+    Raises:
+        ResourceError: The machine has not that much memory left.
+        MemoryError: There is no room for it in the address space.
+
+    Attributes:
+        capacity: Size in bytes.
+        address: Where it is mapped.
+        end: Where the last array ends.
+    """
+
+    __slots__ = ("_block", "_protected", "_used", "address", "capacity", "end", "inode", "view")
+
+    def __init__(self, nbytes: int) -> None:
+        block = self._block = SharedBlock(nbytes)
+        self.capacity = block.capacity
+        self.inode = block.inode
+        self.address = guarded.reserve(block.capacity, block.fd)
+        self.view = guarded.view_of(self.address, block.capacity)
+        self._protected: set[int] = set()
+        self._used = 0
+        self.end = 0
+
+    def begin(self) -> None:
+        """Arrays of another result follow; those of results of one kind lie in the same places."""
+        self._used = self.end = 0
+
+    def open(self) -> memoryview:
+        """Return all of its bytes, to be written to without regard to guards."""
+        if self._protected:
+            guarded.protect(self.address, self.capacity, guarded.WRITABLE)
+            self._protected.clear()
+        return self.view
+
+    def allocate(self, nbytes: int) -> int | None:
+        """Return the offset of a new array; None where it does not fit."""
+        end = -(-(self._used + nbytes) // PAGE) * PAGE
+        if end > self.capacity:
+            return None
+        self.make_room(self._used, end)
+        if end < self.capacity and end not in self._protected:
+            guarded.protect(self.address + end, PAGE, guarded.NO_ACCESS)
+            self._protected.add(end)
+        start = (end - nbytes) // ALIGNMENT * ALIGNMENT
+        self._used = end + PAGE
+        self.end = start + nbytes
+        return start
+
+    def make_room(self, start: int, stop: int) -> None:
+        """Remove guards of an earlier layout that lie between two offsets."""
+        if any(start <= page + PAGE - 1 and page < stop for page in self._protected):
+            self.open()
+
+    @property
+    def used(self) -> int:
+        """Where something that needs no guard may begin."""
+        return min(self._used, self.capacity)
+
+    def ref(self, nbytes: int) -> SharedRef:
+        """Return a reference to its first bytes."""
+        return self._block.ref(0, nbytes)
+
+    def close(self) -> None:
+        """Give the memory back; arrays in it must not be used afterwards."""
+        self.view.release()
+        guarded.release(self.address, self.capacity)
+        self._block.close()

@@ -1,0 +1,71 @@
+"""Sentences about accesses outside of arrays."""
+
+from __future__ import annotations
+
+import ctypes
+
+import msgspec
+import pytest
+
+from sapwood.code import call_record
+from sapwood.code.call_record import CallRecord, Names, describe_access, take_access
+
+NAMES = Names("add", "a.c:3", (("x", "float", 4), ("out", "double", 8)))
+PLACES = [0x10000, 400, 0x90000, 16]
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "said"),
+    [
+        (
+            "write",
+            0x90000 + 16,
+            "add wrote past the end of parameter out: at item 2 (byte 16) of 2",
+        ),
+        ("read", 0x10000 + 4096, "add read past the end of parameter x: at item 1024 (byte 4096)"),
+        ("access", 0x10000 - 8, "add went before the begin of parameter x: at item -2 (byte -8)"),
+        ("write", 0x10000 + 9, "add wrote to parameter x, which is read-only: at item 2"),
+    ],
+)
+def test_the_nearest_array_is_named(kind: str, place: int, said: str) -> None:
+    access = describe_access(NAMES, kind, place, PLACES)
+    assert access is not None
+    assert access.what.startswith(said)
+    assert access.where == "a.c:3"
+    assert access.hint
+
+
+@pytest.mark.parametrize("place", [0, 1 << 46])
+def test_an_access_far_from_all_arrays_names_none(place: int) -> None:
+    names = [0x7F00_0000_0000, 400, 0x7F00_1000_0000, 16]
+    assert describe_access(NAMES, "write", place, names) is None
+    assert describe_access(Names("f", "", ()), "write", place, []) is None
+
+
+def test_the_line_of_a_crash_report_is_taken_out() -> None:
+    numbers = " ".join(map(str, PLACES))
+    line = f"memory write {0x90000 + 80} 2 {numbers} {msgspec.json.encode(NAMES).decode()}\n"
+    access, rest = take_access(f"one\n{line}two\n")
+    assert access is not None
+    assert "at item 10 (byte 80) of 2" in access.what
+    assert rest == "one\ntwo\n"
+    assert take_access("one\ntwo\n") == (None, "one\ntwo\n")
+
+
+def test_the_record_holds_a_call_while_it_lasts() -> None:
+    read = (ctypes.c_uint64 * 6).from_address(call_record.address())
+    record = CallRecord(NAMES)
+    record.begin(PLACES)
+    assert list(read)[1:] == [2, *PLACES]
+    assert msgspec.json.decode(ctypes.string_at(read[0]), type=Names) == NAMES
+    record.end()
+    assert read[0] == 0
+
+
+def test_of_very_many_arrays_the_first_are_recorded() -> None:
+    arrays = tuple((f"a{number}", "int", 4) for number in range(call_record.MAX_ARRAYS + 9))
+    record = CallRecord(Names("f", "", arrays))
+    record.begin(list(range(2 * len(arrays))))
+    read = (ctypes.c_uint64 * 2).from_address(call_record.address())
+    assert read[1] == call_record.MAX_ARRAYS
+    record.end()
