@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.integration.cli.conftest import COMMAND, SOURCE
-
+COMMAND = [sys.executable, "-c", "from sapwood.cli.main import main; main()"]
 PATIENCE = 60.0
 EXPECTED = float((np.arange(1000.0) ** 2).sum())
 
@@ -74,18 +74,20 @@ def start(squares: Path, environment: dict[str, str]) -> Iterator[Start]:
 
 @pytest.mark.row("A-CODE-2")
 def test_an_edit_is_built_and_runs_again(start: Start, squares: Path) -> None:
+    source = squares / "squares.c"
+    text = source.read_text()
     watched = start()
     assert watched.answer()["result"] == {"total": EXPECTED}
     watched.hears("waiting for an edit")
-    (squares / "squares.c").write_text(SOURCE.replace("+= x[i]", "+= 2 * x[i]"))
+    source.write_text(text.replace("+= x[i]", "+= 2 * x[i]"))
     assert watched.answer()["result"] == {"total": 2 * EXPECTED}
     watched.hears("waiting for an edit")
-    (squares / "squares.c").write_text(SOURCE.replace("x[i] * x[i];", "y;"))
+    source.write_text(text.replace("x[i] * x[i];", "y;"))
     failed = watched.answer()
     assert failed["error"]["code"] == "SW122"
     assert "squares.c" in failed["error"]["where"]
     watched.hears("waiting for an edit")
-    (squares / "squares.c").write_text(SOURCE.replace("+= x[i]", "+= 3 * x[i]"))
+    source.write_text(text.replace("+= x[i]", "+= 3 * x[i]"))
     assert watched.answer()["result"] == {"total": 3 * EXPECTED}
     assert watched.interrupt() == 130
 
@@ -98,15 +100,18 @@ def test_a_run_that_has_begun_keeps_its_version(
     os.mkfifo(entered)
     head = "#include <fcntl.h>\n#include <sys/stat.h>\n#include <unistd.h>\n"
     waits = (
-        f"static int told; struct stat s; if (!told) {{ told = 1; "
-        f'int f = open("{entered}", O_WRONLY); write(f, "x", 1); close(f); }}\n'
-        f'while (stat("{gate}", &s)) usleep(1000);\n*total = 0;'
+        "struct stat s; int f;\n"
+        f'while (stat("{gate}", &s)) {{\n'
+        f'  if ((f = open("{entered}", O_WRONLY | O_NONBLOCK)) >= 0) write(f, "x", 1), close(f);\n'
+        "  usleep(1000);\n}\n*total = 0;"
     )
-    (squares / "squares.c").write_text(head + SOURCE.replace("*total = 0;", waits))
+    source = squares / "squares.c"
+    text = source.read_text()
+    source.write_text(head + text.replace("*total = 0;", waits))
     watched = start()
     with entered.open() as told:
-        assert told.read()  # an agent is inside the map of the first version
-    (squares / "squares.c").write_text(SOURCE.replace("+= x[i]", "+= 2 * x[i]"))
+        assert told.read(1)  # an agent is inside the map of the first version
+    source.write_text(text.replace("+= x[i]", "+= 2 * x[i]"))
     (squares / "squares.py").write_text((squares / "squares.py").read_text() + "# edited\n")
     gate.touch()
     assert watched.answer()["result"] == {"total": EXPECTED}
