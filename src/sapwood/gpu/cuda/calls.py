@@ -39,6 +39,7 @@ class CallGraph:
     Attributes:
         functions: Functions by name.
         macros: Macros by name.
+        macro_words: What macros speak of, apart from their arguments.
         meeting: Names that, when called, wait for other threads, with the word that says so.
         device_variables: Names of variables on the device.
         declared: Names of functions that are declared apart from their definition.
@@ -49,12 +50,14 @@ class CallGraph:
     def __init__(self, sources: Iterable[CudaSource]) -> None:
         self.functions: dict[str, list[Function]] = {}
         self.macros: dict[str, str] = {}
+        self.macro_words: frozenset[str] = frozenset()
         self.device_variables: frozenset[str] = frozenset()
         self.declared: frozenset[str] = frozenset()
         words: dict[str, set[str]] = {}
         arrays: set[str] = set()
         for source in sources:
             self.macros |= source.macros
+            self.macro_words |= source.macro_words
             self.device_variables |= source.device_variables
             self.declared |= source.declared
             for function in source.functions:

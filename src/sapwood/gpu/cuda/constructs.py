@@ -6,6 +6,8 @@ import re
 from typing import Final
 
 PLAIN = "write it with plain memory and arithmetic"
+GRID_GROUPS = "groups of more than one block"
+GRID_ADVICE = "end the kernel, and go on in a second one"
 GPU_ONLY = "build this program for GPU nodes only: SAPWOOD_CUDA=gpu"
 REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
     (re.compile(pattern), what, advice)
@@ -46,7 +48,7 @@ REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
             "use the runtime API: cudaMalloc, …",
         ),
         (
-            r"cudaLaunch(?:Kernel\w*|CooperativeKernel\w*|HostFunc|Device)$",
+            r"cudaLaunch(?:Kernel\w*|CooperativeKernel\w*|Device)$",
             "launches by function",
             "write kernel<<<grid, block>>>(…)",
         ),
@@ -67,22 +69,15 @@ REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
             "use float",
         ),
         (
-            r"this_grid$|grid_group$|this_multi_grid$|this_cluster$|cluster_group$",
-            "groups of more than one block",
-            "end the kernel, and go on in a second one",
+            r"this_multi_grid$|multi_grid_group$|this_cluster$|cluster_group$",
+            GRID_GROUPS,
+            GRID_ADVICE,
         ),
+        (r"block_tile_memory$", "tiles of more than one warp", "reduce in shared memory"),
         (
             r"cudaMemPool\w*$|cudaDeviceGetDefaultMemPool$|cudaMallocFromPoolAsync$",
             "memory pools",
             "use cudaMalloc",
-        ),
-        (
-            (
-                r"cudaDeviceEnablePeerAccess$|cudaDeviceCanAccessPeer$|cudaMemcpyPeer\w*$"
-                r"|cudaDeviceDisablePeerAccess$"
-            ),
-            "access to other GPUs",
-            "copy over the host",
         ),
         (
             r"cudaMemcpy3D\w*$|cudaMalloc3D$|cudaMemcpyToArray$|cudaMemcpy2DToArray$",
@@ -94,9 +89,20 @@ REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
             "asynchronous copies",
             "copy by assignment, then __syncthreads()",
         ),
-        (r"cudaStreamAddCallback$", "stream callbacks", "call the function after a synchronise"),
-        (r"cudaGL\w+$|cudaGraphics\w+$|cudaEGL\w+$", "graphics", GPU_ONLY),
-        (r"optix\w+$|cudaExternal\w+$|cudaImportExternal\w+$", "external memory", GPU_ONLY),
+        (
+            r"cudaGL\w+$|cudaGraphics\w+$|cudaEGL\w+$|cudaEgl\w+$|cudaD3D\w+$|cudaVDPAU\w+$",
+            "graphics",
+            GPU_ONLY,
+        ),
+        (r"optix[A-Z]\w*$|OptixDeviceContext$", "OptiX", GPU_ONLY),
+        (
+            r"cudaExternal\w+$|cudaImportExternal\w+$|cudaSignalExternal\w+$|cudaWaitExternal\w+$",
+            "external memory",
+            GPU_ONLY,
+        ),
+        (r"nvrtc[A-Z]\w*$", "NVRTC", "compile the kernel with the program"),
+        (r"nvml[A-Z]\w*$", "NVML", GPU_ONLY),
+        (r"nvjpeg\w+$", "nvJPEG", GPU_ONLY),
     )
 )
 HEADERS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
@@ -107,9 +113,13 @@ HEADERS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
         "a CUDA C++ library",
     ),
     (
-        re.compile(r"cublas|cufft|curand|cudnn|nccl|cusparse|cusolver|npp\w*\.h|nvrtc|nvml|nvjpeg"),
+        re.compile(
+            r"cublas|cufft|curand|cudnn|nccl|cusparse|cusolver|npp\w*\.h|nvrtc|nvml|nvjpeg"
+            r"|cudla|nvsci|cupti|nvshmem|cufile\.h|optix|cudss|cutensor"
+        ),
         "an NVIDIA library",
     ),
+    (re.compile(r"cuda\w*_interop\.h|cudaGL\.h|cudaEGL\.h|cuda_gl\w*\.h"), "graphics"),
     (re.compile(r"cuda_fp(?:8|16|6|4)\.h|cuda_bf16\.h"), "small floats"),
     (
         re.compile(r"^.?mma\.h$|cuda_pipeline|cuda_awbarrier|cuda/barrier|cuda/pipeline"),

@@ -35,6 +35,10 @@ class Edits:
         """Insert text; what is inserted at one place stays in order."""
         self._edits.append((position, position, self._count(), text.encode()))
 
+    def __bool__(self) -> bool:
+        """Whether anything changes."""
+        return bool(self._edits)
+
     def _count(self) -> int:
         self._serial += 1
         return self._serial

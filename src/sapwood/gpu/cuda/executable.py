@@ -88,14 +88,14 @@ def build_executable(
     given = (files, output, folders, macros or {}, environment)
     try:
         _make(texts, patched, *given)
-    except BuildError as first:
+    except BuildError:
         if not any(k.mode is Mode.BLOCK for each in patched.values() for k in each.kernels):
             raise
         patched = patch_sources(sources, fiber_only=True)
         try:
             _make(texts, patched, *given)
-        except BuildError:
-            raise first from None  # the source itself is wrong
+        except BuildError as second:
+            raise second from None  # the source itself is wrong
     return tuple(kernel for each in patched.values() for kernel in each.kernels)
 
 

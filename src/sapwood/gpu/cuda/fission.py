@@ -162,6 +162,9 @@ class _Cutter:
                     found |= used_words(part) if part is not None else set()
             if node.type == "if_statement" and node.id in self._skeleton and _jumps_out(node):
                 found |= used_words(_condition(node))
+            if node.type == "expression_statement" and node.id in self._skeleton:
+                if _changed(next(iter(node.named_children), None)) in self._variables.uniform:
+                    found |= used_words(node)
         while True:
             more = set(found)
             for name in found & self._variables.by_name.keys():
@@ -306,11 +309,17 @@ class _Cutter:
                 if target:
                     names.add(target)
             bad = names - self._variables.uniform
-            plain_part = part.type in {"declaration", "assignment_expression", "update_expression"}
-            if bad or not (plain_part or self._variables.is_uniform(part)):
+            if bad or not (_is_plain(part) or self._variables.is_uniform(part)):
                 raise NotPossibleError(
                     f"line {_line(node)}: a barrier where not all threads may come"
                 )
+
+
+def _is_plain(part: Any) -> bool:
+    """Whether a part of a loop's head declares or changes variables, and does nothing else."""
+    if part.type == "comma_expression":
+        return all(_is_plain(each) for each in part.named_children)
+    return part.type in {"declaration", "assignment_expression", "update_expression"}
 
 
 def _is_barrier(node: Any) -> bool:

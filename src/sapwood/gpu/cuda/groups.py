@@ -14,6 +14,9 @@ _BLOCK: Final = re.compile(
 _TILE: Final = re.compile(
     r"(?:(?:cg|cooperative_groups)::)?tiled_partition<\s*(\d+)\s*>\(\s*(\w+|[\w:]+\(\))\s*\)"
 )
+_GROUP: Final = re.compile(
+    r"(?:(?:cg|cooperative_groups)::)?(?:thread_block|thread_group|thread_block_tile<\s*\d+\s*>|auto)"
+)
 _RANK: Final = "(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z))"
 _SIZE: Final = "(blockDim.x * blockDim.y * blockDim.z)"
 _OF_BLOCK: Final = {
@@ -21,6 +24,10 @@ _OF_BLOCK: Final = {
     "thread_rank": _RANK,
     "size": _SIZE,
     "num_threads": _SIZE,
+    "thread_index": "threadIdx",
+    "group_index": "blockIdx",
+    "group_dim": "blockDim",
+    "dim_threads": "blockDim",
 }
 
 
@@ -62,6 +69,10 @@ def _groups(kernel: Function) -> dict[str, tuple[Any, int]]:
         tile = _TILE.fullmatch(text)
         if name in found:
             return {}
+        head = plain(node.text[: inner.start_byte - node.start_byte])
+        if text in found and _GROUP.fullmatch(head.removeprefix("const ")):  # another name for it
+            found[name] = (node, found[text][1])
+            continue
         if _BLOCK.fullmatch(text):
             found[name] = (node, 0)
         elif tile is not None and (tile[2] in found or _BLOCK.fullmatch(tile[2])):
@@ -74,8 +85,9 @@ def _use(
 ) -> tuple[Any, str] | None:
     """Return what is replaced by what; nothing to replace for the declaration itself."""
     above = node.parent
-    if above.type == "init_declarator" and above.child_by_field_name("declarator") == node:
-        return None, ""
+    if above.type == "init_declarator":
+        other = plain(above.child_by_field_name("declarator").text)
+        return (None, "") if other in groups else None
     if above.type == "argument_list":
         call = above.parent
         word = plain(call.child_by_field_name("function").text) if call is not None else ""

@@ -125,6 +125,7 @@ class CudaSource:
         functions: Functions with bodies, in order, methods too.
         launches: Launches, those in macros too.
         macros: Text of each macro, by name.
+        macro_words: What macros speak of, apart from their arguments.
         device_variables: Names of ``__device__``, ``__constant__`` and ``__managed__`` variables.
         declared: Names of functions that are declared without a body.
         shared: Nodes of ``__shared__`` declarations.
@@ -155,6 +156,12 @@ class CudaSource:
             if node.type in {"preproc_def", "preproc_function_def"}
             and (value := node.child_by_field_name("value")) is not None
         }
+        self.macro_words = frozenset(
+            word
+            for node in nodes
+            if node.type in {"preproc_def", "preproc_function_def"}
+            for word in _macro_words(node)
+        )
         declarations = [node for node in nodes if node.type in {"declaration", "field_declaration"}]
         self.shared = [node for node in declarations if _qualified(node, "__shared__")]
         self.device_variables = frozenset(
@@ -313,6 +320,14 @@ def _function_declarator(node: Any) -> Any:
 def _has_block(node: Any) -> bool:
     body = node.child_by_field_name("body")
     return body is not None and body.type == "compound_statement"
+
+
+def _macro_words(node: Any) -> set[str]:
+    """Return the words of a macro's text that are not its arguments."""
+    value, arguments = node.child_by_field_name("value"), node.child_by_field_name("parameters")
+    words = re.findall(r"\b[A-Za-z_]\w*\b", plain(value.text)) if value is not None else []
+    own = re.findall(r"\w+", plain(arguments.text)) if arguments is not None else []
+    return set(words) - set(own)
 
 
 def _qualified(node: Any, *words: str) -> bool:

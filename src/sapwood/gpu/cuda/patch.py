@@ -18,7 +18,8 @@ from sapwood.gpu.cuda.calls import BARRIERS, CallGraph
 from sapwood.gpu.cuda.dynamic import dynamic_declaration, dynamic_pointer, is_dynamic
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.fission import cut_kernel
-from sapwood.gpu.cuda.parse import CudaSource, Function, Launch, plain
+from sapwood.gpu.cuda.naming import with_own_names
+from sapwood.gpu.cuda.parse import CudaSource, Function, Launch, plain, walk
 from sapwood.gpu.cuda.parts import NotPossibleError
 from sapwood.gpu.cuda.shuffles import without_warp_operations
 
@@ -81,6 +82,13 @@ def patch_sources(
 
 def _with_exchanges(source: CudaSource, graph: CallGraph) -> CudaSource:
     """Return a source in which kernels exchange through arrays, where they can be cut then."""
+    edits = Edits(source.data)
+    for kernel in source.kernels:
+        renamed = with_own_names(source, kernel, graph.macro_words)
+        if renamed is not None:
+            edits.extend(renamed)
+    if edits:
+        source = source.changed(edits)
     names = [kernel.name for kernel in source.kernels]
     for name in names:
         kernel = next(each for each in source.kernels if each.name == name)
@@ -126,6 +134,7 @@ def _patch(source: CudaSource, graph: CallGraph, *, fiber_only: bool) -> Patched
         modes.append(_mode(kernel, Mode.FIBER, reason))
     for function in source.functions:
         _edit_linkage(function, graph, edits)
+        _edit_clocks(function, edits)
     for launch in source.launches:
         _edit_launch(launch, edits)
     for node in source.shared:
@@ -156,6 +165,18 @@ def _edit_linkage(function: Function, graph: CallGraph, edits: Edits) -> None:
     shared = function.name in graph.declared
     word = "inline __attribute__((used)) " if shared else "static "
     edits.insert(function.node.start_byte, word)
+
+
+def _edit_clocks(function: Function, edits: Edits) -> None:
+    """Give device code the clock whose rate the device tells; on the host it is C's."""
+    if "clock" not in function.words or not function.attributes & {"__global__", "__device__"}:
+        return
+    for node in walk(function.body):
+        if node.type == "call_expression":
+            callee = node.child_by_field_name("function")
+            if callee.text == b"clock":
+                name = "::sapwood_cuda::device_clock"
+                edits.replace(callee.start_byte, callee.end_byte, name)
 
 
 def _edit_launch(launch: Launch, edits: Edits) -> None:

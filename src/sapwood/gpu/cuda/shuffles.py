@@ -14,6 +14,7 @@ from sapwood.gpu.cuda.distribution import CONDITION, distribute_conditions
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.groups import without_groups
 from sapwood.gpu.cuda.inlining import holder, inline_calls, insert_before, variable_types
+from sapwood.gpu.cuda.naming import with_own_names
 from sapwood.gpu.cuda.parse import CudaSource, Function, plain, walk
 
 _SHUFFLES: Final = {
@@ -65,6 +66,8 @@ def without_warp_operations(
             break
         source = source.changed(edits)
     source = source.changed(without_groups(source, _kernel(source, name)))
+    renamed = with_own_names(source, _kernel(source, name), graph.macro_words)
+    source = source if renamed is None else source.changed(renamed)
     source = source.changed(distribute_conditions(source, _kernel(source, name)))
     kernel = _kernel(source, name)
     if kernel.words & (graph.meeting.keys() - {name}):

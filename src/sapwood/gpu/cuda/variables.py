@@ -134,6 +134,8 @@ class Variables:
     def _changes_for_all(self, change: Any, uniform: set[str]) -> bool:
         """Whether all threads make a change at the same place, and with the same value."""
         place = change.parent
+        while place.type == "comma_expression":
+            place = place.parent
         if place.type not in {"expression_statement", "for_statement"}:
             return False
         if place.id not in self._skeleton or change.type not in {

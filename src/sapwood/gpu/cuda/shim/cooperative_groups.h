@@ -20,6 +20,28 @@ class thread_block {
 };
 inline thread_block this_thread_block() { return {}; }
 
+// All blocks of a launch: which thread of them one is, but no barrier.
+class grid_group {
+  public:
+    static unsigned long long block_rank() {
+        const uint3 b = sapwood_cuda::self->block->index;
+        const dim3 n = sapwood_cuda::self->block->grid;
+        return b.x + static_cast<unsigned long long>(n.x) * (b.y + static_cast<unsigned long long>(n.y) * b.z);
+    }
+    static unsigned long long num_blocks() {
+        const dim3 n = sapwood_cuda::self->block->grid;
+        return static_cast<unsigned long long>(n.x) * n.y * n.z;
+    }
+    static unsigned long long thread_rank() { return block_rank() * thread_block::size() + thread_block::thread_rank(); }
+    static unsigned long long size() { return num_blocks() * thread_block::size(); }
+    static unsigned long long num_threads() { return size(); }
+    static dim3 group_dim() { return sapwood_cuda::self->block->grid; }
+    static dim3 dim_blocks() { return group_dim(); }
+    static dim3 block_index() { return sapwood_cuda::self->block->index; }
+    static bool is_valid() { return false; }
+};
+inline grid_group this_grid() { return {}; }
+
 // Lanes of one warp, given by their mask.
 class lane_group {
   public:
@@ -114,6 +136,15 @@ template <class Parent> thread_group tiled_partition(const Parent &, unsigned n)
 // Which threads run together is not known here: each is a group of its own.
 inline coalesced_group coalesced_threads() { return coalesced_group(1u << sapwood_cuda::lane()); }
 
+// The lanes of a group that say the same.
+template <class Group> coalesced_group binary_partition(const Group &group, bool part) {
+    unsigned lanes = __ballot_sync(group.mask(), part);
+    return coalesced_group(part ? lanes : group.mask() & ~lanes);
+}
+template <class Group, class T> coalesced_group labeled_partition(const Group &group, T label) {
+    return coalesced_group(__match_any_sync(group.mask(), label));
+}
+
 inline unsigned thread_rank(const thread_group &group) { return group.thread_rank(); }
 inline unsigned group_size(const thread_group &group) { return group.size(); }
 
@@ -128,6 +159,25 @@ template <class T> struct greater { T operator()(T a, T b) const { return a < b 
 template <class T> struct bit_and { T operator()(T a, T b) const { return a & b; } };
 template <class T> struct bit_or { T operator()(T a, T b) const { return a | b; } };
 template <class T> struct bit_xor { T operator()(T a, T b) const { return a ^ b; } };
+
+template <class Group, class T, class Fold> T inclusive_scan(const Group &group, T value, Fold fold) {
+    const unsigned rank = group.thread_rank(), size = group.size();
+    for (unsigned d = 1; d < size; d *= 2) {
+        T other = group.shfl_up(value, d);
+        if (rank >= d) value = fold(other, value);
+    }
+    return value;
+}
+template <class Group, class T> T inclusive_scan(const Group &group, T value) {
+    return inclusive_scan(group, value, plus<T>());
+}
+template <class Group, class T, class Fold> T exclusive_scan(const Group &group, T value, Fold fold) {
+    T all = inclusive_scan(group, value, fold), before = group.shfl_up(all, 1);
+    return group.thread_rank() ? before : T();
+}
+template <class Group, class T> T exclusive_scan(const Group &group, T value) {
+    return exclusive_scan(group, value, plus<T>());
+}
 
 template <class Group, class T, class Fold>
 T reduce(const Group &group, T value, Fold fold, const char *file = __builtin_FILE(),

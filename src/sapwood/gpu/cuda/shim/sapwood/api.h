@@ -56,7 +56,7 @@ enum cudaMemoryAdvise { cudaMemAdviseSetReadMostly = 1, cudaMemAdviseUnsetReadMo
 
 namespace sapwood_cuda {
 struct Event { std::chrono::steady_clock::time_point at; bool recorded = false; };
-inline cudaError_t state() { return failure.empty() ? cudaSuccess : cudaErrorLaunchFailure; }
+inline cudaError_t state() { return failure.empty() ? cudaSuccess : failure_error; }
 inline cudaError_t allocate(void **p, size_t bytes) {
     *p = nullptr;
     if (state()) return state();
@@ -83,7 +83,7 @@ inline cudaError_t cudaPeekAtLastError() {
     return sapwood_cuda::state() ? sapwood_cuda::state() : sapwood_cuda::last_error;
 }
 inline const char *cudaGetErrorString(cudaError_t error) {
-    if (error == cudaErrorLaunchFailure && !sapwood_cuda::failure.empty()) return sapwood_cuda::failure.c_str();
+    if (error == cudaErrorLaunchFailure && sapwood_cuda::state() == error) return sapwood_cuda::failure.c_str();
     return sapwood_cuda::error_text(error);
 }
 
@@ -106,6 +106,12 @@ inline cudaError_t cudaFreeAsync(void *p, cudaStream_t) { return cudaFree(p); }
 inline cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind) { return sapwood_cuda::copy(to, from, n); }
 inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind, cudaStream_t = 0) {
     return sapwood_cuda::copy(to, from, n);
+}
+inline cudaError_t cudaMemcpyPeer(void *to, int to_device, const void *from, int from_device, size_t n) {
+    return to_device || from_device ? sapwood_cuda::fail(cudaErrorInvalidDevice) : sapwood_cuda::copy(to, from, n);
+}
+inline cudaError_t cudaMemcpyPeerAsync(void *to, int td, const void *from, int fd, size_t n, cudaStream_t = 0) {
+    return cudaMemcpyPeer(to, td, from, fd, n);
 }
 inline cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                                 size_t height, cudaMemcpyKind) {
@@ -216,6 +222,17 @@ inline cudaError_t cudaStreamAttachMemAsync(cudaStream_t, void *, size_t = 0, un
 inline cudaError_t cudaStreamDestroy(cudaStream_t s) { free(s); return cudaSuccess; }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return sapwood_cuda::state(); }
 inline cudaError_t cudaStreamQuery(cudaStream_t) { return sapwood_cuda::state(); }
+// Streams run in order, so all that was asked for before is done.
+typedef void (*cudaStreamCallback_t)(cudaStream_t, cudaError_t, void *);
+typedef void (*cudaHostFn_t)(void *);
+inline cudaError_t cudaStreamAddCallback(cudaStream_t s, cudaStreamCallback_t call, void *data, unsigned) {
+    call(s, sapwood_cuda::state(), data);
+    return sapwood_cuda::state();
+}
+inline cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t call, void *data) {
+    if (!sapwood_cuda::state()) call(data);
+    return sapwood_cuda::state();
+}
 inline cudaError_t cudaEventCreate(cudaEvent_t *e) { *e = new sapwood_cuda::Event; return cudaSuccess; }
 inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) { return cudaEventCreate(e); }
 inline cudaError_t cudaEventDestroy(cudaEvent_t e) { delete e; return cudaSuccess; }
@@ -231,5 +248,11 @@ inline cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t
     *ms = std::chrono::duration<float, std::milli>(to->at - from->at).count();
     return cudaSuccess;
 }
+// Hints for the caches of a GPU.
+enum cudaAccessProperty { cudaAccessPropertyNormal, cudaAccessPropertyStreaming, cudaAccessPropertyPersisting };
+struct cudaAccessPolicyWindow { void *base_ptr; size_t num_bytes; float hitRatio; cudaAccessProperty hitProp, missProp; };
+enum cudaStreamAttrID { cudaStreamAttributeAccessPolicyWindow = 1, cudaStreamAttributeSynchronizationPolicy = 3 };
+union cudaStreamAttrValue { cudaAccessPolicyWindow accessPolicyWindow; int syncPolicy; };
+inline cudaError_t cudaStreamSetAttribute(cudaStream_t, cudaStreamAttrID, const cudaStreamAttrValue *) { return cudaSuccess; }
 inline cudaError_t cudaProfilerStart() { return cudaSuccess; }
 inline cudaError_t cudaProfilerStop() { return cudaSuccess; }

@@ -59,20 +59,34 @@ struct Block {
 
 inline thread_local Thread *self = nullptr;
 
-void report_failure(Block &block, const std::string &text);
+void report_failure(Block &block, const std::string &text, int error = 719);
+
+struct KernelEnded {};
+
+// Leaves the block for good, from any of its threads.
+[[noreturn]] inline void end_block(Block &block) {
+    if (block.running) {
+        block.running = nullptr;
+        Context abandoned;
+        switch_context(&abandoned, &block.home);
+    }
+#if defined(__cpp_exceptions)
+    throw KernelEnded();
+#else
+    abort();
+#endif
+}
 
 // Continues with the next fiber of the ring; a whole round without progress is a deadlock.
 inline void yield(Block &block) {
     Fiber *from = block.running, *to = from->next;
     if (++block.idle > 2 * block.alive + 2) {
-        block.running = nullptr;
-        Context abandoned;
         report_failure(block, std::string("deadlock in kernel ") + *block.kernel + ": " +
                                   (from->wait_file ? from->wait_file : "?") + ":" +
                                   std::to_string(from->wait_line) +
                                   ": a thread waits for threads that will not come (" +
                                   std::to_string(block.alive) + " alive)");
-        switch_context(&abandoned, &block.home);
+        end_block(block);
     }
     if (to == from) return;
     block.running = to;

@@ -32,7 +32,7 @@ struct cudaDeviceProp {
     int unifiedAddressing, managedMemory, concurrentManagedAccess, cooperativeLaunch, deviceOverlap;
     int kernelExecTimeoutEnabled, tccDriver, streamPrioritiesSupported, globalL1CacheSupported, localL1CacheSupported;
     int isMultiGpuBoard, multiGpuBoardGroupID, hostNativeAtomicSupported, pageableMemoryAccess, persistingL2CacheMaxSize;
-    int singleToDoublePrecisionPerfRatio, computePreemptionSupported, canUseHostPointerForRegisteredMem;
+    int singleToDoublePrecisionPerfRatio, computePreemptionSupported, accessPolicyMaxWindowSize, canUseHostPointerForRegisteredMem;
     int cooperativeMultiDeviceLaunch, pageableMemoryAccessUsesHostPageTables, directManagedMemAccessFromHost;
     size_t surfaceAlignment, reservedSharedMemPerBlock;
 };
@@ -91,3 +91,18 @@ inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which, int 
     }
     return cudaSuccess;
 }
+
+// There is one device: no other one to reach.
+enum cudaDeviceP2PAttr {
+    cudaDevP2PAttrPerformanceRank = 1, cudaDevP2PAttrAccessSupported, cudaDevP2PAttrNativeAtomicSupported,
+    cudaDevP2PAttrCudaArrayAccessSupported
+};
+inline cudaError_t cudaDeviceGetP2PAttribute(int *, cudaDeviceP2PAttr, int, int) {
+    return sapwood_cuda::fail(cudaErrorInvalidDevice);
+}
+inline cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
+    *can = 0;
+    return device || peer ? sapwood_cuda::fail(cudaErrorInvalidDevice) : cudaSuccess;
+}
+inline cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return sapwood_cuda::fail(cudaErrorInvalidDevice); }
+inline cudaError_t cudaDeviceDisablePeerAccess(int) { return sapwood_cuda::fail(cudaErrorPeerAccessNotEnabled); }

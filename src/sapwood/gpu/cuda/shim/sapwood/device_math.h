@@ -154,15 +154,33 @@ template <class T> static inline T __ldcg(const T *p) { return *p; }
 template <class T> static inline void __stcs(T *p, T v) { *p = v; }
 template <class T> static inline void __stcg(T *p, T v) { *p = v; }
 
-// min and max take mixed types in device code.
+// As CUDA's, these are no templates: a program may have templates of its own by these names.
+#define SAPWOOD_LEAST(T)                                                                         \
+    static inline T min(T a, T b) { return b < a ? b : a; }                                      \
+    static inline T max(T a, T b) { return a < b ? b : a; }
+SAPWOOD_LEAST(int)
+SAPWOOD_LEAST(unsigned)
+SAPWOOD_LEAST(long)
+SAPWOOD_LEAST(unsigned long)
+SAPWOOD_LEAST(long long)
+SAPWOOD_LEAST(unsigned long long)
+SAPWOOD_LEAST(float)
+SAPWOOD_LEAST(double)
+#undef SAPWOOD_LEAST
+// Two types that differ.
 template <class A, class B, class C = std::common_type_t<A, B>,
           class = std::enable_if_t<std::is_arithmetic_v<A> && std::is_arithmetic_v<B> && !std::is_same_v<A, B>>>
 static inline C min(A a, B b) { return C(b) < C(a) ? C(b) : C(a); }
 template <class A, class B, class C = std::common_type_t<A, B>,
           class = std::enable_if_t<std::is_arithmetic_v<A> && std::is_arithmetic_v<B> && !std::is_same_v<A, B>>>
 static inline C max(A a, B b) { return C(a) < C(b) ? C(b) : C(a); }
+static inline unsigned umin(unsigned a, unsigned b) { return min(a, b); }
+static inline unsigned umax(unsigned a, unsigned b) { return max(a, b); }
+static inline long long llmin(long long a, long long b) { return min(a, b); }
+static inline long long llmax(long long a, long long b) { return max(a, b); }
+static inline unsigned long long ullmin(unsigned long long a, unsigned long long b) { return min(a, b); }
+static inline unsigned long long ullmax(unsigned long long a, unsigned long long b) { return max(a, b); }
 
 static inline long long clock64() {
     return std::chrono::steady_clock::now().time_since_epoch().count();
 }
-#define __trap() abort()

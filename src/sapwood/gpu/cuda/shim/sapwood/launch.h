@@ -1,7 +1,9 @@
 // Launching kernels: the pool of workers, the blocks of a grid, and the state of errors.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
+#include <ctime>
 #include <mutex>
 #include <thread>
 #include <type_traits>
@@ -19,6 +21,7 @@ constexpr size_t usual_shared = 48 * 1024, most_shared = 227 * 1024;
 // Errors of the calling host thread, and the one that no later call can repair.
 inline thread_local cudaError_t last_error = cudaSuccess;
 inline std::string failure;
+inline cudaError_t failure_error = cudaErrorLaunchFailure;
 inline size_t allowed_shared = usual_shared;
 
 inline cudaError_t fail(cudaError_t error) {
@@ -26,13 +29,26 @@ inline cudaError_t fail(cudaError_t error) {
     return error;
 }
 
-inline void report_failure(Block &block, const std::string &text) {
+inline void report_failure(Block &block, const std::string &text, int error) {
     static std::mutex mutex;
     std::lock_guard<std::mutex> lock(mutex);
     if (block.failure->empty()) {
         *block.failure = text;
+        failure_error = cudaError_t(error);
         fprintf(stderr, "%s\n", text.c_str());
     }
+}
+
+[[noreturn]] inline void assertion_failed(const char *text, const char *file, int line, const char *function) {
+    if (!self) __assert_fail(text, file, unsigned(line), function);
+    Block &block = *self->block;
+    const uint3 b = block.index, t = self->index;
+    std::string place = "block: [" + std::to_string(b.x) + "," + std::to_string(b.y) + "," + std::to_string(b.z) + "]";
+    if (block.running)
+        place += ", thread: [" + std::to_string(t.x) + "," + std::to_string(t.y) + "," + std::to_string(t.z) + "]";
+    report_failure(block, std::string(file) + ":" + std::to_string(line) + ": " + function + ": " + place +
+                              " Assertion `" + text + "` failed.", cudaErrorAssert);
+    end_block(block);
 }
 
 inline unsigned wanted_workers() {
@@ -179,7 +195,14 @@ void launch(const char *name, const Configuration &how, Kernel kernel, Arguments
                 block.index = uint3{unsigned(b % how.grid.x), unsigned(b / how.grid.x % how.grid.y),
                                     unsigned(b / how.grid.x / how.grid.y)};
                 self = &block.outside;
+#if defined(__cpp_exceptions)
+                try {
+                    kernel(arguments...);
+                } catch (const KernelEnded &) {
+                } // what happened is in the block's failure
+#else
                 kernel(arguments...);
+#endif
             }
         }
         self = before;
@@ -187,8 +210,13 @@ void launch(const char *name, const Configuration &how, Kernel kernel, Arguments
     workers.run(job, blocks);
     if (!problem.empty()) {
         failure = problem;
-        fail(cudaErrorLaunchFailure);
+        fail(failure_error);
     }
+}
+
+// The clock of kernels, at the rate that the device says it has.
+inline clock_t device_clock() {
+    return clock_t(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
 template <class T> T *dynamic_shared() { return static_cast<T *>(self->block->dynamic); }
@@ -199,3 +227,10 @@ template <class T> struct DynamicShared {
 };
 
 } // namespace sapwood_cuda
+
+inline void __trap(const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
+    using namespace ::sapwood_cuda;
+    if (!self) abort();
+    report_failure(*self->block, "trap in kernel " + *self->block->kernel + ": " + file + ":" + std::to_string(line));
+    end_block(*self->block);
+}

@@ -1,6 +1,8 @@
 // The words of CUDA C++ as a C++ compiler takes them: qualifiers, dim3 and the short vectors.
 #pragma once
 
+#define __SAPWOOD_CUDA__ 1
+
 #include <algorithm>
 #include <cassert>
 #include <cfloat>
@@ -13,7 +15,6 @@
 #include <cstring>
 #include <limits>
 
-#define __SAPWOOD_CUDA__ 1
 #define __CUDACC__ 1
 #define __NVCC__
 #define CUDART_VERSION 12000
@@ -38,9 +39,6 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define __builtin_align__(n) __attribute__((aligned(n)))
 #define CUDART_CB
-
-using std::max;
-using std::min;
 
 namespace sapwood_cuda {
 template <class T> struct Same { using type = T; };

@@ -39,7 +39,7 @@ uint64_t collective(unsigned mask, uint64_t value, int source, const char *file,
 }
 
 template <class T> uint64_t pack(T value) {
-    static_assert(sizeof(T) <= 8, "not supported on a CPU node: a shuffle of more than 8 bytes");
+    static_assert(sizeof(T) <= 8, "not supported on a CPU node: a warp operation on more than 8 bytes");
     uint64_t bits = 0;
     memcpy(&bits, &value, sizeof(T));
     return bits;
@@ -76,7 +76,16 @@ inline int source_xor(int own, int mask, int width) {
 }
 
 template <class T> T shuffle(unsigned mask, T value, int source, const char *file, int line) {
-    return unpack<T>(collective(mask, pack(value), source & 31, file, line, give_sources));
+    static_assert(std::is_trivially_copyable_v<T>, "a shuffle copies bytes");
+    if constexpr (sizeof(T) <= 8) {
+        return unpack<T>(collective(mask, pack(value), source & 31, file, line, give_sources));
+    } else { // tiles exchange larger values, one word after the other
+        uint64_t words[(sizeof(T) + 7) / 8] = {};
+        memcpy(words, &value, sizeof(T));
+        for (uint64_t &word : words) word = collective(mask, word, source & 31, file, line, give_sources);
+        memcpy(&value, words, sizeof(T));
+        return value;
+    }
 }
 
 inline unsigned ballot(unsigned mask, int predicate, const char *file, int line) {
