@@ -83,15 +83,15 @@ def build_executable(
     texts = with_headers(files, folders)
     sources = read_sources(texts, macros)
     refuse_unsupported(sources)
-    fiber_only = (environment or os.environ).get(MODE, "") == "fiber"
-    patched = patch_sources(sources, fiber_only=fiber_only)
+    asked = "asked for" if (environment or os.environ).get(MODE, "") == "fiber" else ""
+    patched = patch_sources(sources, fiber_only=asked)
     given = (files, output, folders, macros or {}, environment)
     try:
         _make(texts, patched, *given)
     except BuildError:
         if not any(k.mode is Mode.BLOCK for each in patched.values() for k in each.kernels):
             raise
-        patched = patch_sources(sources, fiber_only=True)
+        patched = patch_sources(sources, fiber_only="its loops do not compile")
         try:
             _make(texts, patched, *given)
         except BuildError as second:

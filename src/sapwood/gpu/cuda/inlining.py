@@ -34,7 +34,10 @@ def inline_calls(source: CudaSource, kernel: Function, graph: CallGraph) -> Edit
             continue
         callee = _callee(node, kernel, graph)
         statement = holder(node, kernel)
-        if callee is None or statement is None or sum(1 for _ in _meeting(statement, graph)) > 1:
+        if callee is None or statement is None:
+            continue
+        condition = statement.child_by_field_name("condition")
+        if sum(1 for _ in _meeting(condition or statement, graph)) > 1:
             continue
         text = _Inlined(callee, node, types).text()
         if text is None:
@@ -69,6 +72,8 @@ def holder(call: Any, kernel: Function) -> Any:
     node = call
     while node.type not in HOLDERS:
         above = node.parent
+        if above is not None and above.type == "condition_clause":
+            return above.parent if above.parent.type == "if_statement" and _pure(above) else None
         if (
             above is None
             or above.id == kernel.body.id
@@ -89,6 +94,10 @@ def holder(call: Any, kernel: Function) -> Any:
     changes = [n for n in walk(node) if n.type in {"assignment_expression", "update_expression"}]
     inner = node.named_children[0] if node.type == "expression_statement" else None
     return node if all(change == inner for change in changes) else None
+
+
+def _pure(node: Any) -> bool:
+    return not any(n.type in {"assignment_expression", "update_expression"} for n in walk(node))
 
 
 def variable_types(kernel: Function) -> dict[str, str]:
@@ -172,7 +181,12 @@ class _Inlined:
         nodes = list(walk(self._callee.body))
         if any(node.type in _NOT_COPIED or node.is_missing for node in nodes):
             return False
-        if any(node.type == "storage_class_specifier" and node.text == b"extern" for node in nodes):
+        if any(
+            node.type == "storage_class_specifier"
+            and node.text == b"extern"
+            and b"__shared__" not in node.parent.text
+            for node in nodes
+        ):
             return False
         returns = [node for node in nodes if node.type == "return_statement"]
         return not returns or (len(returns) == 1 and returns[0] == statements[-1])

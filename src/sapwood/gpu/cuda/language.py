@@ -171,7 +171,7 @@ class Cuda(CompiledLanguage):
         }
         sources = read_sources(files)
         refuse_unsupported(sources)
-        patched = patch_sources(sources, fiber_only=fiber_only)
+        patched = patch_sources(sources, fiber_only="asked for" if fiber_only else "")
         for name, data in files.items():
             path = request.folder / ".patched" / name
             path.parent.mkdir(parents=True, exist_ok=True)

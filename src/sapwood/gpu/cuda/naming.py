@@ -49,9 +49,9 @@ def with_own_names(source: CudaSource, kernel: Function, fixed: Collection[str])
     if any(node.type == "lambda_expression" for node in nodes):
         return None
     for node in nodes:
-        if node.type != "identifier" or not _declares(node):
-            continue
         name = plain(node.text)
+        if node.type != "identifier" or name.startswith("__") or not _declares(node):
+            continue
         known = found.get(name)
         declared = _Declared(node.start_byte, _scope(node), name)
         if known is None:

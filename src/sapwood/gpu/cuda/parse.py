@@ -33,10 +33,20 @@ SUFFIXES: Final = frozenset(
 INDICES: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*([<"])([^">\n]+)[">]', re.MULTILINE)
-_SAME_LENGTH = (
+_REWRITTEN = (
     (re.compile(rb"\b__noinline__\b"), lambda m: b" " * len(m[0])),
     (re.compile(rb"\bstatic(\s+__shared__)\b"), lambda m: b" " * 6 + m[1]),
     (re.compile(rb"\b(__shared__\s+)static\b"), lambda m: m[1] + b" " * 6),
+    (  # the grammar does not know __align__, nor any alignment behind a type
+        re.compile(
+            rb"(__shared__\s+)((?:[\w:]+(?:<[\w:, ]*>)?\s+)*)(?:__align__|alignas)\s*\(([^()]*(?:\([^()]*\))?)\)"
+        ),
+        lambda m: m[1] + b"__attribute__((aligned(" + m[3] + b"))) " + m[2],
+    ),
+    (
+        re.compile(rb"(?:__align__|alignas)\s*\(([^()]*)\)(\s*)(__shared__)"),
+        lambda m: m[3] + b" __attribute__((aligned(" + m[1] + b")))" + m[2],
+    ),
     (  # the grammar takes it for comparisons
         re.compile(
             rb"\b(?:(?:cg|cooperative_groups)::)?thread_block_tile\s*<\s*\d+\s*>(?=\s+\w+\s*=)"
@@ -120,7 +130,7 @@ class CudaSource:
 
     Attributes:
         name: For messages and ``#line``.
-        data: Its text; a few words that C++ compilers do not take are blank.
+        data: Its text; a few words that the grammar or C++ compilers do not take are others.
         root: The syntax tree.
         functions: Functions with bodies, in order, methods too.
         launches: Launches, those in macros too.
@@ -133,7 +143,7 @@ class CudaSource:
     """
 
     def __init__(self, name: str, data: bytes, conditions: Conditions | None = None) -> None:
-        for pattern, replacement in _SAME_LENGTH:
+        for pattern, replacement in _REWRITTEN:
             data = pattern.sub(replacement, data)
         self.name = name
         known = self._conditions = conditions or Conditions({}, ())

@@ -57,13 +57,13 @@ class Patched(msgspec.Struct, frozen=True):
 
 
 def patch_sources(
-    sources: Mapping[str, CudaSource], *, fiber_only: bool = False
+    sources: Mapping[str, CudaSource], *, fiber_only: str = ""
 ) -> dict[str, Patched]:
     """Return every source patched.
 
     Args:
         sources: Sources and headers that are built together.
-        fiber_only: Give every kernel's threads stacks of their own.
+        fiber_only: Why every kernel's threads get stacks of their own; empty if they need not.
 
     Example:
         >>> from sapwood.gpu.cuda.parse import read_sources
@@ -111,12 +111,12 @@ def _can_be_cut(kernel: Function, graph: CallGraph) -> bool:
     return True
 
 
-def _patch(source: CudaSource, graph: CallGraph, *, fiber_only: bool) -> Patched:
+def _patch(source: CudaSource, graph: CallGraph, *, fiber_only: str) -> Patched:
     edits = Edits(source.data)
     modes = []
     inside: set[int] = set()
     for kernel in source.kernels:
-        reason = "asked for"
+        reason = fiber_only
         if not fiber_only:
             try:
                 made = cut_kernel(kernel, graph)

@@ -140,7 +140,7 @@ class _Exchange:
         self.condition = ""
         if self.statement is None or len(given) < 2 or any(_calls(each) for each in given[1:]):
             return
-        if self.statement.type == "if_statement":
+        if _is_handed_on(self.statement):
             self.condition = plain(self.statement.child_by_field_name("condition").text)
         vote = word in _VOTES
         kind = "unsigned char" if vote else _type_of(given[1], types)
@@ -177,10 +177,13 @@ def _calls(node: Any) -> bool:
 def _under_condition(statement: Any) -> Any:
     """Return the statement before which values are written: a condition handed on is around it."""
     above = statement.parent if statement is not None else None
-    if above is not None and above.type == "if_statement":
-        condition = plain(above.child_by_field_name("condition").text)
-        return above if condition.startswith(f"({CONDITION}") else statement
-    return statement
+    return above if above is not None and _is_handed_on(above) else statement
+
+
+def _is_handed_on(statement: Any) -> bool:
+    if statement.type != "if_statement":
+        return False
+    return plain(statement.child_by_field_name("condition").text).startswith(f"({CONDITION}")
 
 
 def _type_of(value: Any, types: dict[str, str]) -> str:

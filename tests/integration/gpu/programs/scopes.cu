@@ -80,6 +80,22 @@ __global__ void rows(const float *in, float *out, int width) {
   out[threadIdx.x] = row[width - 1 - threadIdx.x];
 }
 
+// Alignment written before and behind the type.
+template <class T> struct Pair { T first, second; };
+__global__ void aligned(int *x) {
+  extern __shared__ __align__(16) unsigned char raw[];
+  __shared__ Pair<int> __align__(32) pairs[64];
+  __align__(64) __shared__ char bytes[3];
+  __shared__ alignas(16) float four[4];
+  int *values = (int *)raw;
+  values[threadIdx.x] = x[threadIdx.x];
+  if (threadIdx.x == 0) four[0] = ((size_t)pairs % 32 == 0) + ((size_t)bytes % 64 == 0) + ((size_t)four % 16 == 0);
+  __syncthreads();
+  pairs[threadIdx.x].second = values[blockDim.x - 1 - threadIdx.x];
+  __syncthreads();
+  x[threadIdx.x] = pairs[threadIdx.x].second + (int)four[0];
+}
+
 int main() {
   bool ok = true;
   const int n = 64;
@@ -123,6 +139,11 @@ int main() {
   ok = ok && cudaDeviceSynchronize() == cudaSuccess;
   for (int i = 0; i < n; i++)
     for (int j = 0; j < n; j++) ok = ok && c[i * n + j] == a[i * n + n - 1 - j];
+
+  for (int i = 0; i < 64; i++) in[i] = i;
+  aligned<<<1, 64, 64 * sizeof(int)>>>(in);
+  ok = ok && cudaDeviceSynchronize() == cudaSuccess;
+  for (int i = 0; i < 64; i++) ok = ok && in[i] == 63 - i + 3;
 
   printf(ok ? "PASSED\n" : "FAILED\n");
   return ok ? 0 : 1;

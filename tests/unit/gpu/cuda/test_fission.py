@@ -71,5 +71,5 @@ def test_values_live_in_arrays_only_where_they_must() -> None:
 
 def test_fiber_mode_can_be_asked_for() -> None:
     sources = read_sources({"a.cu": b"__global__ void k(int *x) { x[0] = 1; }"})
-    (mode,) = patch_sources(sources, fiber_only=True)["a.cu"].kernels
+    (mode,) = patch_sources(sources, fiber_only="asked for")["a.cu"].kernels
     assert mode.mode is Mode.FIBER
