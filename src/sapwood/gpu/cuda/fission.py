@@ -163,8 +163,8 @@ class _Cutter:
             if node.type == "if_statement" and node.id in self._skeleton and _jumps_out(node):
                 found |= used_words(_condition(node))
             if node.type == "expression_statement" and node.id in self._skeleton:
-                if _changed(next(iter(node.named_children), None)) in self._variables.uniform:
-                    found |= used_words(node)
+                changed = _changed(next(iter(node.named_children), None))
+                found |= used_words(node) if changed in self._variables.uniform else set()
         while True:
             more = set(found)
             for name in found & self._variables.by_name.keys():

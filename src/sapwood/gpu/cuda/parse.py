@@ -39,7 +39,8 @@ _REWRITTEN = (
     (re.compile(rb"\b(__shared__\s+)static\b"), lambda m: m[1] + b" " * 6),
     (  # the grammar does not know __align__, nor any alignment behind a type
         re.compile(
-            rb"(__shared__\s+)((?:[\w:]+(?:<[\w:, ]*>)?\s+)*)(?:__align__|alignas)\s*\(([^()]*(?:\([^()]*\))?)\)"
+            rb"(__shared__\s+)((?:[\w:]+(?:<[\w:, ]*>)?\s+)*)"
+            rb"(?:__align__|alignas)\s*\(([^()]*(?:\([^()]*\))?)\)"
         ),
         lambda m: m[1] + b"__attribute__((aligned(" + m[3] + b"))) " + m[2],
     ),

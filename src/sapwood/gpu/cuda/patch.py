@@ -56,9 +56,7 @@ class Patched(msgspec.Struct, frozen=True):
     kernels: tuple[KernelMode, ...]
 
 
-def patch_sources(
-    sources: Mapping[str, CudaSource], *, fiber_only: str = ""
-) -> dict[str, Patched]:
+def patch_sources(sources: Mapping[str, CudaSource], *, fiber_only: str = "") -> dict[str, Patched]:
     """Return every source patched.
 
     Args:
