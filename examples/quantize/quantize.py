@@ -140,7 +140,7 @@ def first_centres(pixels: np.ndarray[Any, Any], count: int, seed: int) -> np.nda
     if len(distinct) < count:
         enough = f"ask for at most {len(distinct)}: -p colours={len(distinct)}"
         raise DataValueError(
-            f"the picture has {len(distinct)} different colours, fewer than the {count} to keep",
+            f"colours in the picture: {len(distinct)}, fewer than the {count} to keep",
             hint=enough if len(distinct) > 1 else "give a picture of at least two colours",
         )
     start = rng.permutation(distinct)[:count]

@@ -122,7 +122,7 @@ def test_empty_clusters_do_no_harm(data_seed: int, seed: int) -> None:
 
 def test_refuses_more_colours_than_the_picture_has() -> None:
     pixels = np.array([[0, 0, 0], [9, 9, 9], [9, 9, 9]], np.uint8)
-    with pytest.raises(DataValueError, match="2 different colours"):
+    with pytest.raises(DataValueError, match="colours in the picture: 2"):
         quantize(colours=3).init(sapwood.load(pixels, fields=["pixels"]))
 
 

@@ -18,6 +18,9 @@ from sapwood.cli.statistics import agent_table, device_table, function_table, ru
 from sapwood.cli.summary import summarise
 from sapwood.environment.units import describe_size
 
+FEW = 8
+"""Numbers of an array that are shown in one line; longer ones are in ``--json`` and files."""
+
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Everything ``sapwood run --json`` prints; fields are only ever added."""
@@ -53,11 +56,19 @@ def show_answer(answer: Answer) -> None:
 
 
 def _scalars(result: Any) -> dict[str, str]:
-    """Return what of a result fits in a line each: its numbers and short texts."""
+    """Return what of a result fits in a line each: numbers, short texts, a few numbers together."""
     plain = summarise(result)
     fields = plain if isinstance(plain, Mapping) else {"result": plain}
-    return {
-        name: figures.metric(value) if isinstance(value, float) else str(value)
-        for name, value in fields.items()
-        if isinstance(value, bool | int | float | str)
-    }
+    return {name: text for name, value in fields.items() if (text := _line(value))}
+
+
+def _line(value: Any) -> str:
+    if isinstance(value, float):
+        return figures.metric(value)
+    if isinstance(value, bool | int | str):
+        return str(value)
+    if isinstance(value, list) and 0 < len(value) <= FEW:
+        parts = [_line(each) for each in value if not isinstance(each, list)]
+        if len(parts) == len(value) and all(parts):
+            return ", ".join(parts)
+    return ""

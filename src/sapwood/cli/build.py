@@ -6,7 +6,6 @@ import datetime as dt
 import threading
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from sapwood.cli import completion, figures
@@ -52,9 +51,11 @@ def build(
 ) -> None:
     """Build the sources of a program into the cache, for one target or several.
 
-    A target is ARCHITECTURE-linux-gnu or -musl, then optionally .VERSION of glibc,
-    ,cpu=MODEL and ,cuda=sm_NN. What is there already is not built again. With --watch
-    --json there is one line for each version.
+    A target is ARCHITECTURE-linux-gnu or -musl, then .VERSION of glibc, ,cpu=MODEL, ,cuda=sm_NN.
+
+    What is there already is not built again.
+
+    With --watch --json there is one line for each version.
     """
     with reported(debug=debug, as_json=as_json):
         from sapwood.client import load_program  # noqa: PLC0415 - --help must not load numpy
@@ -106,7 +107,7 @@ def _show_version_json(version: Version) -> None:
         "builds": list(map(_record, version.builds)),
         "error": None if version.error is None else version.error.to_record(),
     }
-    typer.echo(msgspec.json.encode(record).decode())
+    print_json(record, one_line=True)
 
 
 def show_built(program: Program, found: list[Built], *, as_json: bool) -> None:

@@ -64,7 +64,7 @@ def run_once(cluster: Cluster, program: Program, dataset: Dataset, request: RunR
     result = run.result()
     answer = _answer(program, dataset, run, result, request)
     if request.output is not None:
-        with _named(f"{program.name}.output", file=request.output):
+        with _named(f"{program.name}.output", file=request.output), _whole(request.output):
             program.output(result, dataset, request.output)
     if request.as_json:
         print_json(answer, one_line=request.watch)
@@ -128,6 +128,26 @@ def _answer(
         result=summarise(result),
         output=None if request.output is None else str(request.output),
     )
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """Remove the file that the block wrote when it fails: a half is worth less than none."""
+    before = _version(path)
+    try:
+        yield
+    except BaseException:
+        if _version(path) != before:
+            path.unlink(missing_ok=True)
+        raise
+
+
+def _version(path: Path) -> tuple[int, int, int] | None:
+    """Return what changes when a file is written; None for what is no plain file."""
+    if not path.is_file():
+        return None
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 @contextmanager

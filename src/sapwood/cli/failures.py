@@ -6,6 +6,7 @@ import contextlib
 import errno
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 
 import typer
 
@@ -59,6 +60,8 @@ def as_sapwood_error(error: Exception) -> SapwoodError | None:
     """Return an error of the operating system as one of ours; None for anything else."""
     if isinstance(error, SapwoodError):
         return error
+    if isinstance(error, FileNotFoundError) and error.filename is None and not _folder_exists():
+        return InputError("the current folder has been removed", hint="go to one that exists: cd")
     if isinstance(error, OSError) and error.strerror:
         kind = ResourceError if error.errno in _FULL else InputError
         return kind(
@@ -103,10 +106,18 @@ def show_error(error: Exception, *, debug: bool = False, as_json: bool = False) 
         return EXIT_INTERNAL
     typer.echo(explain(known, debug=debug), err=True)
     if as_json:
-        import msgspec  # noqa: PLC0415 - only wanted here
+        from sapwood.cli.output import print_json  # noqa: PLC0415 - only wanted here
 
-        typer.echo(msgspec.json.encode({"error": known.to_record()}))
+        print_json({"error": known.to_record()}, one_line=True)
     return known.exit_code
+
+
+def _folder_exists() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _detail(title: str, body: str, *, debug: bool) -> list[str]:

@@ -78,5 +78,31 @@ def write(*parts: RenderableType) -> None:
 
 def print_json(value: Any, *, one_line: bool = False) -> None:
     """Print plain data or a structure as one JSON object, over several lines or on one."""
-    text = msgspec.json.encode(value)
+    text = json_bytes(value)
     typer.echo(text if one_line else msgspec.json.format(text, indent=2))
+
+
+def json_bytes(value: Any) -> bytes:
+    r"""Return plain data or a structure as JSON.
+
+    Names of files that are not UTF-8 are no JSON either: the replacement character stands for
+    their odd bytes.
+
+    Example:
+        >>> json_bytes({"file": "a\udcff.npy"}).decode()
+        '{"file":"a�.npy"}'
+    """
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_readable(msgspec.to_builtins(value)))
+
+
+def _readable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    if isinstance(value, dict):
+        return {_readable(key): _readable(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_readable(each) for each in value]
+    return value

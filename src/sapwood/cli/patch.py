@@ -40,9 +40,11 @@ def patch(
 ) -> None:
     """Show a CUDA source as a node without a GPU compiles it, and the mode of each kernel.
 
-    What such a node cannot do is an error with its place. --check also says what would work
-    there but may go wrong on a GPU. --build makes a program of sources that have a main();
-    C++ and C sources may be among them then.
+    What such a node cannot do is an error with its place.
+
+    --check also says what would work there but may go wrong on a GPU.
+
+    --build makes a program of sources that have a main(); C++ and C may be among them then.
     """
     with reported(debug=debug, as_json=as_json):
         macros = dict(_macro(each) for each in define or ())

@@ -7,6 +7,7 @@ library: only a runner process does that.
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -36,7 +37,7 @@ class ProgramImage(msgspec.Struct, frozen=True, kw_only=True):
         python: The Python part as files or as a pickled class.
         parameters: Parameter values by name.
         libraries: What was built of its sources.
-        search_path: Where the front end imports modules from.
+        search_path: Where the front end imports modules from; names of folders need not be text.
     """
 
     hash: str
@@ -44,7 +45,7 @@ class ProgramImage(msgspec.Struct, frozen=True, kw_only=True):
     python: Bundle
     parameters: dict[str, bool | int | float | str]
     libraries: tuple[LibraryImage, ...] = ()
-    search_path: tuple[str, ...] = ()
+    search_path: tuple[bytes, ...] = ()
 
 
 class OpenProgram:
@@ -140,7 +141,7 @@ def make_image(program: Program, built: Built) -> ProgramImage:
         python=bundle.without(native_files(bundle)),
         parameters=dict(program.parameters),
         libraries=tuple(library.image for library in built.libraries),
-        search_path=tuple(str(Path(entry).absolute()) for entry in sys.path),
+        search_path=tuple(os.fsencode(Path(entry).absolute()) for entry in sys.path),
     )
 
 
@@ -178,8 +179,8 @@ def _language(name: str) -> Language:
     return language(name)
 
 
-def _extend_search_path(entries: Sequence[str]) -> None:
-    for entry in entries:
+def _extend_search_path(entries: Sequence[bytes]) -> None:
+    for entry in map(os.fsdecode, entries):
         if entry not in sys.path:
             sys.path.append(entry)
 

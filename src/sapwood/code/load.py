@@ -127,6 +127,14 @@ def _read_bundle(text: str) -> Bundle:
         hint = suggest(path.name, _programs_in(path.parent))
         raise ProgramError("no such program", where=str(path), hint=hint)
     folder, main = path.parent, path.name
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise ProgramError(
+            "the path of the program is not UTF-8 text",
+            where=ascii(str(path)),
+            hint="rename the folder",
+        ) from None
     if path.suffix == ".toml":
         files = {main: read_file(folder, main, named_by=str(path))}
         python = read_definition(files[main], where=str(path)).program.python

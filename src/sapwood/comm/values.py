@@ -184,11 +184,20 @@ class _Layout:
             self.arrays.append(flat)
             self.offsets.append(offset)
             self.nbytes = offset + -(-flat.nbytes // ALIGNMENT) * ALIGNMENT
-        meta = ArrayMeta(offset, _dtype_text(array.dtype), array.shape)
+        meta = ArrayMeta(offset, dtype_text(array.dtype), array.shape)
         return _Ext(EXT_ARRAY, _pack(meta))
 
 
-def _dtype_text(dtype: np.dtype[Any]) -> str:
+def dtype_text(dtype: np.dtype[Any]) -> str:
+    """Return a type as text that :func:`dtype_from` reads, byte order and fields included.
+
+    Raises:
+        DataValueError: Its fields overlap.
+
+    Example:
+        >>> dtype_text(np.dtype([("id", "i4"), ("energy", "f8")]))
+        "[('id', '<i4'), ('energy', '<f8')]"
+    """
     if dtype.names is None:
         return dtype.str
     try:
@@ -201,7 +210,12 @@ def _dtype_text(dtype: np.dtype[Any]) -> str:
 
 
 @functools.lru_cache(maxsize=REMEMBERED_TYPES)
-def _dtype_from(text: str) -> np.dtype[Any]:
+def dtype_from(text: str) -> np.dtype[Any]:
+    """Return the type that a text names.
+
+    Raises:
+        ProtocolError: It names none, or one of Python objects.
+    """
     if text.startswith("["):
         dtype = _structured(text)
     elif _PLAIN_DTYPE.fullmatch(text):
@@ -262,7 +276,7 @@ def _scalar(layout: _Layout, value: np.generic, _depth: int) -> Any:
     array = np.asarray(value)
     if array.dtype.hasobject:
         return layout.place(array)
-    return _Ext(EXT_SCALAR, _pack((_dtype_text(array.dtype), array.tobytes())))
+    return _Ext(EXT_SCALAR, _pack((dtype_text(array.dtype), array.tobytes())))
 
 
 _Converter = Callable[[_Layout, Any, int], Any]
@@ -299,7 +313,7 @@ def _reader(payload: memoryview) -> Callable[[int, memoryview], Any]:
     def read(code: int, data: memoryview) -> Any:
         if code == EXT_ARRAY:
             meta = _meta_decode(data)
-            dtype = _dtype_from(meta.dtype)
+            dtype = dtype_from(meta.dtype)
             count = 1
             for extent in meta.shape:
                 if extent < 0:
@@ -314,7 +328,7 @@ def _reader(payload: memoryview) -> Callable[[int, memoryview], Any]:
             return np.frombuffer(payload, dtype, count, meta.offset).reshape(meta.shape)
         if code == EXT_SCALAR:
             text, raw = msgspec.msgpack.decode(data, type=tuple[str, bytes])
-            dtype = _dtype_from(text)
+            dtype = dtype_from(text)
             return np.frombuffer(raw, dtype, 1)[0] if dtype.itemsize else np.zeros((), dtype)[()]
         if code == EXT_COMPLEX:
             return complex(*msgspec.msgpack.decode(data, type=tuple[float, float]))

@@ -55,6 +55,8 @@ def find_not_finite(array: Array, *, where: str) -> None:
     Raises:
         DataValueError: Some are NaN or infinite.
     """
+    for name in array.dtype.names or ():
+        find_not_finite(array[name], where=f"{where}, {name}")
     if array.dtype.kind not in "fc":
         return
     row_bytes = max(1, array.nbytes // len(array))

@@ -62,12 +62,6 @@ def check_array(array: Array, where: str) -> Array:
             where=where,
             hint="convert it, for example with array.astype(float)",
         )
-    if array.dtype.names is not None:
-        raise DataShapeError(
-            "the array is structured (its items are records)",
-            where=where,
-            hint="give its fields by name: {name: array[name] for name in array.dtype.names}",
-        )
     if isinstance(array, np.ma.MaskedArray):
         raise DataShapeError(
             "the array is masked, and a mask does not reach the agents",

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from sapwood.comm.shared_memory import ALIGNMENT, SharedBlock
+from sapwood.comm.values import dtype_text
 from sapwood.core.errors import ClosedError, DataShapeError, ResourceError
 from sapwood.data.column import Column
 from sapwood.data.slice import FieldRef, FilePlace, MemoryPlace, SliceRef
@@ -62,7 +63,7 @@ class Published:
                 place = column.place
             shape = tuple(column.array.shape[1:])
             row = math.prod(shape) * dtype.itemsize
-            fields.append(_Field(name, dtype.str, shape, row, place))
+            fields.append(_Field(name, dtype_text(dtype), shape, row, place))
         self._fields = tuple(fields)
         self.nbytes = nbytes
         """Bytes of shared memory that this dataset takes."""

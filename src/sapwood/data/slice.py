@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from sapwood.comm.shared_memory import MappedBlocks, SharedRef
+from sapwood.comm.values import dtype_from
 from sapwood.core.errors import DataMissingError, DataShapeError, ProtocolError
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -144,8 +145,8 @@ def open_slice(ref: SliceRef, blocks: MappedBlocks) -> Slice:
 
 def _open_field(field: FieldRef, count: int, blocks: MappedBlocks) -> Array:
     try:
-        dtype = np.dtype(field.dtype)
-    except (TypeError, ValueError) as error:
+        dtype = dtype_from(field.dtype)
+    except (TypeError, ValueError, ProtocolError) as error:
         raise ProtocolError(f"a slice has a field of unknown type {field.dtype!r}") from error
     if dtype.hasobject or not dtype.itemsize or any(extent < 0 for extent in field.item_shape):
         raise ProtocolError(

@@ -8,13 +8,11 @@ from any other.
 import os
 import secrets
 import shutil
-import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -40,6 +38,7 @@ from sapwood.core.topology import ROOT
 from sapwood.environment.lifecycle import Lifecycle, State
 from sapwood.environment.logs import logger
 from sapwood.session.agent import READY
+from sapwood.session.folder import make_folder
 from sapwood.session.gate import Gate
 from sapwood.session.groups import SessionGroups
 from sapwood.session.keeper import Change, Keeper
@@ -75,7 +74,7 @@ class Session:
         self.options = options
         self.tree = options.tree
         self.pool = BlockPool(options.inline_limit)
-        self._folder = Path(tempfile.mkdtemp(prefix="sapwood-", dir=_runtime_folder()))
+        self._folder = make_folder()
         self._thread = LoopThread("sapwood-session")
         self.streams = StreamTable(self._thread, self._post, self.pool, options.backlog)
         self._listeners: list[Callable[[PlacesChanged], None]] = []
@@ -330,11 +329,6 @@ class Session:
 
     def _entry(self, rank: int) -> str:
         return self.options.agent_entry if self.tree.is_agent(rank) else self.options.junction_entry
-
-
-def _runtime_folder() -> str | None:
-    folder = os.environ.get("XDG_RUNTIME_DIR", "")
-    return folder if folder and os.access(folder, os.W_OK) else None
 
 
 def _problem(text: str) -> None:

@@ -108,6 +108,33 @@ def test_a_full_disk(sapwood: Sapwood, squares: Path, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_half_a_file_is_not_left_behind(sapwood: Sapwood, squares: Path, tmp_path: Path) -> None:
+    methods = squares / "squares.py"
+    methods.write_text(
+        methods.read_text()
+        + "\ndef output(program, result, data, path):\n    path.write_text('half')\n    1 / 0\n"
+    )
+    done = sapwood("run", str(squares), "--agents", "1", "--output", "x.json")
+    assert done.returncode == 4
+    assert not (tmp_path / "x.json").exists()
+
+
+def test_data_with_names_that_are_no_text(sapwood: Sapwood, squares: Path, tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"odd\xff.npy")
+    np.save(odd, np.arange(4.0))
+    done = sapwood("run", str(squares), "--agents", "1", "--data", str(odd), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["data"].endswith("odd\N{REPLACEMENT CHARACTER}.npy")
+
+
+def test_a_program_whose_path_is_no_text(sapwood: Sapwood, squares: Path, tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"odd\xff")
+    squares.rename(odd)
+    done = sapwood("run", str(odd), "--agents", "1")
+    assert done.returncode == 2
+    assert "not UTF-8" in done.stderr
+
+
 def test_an_exception_in_a_method_of_the_program(
     sapwood: Sapwood, squares: Path, tmp_path: Path
 ) -> None:

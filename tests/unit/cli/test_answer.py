@@ -39,6 +39,13 @@ def test_a_bare_result_has_a_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert "  result 3.141593\n" in capsys.readouterr().out
 
 
+def test_a_few_numbers_share_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    show_answer(answer({"mean": [1.0, 2.5], "many": [0] * 9, "table": [[1]], "none": []}))
+    out = capsys.readouterr().out
+    assert "  mean 1, 2.5\n" in out
+    assert not any(f"  {name} " in out for name in ("many", "table", "none"))
+
+
 def test_the_file_that_was_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "picture.png"
     file.write_bytes(b"x" * 2048)

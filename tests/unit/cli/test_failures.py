@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import errno
 import json
+from pathlib import Path
 
 import pytest
 import typer
 
-from sapwood.cli.failures import EXIT_CODES, explain, reported
+from sapwood.cli.failures import EXIT_CODES, as_sapwood_error, explain, reported
 from sapwood.core.errors import (
     BuildError,
     ParameterError,
@@ -20,6 +21,19 @@ def exit_code_of(error: BaseException, *, debug: bool = False, as_json: bool = F
     with pytest.raises(typer.Exit) as caught, reported(debug=debug, as_json=as_json):
         raise error
     return caught.value.exit_code
+
+
+def test_a_folder_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    try:
+        Path.cwd()
+    except OSError as error:
+        known = as_sapwood_error(error)
+    assert known is not None
+    assert known.what == "the current folder has been removed"
 
 
 def test_an_error_says_what_where_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:

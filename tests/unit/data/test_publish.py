@@ -30,6 +30,7 @@ def test_every_kind_of_number_and_text_survives() -> None:
         "u": np.array([1, 2**63], np.uint64),
         "c": np.array([1 + 2j, 3]),
         "s": np.array(["ab", "ü"]),
+        "r": np.zeros(2, np.dtype([("id", "i2"), ("e", "f8"), ("at", "f4", 3)], align=True)),
         "t": np.array(["2024-01-01", "2025-06-01"], "datetime64[s]"),
     }
     with load(source).publish() as published:

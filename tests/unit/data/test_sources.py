@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sapwood.core.errors import DataMissingError, DataShapeError
+from sapwood.core.errors import DataMissingError, DataShapeError, DataValueError
 from sapwood.data import load
 
 
@@ -42,6 +42,14 @@ def test_a_dataset_without_own_names_takes_the_one_that_is_wanted() -> None:
     assert data.fields == ("points",)
 
 
+def test_not_finite_values_of_records_are_found() -> None:
+    records = np.zeros(3, [("id", "i4"), ("place", [("x", "f8"), ("y", "f8")])])
+    records["place"]["y"][1] = np.nan
+    with pytest.raises(DataValueError, match="1 NaN; the first at row 1") as caught:
+        load(records).require_finite()
+    assert caught.value.where.endswith("place, y")
+
+
 def test_what_cannot_be_used_is_refused() -> None:
     cases: list[tuple[Any, str]] = [
         (np.zeros((0, 3)), "empty"),
@@ -49,7 +57,6 @@ def test_what_cannot_be_used_is_refused() -> None:
         (np.float64(3.0), "single value"),
         (np.array([object()]), "Python objects"),
         ([[1, 2], [3]], "different lengths"),
-        (np.zeros(2, [("a", "f8")]), "structured"),
         (np.ma.masked_array([1.0, 2.0], [True, False]), "masked"),
         ({}, "no arrays"),
         ({"a b": [1]}, "cannot name a field"),

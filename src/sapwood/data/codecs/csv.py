@@ -41,7 +41,8 @@ class Layout:
 class CsvCodec:
     """Reads ``.csv`` files as float64.
 
-    If every wanted field is the name of a column, each becomes an array of shape (rows,).
+    If every wanted field is the name of a column, each becomes an array of shape (rows,), and
+    the other columns may hold anything.
     Otherwise the whole table becomes the one field that is wanted, shape (rows, columns),
     and ``meta["columns"]`` holds the names that the header gives.
     """
@@ -57,7 +58,10 @@ class CsvCodec:
         """
         try:
             layout = find_layout(path)
-            table = _parse(path, layout)
+            names = layout.header or ()
+            by_name = bool(names) and all(field in names for field in fields)
+            wanted = [names.index(field) for field in fields] if by_name else None
+            table = _parse(path, layout, wanted)
         except UnicodeDecodeError as error:
             raise DataValueError(
                 f"the file is not UTF-8 text: {error.reason} at byte {error.start}",
@@ -65,9 +69,8 @@ class CsvCodec:
                 hint="save it as UTF-8",
             ) from error
         check_array(table, str(path))
-        names = layout.header or ()
-        if names and all(field in names for field in fields):
-            columns = {field: Column(table[:, names.index(field)]) for field in fields}
+        if by_name:
+            columns = {field: Column(table[:, index]) for index, field in enumerate(fields)}
             return Decoded(columns, {"columns": names}, named=True)
         if len(fields) == 1:
             return Decoded({fields[0]: Column(table)}, {"columns": names} if names else {})
@@ -143,22 +146,16 @@ def _is_number(cell: str) -> bool:
     return "_" not in cell  # Python takes 1_000 for a number; a table does not
 
 
-def _parse(path: Path, layout: Layout) -> Array:
-    delimiter = None if layout.delimiter == " " else layout.delimiter
+def _parse(path: Path, layout: Layout, wanted: list[int] | None) -> Array:
+    """Return the table, or the wanted columns of it."""
     try:
-        table: Array = np.loadtxt(
-            path,
-            delimiter=delimiter,
-            skiprows=layout.skip,
-            comments=None,
-            quotechar='"',
-            ndmin=2,
-            encoding=ENCODING,
-        )
+        table = _load(path, layout, None)
     except UnicodeDecodeError:
         raise
     except ValueError as error:
-        _explain(path, layout)
+        _explain(path, layout, wanted)
+        if wanted is not None:
+            return _load(path, layout, wanted)
         raise DataValueError(
             f"the file cannot be read as a table of numbers: {error}",
             where=str(path),
@@ -166,19 +163,32 @@ def _parse(path: Path, layout: Layout) -> Array:
         ) from error
     if layout.header is not None and table.shape[1] != len(layout.header):
         raise _ragged(path, layout.skip + 1, table.shape[1], len(layout.header))
-    return table
+    return table if wanted is None else table[:, wanted]
 
 
-def _explain(path: Path, layout: Layout) -> None:
+def _load(path: Path, layout: Layout, columns: list[int] | None) -> Array:
+    return np.loadtxt(
+        path,
+        delimiter=None if layout.delimiter == " " else layout.delimiter,
+        skiprows=layout.skip,
+        comments=None,
+        quotechar='"',
+        ndmin=2,
+        encoding=ENCODING,
+        usecols=columns,
+    )
+
+
+def _explain(path: Path, layout: Layout, wanted: list[int] | None) -> None:
     """Raise the error that names the first bad line and column, reading line by line."""
     width = len(layout.header) if layout.header else 0
     for number, cells in _rows(path, layout):
         width = width or len(cells)
         if len(cells) != width:
             raise _ragged(path, number, len(cells), width)
-        for column, cell in enumerate(cells, 1):
-            if not _is_number(cell):
-                raise _bad_cell(path, layout, number, column, cell)
+        for column in range(width) if wanted is None else wanted:
+            if not _is_number(cells[column]):
+                raise _bad_cell(path, layout, number, column + 1, cells[column])
 
 
 def _rows(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:

@@ -48,7 +48,7 @@ class NpyCodec:
             ) from error
         check_array(array, str(path))
         place = None
-        if _usable_in_place(array):
+        if _usable_in_place(array) and _is_text(str(path)):
             place = FilePlace(
                 str(path), array.offset, array.nbytes, status.st_size, status.st_mtime_ns
             )
@@ -58,3 +58,12 @@ class NpyCodec:
 def _usable_in_place(array: Array) -> bool:
     """Whether agents can use the bytes of the file as they are: rows together, native order."""
     return bool(array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative)
+
+
+def _is_text(path: str) -> bool:
+    """Whether a path can be told to agents; others are read here."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -114,3 +114,19 @@ def test_any_table_is_read_as_it_was_written(
     rows = [delimiter.join(repr(float(cell)) for cell in row) for row in table]
     data = load_text(tmp_path_factory.mktemp("csv"), "\n".join(names + rows))
     np.testing.assert_array_equal(data["data"], table)
+
+
+def test_columns_that_are_not_wanted_may_hold_anything(tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text("name,height,note,weight\nann,1.7,,60\n'bo, b',1.8,x,80\n".replace("'", '"'))
+    data = load(path, fields=["weight", "height"])
+    assert data["weight"].tolist() == [60, 80]
+    assert data["height"].tolist() == [1.7, 1.8]
+
+
+def test_among_other_columns_rows_have_as_many_cells_as_the_header(tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text("name,height\nann,1.7\nbo,1.8,80\n")
+    with pytest.raises(DataShapeError, match="a row has 3 cells where 2") as caught:
+        load(path, fields=["height"])
+    assert caught.value.where.endswith("people.csv:3")

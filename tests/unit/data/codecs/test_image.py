@@ -5,7 +5,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sapwood.core.errors import DataError, DataMissingError, DataShapeError, DataValueError
+from sapwood.core.errors import (
+    DataError,
+    DataMissingError,
+    DataShapeError,
+    DataValueError,
+    ResourceError,
+)
 from sapwood.data import load
 
 PIXELS = (np.arange(4 * 6 * 3) * 3).astype(np.uint8).reshape(4, 6, 3)
@@ -48,6 +54,24 @@ def test_a_picture_is_turned_upright(tmp_path: Path) -> None:
 def test_more_than_eight_bits_are_refused(tmp_path: Path) -> None:
     Image.fromarray(np.ones((3, 3), np.uint16)).save(tmp_path / "a.png")
     with pytest.raises(DataShapeError, match="8 bits"):
+        load(tmp_path / "a.png")
+
+
+def test_a_picture_may_be_larger_than_pillow_likes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Image.fromarray(PIXELS).save(tmp_path / "a.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 5)
+    assert load(tmp_path / "a.png")["data"].shape == (24, 3)
+    assert Image.MAX_IMAGE_PIXELS == 5
+
+
+def test_a_picture_that_memory_does_not_hold_is_refused_by_its_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Image.fromarray(PIXELS).save(tmp_path / "a.png")
+    monkeypatch.setattr("sapwood.data.codecs.image.available_memory", lambda: 191)
+    with pytest.raises(ResourceError, match="6 times 4 pixels needs about 192 B"):
         load(tmp_path / "a.png")
 
 

@@ -1,0 +1,11 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def test_the_package_is_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sapwood", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("sapwood ")
