@@ -6,6 +6,9 @@ import msgspec
 
 from sapwood.code.runner.options import RunnerOptions
 
+RELAY = "relay"
+"""Handler of the stream that tells agents of the library that relays waves."""
+
 MAP = "map"
 """Handler of a stream whose waves are iterations of a run."""
 

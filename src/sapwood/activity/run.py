@@ -19,8 +19,8 @@ from sapwood.activity.statistics import AgentStatistics, RunStatistics
 from sapwood.code.build import Built, build
 from sapwood.code.cache import BuildCache
 from sapwood.code.check import check_program
-from sapwood.code.crash_handler import build_crash_handler
 from sapwood.code.image import make_image
+from sapwood.code.native_library import CRASH, build_native
 from sapwood.code.program import Program
 from sapwood.code.target import Target
 from sapwood.core.errors import (
@@ -231,7 +231,7 @@ class Run:
     def _gather(self, built: Built, published: Published, slices: list[range]) -> Crew:
         image = msgspec.msgpack.encode(make_image(self.program, built))
         function = self.program.map_function or f"{self.program.name}.map"
-        handler = build_crash_handler(self._cache, built.target) if built.libraries else None
+        handler = build_native(self._cache, CRASH, built.target) if built.libraries else None
         opening = {
             rank: orders.OpenRun(
                 run=self.name,

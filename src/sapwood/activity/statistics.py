@@ -48,6 +48,7 @@ class AgentStatistics(msgspec.Struct, frozen=True, kw_only=True):
         items_per_second: Items mapped per second of ``map_seconds``.
         functions: Each function that was called.
         device: Copies to and from its device, and launches; None when it used none.
+        relayed: Calls that passed the agent without its interpreter.
     """
 
     agent: int
@@ -62,6 +63,7 @@ class AgentStatistics(msgspec.Struct, frozen=True, kw_only=True):
     items_per_second: float = 0.0
     functions: tuple[FunctionStatistics, ...] = ()
     device: Transfers | None = None
+    relayed: int = 0
 
 
 class RunStatistics(msgspec.Struct, frozen=True, kw_only=True):

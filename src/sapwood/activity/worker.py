@@ -1,5 +1,6 @@
 """What an agent does for runs and tasks: hands them to its runner and answers."""
 
+import contextlib
 import os
 from collections.abc import Callable
 
@@ -8,6 +9,7 @@ import msgspec
 from sapwood.activity import orders
 from sapwood.activity.correspondence import Correspondence
 from sapwood.activity.measure import FunctionMeter
+from sapwood.activity.relay import Relay
 from sapwood.activity.statistics import AgentStatistics
 from sapwood.activity.stream_calls import StreamCalls
 from sapwood.code.runner import asks
@@ -18,7 +20,7 @@ from sapwood.code.transfers import NOTHING, Transfers
 from sapwood.comm import plain
 from sapwood.comm.payload import Payload
 from sapwood.contexts.forge import Forge
-from sapwood.core.errors import SapwoodError
+from sapwood.core.errors import ResourceError, SapwoodError
 from sapwood.core.topology import ROOT
 from sapwood.session.agent import Agent, Contribution, Question
 from sapwood.session.group_visits import GroupVisits
@@ -67,6 +69,8 @@ class Worker:
         self._stream_calls = StreamCalls(agent, self._runner)
         Correspondence(agent, self.visits)
         agent.waves[orders.MAP] = self._map
+        agent.waves[orders.RELAY] = self._relay_waves
+        self._relay: Relay | None = None
         agent.requests[orders.OPEN_RUN] = self._open_run
         agent.requests[orders.CLOSE_RUN] = self._close_run
         agent.requests[orders.CALL_TASK] = self._call_task
@@ -168,6 +172,7 @@ class Worker:
             items_per_second=good * items / meter.total if meter.total else 0.0,
             functions=(meter,),
             device=run.transfers,
+            relayed=self._relay.passed.pop(run.order.run, 0) if self._relay else 0,
         )
 
     def _stream_closed(self, stream: int) -> None:
@@ -176,6 +181,18 @@ class Worker:
         name = self._streams.pop(stream, None)
         if name is not None:
             self._runner.cancel(name)
+
+    def _relay_waves(self, contribution: Contribution) -> None:
+        """Let waves pass without the interpreter from now on, where that can be."""
+        contribution.give(plain.encode({}), None)
+        path = plain.decode(contribution.arrived.body)["library"]
+        if self._relay is None:
+            with contextlib.suppress(ResourceError):  # then everything goes the long way
+                self._relay = Relay(path, self._agent, self._runner, self._order_of)
+
+    def _order_of(self, context: str) -> orders.OpenRun | None:
+        run = self._runs.get(context)
+        return run.order if run is not None else None
 
     # --- tasks ---------------------------------------------------------------------------------
 

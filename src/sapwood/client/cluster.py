@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from sapwood.activity import orders
+from sapwood.activity.relay_offer import RelayOffer
 from sapwood.activity.run import Run, RunOptions
 from sapwood.activity.tasks import Call, TaskPool
 from sapwood.client.group import AgentGroup
@@ -21,14 +22,13 @@ from sapwood.client.stream_options import FilterSource, Late, Loss
 from sapwood.client.user_code import CodeMaker
 from sapwood.code.cache import BuildCache
 from sapwood.code.load import load_program
-from sapwood.code.program import NativeFunctionRef, Program
+from sapwood.code.program import NativeFunctionRef, Program, data_of
 from sapwood.code.runner.grouping import checked
 from sapwood.code.target import Target, host_target, target_of
 from sapwood.code.watch import Version, Watch
 from sapwood.core.errors import (
     ClosedError,
     ConfigurationError,
-    DataMissingError,
 )
 from sapwood.core.topology import ROOT
 from sapwood.data.sources import load
@@ -78,9 +78,10 @@ class Cluster(Messaging):
         self._tasks = TaskPool(session)
         self._runs: list[Run] = []
         self._watches: list[Watch] = []
-        self._maker = CodeMaker(self._cache, self._build_environment, lambda: self.target)
+        self._maker = CodeMaker(self._cache, self._build_environment, self._target)
         self._printer = OutputPrinter()
         session.answer(orders.OUTPUT, self._printer.take)
+        self._relay = RelayOffer(session, self._cache, self._target, wanted=settings.comm.relay)
 
     # --- runs ----------------------------------------------------------------------------------
 
@@ -127,7 +128,7 @@ class Cluster(Messaging):
         run = Run(
             self._session,
             loaded,
-            load(_data_of(loaded, data), fields=loaded.inputs),
+            load(data_of(loaded, data), fields=loaded.inputs),
             self._cache,
             RunOptions(chunk, limit, on_agent_loss, self._build_environment(), self.target),
         )
@@ -318,6 +319,9 @@ class Cluster(Messaging):
     @property
     def target(self) -> Target:
         """What programs are built for: what the agents' interpreter said it runs on."""
+        return self._target()
+
+    def _target(self) -> Target:
         architecture, libc = self._session.platform
         return target_of(architecture, libc) if architecture else host_target()
 
@@ -344,6 +348,7 @@ class Cluster(Messaging):
             run.cancel()
         self._tasks.close()
         self._session.close()
+        self._relay.close()
         self._log_output.close()
         for run in self._runs:
             run.wait()
@@ -385,15 +390,3 @@ class Cluster(Messaging):
             f"<details><summary>{escape(repr(self))}</summary><table>"
             f"<tr><th>agent</th><th>pid</th><th>state</th></tr>{rows}</table></details>"
         )
-
-
-def _data_of(program: Program, data: Any) -> Any:
-    if data is not None:
-        return data
-    default = getattr(program, "default_data", None)
-    found = default() if default is not None else None
-    if found is None:
-        raise DataMissingError(
-            f"program {program.name} brings no data of its own", hint="pass data=…"
-        )
-    return found

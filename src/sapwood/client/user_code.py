@@ -13,8 +13,8 @@ from sapwood.activity.tasks import Call, can_travel
 from sapwood.client.stream_options import makes_steps, name_of
 from sapwood.code.build import Built, build
 from sapwood.code.cache import BuildCache
-from sapwood.code.crash_handler import build_crash_handler
 from sapwood.code.image import make_image
+from sapwood.code.native_library import CRASH, build_native
 from sapwood.code.program import NativeFunctionRef, Program
 from sapwood.code.target import Target
 from sapwood.core.errors import ConfigurationError, DataValueError
@@ -107,7 +107,7 @@ class CodeMaker:
         if native is None:
             target, variables = self._target(), dict(self._environment())
             built = build(program, cache=self._cache, environment=variables, target=target)
-            handler = build_crash_handler(self._cache, target)
+            handler = build_native(self._cache, CRASH, target)
             image = msgspec.msgpack.encode(make_image(program, built))
             native = self._programs[key] = NativeProgram(image, built, str(handler or ""))
         return native

@@ -14,9 +14,9 @@ from sapwood.code.parameter import Parameter, ParameterValue, parameter
 from sapwood.code.result_file import find_writer, write_result
 from sapwood.code.spelling import suggest
 from sapwood.comm.reductions import REDUCTIONS, make_reduction
-from sapwood.core.errors import ParameterError, ProgramError
+from sapwood.core.errors import DataMissingError, ParameterError, ProgramError
 
-__all__ = ["NativeFunctionRef", "Program", "native", "parameter"]
+__all__ = ["NativeFunctionRef", "Program", "data_of", "native", "parameter"]
 
 
 class Program:
@@ -268,3 +268,20 @@ def _attribute(kind: type, name: str) -> Any:
         if name in vars(base):
             return vars(base)[name]
     return None
+
+
+def data_of(program: Program, data: Any) -> Any:
+    """Return the data of a run: what was passed, or what the program itself brings.
+
+    Raises:
+        DataMissingError: There is neither.
+    """
+    if data is not None:
+        return data
+    default = getattr(program, "default_data", None)
+    found = default() if default is not None else None
+    if found is None:
+        raise DataMissingError(
+            f"program {program.name} brings no data of its own", hint="pass data=…"
+        )
+    return found

@@ -136,6 +136,11 @@ class FrameDecoder:
         self._max_payload = max_payload
         self._max_header = MAX_HEADER
 
+    @property
+    def empty(self) -> bool:
+        """Whether no part of a frame waits for the rest."""
+        return not self._buffer
+
     def feed(self, data: bytes | memoryview) -> list[Frame]:
         """Return the frames that are complete now.
 

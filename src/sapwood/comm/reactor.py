@@ -39,6 +39,11 @@ class Reactor:
 
     What a callback raises ends :meth:`run`: whoever runs it decides.
 
+    Attributes:
+        time: Returns the time, seconds.
+        wait: Returns the descriptors that are ready, with what for, after at most so many seconds
+            (below 0: whenever that is). Something else may wait in place of it.
+
     Example:
         >>> reactor = Reactor()
         >>> _ = reactor.call_later(0.001, reactor.stop)
@@ -46,8 +51,9 @@ class Reactor:
     """
 
     def __init__(self) -> None:
-        self.time = monotonic
+        self.time: Callable[[], float] = monotonic
         self._epoll = select.epoll()
+        self.wait: Callable[[float], list[tuple[int, int]]] = self._epoll.poll
         self._readers: dict[int, Callable[[], Any]] = {}
         self._writers: dict[int, Callable[[], Any]] = {}
         self._timers: list[tuple[float, int, ReactorTimer]] = []
@@ -130,9 +136,9 @@ class Reactor:
 
     def run(self) -> None:
         """Wait for descriptors and times until :meth:`stop`."""
-        poll, readers, writers, soon = self._epoll.poll, self._readers, self._writers, self._soon
+        readers, writers, soon = self._readers, self._writers, self._soon
         while not self._stopped:
-            for fd, events in poll(self._patience()):
+            for fd, events in self.wait(self._patience()):
                 if events & ~_WRITE:
                     callback = readers.get(fd)
                     if callback is not None:
@@ -149,6 +155,10 @@ class Reactor:
             while soon:
                 function, args = soon.popleft()
                 function(*args)
+
+    def fileno(self) -> int:
+        """Return the descriptor that the loop waits on."""
+        return self._epoll.fileno()
 
     def close(self) -> None:
         """Close what the loop itself holds."""

@@ -138,6 +138,10 @@ class CommSettings(Section, frozen=True):
             "in pieces, as between machines."
         ),
     ] = True
+    relay: Annotated[
+        bool,
+        about("Whether agents let waves pass by a small compiled library where there is one."),
+    ] = True
     max_message: Annotated[Bytes, about("Largest message that is accepted.")] = 2**30
     window: Annotated[
         Bytes, about("What one neighbour may send before this side has dealt with it.")

@@ -16,6 +16,9 @@ from sapwood.session.gate import Gate
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.streams import StreamHandle, StreamOptions
 
+FLOWING = 8
+"""Waves after which a stream is taken to have more."""
+
 
 class Filters(Protocol):
     """Calls the own filters of the root."""
@@ -44,6 +47,7 @@ class StreamTable:
 
     Attributes:
         filters: Calls the own filters of the root; None where nobody does.
+        on_flowing: Called once, when a stream has had :data:`FLOWING` waves; on the loop's thread.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class StreamTable:
         backlog: int,
     ) -> None:
         self.filters: Filters | None = None
+        self.on_flowing: Callable[[], None] = _nothing
         self._thread = thread
         self._post = post
         self._pool = pool
@@ -142,6 +147,9 @@ class StreamTable:
         stream = self._streams.get(effect.stream)
         if stream is not None:
             stream.completed(effect)
+        if effect.wave == FLOWING:
+            flowing, self.on_flowing = self.on_flowing, _nothing
+            flowing()
         if effect.payload is not None:
             self._released(ev.Released(effect.payload))
 
@@ -179,3 +187,7 @@ class StreamTable:
             self._pool.give_back(owner)
         elif owner is not None and self.filters is not None:
             self.filters.released(effect.payload)
+
+
+def _nothing() -> None:
+    pass

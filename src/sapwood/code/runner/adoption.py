@@ -14,20 +14,24 @@ class Adoption:
 
     Args:
         blocks: What is mapped here.
+
+    Attributes:
+        opened: This process' descriptors of the present runner's blocks, by their inodes.
+        returned: Blocks that the runner may use again and does not know of yet.
     """
 
     def __init__(self, blocks: MappedBlocks) -> None:
         self._blocks = blocks
-        self._opened: dict[int, int] = {}
+        self.opened: dict[int, int] = {}
         self._leased: set[int] = set()
-        self._returned: list[int] = []
+        self.returned: list[int] = []
 
     def body(self, bulk: calls.Bulk) -> bytes:
         """Return the body of a result."""
         if bulk.shared is None:
             return bulk.inline
         data = bytes(self._blocks.view(bulk.shared))
-        self._returned.append(bulk.shared.inode)
+        self.returned.append(bulk.shared.inode)
         return data
 
     def payload(self, bulk: calls.Bulk) -> Payload | None:
@@ -39,13 +43,13 @@ class Adoption:
         if bulk.shared is None:
             return Payload(bulk.inline) if bulk.inline else None
         ref = bulk.shared
-        fd = self._opened.get(ref.inode)
+        fd = self.opened.get(ref.inode)
         if fd is None:
             try:
                 fd = os.open(f"/proc/{ref.pid}/fd/{ref.fd}", os.O_RDWR | os.O_CLOEXEC)
             except OSError as error:
                 raise RunnerCrashError("the runner ended before its result was taken") from error
-            self._opened[ref.inode] = fd
+            self.opened[ref.inode] = fd
         self._leased.add(fd)
         own = SharedRef(os.getpid(), fd, ref.inode, ref.capacity, ref.offset, ref.nbytes)
         return Payload.mapped(own, self._blocks, Lease(ref.pid, ref.inode, fd))
@@ -54,22 +58,22 @@ class Adoption:
         """Let the runner use a result's memory again, if it is still the one that made it."""
         self._leased.discard(lease.fd)
         if lease.runner == runner:
-            self._returned.append(lease.inode)
+            self.returned.append(lease.inode)
         else:
             os.close(lease.fd)  # kept open past the end of its runner
 
     def take_returned(self) -> tuple[int, ...]:
         """Return the blocks that the runner may use again, and forget them."""
-        returned, self._returned = tuple(self._returned), []
+        returned, self.returned = tuple(self.returned), []
         return returned
 
     def runner_ended(self) -> None:
         """Close what nobody reads any more."""
-        for fd in self._opened.values():
+        for fd in self.opened.values():
             if fd not in self._leased:
                 os.close(fd)
-        self._opened.clear()
-        self._returned.clear()
+        self.opened.clear()
+        self.returned.clear()
 
     def close(self) -> None:
         """Close everything."""

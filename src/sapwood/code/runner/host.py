@@ -23,7 +23,7 @@ from sapwood.code.runner.crash import crash_error
 from sapwood.code.runner.door import Door
 from sapwood.code.runner.jobs import Job, Lease, Outcome, Preparation
 from sapwood.code.runner.options import RunnerOptions
-from sapwood.code.runner.output import OutputCapture
+from sapwood.code.runner.output import OutputCapture, drained
 from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.shared_memory import MappedBlocks, SharedBlock
 from sapwood.contexts.forge import Forge, Forked, NotForked
@@ -57,8 +57,11 @@ class RunnerHost:
         on_output: Gets what the runner prints.
 
     Attributes:
+        adoption: Results that lie in the runner's memory.
         door: What user code asks while it runs, if anybody answers that.
+        number: Of the last call.
         on_orphaned: Told that the zygote is gone, and with it the runner.
+        write: Sends a call to the runner.
     """
 
     def __init__(
@@ -80,16 +83,17 @@ class RunnerHost:
         loop.add_reader(forge.fileno(), self._news)
         self._on_output = on_output
         self._connection: socket.socket | None = None
+        self.write: Callable[[bytes], object] = _nowhere
         self._output: OutputCapture | None = None
         self._report: OutputCapture | None = None
         self._waiting: deque[Job] = deque()
         self._running: Job | None = None
-        self._number = 0
+        self.number = 0
         self._killed: SapwoodError | None = None
         self._timer: Timer | None = None
         self._preparations: dict[str, Preparation] = {}
         self._prepared: set[str] = set()
-        self._adoption = Adoption(self.blocks)
+        self.adoption = Adoption(self.blocks)
         self._idle: Timer | None = None
         self._spill: list[SharedBlock] = []
 
@@ -113,6 +117,13 @@ class RunnerHost:
         if self._running is None:
             self._next()
 
+    def resting(self, name: str) -> int:
+        """Return the runner's socket if it waits for jobs that need ``name``, else -1."""
+        idle = self.state is RunnerState.IDLE and not self._waiting and self._killed is None
+        if not idle or name not in self._prepared or self._connection is None or not self.pid:
+            return -1
+        return self._connection.fileno()
+
     def cancel(self, context: str) -> None:
         """Drop all jobs of a context; one that runs is killed."""
         dropped = [job for job in self._waiting if job.context == context]
@@ -124,7 +135,7 @@ class RunnerHost:
 
     def give_back(self, lease: Lease) -> None:
         """Let the runner use a result's memory again."""
-        self._adoption.give_back(lease, self.pid)
+        self.adoption.give_back(lease, self.pid)
 
     def close(self) -> None:
         """End the runner."""
@@ -135,7 +146,7 @@ class RunnerHost:
         self._loop.remove_reader(self._forge.fileno())
         self._end_of_call()
         self._clear()
-        self._adoption.close()
+        self.adoption.close()
 
     # --- one call ------------------------------------------------------------------------------
 
@@ -183,22 +194,21 @@ class RunnerHost:
         )
 
     def _send(self, job: Job) -> None:
-        self._number += 1
+        self.number += 1
         call = calls.Call(
-            self._number,
+            self.number,
             job.procedure,
             job.context,
             self._bulk(job.body),
             self._arrays(job),
-            self._adoption.take_returned(),
+            self.adoption.take_returned(),
         )
-        assert self._connection is not None  # noqa: S101 - _fork() made it
         assert self._output is not None  # noqa: S101 - _fork() made it
         self._output.begin()
         self._running = job
         self.state = RunnerState.BUSY
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # its end is noticed
-            self._connection.send(calls.encode(call))
+            self.write(calls.encode(call))
         if job.time_limit:
             self._timer = self._loop.call_later(job.time_limit, self._too_long, job)
 
@@ -228,14 +238,18 @@ class RunnerHost:
         if not data:
             self._loop.remove_reader(self._connection.fileno())
             return
-        if data == asks.WANTED and self.door is not None:
+        self.take(data)
+
+    def take(self, data: bytes) -> None:
+        """Take in what the runner says."""
+        if data == asks.WANTED and self.door is not None and self._connection is not None:
             self.door.open(self._connection)
             return
         self._finished(calls.decode_result(data))
 
     def _finished(self, result: calls.Result) -> None:
         job = self._running
-        if job is None or result.number != self._number:
+        if job is None or result.number != self.number:
             return
         self._end_of_call()
         self.state = RunnerState.IDLE
@@ -253,8 +267,8 @@ class RunnerHost:
 
     def _deliver(self, job: Job, result: calls.Result) -> None:
         try:
-            body = self._adoption.body(result.body)
-            payload = self._adoption.payload(result.payload)
+            body = self.adoption.body(result.body)
+            payload = self.adoption.payload(result.payload)
         except SapwoodError as error:
             job.on_error(error)
             return
@@ -270,7 +284,7 @@ class RunnerHost:
         self._spill.clear()
 
     def _with_output(self, error: SapwoodError) -> None:
-        text = _drained(self._output)
+        text = drained(self._output)
         if text.strip():
             error.details.setdefault("output", text)
 
@@ -294,10 +308,11 @@ class RunnerHost:
         report.close_write_end()
         ours.settimeout(0)
         self._connection, self._output, self._report = ours, output, report
+        self.write = ours.send
         self._loop.add_reader(ours.fileno(), self._readable)
         self.state = RunnerState.IDLE
         if self._options.idle > 0:
-            self._idle = self._loop.call_later(self._options.idle, self._look, self._number)
+            self._idle = self._loop.call_later(self._options.idle, self._look, self.number)
 
     def _news(self) -> None:
         """Hear from the zygote what became of runners."""
@@ -318,11 +333,11 @@ class RunnerHost:
 
     def _look(self, number: int) -> None:
         """End a runner that nobody needed since the last look and that holds nothing open."""
-        idle = self.state is RunnerState.IDLE and number == self._number
+        idle = self.state is RunnerState.IDLE and number == self.number
         if idle and not self._preparations:
             self._kill(CancelledError("the runner was not needed any more"))
         else:
-            self._idle = self._loop.call_later(self._options.idle, self._look, self._number)
+            self._idle = self._loop.call_later(self._options.idle, self._look, self.number)
 
     def _too_long(self, job: Job) -> None:
         limit = f"{job.time_limit:g} s"
@@ -351,7 +366,7 @@ class RunnerHost:
     def _crash(self, status: int) -> SapwoodError:
         self.crashes += 1
         function = (self._running.function if self._running else "") or "user code"
-        texts = {"backtrace": _drained(self._report), "output": _drained(self._output)}
+        texts = {"backtrace": drained(self._report), "output": drained(self._output)}
         return crash_error(function, status, texts, memory_limited=self._options.memory > 0)
 
     def _clear(self) -> None:
@@ -366,8 +381,9 @@ class RunnerHost:
         for capture in (self._output, self._report):
             if capture is not None:
                 capture.close()
-        self._adoption.runner_ended()
+        self.adoption.runner_ended()
         self.pid, self._connection, self._killed = 0, None, None
+        self.write = _nowhere
         self._output = self._report = None
         self._prepared.clear()
         self.state = RunnerState.NONE
@@ -377,8 +393,5 @@ def _end_is_near() -> None:
     """Do nothing: what an agent is part of ends with its zygote."""
 
 
-def _drained(capture: OutputCapture | None) -> str:
-    if capture is None:
-        return ""
-    capture.drain()
-    return capture.text()
+def _nowhere(_data: bytes) -> None:
+    """Do nothing: there is no runner."""

@@ -82,3 +82,11 @@ class OutputCapture:
         if self._on_output is not None:
             self._on_output(data)
         return True
+
+
+def drained(capture: OutputCapture | None) -> str:
+    """Return what was printed until now; nothing where nobody prints."""
+    if capture is None:
+        return ""
+    capture.drain()
+    return capture.text()

@@ -137,6 +137,15 @@ class UnixConnection:
         loop.add_reader(self._fd, self._readable)
         self._number = handler.connection_opened(self, initiator=initiator)
 
+    def fileno(self) -> int:
+        """Return the socket's descriptor."""
+        return self._fd
+
+    @property
+    def flushed(self) -> bool:
+        """Whether it is open and the kernel has taken all that was written."""
+        return self._open and not self._closing and not self._unsent
+
     def write(self, buffers: Sequence[bytes | memoryview]) -> None:
         """Queue buffers for sending, in order."""
         if not self._open or self._closing:

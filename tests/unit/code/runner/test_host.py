@@ -207,7 +207,7 @@ def test_a_result_whose_runner_is_gone_already_is_a_crash(bench: Any) -> None:
     future = bench.submit(spin)
     gone = SharedRef(pid=2**22, fd=3, inode=1, capacity=4096, offset=0, nbytes=10)
     nothing = calls.Bulk()
-    bench.host._finished(calls.Result(bench.host._number, nothing, calls.Bulk(b"", gone), 0.0))
+    bench.host._finished(calls.Result(bench.host.number, nothing, calls.Bulk(b"", gone), 0.0))
     bench.until(future.done)
     assert isinstance(future.exception(), RunnerCrashError)
 

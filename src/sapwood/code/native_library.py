@@ -1,4 +1,4 @@
-"""The library that writes a native backtrace when a runner dies of a signal."""
+"""Sapwood's own C: built on the machine that uses it, once per cache; everything works without."""
 
 from __future__ import annotations
 
@@ -16,32 +16,35 @@ from sapwood.code.languages.compiled import LIBRARY
 from sapwood.code.target import Target, host_target
 from sapwood.core.errors import BuildError, CompilerMissingError
 
-_SOURCE = "crash.c"
+CRASH = "crash.c"
+"""Writes a native backtrace when a runner dies of a signal."""
+
+RELAY = "relay.c"
+"""Lets waves pass an agent without its interpreter."""
 
 
-def build_crash_handler(cache: BuildCache, target: Target | None = None) -> Path | None:
-    """Return the library for a target, built once per cache; None where it cannot be built.
+def build_native(cache: BuildCache, source: str, target: Target | None = None) -> Path | None:
+    """Return the library of :data:`CRASH` or :data:`RELAY` for a target.
 
-    It exports ``int sapwood_install_crash_handler(int fd)``. A C library without
-    ``backtrace()``, or a machine without a compiler, has no native backtraces.
+    None where it cannot be built: no compiler, or a C library that lacks something.
     """
-    data = files("sapwood.code").joinpath("native", _SOURCE).read_bytes()
+    data = files("sapwood.code").joinpath("native", source).read_bytes()
     language = C()
     # Without the user's flags: a sanitizer would install handlers of its own.
     kept = {name: os.environ[name] for name in ("PATH", "ZIG") if name in os.environ}
     environment = {"PATH": os.defpath, **kept}
     request = BuildRequest(
         folder=Path(),
-        sources=(_SOURCE,),
+        sources=(source,),
         output=Path(),
         target=target or host_target(),
         environment=environment,
     )
 
     def fill(output: Path, scratch: Path) -> dict[str, str]:
-        (scratch / _SOURCE).write_bytes(data)
+        (scratch / source).write_bytes(data)
         language.build(msgspec.structs.replace(request, folder=scratch, output=output))
-        return {"language": language.name, "sources": _SOURCE, "purpose": "crash handler"}
+        return {"language": language.name, "sources": source, "purpose": "part of Sapwood"}
 
     try:
         identity = language.identity(request)

@@ -11,7 +11,7 @@ import pytest
 
 from sapwood.code.build import build
 from sapwood.code.cache import BuildCache
-from sapwood.code.crash_handler import build_crash_handler
+from sapwood.code.native_library import CRASH, build_native
 from sapwood.code.symbolise import symbolise
 
 SOURCE = r"""
@@ -57,7 +57,7 @@ ctypes.CDLL(sys.argv[2])[sys.argv[3]](0)
 def test_a_crash_names_function_and_line(
     cache: BuildCache, program_of: Any, function: str, status: int, lines: list[str]
 ) -> None:
-    handler = build_crash_handler(cache)
+    handler = build_native(cache, CRASH)
     assert handler is not None
     built = build(program_of({"a.c": SOURCE}), cache=cache)
     command = [sys.executable, "-c", CALLER, str(handler), built.libraries[0].image.path, function]
@@ -71,7 +71,7 @@ def test_a_crash_names_function_and_line(
 
 
 def test_the_handler_is_built_once(cache: BuildCache) -> None:
-    assert build_crash_handler(cache) == build_crash_handler(cache)
+    assert build_native(cache, CRASH) == build_native(cache, CRASH)
     assert cache.counters.builds == 1
 
 
@@ -80,4 +80,4 @@ def test_without_a_compiler_there_is_no_handler(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("ZIG", "none")
-    assert build_crash_handler(cache) is None
+    assert build_native(cache, CRASH) is None

@@ -1,0 +1,242 @@
+"""Waves that pass agents without the interpreter: the same results, whatever comes between."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sapwood
+from sapwood.activity.relay_library import Memory, RelayLibrary
+from sapwood.code.cache import BuildCache
+from sapwood.code.native_library import RELAY, build_native
+from sapwood.core.errors import ResourceError, TimeLimitError, UserCodeError
+from sapwood.environment.settings import CommSettings
+from sapwood.session.streams import StreamHandle
+
+TIMEOUT = 60.0
+MakeCluster = Callable[..., sapwood.Cluster]
+Until = Callable[[Callable[[], object]], None]
+
+ROUNDS = 300
+MANY = 5000
+
+
+class Growing(sapwood.Program):
+    """What goes down and comes up changes size and way: in the message, in shared memory."""
+
+    reduce = {"values": "sum", "n": "sum"}  # noqa: RUF012 - the declared form of programs
+    rounds: int = sapwood.parameter(ROUNDS, minimum=1)
+    odd: str = sapwood.parameter("nothing")
+
+    def init(self, data: Any) -> dict[str, Any]:
+        return {"turn": 0, "values": np.zeros(4), "history": [], "items": data.length}
+
+    def map(self, slice: Any, state: dict[str, Any]) -> dict[str, Any]:  # noqa: A002 - as in Program
+        turn = state["turn"]
+        if self.odd == "prints" and turn % 7 == 0:
+            sys.stdout.write(f"turn {turn}\n")
+        if self.odd == "fails" and turn == 200:
+            raise ValueError("turn 200")
+        if self.odd == "hangs" and turn == 200:
+            signal.pause()
+        if self.odd == "dies" and turn in {100, 150} and slice.start == 0:
+            _die_once(turn)
+        size = state["values"].size
+        return {"values": np.full(size, float(len(slice))) + state["values"], "n": len(slice)}
+
+    def update(self, state: dict[str, Any], total: dict[str, Any]) -> dict[str, Any]:
+        turn = state["turn"] + 1
+        size = 40_000 if turn % 11 == 0 else 20_000 if turn % 13 == 0 else 4 + turn % 3
+        history = [*state["history"], (float(total["values"].sum()), int(total["n"]))]
+        return {**state, "turn": turn, "values": np.full(size, turn % 5.0), "history": history}
+
+    def done(self, state: dict[str, Any]) -> bool:
+        return bool(state["turn"] >= self.rounds)
+
+    def result(self, state: dict[str, Any]) -> Any:
+        return state["history"]
+
+
+def _die_once(turn: int) -> None:
+    marker = Path(os.environ["SAPWOOD_TEST_FOLDER"]) / f"died-{turn}"
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def history(agents: int, items: int, rounds: int = ROUNDS) -> list[tuple[float, int]]:
+    """Return what the run must give."""
+    expected = []
+    size, value = 4, 0.0
+    for turn in range(1, rounds + 1):
+        expected.append((size * (items + agents * value), items))
+        size = 40_000 if turn % 11 == 0 else 20_000 if turn % 13 == 0 else 4 + turn % 3
+        value = turn % 5.0
+    return expected
+
+
+def relayed(run: sapwood.Run) -> int:
+    """Return how many calls of a run were relayed."""
+    return sum(agent.relayed for agent in run.statistics.agents)
+
+
+def flow(cluster: sapwood.Cluster, until: Until) -> StreamHandle:
+    """Return a stream whose waves the agents have begun to relay."""
+    stream = cluster.session.open_stream("echo", {"x": "sum"})
+
+    def passes() -> bool:
+        for _ in range(20):
+            stream.broadcast({"x": 1}).result(TIMEOUT)
+        run = cluster.run(Growing(rounds=40), range(10))
+        run.result(TIMEOUT)
+        return relayed(run) > 0
+
+    until(passes)
+    return stream
+
+
+@pytest.mark.parametrize(("agents", "fanout"), [(1, 0), (3, 0), (4, 2)])
+def test_relayed_waves_give_what_waves_give(
+    make_cluster: MakeCluster, until: Until, agents: int, fanout: int
+) -> None:
+    cluster = make_cluster(agents, fanout)
+    flow(cluster, until)
+    run = cluster.run(Growing(), range(10))
+    assert run.result(TIMEOUT) == history(agents, 10)
+    assert relayed(run) > ROUNDS * agents // 2
+    calls = [agent.calls for agent in run.statistics.agents]
+    assert calls == [ROUNDS] * agents
+    assert all(agent.wait_seconds > 0 for agent in run.statistics.agents)
+
+
+def test_what_is_printed_meanwhile_is_shown(
+    make_cluster: MakeCluster, until: Until, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = make_cluster(2)
+    flow(cluster, until)
+    run = cluster.run(Growing(odd="prints"), range(10))
+    assert run.result(TIMEOUT) == history(2, 10)
+    said: list[str] = []
+
+    def all_said() -> bool:
+        said.append(capsys.readouterr().err)
+        text = "".join(said)
+        return all(text.count(f"turn {turn}\n") == 2 for turn in range(0, ROUNDS, 7))
+
+    until(all_said)
+    assert relayed(run) > 0
+
+
+def test_an_exception_names_what_it_always_names(make_cluster: MakeCluster, until: Until) -> None:
+    cluster = make_cluster(2)
+    flow(cluster, until)
+    run = cluster.run(Growing(odd="fails"), range(10))
+    with pytest.raises(UserCodeError, match="turn 200") as caught:
+        run.result(TIMEOUT)
+    assert "agent" in str(caught.value)
+    assert cluster.run(Growing(), range(10)).result(TIMEOUT) == history(2, 10)
+
+
+def test_a_time_limit_holds(make_cluster: MakeCluster, until: Until) -> None:
+    cluster = make_cluster(2)
+    flow(cluster, until)
+    with pytest.raises(TimeLimitError):
+        cluster.run(Growing(odd="hangs"), range(10), time_limit=0.5).result(TIMEOUT)
+
+
+def test_a_call_that_never_returns_can_be_cancelled(
+    make_cluster: MakeCluster, until: Until
+) -> None:
+    cluster = make_cluster(2)
+    flow(cluster, until)
+    run = cluster.run(Growing(odd="hangs"), range(10))
+    until(lambda: run.progress.iteration == 200)
+    run.cancel()
+    run.wait()
+    assert cluster.run(Growing(), range(10)).result(TIMEOUT) == history(2, 10)
+
+
+def test_runners_that_die_are_replaced(
+    make_cluster: MakeCluster, until: Until, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAPWOOD_TEST_FOLDER", str(tmp_path))
+    cluster = make_cluster(2)
+    flow(cluster, until)
+    with pytest.raises(sapwood.SapwoodError):
+        cluster.run(Growing(odd="dies"), range(10)).result(TIMEOUT)
+    with pytest.raises(sapwood.SapwoodError):
+        cluster.run(Growing(odd="dies"), range(10)).result(TIMEOUT)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["died-100", "died-150"]
+    run = cluster.run(Growing(odd="dies"), range(10))
+    assert run.result(TIMEOUT) == history(2, 10)
+    assert relayed(run) > 0
+
+
+def test_agents_that_die_are_replaced_and_relay_again(
+    make_cluster: MakeCluster, until: Until
+) -> None:
+    cluster = make_cluster(3)
+    flow(cluster, until)
+    run = cluster.run(Growing(rounds=2000), range(10))
+    for turn in (300, 600, 900):
+        until(lambda turn=turn: run.progress.iteration >= turn)  # type: ignore[misc]
+        os.kill(cluster.agents[turn // 300 - 1].pid, signal.SIGKILL)
+    assert run.result(TIMEOUT) == history(3, 10, 2000)
+    assert run.statistics.replaced_agents == 3
+    assert min(agent.relayed for agent in run.statistics.agents) > 0
+
+
+def test_streams_that_take_turns_keep_apart(make_cluster: MakeCluster, until: Until) -> None:
+    cluster = make_cluster(3)
+    flow(cluster, until)
+    one = cluster.session.open_stream("echo", {"x": "sum"})
+    two = cluster.session.open_stream("echo", {"x": "max"})
+    for number in range(200):
+        assert one.broadcast({"x": number}).result(TIMEOUT).total == {"x": 3 * number}
+        if number % 9 < 3:
+            assert two.broadcast({"x": number}).result(TIMEOUT).total == {"x": number}
+
+
+def test_waves_in_a_row_come_back_in_order(make_cluster: MakeCluster, until: Until) -> None:
+    cluster = make_cluster(2)
+    stream = flow(cluster, until)
+    futures = [stream.broadcast({"x": np.full(8, number)}) for number in range(MANY)]
+    for number, future in enumerate(futures):
+        assert (future.result(TIMEOUT).total["x"] == 2 * number).all()
+
+
+def test_it_can_be_turned_off(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(2, comm=CommSettings(relay=False))
+    run = cluster.run(Growing(), range(10))
+    assert run.result(TIMEOUT) == history(2, 10)
+    assert relayed(run) == 0
+
+
+def test_a_library_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ResourceError, match="cannot relay waves"):
+        RelayLibrary(str(tmp_path / "none.so"))
+    source = tmp_path / "other.c"
+    source.write_text("unsigned long sapwood_relay_layout(void) { return 1; }\n")
+    other = tmp_path / "other.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", other, source], check=True)
+    with pytest.raises(ResourceError, match="another version"):
+        RelayLibrary(str(other))
+
+
+def test_its_memory_is_laid_out_alike_on_both_sides(tmp_path: Path) -> None:
+    path = build_native(BuildCache(tmp_path), RELAY)
+    assert path is not None
+    library = RelayLibrary(str(path))
+    assert isinstance(library.memory, Memory)
+    library.memory.epoll_fd = -1
+    library.wait(0)
+    assert library.events() == []
+    assert list(library.records()) == []
