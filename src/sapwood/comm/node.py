@@ -62,7 +62,7 @@ class Node:
         self.streams = streams.open
         groups = self.groups = Groups(near, gather, is_agent=tree.is_agent(self.rank))
         letters = self.letters = Letters(near)
-        census = self._census = Census(near, letters)
+        self._census = Census(near, letters)
         near.listener = self
         self.transfers = Transfers(letters)
         requests = self.requests = Active(letters, self.transfers)
@@ -97,7 +97,7 @@ class Node:
             letter_messages.Letter: letters.on_letter,
             letter_messages.Receipt: letters.on_receipt,
             letter_messages.Multiple: letters.on_multiple,
-            letter_messages.Census: census.on_census,
+            letter_messages.Census: self._on_census,
         }
 
     def step(self, now: float, event: ev.Event) -> Effects:
@@ -142,26 +142,31 @@ class Node:
 
     def places_came(self, ranks: Sequence[int]) -> Effects:
         """Places can be reached below this one."""
-        return self._streams.places_came(ranks)
+        return self._streams.places_came(ranks) + self.groups.places_came()
 
     def places_left(self, ranks: Sequence[int], reason: str, top: int) -> Effects:
         """Places cannot be reached below this one any more; the link of ``top`` is gone."""
-        effects = self.groups.lost(ranks, reason)
+        effects = self.groups.places_left(ranks)
         if self.rank == ROOT and top != msg.NOBODY:
             effects += self._streams.agents_lost((top,), reason)
         return effects
 
-    def parent_changed(self, reason: str) -> Effects:
+    def parent_changed(self, _reason: str) -> Effects:
         """What the former parent asked for is not to be answered any more."""
         self._streams.parent_changed()
         self.letters.gone.clear()  # the new parent tells who is gone
-        return self.groups.parent_lost(reason)
+        return self.groups.parent_changed()
 
     def _announce(self, now: float, event: letter_events.Announce) -> Effects:
         """Root: say who is gone and who is back."""
-        effects = self._census.announce(now, event)
+        effects = self._census.announce(now, event) + self.groups.gone(event.gone, event.reason)
         ranks = [rank for rank, _ in event.gone]
         return effects + self._streams.agents_lost(ranks, event.reason) if ranks else effects
+
+    def _on_census(self, link: Link, message: letter_messages.Census, payload: Any) -> Effects:
+        """Places are gone, or back."""
+        effects = self._census.on_census(link, message, payload)
+        return effects + self.groups.gone(message.gone, message.reason)
 
     # --- letters ---------------------------------------------------------------------------
 

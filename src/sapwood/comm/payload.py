@@ -69,6 +69,23 @@ class Payload:
         block = AdoptedBlock(ref)
         return cls.mapped(block.ref, _PrivateBlocks(), block)
 
+    def keep(self) -> None:
+        """Hold the shared memory in which the bytes lie, until :attr:`owner` is closed.
+
+        Raises:
+            ProtocolError: The memory is gone.
+        """
+        if self.ref is not None:
+            self.owner = AdoptedBlock(self.ref)
+            self.ref = self.owner.ref
+            self._blocks = _PrivateBlocks()
+
+    def lent(self) -> "Payload":
+        """Return the same bytes for somebody who does not own them."""
+        if self.ref is None or self._blocks is None:
+            return Payload(self.view, self.ref)
+        return Payload.mapped(self.ref, self._blocks)
+
     @property
     def view(self) -> memoryview:
         """The bytes.

@@ -138,7 +138,7 @@ class Simulation:
         finally:
             log.setLevel(level)
         return SimulationReport(
-            waves=len(self._completed),
+            waves=self._done(),
             steps=self._steps,
             seconds=self.network.clock.now(),
             crashes=self._injector.crashes,
@@ -149,6 +149,10 @@ class Simulation:
             restarts=self.keeper.restarts,
             attached=self._attached,
         )
+
+    def _done(self) -> int:
+        """Return how many waves are complete, or what is simulated in their place."""
+        return len(self._completed)
 
     def command(self) -> str:
         """Return the command that repeats this simulation."""
@@ -184,12 +188,16 @@ class Simulation:
             self.network.broadcast(STREAM, {"wave": number})
             self._until(partial(self._has_completed, number), faults=True)
             self._check_wave(self._completed[-1], number)
-        self._injector.stop()
-        self._until(self.keeper.places.all_ready, faults=False)
-        self._until(self._tree_is_whole, faults=False)
+        self._come_to_rest()
         self.network.post(ROOT, ev.CloseStream(STREAM))
         self._until(self._stream_is_gone, faults=False)
         self._check_end()
+
+    def _come_to_rest(self) -> None:
+        """Let nothing go wrong any more, and wait for the tree to be whole."""
+        self._injector.stop()
+        self._until(self.keeper.places.all_ready, faults=False)
+        self._until(self._tree_is_whole, faults=False)
 
     def _until(self, condition: Callable[[], bool], *, faults: bool) -> None:
         deadline = self.network.clock.now() + PATIENCE
@@ -215,10 +223,10 @@ class Simulation:
         while self._seen < len(observations):
             seen = observations[self._seen]
             self._seen += 1
-            if seen.rank != ROOT:
-                continue
             effect = seen.effect
-            if isinstance(effect, ev.PlaceJoined):
+            if seen.rank != ROOT:
+                self._saw_below(seen.rank, effect)
+            elif isinstance(effect, ev.PlaceJoined):
                 self.keeper.joined(effect)
             elif isinstance(effect, ev.PlacesLost):
                 self.keeper.lost(effect)
@@ -233,6 +241,9 @@ class Simulation:
             self._completed.append(effect)
         elif isinstance(effect, ev.WaveFailed):
             raise InvariantError(f"wave {effect.wave} failed: {effect.error.what}")
+
+    def _saw_below(self, rank: int, effect: Any) -> None:
+        """Take in what another place wants done besides."""
 
     def _inject(self) -> None:
         if self._random.random() < self.options.faults.chance:

@@ -127,11 +127,16 @@ class Troupe:
             member.enter()
         self.settle()
 
-    def settle(self) -> None:
-        """Let things happen until nothing is under way."""
-        self._hand_out()
-        while self.network.step():
+    def settle(self, seconds: float = 0.0) -> None:
+        """Let things happen until nothing is under way, and for some time after that."""
+        end = self.network.clock.now() + seconds
+        while True:
             self._hand_out()
+            if self.network.step():
+                continue
+            if self.network.clock.now() >= end:
+                return
+            self.network.advance(min(0.1, end - self.network.clock.now()))
 
     def _hand_out(self) -> None:
         while self.network.observations:

@@ -203,6 +203,40 @@ def test_a_lost_agent_is_an_error_at_the_others(
     group.barrier(timeout=TIMEOUT)
 
 
+def through_it_all(rounds: int) -> list[int]:
+    here = sapwood.here()
+    large = np.full(200_000, here.rank)
+    with here.group([0, *here.agents]) as group:
+        found = []
+        for number in range(rounds):
+            group.barrier()
+            total = group.allreduce(large + number)
+            found.append(int(total[0]))
+            assert (total == total[0]).all()
+        return found
+
+
+@pytest.mark.row("C2-GROUP")
+@pytest.mark.row("D-2")
+def test_a_group_goes_on_when_junctions_die(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(8, 2)  # three levels of junctions above the agents
+    pids = {agent.pid for agent in cluster.agents}
+    places, junctions = cluster.session.keeper.places, list(cluster.session.tree.junctions)
+    rounds = 40
+    futures = cluster.group().call(through_it_all, rounds)
+    with cluster.group().join() as front:
+        nothing = np.zeros(200_000, int)
+        for number in range(rounds):
+            front.barrier(timeout=TIMEOUT)
+            if number % 8 == 4:
+                os.kill(places[junctions[number // 8]].pid, signal.SIGKILL)
+            total = front.allreduce(nothing + number, timeout=TIMEOUT)
+            assert int(total[0]) == sum(range(1, 9)) + 9 * number
+    expected = [sum(range(1, 9)) + 9 * number for number in range(rounds)]
+    assert [future.result(TIMEOUT) for future in futures] == [expected] * 8
+    assert {agent.pid for agent in cluster.agents} == pids, "no agent was to be replaced"
+
+
 @pytest.mark.row("C2-GROUP")
 @pytest.mark.parametrize("fanout", [0, 2])
 def test_the_front_end_starts_operations_on_values_that_agents_keep(

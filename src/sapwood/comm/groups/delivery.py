@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from sapwood.comm import events as ev
 from sapwood.comm.groups import events as gev
 from sapwood.comm.groups import portions
@@ -45,7 +47,7 @@ def _to_one(
     payload: Payload | None,
     root: int,
 ) -> Effects:
-    empty = gmsg.GroupResult(result.group, result.round, result.confirmed, b"")
+    empty = msgspec.structs.replace(result, body=b"")
     below = where.below
     wanted = tuple(child for child, members in below.items() if contains(members, root))
     others = tuple(child for child in below if child not in wanted)
@@ -71,7 +73,7 @@ def _portions(
         links = near.links_to((child,))
         if links:
             body, arrays = portions.picked(rows, payload, members)
-            message = gmsg.GroupResult(result.group, result.round, result.confirmed, body)
+            message = msgspec.structs.replace(result, body=body)
             effects.append(ev.Transmit(links, message, arrays))
     if where.here:
         body, arrays = portions.own(rows, payload, near.rank)

@@ -1,12 +1,14 @@
-"""Before a group has a number: members enter it, and may give up. No I/O."""
+"""Before a group has a number: members enter it, and may give up. No I/O.
+
+Each place knows who has entered at or below it. It tells its parent when all members that are
+attached there have; a new parent is told again, so nobody who moves in the tree is forgotten.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Collection, Sized
 from typing import Any
-
-import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm.groups import events as gev
@@ -55,58 +57,75 @@ class Entrance:
 
     def enter(self, _now: float, event: gev.EnterGroup) -> Effects:
         """Member: enter a group."""
-        error = self._ended.get((event.members, event.name))
-        if error is not None:
-            return [gev.GroupBroken(gmsg.NO_GROUP, event.members, event.name, error)]
-        return self._entered(self._near.rank, event.members, event.name)
+        return self._entered({self._near.rank}, event.members, event.name, 0)
 
     def on_enter(self, link: Link, message: gmsg.Enter, _payload: Any) -> Effects:
-        """All members below a child have entered a group."""
-        if not self.are_places(message.members):
-            raise ProtocolError(f"rank {link.rank} enters a group of places that there are not")
-        return self._entered(link.rank, message.members, message.name)
+        """Members below a child have entered a group."""
+        ranks = self._from_below(link, message)
+        return self._entered(ranks, message.members, message.name, link.number)
 
-    def _entered(self, source: int, members: Ranges, name: str) -> Effects:
+    def _from_below(self, link: Link, message: gmsg.Enter | gmsg.Withdrawn) -> set[int]:
+        if not self.are_places(message.members) or not self._near.all_below(link, message.ranks):
+            raise ProtocolError(f"rank {link.rank} enters a group of places that there are not")
+        ranks = from_ranges(message.ranks)
+        if not all(contains(message.members, rank) for rank in ranks):
+            raise ProtocolError(f"rank {link.rank} enters a group for others than its members")
+        return ranks
+
+    def _entered(self, ranks: set[int], members: Ranges, name: str, link: int) -> Effects:
         key = (members, name)
+        error = self._ended.get(key)
         forming = self.forming.get(key)
+        if forming is None and error is None and self.is_full:
+            error = GroupError(f"more than {MAX_GROUPS} groups at one place").to_record()
+        if error is not None:
+            if not link:
+                return [gev.GroupBroken(gmsg.NO_GROUP, members, name, error)]
+            return [ev.Transmit((link,), gmsg.GroupEnded(gmsg.NO_GROUP, members, name, error))]
         if forming is None:
-            if max(len(self.forming), len(self._open)) >= MAX_GROUPS:
-                error = GroupError(f"more than {MAX_GROUPS} groups at one place").to_record()
-                effects = self.over(gmsg.GroupEnded(gmsg.NO_GROUP, *key, error))
-                if source == self._near.rank:
-                    effects.append(gev.GroupBroken(gmsg.NO_GROUP, *key, error))
-                return effects
-            forming = Formation(self.membership(members, name), self._near.rank)
-            self.forming[key] = forming
-        where = forming.where
-        if source not in where.sources(self._near.rank):
-            error = GroupError("the tree changed while the group was formed").to_record()
-            return self.over(gmsg.GroupEnded(gmsg.NO_GROUP, *key, error))
-        if source not in forming.waiting:
-            return []  # they gave up, which is still on its way here, and entered again
-        forming.waiting.discard(source)
-        if forming.waiting:
+            router = self._near.router
+            forming = self.forming[key] = Formation(self.membership(members, name), router.version)
+        forming.entered |= ranks
+        return self._go_on(key, forming)
+
+    def _go_on(self, key: Key, forming: Formation) -> Effects:
+        """Begin the group if all have entered and that is decided here, or tell the parent."""
+        version = self._near.router.version
+        if forming.version != version:
+            forming.where, forming.version = self.membership(*key), version
+        where, entered = forming.where, forming.entered
+        if where.turn and not forming.told:
+            if len(entered) < count(where.members):
+                return []
+            self._count += 1
+            number = (self._near.rank, self._near.identity.incarnation, self._count)
+            return self._begin(key, number, where)
+        if len(entered) < where.attached or entered == forming.told:
             return []
-        if not where.turn:
-            return self._near.to_parent(gmsg.Enter(members, name))
-        self._count += 1
-        return self._begin(key, (self._near.rank, self._near.identity.incarnation, self._count))
+        if forming.waiting(where):
+            return []
+        told = self._near.to_parent(gmsg.Enter(*key, to_ranges(entered)))
+        if told:
+            forming.told = set(entered)
+        return told
 
     def on_entered(self, link: Link, message: gmsg.Entered, _payload: Any) -> Effects:
         """All members have entered a group."""
         self._near.must_be_parent(link)
         key = (message.members, message.name)
-        forming = self.forming.get(key)
-        if forming is None or forming.waiting:
-            # Those who had entered from here have given up meanwhile.
+        where = self.membership(*key)
+        if where.here and key not in self.forming:
             error = GroupError("a member gave up before all had entered the group").to_record()
             return self._near.to_parent(gmsg.GroupEnded(message.group, *key, error))
-        return self._begin(key, message.group)
+        return self._begin(key, message.group, where)
 
-    def _begin(self, key: Key, number: gmsg.GroupNumber) -> Effects:
-        where = self.forming.pop(key).where
+    def _begin(self, key: Key, number: gmsg.GroupNumber, where: Membership) -> Effects:
+        forming = self.forming.pop(key, None)
         self._begin_group(number, where)
         effects: Effects = []
+        if forming is not None and forming.moved:
+            # It was counted by way of the former parent: the present one is not to wait for more.
+            effects += self._withdrawn(key, forming.told)
         links = self._near.links_to(tuple(where.below))
         if links:
             effects.append(ev.Transmit(links, gmsg.Entered(*key, number)))
@@ -114,18 +133,19 @@ class Entrance:
             effects.append(gev.GroupEntered(*key, number))
         return effects
 
+    def found(self, key: Key, number: gmsg.GroupNumber) -> Effects | None:
+        """This member waits for a group that has begun; None if it does not wait."""
+        forming = self.forming.pop(key, None)
+        if forming is None:
+            return None
+        return [*self._withdrawn(key, forming.told), gev.GroupEntered(*key, number)]
+
     def membership(self, members: Ranges, name: str) -> Membership:
         """Return where the members of a group are."""
-        router, rank = self._near.router, self._near.rank
-        there: dict[int, list[int]] = {}
-        for one in from_ranges(members):
-            if router.is_home(one):
-                there.setdefault(router.way_to(one), []).append(one)
-        below = {child: to_ranges(those) for child, those in sorted(there.items())}
-        here = contains(members, rank)
-        all_here = sum(map(count, below.values())) + here == count(members)
         # An agent has nothing to put values together with: its parent is the turn of it alone.
-        return Membership(members, name, below, here=here, turn=all_here and not self._is_agent)
+        return Membership((members, name), self._near.router, may_turn=not self._is_agent)
+
+    # --- ends ----------------------------------------------------------------------------------
 
     def over(self, message: gmsg.GroupEnded) -> Effects:
         """End the wait for members here and below."""
@@ -135,36 +155,65 @@ class Entrance:
             while len(self._ended) > MAX_REMEMBERED:
                 self._ended.popitem(last=False)
         forming = self.forming.pop(key, None)
-        where = forming.where if forming is not None else self.membership(*key)
-        came = [
-            child for child in where.below if forming is not None and child not in forming.waiting
-        ]
-        effects: Effects = []
-        for entered in (True, False):
-            children = tuple(child for child in where.below if (child in came) is entered)
-            links = self._near.links_to(children)
-            if links:
-                told = msgspec.structs.replace(message, entered=entered)
-                effects.append(ev.Transmit(links, told))
+        where = self.membership(*key)
+        links = self._near.links_to(tuple(where.below))
+        effects: Effects = [ev.Transmit(links, message)] if links else []
         if forming is None:
             return effects
-        if not where.turn and not forming.waiting and not message.entered:
-            effects += self._near.to_parent(gmsg.Withdrawn(*key))
-        if where.here and self._near.rank not in forming.waiting:
+        # What the parent was told may be on its way still, and be taken for a new beginning.
+        effects += self._withdrawn(key, forming.told)
+        if self._near.rank in forming.entered:
             effects.append(gev.GroupBroken(gmsg.NO_GROUP, *key, message.error))
         return effects
 
     def on_withdrawn(self, link: Link, message: gmsg.Withdrawn, _payload: Any) -> Effects:
-        """What a child entered meanwhile was for what had ended."""
+        """Members below a child have not entered after all."""
+        ranks = self._from_below(link, message)
         key = (message.members, message.name)
         forming = self.forming.get(key)
-        if forming is None or link.rank not in forming.where.below:
+        if forming is None:
             return []
-        sent = not forming.waiting
-        forming.waiting.add(link.rank)
-        if forming.waiting == set(forming.where.sources(self._near.rank)):
+        effects = self._withdrawn(key, forming.told & ranks)
+        self._forget(key, forming, ranks)
+        return effects
+
+    def _forget(self, key: Key, forming: Formation, ranks: Collection[int]) -> None:
+        forming.entered.difference_update(ranks)
+        forming.told.difference_update(ranks)
+        if not forming.entered:
             del self.forming[key]
-        return self._near.to_parent(message) if sent else []
+
+    def _withdrawn(self, key: Key, ranks: set[int]) -> Effects:
+        return self._near.to_parent(gmsg.Withdrawn(*key, to_ranges(ranks))) if ranks else []
+
+    # --- the tree changes ----------------------------------------------------------------------
+
+    def places_left(self, ranks: Collection[int]) -> Effects:
+        """Forget who was below: whoever lives enters again where it is attached next."""
+        effects: Effects = []
+        for key, forming in list(self.forming.items()):
+            if forming.entered.isdisjoint(ranks):
+                continue
+            self._forget(key, forming, ranks)  # those above hear of it themselves
+            if key in self.forming:
+                effects += self._go_on(key, forming)
+        return effects
+
+    def parent_changed(self) -> Effects:
+        """Tell the new parent who has entered, and who has given up."""
+        effects: Effects = []
+        for key, forming in list(self.forming.items()):
+            forming.told = set()
+            forming.moved = True
+            effects += self._go_on(key, forming)
+            if forming.wish is not None and key in self.forming:
+                effects += self._near.to_parent(forming.wish)
+        return effects
+
+    @property
+    def is_full(self) -> bool:
+        """Whether this place takes no more groups."""
+        return max(len(self.forming), len(self._open)) >= MAX_GROUPS
 
     def are_places(self, members: Ranges) -> bool:
         """Whether there are such places."""

@@ -60,6 +60,13 @@ class BreakGroup(Event, frozen=True):
     round: int = 0
 
 
+class MissResult(Event, frozen=True):
+    """The memory of a result is gone with its maker: it is wanted again."""
+
+    group: GroupNumber
+    round: int
+
+
 class ForgetGroups(Event, frozen=True):
     """This place ends: give up the memory that it keeps for groups."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import sys
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import msgspec
@@ -11,15 +12,19 @@ from sapwood.comm import events as ev
 from sapwood.comm.groups import events as gev
 from sapwood.comm.groups.delivery import deliver
 from sapwood.comm.groups.entrance import Entrance
-from sapwood.comm.groups.group import Membership, OpenGroup
-from sapwood.comm.groups.round import LEAVE, Round
+from sapwood.comm.groups.group import Formation, Membership, OpenGroup
+from sapwood.comm.groups.regrouping import Regrouping
+from sapwood.comm.groups.round import LEAVE, SETTLING, Round
 from sapwood.comm.link import Link
 from sapwood.comm.messages import groups as gmsg
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
 from sapwood.comm.streams.wave import NewGathering
 from sapwood.core.errors import AgentLostError, GroupError, ProtocolError, SapwoodError
-from sapwood.core.rankset import fold, from_ranges, to_ranges
+from sapwood.core.rankset import contains, fold, from_ranges, to_ranges
+
+MAX_ROUND = sys.maxsize
+"""After every round."""
 
 
 class Groups:
@@ -36,11 +41,13 @@ class Groups:
         self._near = near
         self._gather = gather
         entrance = self._entrance = Entrance(near, self._begin, self.open, is_agent=is_agent)
+        again = self._regrouping = Regrouping(near, self.open, entrance, gather, self._give_again)
         self.forming = entrance.forming
         self.on_event: dict[type[ev.Event], Callable[[float, Any], Effects]] = {
             gev.EnterGroup: entrance.enter,
             gev.CallGroup: self.call,
             gev.BreakGroup: self.break_group,
+            gev.MissResult: self.miss,
             gev.ForgetGroups: self.forget,
         }
         self.on_message: dict[type[Any], Callable[[Link, Any, Payload | None], Effects]] = {
@@ -50,10 +57,15 @@ class Groups:
             gmsg.GroupResult: self.on_result,
             gmsg.GroupEnded: self.on_ended,
             gmsg.Withdrawn: entrance.on_withdrawn,
+            gmsg.Disturbed: again.on_disturbed,
+            gmsg.Regroup: again.on_regroup,
         }
+        self.places_left = again.places_left
+        self.places_came = again.places_came
+        self.parent_changed = again.parent_changed
 
     def _begin(self, number: gmsg.GroupNumber, where: Membership) -> None:
-        self.open[number] = OpenGroup(number, where, self._near.rank, self._gather)
+        self.open[number] = OpenGroup(number, where, self._gather)
 
     # --- rounds --------------------------------------------------------------------------------
 
@@ -64,20 +76,40 @@ class Groups:
             return [gev.Discarded(event.payload)] if event.payload is not None else []
         rank = self._near.rank
         group.hold(event.round, event.payload)
-        ranks = ((rank, rank + 1),)
-        part = gmsg.GroupPart(event.group, event.round, event.call, ranks, event.taken, event.body)
-        return self._add(group, rank, part, event.payload)
+        part = gmsg.GroupPart(
+            event.group,
+            event.round,
+            event.call,
+            ((rank, rank + 1),),
+            event.taken,
+            event.body,
+            group.attempt,
+        )
+        group.calls[event.round] = (part, event.payload)
+        return [] if group.disturbed else self._add(group, rank, part, event.payload)
+
+    def _give_again(self, group: OpenGroup) -> Effects:
+        """Member: give to the present attempt what is not confirmed."""
+        effects: Effects = []
+        for part, payload in group.again():
+            if group.number in self.open:  # no mistake has ended it
+                effects += self._add(group, self._near.rank, part, payload)
+        return effects
 
     def on_part(self, link: Link, message: gmsg.GroupPart, payload: Payload | None) -> Effects:
         """What the members below a child give to a round."""
         group = self.open.get(message.group)
         if group is None:
-            error = GroupError("the group is gone").to_record()
-            ended = gmsg.GroupEnded(message.group, (), "", error)
-            return [ev.Transmit((link.number,), ended)]
-        expected = group.where.below.get(link.rank)
-        if expected is None or expected != message.ranks:
-            raise ProtocolError(f"rank {link.rank} gives what is not its to give to a group")
+            error = self._regrouping.why_ended(message.group)
+            return [ev.Transmit((link.number,), gmsg.GroupEnded(message.group, (), "", error))]
+        if message.attempt != group.attempt or group.disturbed:
+            return []
+        if group.where.below.get(link.rank) != message.ranks:
+            if not self._near.all_below(link, message.ranks):
+                raise ProtocolError(f"rank {link.rank} gives what is not its to give to a group")
+            return self._regrouping.disturb(group)  # members have moved since the attempt began
+        if message.round <= group.confirmed:
+            return []
         return self._add(group, link.rank, message, payload)
 
     def _add(
@@ -109,7 +141,14 @@ class Groups:
             confirmed = current.number if current.call == LEAVE else current.taken
             return self._finish(group, current.number, confirmed, body, payload)
         part = gmsg.GroupPart(
-            group.number, current.number, current.call, current.ranks, current.taken, body
+            group.number,
+            current.number,
+            current.call,
+            current.ranks,
+            current.taken,
+            body,
+            group.attempt,
+            current.settled,
         )
         return self._near.to_parent(part, payload)
 
@@ -117,7 +156,7 @@ class Groups:
         """The result of a round."""
         self._near.must_be_parent(link)
         group = self.open.get(message.group)
-        if group is None:
+        if group is None or message.attempt != group.attempt or group.disturbed:
             return []
         current = group.rounds.get(message.round)
         if current is None or current.waiting:
@@ -129,12 +168,26 @@ class Groups:
     ) -> Effects:
         """End a round here, and below."""
         call = group.rounds.pop(number).call
-        group.finished = max(group.finished, number)
-        result = gmsg.GroupResult(group.number, number, confirmed, body)
+        result = gmsg.GroupResult(group.number, number, confirmed, body, group.attempt)
         effects = deliver(self._near, group.where, call, result, payload)
+        if group.where.here:
+            if number in group.results:  # of an earlier attempt, which others had not got
+                effects = [one for one in effects if not isinstance(one, gev.GroupFinished)]
+            else:
+                kept = call.operation in SETTLING or (payload is not None and payload.ref)
+                group.results[number] = (body, payload) if kept else (b"", None)
         if call == LEAVE:
             del self.open[group.number]
+            self._regrouping.ended(group.number, GroupError("all have left the group").to_record())
         return effects + [gev.Discarded(kept) for kept in group.release(confirmed)]
+
+    def miss(self, _now: float, event: gev.MissResult) -> Effects:
+        """Member: the memory of a result is gone, and with it the place that made it."""
+        group = self.open.get(event.group)
+        if group is None:
+            return []
+        group.results.pop(event.round, None)
+        return self._regrouping.disturb(group)
 
     # --- failures ------------------------------------------------------------------------------
 
@@ -154,26 +207,35 @@ class Groups:
     def _end(self, message: gmsg.GroupEnded, source: int = -1) -> Effects:
         """Pass the wish to end a group on to the turn; there, end it."""
         group = self.open.get(message.group)
-        if message.group != gmsg.NO_GROUP and group is None:
+        forming: Formation | None = None
+        if group is not None:
+            where = group.where
+        elif message.group != gmsg.NO_GROUP:
             return []
-        where = (
-            group.where
-            if group is not None
-            else self._entrance.membership(message.members, message.name)
-        )
-        waiting = self._waiting(message, group).difference((source,))  # it said who is missing
+        else:
+            where = self._entrance.membership(message.members, message.name)
+            forming = self.forming.get((message.members, message.name))
+        waiting = self._waiting(message, group, forming, where).difference((source,))  # it said
         message = _with_missing(message, where, waiting)
-        if not where.turn:
-            return self._near.to_parent(message)
-        return self._over(_naming_missing(message))
+        if where.turn:
+            return self._over(_naming_missing(message))
+        for one in (group, forming):
+            if one is not None:
+                one.wish = message  # for the next parent, if this one goes before it is over
+        return self._near.to_parent(message)
 
-    def _waiting(self, message: gmsg.GroupEnded, group: OpenGroup | None) -> set[int]:
+    def _waiting(
+        self,
+        message: gmsg.GroupEnded,
+        group: OpenGroup | None,
+        forming: Formation | None,
+        where: Membership,
+    ) -> set[int]:
         if not message.round:
             return set()
-        if group is None:
-            forming = self.forming.get((message.members, message.name))
-            return forming.waiting if forming is not None else set()
-        current = group.rounds.get(message.round)
+        if forming is not None:
+            return forming.waiting(where)
+        current = group.rounds.get(message.round) if group is not None else None
         return current.waiting if current is not None else set()
 
     def _fail(self, group: OpenGroup, error: SapwoodError) -> Effects:
@@ -188,59 +250,48 @@ class Groups:
         group = self.open.pop(message.group, None)
         if group is None:
             return []
-        where = group.where
-        kept = [payload for payloads in group.held.values() for payload in payloads]
-        effects: Effects = [gev.Discarded(payload) for payload in kept]
-        links = self._near.links_to(tuple(where.below))
+        self._regrouping.ended(message.group, message.error)
+        where = self._entrance.membership(*group.where.key)
+        effects: Effects = [gev.Discarded(payload) for payload in group.release(MAX_ROUND)]
+        links = self._near.links_to({*where.below, *group.where.below})
         if links:
             effects.append(ev.Transmit(links, message))
         if where.here:
-            effects.append(gev.GroupBroken(message.group, where.members, where.name, message.error))
+            effects.append(gev.GroupBroken(message.group, *where.key, message.error))
         return effects
 
     def forget(self, _now: float, _event: gev.ForgetGroups) -> Effects:
         """This place ends: give up what it keeps for others."""
         groups = list(self.open.values())
         self.open.clear()
-        kept = [held for group in groups for payloads in group.held.values() for held in payloads]
-        return [gev.Discarded(payload) for payload in kept]
+        return [gev.Discarded(held) for group in groups for held in group.release(MAX_ROUND)]
 
-    def lost(self, ranks: Collection[int], reason: str) -> Effects:
-        """End the groups that have members at places that are gone."""
+    def gone(self, places: Iterable[tuple[int, int]], reason: str) -> Effects:
+        """Turn: end the groups of members whose process, given with its incarnation, is gone."""
+        router = self._near.router
         effects: Effects = []
-        for number, where in self._all():
-            gone = from_ranges(where.members).intersection(ranks)
-            if gone:
-                error = AgentLostError(f"{fold('agent', gone)} of the group is gone: {reason}")
-                ended = gmsg.GroupEnded(number, where.members, where.name, error.to_record())
-                effects += self._end(ended)
+        for rank, incarnation in places:
+            if router.newest(rank)[0] > incarnation:
+                continue  # of a process that was replaced since
+            error = AgentLostError(f"agent {rank} of the group is gone: {reason}").to_record()
+            formed = [(number, group.where) for number, group in self.open.items()]
+            forming = [(gmsg.NO_GROUP, forming.where) for forming in self.forming.values()]
+            for number, where in formed + forming:
+                if where.turn and contains(where.members, rank):
+                    effects += self._over(gmsg.GroupEnded(number, *where.key, error))
         return effects
-
-    def parent_lost(self, reason: str) -> Effects:
-        """End the groups that are put together above this place."""
-        effects: Effects = []
-        for number, where in self._all():
-            if not where.turn:
-                error = AgentLostError(f"the way to other members of the group is gone: {reason}")
-                ended = gmsg.GroupEnded(number, where.members, where.name, error.to_record())
-                effects += self._over(ended)
-        return effects
-
-    def _all(self) -> list[tuple[gmsg.GroupNumber, Membership]]:
-        formed = [(number, group.where) for number, group in self.open.items()]
-        return formed + [(gmsg.NO_GROUP, forming.where) for forming in self.forming.values()]
 
 
 def _with_missing(
     message: gmsg.GroupEnded, where: Membership, waiting: Collection[int]
 ) -> gmsg.GroupEnded:
     """Note who has not called, as far as this place knows."""
-    if not waiting:
+    missing = from_ranges(message.missing).union(*map(where.ranks_of, waiting))
+    if where.turn and message.round:
+        missing |= where.adrift()
+    if not missing:
         return message
-    own = [(rank, rank + 1) for rank in waiting if rank not in where.below]
-    below = [one for child in waiting for one in where.below.get(child, ())]
-    missing = to_ranges(from_ranges(message.missing) | from_ranges(own + below))
-    return msgspec.structs.replace(message, missing=missing)
+    return msgspec.structs.replace(message, missing=to_ranges(missing))
 
 
 def _naming_missing(message: gmsg.GroupEnded) -> gmsg.GroupEnded:

@@ -13,6 +13,7 @@ from sapwood.comm.loop import Timer
 from sapwood.comm.messages.groups import NO_GROUP, GroupNumber
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import ClosedError, GroupError, SapwoodError
+from sapwood.core.topology import ROOT
 
 Failed = Callable[[SapwoodError], None]
 
@@ -185,10 +186,18 @@ class Members:
 
     def _finished(self, effect: gev.GroupFinished) -> None:
         group = self._groups.get(effect.group)
+        payload = effect.payload
+        if payload is not None and payload.ref is not None and self._rank != ROOT:
+            try:
+                payload.keep()  # whoever made it may go before it is read, or wanted by others
+            except SapwoodError:
+                self._post(gev.MissResult(effect.group, effect.round))
+                return
+            payload = payload.lent()
         waiter = group.waiting.pop(effect.round, None) if group is not None else None
         if waiter is not None:
             waiter.stop()
-            waiter.done(effect.body, effect.payload)
+            waiter.done(effect.body, payload)
 
     def _broken(self, effect: gev.GroupBroken) -> None:
         error = SapwoodError.from_record(effect.error)

@@ -31,6 +31,9 @@ FROM_ROOT = {"broadcast", "scatter"}
 TO_ROOT = {"gather", "reduce"}
 """Operations in which one member gets the result."""
 
+SETTLING = {"allreduce"}
+"""Operations whose result may differ in the last bits when it is made again: it is not."""
+
 OPERATIONS = {"barrier", "allgather", "allreduce", LEAVE.operation} | FROM_ROOT | TO_ROOT
 
 
@@ -43,6 +46,9 @@ class Round:
         sources: Children with members at or below them, and this place if it is a member.
         gather: Makes what puts values together.
         turn: Whether the result is made here.
+
+    Attributes:
+        settled: Whether the result is known, from an earlier attempt.
     """
 
     __slots__ = (
@@ -53,6 +59,7 @@ class Round:
         "call",
         "number",
         "payload",
+        "settled",
         "taken",
         "waiting",
     )
@@ -74,6 +81,7 @@ class Round:
         self.payload: Payload | None = None
         self._ranks: list[tuple[int, int]] = []
         self._given = False
+        self.settled = False
         reduce = GATHERED.get(call.operation, call.reduce)
         # Of a single source, what it sends is passed on as it is.
         several = turn or len(self.waiting) > 1
@@ -94,7 +102,12 @@ class Round:
         if part.call != self.call:
             raise self._mismatch(part)
         ranks = part.ranks
-        if self._gathering is not None and part.body:
+        if part.settled:
+            self.settled = True
+            self.body, self.payload = part.body, payload
+        elif self.settled:
+            pass  # the result is known
+        elif self._gathering is not None and part.body:
             self._given = True
             self._gathering.add(part.body, payload, ranks[0][0], float(count(ranks)))
         elif self._gathering is not None:
@@ -129,7 +142,7 @@ class Round:
         Raises:
             SapwoodError: It cannot be made.
         """
-        if self._gathering is not None and self._given:
+        if self._gathering is not None and self._given and not self.settled:
             return *self._gathering.partial(), True
         return self.body, self.payload, False
 
@@ -139,6 +152,6 @@ class Round:
         Raises:
             SapwoodError: What the members gave does not fit together.
         """
-        if self._gathering is not None and self._given:
+        if self._gathering is not None and self._given and not self.settled:
             return *self._gathering.outcome(), True
         return self.body, self.payload, False

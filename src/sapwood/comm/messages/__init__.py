@@ -13,11 +13,13 @@ import msgspec
 
 from sapwood.comm.messages.base import Message
 from sapwood.comm.messages.groups import (
+    Disturbed,
     Enter,
     Entered,
     GroupEnded,
     GroupPart,
     GroupResult,
+    Regroup,
     Withdrawn,
 )
 from sapwood.comm.messages.letters import Census, Letter, Multiple, Receipt
@@ -332,6 +334,8 @@ AnyMessage = (
     | GroupResult
     | GroupEnded
     | Withdrawn
+    | Disturbed
+    | Regroup
     | Letter
     | Receipt
     | Multiple

@@ -41,10 +41,14 @@ class GroupCall(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Enter(Message, tag=60, frozen=True):
-    """All members of a group at or below the sender have entered it, upwards."""
+    """Members ``ranks`` at or below the sender have entered a group, upwards.
+
+    It is said when all that are attached there have, and again whenever there are more.
+    """
 
     members: Ranges
     name: str
+    ranks: Ranges
 
 
 class Entered(Message, tag=61, frozen=True):
@@ -58,7 +62,8 @@ class Entered(Message, tag=61, frozen=True):
 class GroupPart(Message, tag=62, frozen=True):
     """What the members at or below the sender give to a round, upwards.
 
-    ``taken`` is the last round whose result all of them have read.
+    ``taken`` is the last round whose result all of them have read. A ``settled`` one is the
+    result of an earlier attempt that one of them has already.
     """
 
     group: GroupNumber
@@ -67,6 +72,8 @@ class GroupPart(Message, tag=62, frozen=True):
     ranks: Ranges
     taken: int
     body: bytes
+    attempt: int = 0
+    settled: bool = False
 
 
 class GroupResult(Message, tag=63, frozen=True):
@@ -79,13 +86,13 @@ class GroupResult(Message, tag=63, frozen=True):
     round: int
     confirmed: int
     body: bytes
+    attempt: int = 0
 
 
 class GroupEnded(Message, tag=64, frozen=True):
     """A group is to end with an error (upwards), or has (downwards).
 
-    ``missing`` is who has not called ``round``, as far as the places on the way up know;
-    ``entered`` is whether the sender knew that the members below had entered.
+    ``missing`` is who has not called ``round``, as far as the places on the way up know.
     """
 
     group: GroupNumber
@@ -94,11 +101,29 @@ class GroupEnded(Message, tag=64, frozen=True):
     error: ErrorRecord
     round: int = 0
     missing: Ranges = ()
-    entered: bool = False
 
 
 class Withdrawn(Message, tag=65, frozen=True):
-    """An :class:`Enter` that crossed the end of what it was for is taken back, upwards."""
+    """An :class:`Enter` of these ranks does not hold any more, upwards."""
 
     members: Ranges
     name: str
+    ranks: Ranges
+
+
+class Disturbed(Message, tag=66, frozen=True):
+    """The way to members of a group has changed, upwards: the front end is to put it together."""
+
+    group: GroupNumber
+    members: Ranges
+    name: str
+    attempt: int
+
+
+class Regroup(Message, tag=67, frozen=True):
+    """The next attempt of a group begins, downwards: members give again what is not confirmed."""
+
+    group: GroupNumber
+    members: Ranges
+    name: str
+    attempt: int

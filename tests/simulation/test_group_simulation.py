@@ -1,0 +1,91 @@
+"""C2-GROUP, D-2: groups whose members all live complete, whatever fails around them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from sapwood.comm.groups.group import OpenGroup
+from sapwood.comm.groups.regrouping import Regrouping
+from sapwood.testing.group_simulation import GroupSimulation
+from sapwood.testing.injector import Faults
+from sapwood.testing.simulation import InvariantError, SimulationOptions
+
+BLOCKS, SEEDS_OF_A_BLOCK = 6, 15
+
+
+def drawn(seed: int) -> SimulationOptions:
+    chance = random.Random(seed)  # noqa: S311 - chance that can be repeated
+    return SimulationOptions(
+        seed=seed,
+        agents=chance.randint(5, 60),
+        fanout=chance.choice([0, 2, 3, 6]),
+        waves=8,
+        faults=Faults(
+            crash=chance.choice([0.0, 0.0003, 0.002]),
+            pause=chance.choice([0.0, 0.0, 0.0003]),
+            sever=chance.choice([0.0, 0.003]),
+            clog=chance.choice([0.0, 0.0, 0.001]),
+            zygote=chance.choice([0.0, 0.0, 0.0001]),
+        ),
+    )
+
+
+@pytest.mark.row("C2-GROUP")
+@pytest.mark.row("D-2")
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_groups_complete_or_name_who_is_gone(block: int) -> None:
+    runs = []
+    for seed in range(block * SEEDS_OF_A_BLOCK, (block + 1) * SEEDS_OF_A_BLOCK):
+        simulation = GroupSimulation(drawn(seed))
+        runs.append((simulation.run(), simulation.failed))
+    assert sum(report.attached for report, _ in runs) > 20
+    assert 0 < sum(failed for _, failed in runs) < sum(report.waves for report, _ in runs) / 2
+
+
+def until_one_fails() -> None:
+    faults = Faults(crash=0.002, sever=0.003)
+    for seed in range(30):
+        options = SimulationOptions(seed=seed, agents=20, fanout=2, waves=8, faults=faults)
+        GroupSimulation(options).run()
+
+
+def test_a_place_that_says_nothing_of_a_disturbance_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Regrouping, "parent_changed", lambda _regrouping: [])
+    with pytest.raises(InvariantError, match=r"live|no progress|named"):
+        until_one_fails()
+
+
+def test_a_value_that_is_counted_in_two_attempts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Regrouping._begin
+
+    def begin(self: Regrouping, group: OpenGroup, attempt: int) -> Any:
+        rounds = dict(group.rounds)
+        effects = original(self, group, attempt)
+        for number, kept in rounds.items():
+            if number in group.rounds:
+                group.rounds[number]._gathering = kept._gathering
+        return effects
+
+    monkeypatch.setattr(Regrouping, "_begin", begin)
+    monkeypatch.setattr(
+        Regrouping,
+        "disturb",
+        lambda self, group: keep_rounds(self, group, disturb),
+    )
+    with pytest.raises(InvariantError):
+        until_one_fails()
+
+
+disturb = Regrouping.disturb
+
+
+def keep_rounds(regrouping: Regrouping, group: OpenGroup, original: Any) -> Any:
+    rounds = dict(group.rounds)
+    effects = original(regrouping, group)
+    group.rounds.update({n: one for n, one in rounds.items() if n not in group.rounds})
+    return effects
