@@ -192,7 +192,7 @@ def runner(program: Program, built: Built) -> Iterator[Callable[[Any, Payload], 
     host = RunnerHost(loop, RunnerOptions(), Forge(channel), lambda _data: None)
     image = msgspec.msgpack.encode(make_image(program, built))
     part = msgspec.msgpack.encode(SliceRef(start=0, stop=1))
-    opening = plain.encode({"image": image, "slice": part, "crash_handler": ""})
+    opening = plain.encode({"image": image, "slice": part, "crash_handlers": []})
     host.prepare("run", Preparation("open", opening, None))
     found: list[Outcome] = []
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import sapwood
 from sapwood.code.shared_library import machine_of
 from sapwood.code.zig import find_zig
 from sapwood.core.errors import RunnerCrashError
-from sapwood.environment.settings import ClusterSettings, CommSettings, Settings
+from sapwood.environment.settings import ClusterSettings, CommSettings, PlaceSettings, Settings
 
 ROOT = Path(__file__).parents[2]
 EMULATED = ROOT / "build" / "arm64"
@@ -51,6 +52,8 @@ int architecture(void) {
     return 0;
 #endif
 }
+
+int added(int x) { return x + architecture(); }
 
 int crash(int x) { return *(volatile int *)(intptr_t)x; }
 """
@@ -142,3 +145,75 @@ def test_a_crash_there_is_reported_and_the_agent_lives(
         emulated.submit(loaded["crash"], 8).result(PATIENCE)
     assert emulated.submit(loaded["architecture"]).result(PATIENCE) == 64
     assert {agent.incarnation for agent in emulated.agents} == {1}
+
+
+# --- one tree of several architectures ------------------------------------------------------------
+
+
+@pytest.fixture
+def mixed(monkeypatch: pytest.MonkeyPatch) -> Iterator[sapwood.Cluster]:
+    """Four agents below two junctions: the last two agents are of another architecture."""
+    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(ROOT / "build" / "zig"))
+    settings = Settings(
+        cluster=ClusterSettings(
+            places={"3-4": PlaceSettings(interpreter=INTERPRETER)}, ready_timeout=PATIENCE
+        ),
+        comm=CommSettings(heartbeat=2.0, failure_after=30.0),
+    )
+    with sapwood.local(4, fanout=2, settings=settings) as cluster:
+        yield cluster
+
+
+def machines(cluster: sapwood.Cluster) -> list[str]:
+    group = cluster.group()
+    return [each.result(PATIENCE) for each in group.call(lambda: os.uname().machine)]
+
+
+@pytest.mark.row("A-CODE-3")
+@pytest.mark.row("A-TOOL-1")
+def test_a_tree_of_two_architectures_computes_one_result(
+    mixed: sapwood.Cluster, program: Path
+) -> None:
+    here = platform.machine()
+    assert machines(mixed) == [here, here, "aarch64", "aarch64"]
+    assert {target.architecture for target in mixed.targets} == {here, "aarch64"}
+    data = np.random.default_rng(5).uniform(0, 1000, 20_003)
+    run = mixed.run(program, data)
+    found = run.result(PATIENCE)
+    np.testing.assert_allclose(found["total"], np.sqrt(data).sum(), rtol=1e-12)
+    np.testing.assert_array_equal(found["counts"], np.bincount(data.astype(int) % 7, minlength=7))
+    assert [agent.errors for agent in run.statistics.agents] == [0, 0, 0, 0]
+    loaded = sapwood.load_program(program)
+    with mixed.stream(loaded["added"], reduce="gather") as stream:
+        assert stream.broadcast(1).result(PATIENCE).total == [1, 1, 65, 65]
+
+
+@pytest.mark.row("A-CODE-3")
+def test_an_edit_is_built_for_both(mixed: sapwood.Cluster, program: Path) -> None:
+    with mixed.watch(program) as watch:
+        first = watch.wait(1, PATIENCE)
+        (program.parent / "spread.c").write_text(SOURCE.replace("+= sqrt", "+= 2 * sqrt"))
+        second = watch.wait(2, PATIENCE)
+    for version in (first, second):
+        assert {built.target.architecture for built in version.builds} == {
+            platform.machine(),
+            "aarch64",
+        }
+    data = np.full(100, 4.0)
+    assert mixed.run(program, data).result(PATIENCE)["total"] == 400.0
+
+
+def test_places_of_both_kinds_are_replaced_by_their_own(
+    mixed: sapwood.Cluster, program: Path
+) -> None:
+    data = np.full(400, 9.0)
+    for rank in (1, 4):
+        agent = next(agent for agent in mixed.agents if agent.rank == rank)
+        os.kill(agent.pid, signal.SIGKILL)
+        assert mixed.run(program, data).result(PATIENCE)["total"] == 1200.0
+    emulated = next(z for z in mixed.session.keeper.zygotes if z.architecture == "aarch64")
+    os.kill(emulated.pid, signal.SIGKILL)
+    assert mixed.run(program, data).result(PATIENCE)["total"] == 1200.0
+    here = platform.machine()
+    assert machines(mixed) == [here, here, "aarch64", "aarch64"]
+    assert {agent.rank: agent.incarnation for agent in mixed.agents} == {1: 2, 2: 1, 3: 2, 4: 3}

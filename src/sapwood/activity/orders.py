@@ -30,7 +30,7 @@ class OpenRun(msgspec.Struct, frozen=True):
         stop: End of the slice, exclusive; its length is the weight of each contribution.
         function: What the map is called, for messages and statistics.
         time_limit: Seconds that one map may take; 0 for no limit.
-        crash_handler: Library that writes a native backtrace; empty for none.
+        crash_handlers: Libraries that write a native backtrace, one for each kind of machine.
     """
 
     run: str
@@ -40,7 +40,7 @@ class OpenRun(msgspec.Struct, frozen=True):
     stop: int
     function: str
     time_limit: float = 0.0
-    crash_handler: str = ""
+    crash_handlers: list[str] = []
 
     @property
     def items(self) -> int:

@@ -4,7 +4,7 @@ import hashlib
 import pickle
 import site
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import msgspec
@@ -51,7 +51,7 @@ class Procedures:
 
     def _open(self, run: str, argument: dict[str, Any]) -> None:
         self._make_site_ready()
-        self._watch_crashes(argument["crash_handler"])
+        self._watch_crashes(argument["crash_handlers"])
         image = msgspec.msgpack.decode(argument["image"], type=ProgramImage)
         reference = msgspec.msgpack.decode(argument["slice"], type=SliceRef)
         part = open_slice(reference, self._blocks)
@@ -73,7 +73,7 @@ class Procedures:
         return function(*args, **kwargs)
 
     def _native(self, _context: str, argument: dict[str, Any]) -> Any:
-        self._watch_crashes(argument["crash_handler"])
+        self._watch_crashes(argument["crash_handlers"])
         program = _remembered(self._programs, argument["code"], self._load_program)
         args, kwargs = argument["arguments"]
         return program.call(argument["native"], args, kwargs)
@@ -88,14 +88,15 @@ class Procedures:
         self._make_site_ready()
         return open_version(msgspec.msgpack.decode(code, type=ProgramImage))
 
-    def _make_ready(self, crash_handler: str) -> None:
+    def _make_ready(self, crash_handlers: Sequence[str]) -> None:
         self._make_site_ready()
-        self._watch_crashes(crash_handler)
+        self._watch_crashes(crash_handlers)
 
-    def _watch_crashes(self, library: str) -> None:
-        if library and not self._crashes_watched:
+    def _watch_crashes(self, libraries: Sequence[str]) -> None:
+        if libraries and not self._crashes_watched:
             self._crashes_watched = True
-            child.install_crash_handler(library)
+            for library in libraries:  # only that of this architecture can be loaded
+                child.install_crash_handler(library)
 
     def _make_site_ready(self) -> None:
         """Run what ``python -S`` left out, so that user code finds the usual interpreter."""

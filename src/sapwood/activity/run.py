@@ -16,13 +16,13 @@ from sapwood.activity.crew import Crew
 from sapwood.activity.own_filter import stream_options
 from sapwood.activity.progress import Progress, RunState
 from sapwood.activity.statistics import AgentStatistics, RunStatistics
-from sapwood.code.build import Built, build
+from sapwood.code.build import Built, build_for_all
 from sapwood.code.cache import BuildCache
 from sapwood.code.check import check_program
 from sapwood.code.image import make_image
-from sapwood.code.native_library import CRASH, build_native
+from sapwood.code.native_library import build_crash_handlers
 from sapwood.code.program import Program
-from sapwood.code.target import Target
+from sapwood.code.target import Target, host_target
 from sapwood.core.errors import (
     EXCEPTION_TYPE,
     CancelledError,
@@ -51,14 +51,14 @@ class RunOptions(msgspec.Struct, frozen=True):
         time_limit: Seconds that one map may take; 0 for no limit.
         on_agent_loss: ``replace`` goes on with a new process, ``fail`` ends the run.
         environment: Variables of builds.
-        target: What the agents are; None for this machine.
+        targets: What the agents are; empty for this machine.
     """
 
     chunk: int | None = None
     time_limit: float = 0.0
     on_agent_loss: Literal["replace", "fail"] = "replace"
     environment: dict[str, str] = {}
-    target: Target | None = None
+    targets: tuple[Target, ...] = ()
 
 
 class Run:
@@ -193,12 +193,13 @@ class Run:
     def _execute(self) -> Any:
         program = self.program
         variables = self._options.environment or None
-        target = self._options.target
-        built = self._built = build(
-            program, cache=self._cache, environment=variables, target=target
+        targets = self._options.targets or (host_target(),)
+        built = self._built = build_for_all(
+            program, targets, cache=self._cache, environment=variables
         )
         _log.debug("built", run=self.name, cached=built.cached, seconds=round(built.seconds, 3))
-        check_program(program, built)
+        for each in (built, *built.others):
+            check_program(program, each)
         if not getattr(program, "allow_nan", False):
             self.data.require_finite()
         with self.data.publish(_wanted_fields(program, self.data)) as published:
@@ -231,7 +232,7 @@ class Run:
     def _gather(self, built: Built, published: Published, slices: list[range]) -> Crew:
         image = msgspec.msgpack.encode(make_image(self.program, built))
         function = self.program.map_function or f"{self.program.name}.map"
-        handler = build_native(self._cache, CRASH, built.target) if built.libraries else None
+        handlers = build_crash_handlers(self._cache, built)
         opening = {
             rank: orders.OpenRun(
                 run=self.name,
@@ -241,7 +242,7 @@ class Run:
                 stop=part.stop,
                 function=function,
                 time_limit=self._options.time_limit,
-                crash_handler=str(handler or ""),
+                crash_handlers=list(handlers),
             )
             for rank, part in enumerate(slices, start=1)
         }

@@ -38,7 +38,7 @@ class UserCode(msgspec.Struct, frozen=True):
         function: What it is called, for messages.
         code: Pickled, or an encoded :class:`~sapwood.code.image.ProgramImage`.
         native: Name of the native function; empty for Python.
-        crash_handler: Library that writes a native backtrace; empty for none.
+        crash_handlers: Libraries that write a native backtrace, one for each kind of machine.
         steps: Whether it is a generator: each value goes up by itself.
         time_limit: Seconds that one call may take; 0 for no limit.
     """
@@ -46,7 +46,7 @@ class UserCode(msgspec.Struct, frozen=True):
     function: str
     code: bytes
     native: str = ""
-    crash_handler: str = ""
+    crash_handlers: list[str] = []
     steps: bool = False
     time_limit: float = 0.0
 

@@ -2,7 +2,7 @@
 
 import pickle
 import secrets
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import msgspec
@@ -25,10 +25,10 @@ class StreamProcedures:
 
     Args:
         blocks: Memory of other processes that is mapped here.
-        ready: Makes the process ready for user code; gets the library that reports crashes.
+        ready: Makes the process ready for user code; gets the libraries that report crashes.
     """
 
-    def __init__(self, blocks: MappedBlocks, ready: Callable[[str], None]) -> None:
+    def __init__(self, blocks: MappedBlocks, ready: Callable[[Sequence[str]], None]) -> None:
         self._blocks = blocks
         self._ready = ready
         self._functions: dict[str, tuple[orders.UserCode, Any]] = {}
@@ -54,7 +54,7 @@ class StreamProcedures:
         self._functions[stream] = (user, self._loaded(stream, user))
 
     def _loaded(self, stream: str, code: orders.UserCode) -> Any:
-        self._ready(code.crash_handler)
+        self._ready(code.crash_handlers)
         if not code.native:
             # Code of the user, as a library is: only a runner, which exists to run it, loads it.
             return pickle.loads(code.code)  # noqa: S301 - see above

@@ -84,7 +84,7 @@ class Worker:
     def _open_run(self, question: Question) -> None:
         order = msgspec.convert(question.value(), orders.OpenRun)
         body = plain.encode(
-            {"image": order.image, "slice": order.slice, "crash_handler": order.crash_handler}
+            {"image": order.image, "slice": order.slice, "crash_handlers": order.crash_handlers}
         )
         self._runs[order.run] = OpenedRun(order)
         self._runner.prepare(order.run, Preparation("open", body, None, order.function))

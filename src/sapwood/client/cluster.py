@@ -24,7 +24,7 @@ from sapwood.code.cache import BuildCache
 from sapwood.code.load import load_program
 from sapwood.code.program import NativeFunctionRef, Program, data_of
 from sapwood.code.runner.grouping import checked
-from sapwood.code.target import Target, host_target, target_of
+from sapwood.code.target import Target, targets_of
 from sapwood.code.watch import Version, Watch
 from sapwood.core.errors import (
     ClosedError,
@@ -78,10 +78,12 @@ class Cluster(Messaging):
         self._tasks = TaskPool(session)
         self._runs: list[Run] = []
         self._watches: list[Watch] = []
-        self._maker = CodeMaker(self._cache, self._build_environment, self._target)
+        self._maker = CodeMaker(self._cache, self._build_environment, lambda: self.targets)
         self._printer = OutputPrinter()
         session.answer(orders.OUTPUT, self._printer.take)
-        self._relay = RelayOffer(session, self._cache, self._target, wanted=settings.comm.relay)
+        self._relay = RelayOffer(
+            session, self._cache, lambda: self.target, wanted=settings.comm.relay
+        )
 
     # --- runs ----------------------------------------------------------------------------------
 
@@ -130,7 +132,7 @@ class Cluster(Messaging):
             loaded,
             load(data_of(loaded, data), fields=loaded.inputs),
             self._cache,
-            RunOptions(chunk, limit, on_agent_loss, self._build_environment(), self.target),
+            RunOptions(chunk, limit, on_agent_loss, self._build_environment(), self.targets),
         )
         self._runs = [known for known in self._runs if not known.done()]
         self._runs.append(run)
@@ -167,7 +169,7 @@ class Cluster(Messaging):
         watch = Watch(
             program,
             parameters=parameters or {},
-            targets=lambda: (self.target,),
+            targets=lambda: self.targets,
             cache=self._cache,
             environment=self._build_environment(),
             on_version=on_version,
@@ -319,11 +321,12 @@ class Cluster(Messaging):
     @property
     def target(self) -> Target:
         """What programs are built for: what the agents' interpreter said it runs on."""
-        return self._target()
+        return self.targets[0]
 
-    def _target(self) -> Target:
-        architecture, libc = self._session.platform
-        return target_of(architecture, libc) if architecture else host_target()
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """What programs are built for where agents are of several kinds."""
+        return targets_of(self._session.platforms)
 
     @property
     def session(self) -> Session:

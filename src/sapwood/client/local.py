@@ -14,12 +14,13 @@ from sapwood.code.runner.options import RunnerOptions
 from sapwood.comm.link import LinkTiming
 from sapwood.comm.streams.stream import Position
 from sapwood.core.errors import ConfigurationError, ResourceError
+from sapwood.core.rankset import parse_ranks
 from sapwood.core.topology import ROOT, plan
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.cores import usable_cores
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.memory import available_memory
-from sapwood.environment.settings import CommSettings, Settings
+from sapwood.environment.settings import ClusterSettings, CommSettings, Settings
 from sapwood.environment.shell import source_files
 from sapwood.environment.units import format_size
 from sapwood.session.options import SessionOptions
@@ -75,14 +76,16 @@ def local(
     exports = _site_variables(chosen)
     runners = _runner_options(count, chosen)
     output = configure_logging(chosen.log)
+    tree = plan(count, width)
     session = Session(
         SessionOptions(
-            tree=plan(count, width),
+            tree=tree,
             agent_entry=AGENT_ENTRY,
             junction_entry=JUNCTION_ENTRY,
             runner_entry=RUNNER_ENTRY,
             runner_modules=(RUNNER_ENTRY.partition(":")[0], *RUNNER_LIBRARIES),
             interpreter=tuple(chosen.cluster.interpreter),
+            interpreters=_interpreters(chosen.cluster, tree.size),
             ready_timeout=chosen.cluster.ready_timeout,
             timing=_timing(chosen.comm),
             inline_limit=chosen.comm.inline_limit,
@@ -131,6 +134,22 @@ def _runner_options(agents: int, settings: Settings) -> RunnerOptions:
         threads=max(1, cores // agents),
         check_memory=settings.limits.check_memory,
     )
+
+
+def _interpreters(cluster: ClusterSettings, size: int) -> dict[int, tuple[str, ...]]:
+    """Return the command that starts Python for the places that have one of their own."""
+    found: dict[int, tuple[str, ...]] = {}
+    for text, place in cluster.places.items():
+        command = place.interpreter
+        ranks = parse_ranks(text)
+        if not ranks or not command or min(ranks) <= ROOT or max(ranks) >= size:
+            raise ConfigurationError(
+                f"{text!r} = {command} gives no place of this tree an interpreter",
+                where=f"cluster.places.{text}",
+                hint=f'write ranks from 1 to {size - 1}, for example "1-2,4", and a command',
+            )
+        found |= dict.fromkeys(ranks, tuple(command))
+    return found
 
 
 def _check_count(agents: int, settings: Settings) -> None:

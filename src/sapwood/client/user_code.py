@@ -1,7 +1,7 @@
 """What user functions become when they travel: pickled code, or an image of a built program."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,10 @@ import msgspec
 from sapwood.activity.stream_orders import UserCode
 from sapwood.activity.tasks import Call, can_travel
 from sapwood.client.stream_options import makes_steps, name_of
-from sapwood.code.build import Built, build
+from sapwood.code.build import Built, build_for_all
 from sapwood.code.cache import BuildCache
 from sapwood.code.image import make_image
-from sapwood.code.native_library import CRASH, build_native
+from sapwood.code.native_library import build_crash_handlers
 from sapwood.code.program import NativeFunctionRef, Program
 from sapwood.code.target import Target
 from sapwood.core.errors import ConfigurationError, DataValueError
@@ -27,7 +27,7 @@ class NativeProgram(msgspec.Struct, frozen=True):
 
     image: bytes
     built: Built
-    crash_handler: str
+    crash_handlers: tuple[str, ...]
 
 
 class CodeMaker:
@@ -36,18 +36,18 @@ class CodeMaker:
     Args:
         cache: Where built libraries are kept.
         environment: Returns the variables of builds.
-        target: Returns what programs are built for.
+        targets: Returns what programs are built for.
     """
 
     def __init__(
         self,
         cache: BuildCache,
         environment: Callable[[], Mapping[str, str]],
-        target: Callable[[], Target],
+        targets: Callable[[], Sequence[Target]],
     ) -> None:
         self._cache = cache
         self._environment = environment
-        self._target = target
+        self._targets = targets
         self._programs: dict[tuple[str, str], NativeProgram] = {}
 
     def code(self, function: Function) -> bytes:
@@ -81,7 +81,7 @@ class CodeMaker:
                 "code": native.image,
                 "native": function.function,
                 "arguments": (args, kwargs),
-                "crash_handler": native.crash_handler,
+                "crash_handlers": list(native.crash_handlers),
             }
             return Call("native", function.function, argument, limit, native.built.debug_files)
         name = getattr(function, "__qualname__", repr(function))
@@ -96,7 +96,7 @@ class CodeMaker:
         if isinstance(function, NativeFunctionRef):
             native = self._native(function.program)
             name = function.function
-            user = UserCode(name, native.image, name, native.crash_handler, time_limit=limit)
+            user = UserCode(name, native.image, name, list(native.crash_handlers), time_limit=limit)
             return user, native.built.debug_files
         steps = makes_steps(function)
         return UserCode(name_of(function), _pickled(function), steps=steps, time_limit=limit), {}
@@ -105,11 +105,13 @@ class CodeMaker:
         key = (program.hash, repr(sorted(program.parameters.items())))
         native = self._programs.get(key)
         if native is None:
-            target, variables = self._target(), dict(self._environment())
-            built = build(program, cache=self._cache, environment=variables, target=target)
-            handler = build_native(self._cache, CRASH, target)
+            variables = dict(self._environment())
+            built = build_for_all(
+                program, self._targets(), cache=self._cache, environment=variables
+            )
+            handlers = build_crash_handlers(self._cache, built)
             image = msgspec.msgpack.encode(make_image(program, built))
-            native = self._programs[key] = NativeProgram(image, built, str(handler or ""))
+            native = self._programs[key] = NativeProgram(image, built, handlers)
         return native
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -42,15 +42,27 @@ class Built:
         seconds: How long it took, waiting for others included.
         cached: Whether nothing had to be built.
         target: What it was built for.
+        others: The same for other targets, where agents are of several.
     """
 
     def __init__(
-        self, libraries: tuple[BuiltLibrary, ...], *, seconds: float, target: Target
+        self,
+        libraries: tuple[BuiltLibrary, ...],
+        *,
+        seconds: float,
+        target: Target,
+        others: tuple[Built, ...] = (),
     ) -> None:
         self.libraries = libraries
         self.seconds = seconds
-        self.cached = not any(library.entry.built for library in libraries)
         self.target = target
+        self.others = others
+        self.cached = not any(library.entry.built for library in self.all_libraries)
+
+    @property
+    def all_libraries(self) -> tuple[BuiltLibrary, ...]:
+        """The libraries for all targets."""
+        return (*self.libraries, *(each for other in self.others for each in other.libraries))
 
     @property
     def interface(self) -> Interface:
@@ -60,7 +72,7 @@ class Built:
     @property
     def debug_files(self) -> dict[str, Path]:
         """The file with debug information of each library, by the library's path."""
-        images = [library.image for library in self.libraries]
+        images = [library.image for library in self.all_libraries]
         return {image.path: Path(image.debug) for image in images if image.debug}
 
 
@@ -120,7 +132,7 @@ def find_built(
         entry = cache.find(part.plan.key)
         if entry is None:
             return None
-        libraries.append(_open_library(part.plan.language, entry))
+        libraries.append(_open_library(part.plan, entry))
     return Built(tuple(libraries), seconds=time.monotonic() - started, target=wished)
 
 
@@ -150,6 +162,23 @@ def build(
     store = cache if cache is not None else BuildCache()
     libraries = tuple(_build_library(part, store) for part in _parts(program, environment, wished))
     return Built(libraries, seconds=time.monotonic() - started, target=wished)
+
+
+def build_for_all(
+    program: Program,
+    targets: Sequence[Target],
+    *,
+    cache: BuildCache | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Built:
+    """Build for several targets, of which the first is what the result is of; errors as above."""
+    first, *others = [
+        build(program, cache=cache, environment=environment, target=target) for target in targets
+    ]
+    if not others:
+        return first
+    seconds = first.seconds + sum(other.seconds for other in others)
+    return Built(first.libraries, seconds=seconds, target=first.target, others=tuple(others))
 
 
 class _Part(msgspec.Struct, frozen=True):
@@ -228,13 +257,15 @@ def _build_library(part: _Part, cache: BuildCache) -> BuiltLibrary:
             "target": str(plan.target),
         }
 
-    return _open_library(plan.language, cache.get_or_build(plan.key, fill))
+    return _open_library(plan, cache.get_or_build(plan.key, fill))
 
 
-def _open_library(language: str, entry: CacheEntry) -> BuiltLibrary:
+def _open_library(plan: LibraryPlan, entry: CacheEntry) -> BuiltLibrary:
     artefact = msgspec.json.decode(entry.path("artefact.json").read_bytes(), type=Artefact)
     image = LibraryImage(
-        language=language,
+        language=plan.language,
+        architecture=plan.target.architecture,
+        libc=plan.target.libc.partition(" ")[0],
         path=str(entry.path(artefact.library)),
         sha256=entry.manifest.files[artefact.library].sha256,
         debug=str(entry.path(artefact.debug)) if artefact.debug else "",

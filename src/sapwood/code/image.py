@@ -21,6 +21,7 @@ from sapwood.code.library import LibraryImage
 from sapwood.code.load import class_of_bundle
 from sapwood.code.program import Program
 from sapwood.code.spelling import suggest
+from sapwood.contexts.process import c_library
 from sapwood.core.errors import FunctionMissingError, ProgramError
 
 if TYPE_CHECKING:
@@ -63,10 +64,10 @@ class OpenProgram:
         self._loaded: list[tuple[LibraryImage, LoadedCode]] = []
         self._functions: dict[str, Callable[..., Any]] = {}
         try:
-            for library in image.libraries:
+            for library in _for_this_process(image):
                 self._loaded.append((library, _load(library)))
             self.program.loaded_functions = self.function
-            self.program.library_path = image.libraries[0].path if image.libraries else ""
+            self.program.library_path = self._loaded[0][0].path if self._loaded else ""
             self.map: Callable[[Any, dict[str, Any]], dict[str, Any]] = self._bind_map()
         except BaseException:
             self.close()
@@ -109,7 +110,7 @@ class OpenProgram:
             signature = library.interface.function(name)
             if signature is not None:
                 return code, signature
-        known = [name for library in self.image.libraries for name in library.interface.names()]
+        known = [name for library, _ in self._loaded for name in library.interface.names()]
         raise FunctionMissingError(
             f"the program has no native function {name}",
             where=self.image.name,
@@ -140,7 +141,7 @@ def make_image(program: Program, built: Built) -> ProgramImage:
         name=program.name,
         python=bundle.without(native_files(bundle)),
         parameters=dict(program.parameters),
-        libraries=tuple(library.image for library in built.libraries),
+        libraries=tuple(library.image for library in built.all_libraries),
         search_path=tuple(os.fsencode(Path(entry).absolute()) for entry in sys.path),
     )
 
@@ -152,6 +153,12 @@ def open_image(image: ProgramImage) -> OpenProgram:
         ProgramError: The Python part fails to import, or a library is missing or damaged.
     """
     return OpenProgram(image)
+
+
+def _for_this_process(image: ProgramImage) -> Sequence[LibraryImage]:
+    """Return the libraries for this process; where there are none, loading tells why."""
+    here = (os.uname().machine, c_library().partition(" ")[0])
+    return [each for each in image.libraries if each.fits(*here)] or image.libraries
 
 
 def _load(library: LibraryImage) -> LoadedCode:

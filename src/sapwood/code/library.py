@@ -16,6 +16,8 @@ class LibraryImage(msgspec.Struct, frozen=True, kw_only=True):
         sha256: Its content, checked before it is loaded.
         debug: The file that holds its debug information; empty when there is none.
         interface: Its functions.
+        architecture: Of the processes that can load it; empty for all.
+        libc: Name of their C library.
     """
 
     language: str
@@ -23,3 +25,9 @@ class LibraryImage(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     debug: str
     interface: Interface
+    architecture: str = ""
+    libc: str = ""
+
+    def fits(self, architecture: str, libc: str) -> bool:
+        """Whether processes of an architecture and a C library can load it."""
+        return self.architecture in {"", architecture} and self.libc in {"", libc}

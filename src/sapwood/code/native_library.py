@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from sapwood.code.build import Built
 from sapwood.code.bundle import digest
 from sapwood.code.cache import BuildCache
 from sapwood.code.languages.base import BuildRequest
@@ -21,6 +22,15 @@ CRASH = "crash.c"
 
 RELAY = "relay.c"
 """Lets waves pass an agent without its interpreter."""
+
+
+def build_crash_handlers(cache: BuildCache, built: Built) -> tuple[str, ...]:
+    """Return the paths of the crash handlers for all targets of a program with native code."""
+    if not built.libraries:
+        return ()
+    targets = (built.target, *(other.target for other in built.others))
+    found = [build_native(cache, CRASH, target) for target in targets]
+    return tuple(str(path) for path in found if path is not None)
 
 
 def build_native(cache: BuildCache, source: str, target: Target | None = None) -> Path | None:

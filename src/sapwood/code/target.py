@@ -6,7 +6,7 @@ import functools
 import hashlib
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -95,6 +95,15 @@ def target_of(architecture: str, libc: str) -> Target:
     here = host_target()
     features = here.features if architecture == here.architecture else GENERIC
     return Target(architecture=architecture, libc=libc, features=features)
+
+
+def targets_of(platforms: Iterable[tuple[str, str]]) -> tuple[Target, ...]:
+    """Return the targets of processes by architecture and C library, each once.
+
+    Without any it is this machine.
+    """
+    found = tuple(dict.fromkeys(target_of(*platform) for platform in platforms))
+    return found or (host_target(),)
 
 
 def parse_target(text: str) -> Target:

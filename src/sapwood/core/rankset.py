@@ -95,5 +95,26 @@ def fold(name: str, ranks: Iterable[int]) -> str:
     return f"{name}[{','.join(parts)}]"
 
 
+def parse_ranks(text: str) -> set[int]:
+    """Return the ranks that people write as numbers and ranges; nothing for what is neither.
+
+    Example:
+        >>> sorted(parse_ranks("1-3, 7"))
+        [1, 2, 3, 7]
+        >>> parse_ranks("3-")
+        set()
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not (first.isdecimal() and (last.isdecimal() if dash else not last)):
+            return set()
+        start, stop = int(first), int(last or first)
+        if stop - start > MAX_RANKS:
+            return set()
+        found.update(range(start, stop + 1))
+    return found
+
+
 def _start(one: tuple[int, int]) -> int:
     return one[0]

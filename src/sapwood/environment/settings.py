@@ -40,6 +40,15 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Base of all groups of settings."""
 
 
+class PlaceSettings(Section, frozen=True):
+    """What differs for some places of a tree."""
+
+    interpreter: Annotated[
+        list[str],
+        about("Command that starts Python for them, for example that of another architecture."),
+    ] = []
+
+
 class ClusterSettings(Section, frozen=True):
     """The tree that a cluster on this machine has."""
 
@@ -54,6 +63,13 @@ class ClusterSettings(Section, frozen=True):
         list[str],
         about("Command that starts Python for the agents, as a list; empty means this Python."),
     ] = []
+    places: Annotated[
+        dict[str, PlaceSettings],
+        about(
+            "What differs for some places, in tables named by their ranks, such as "
+            '[cluster.places."3-4"], with the key interpreter.'
+        ),
+    ] = {}
 
 
 class LimitSettings(Section, frozen=True):

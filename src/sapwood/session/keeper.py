@@ -8,7 +8,9 @@ policy.
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 
 import msgspec
 
@@ -25,6 +27,7 @@ from sapwood.environment.logs import logger
 from sapwood.environment.restart import RestartBudget
 from sapwood.environment.settings import RestartSettings
 from sapwood.session.places import PlaceEvent, Places, PlaceState
+from sapwood.session.zygotes import Command, Zygotes
 
 _log = logger("session")
 
@@ -57,6 +60,8 @@ class Keeper:
         patience: Seconds in which a place that is adrift is to be attached again, for each
             level of the tree.
         on_change: Told of places that are lost or back.
+        interpreters: The command that starts Python for the places that do not run on the
+            plan's.
     """
 
     def __init__(
@@ -68,6 +73,7 @@ class Keeper:
         restart: RestartSettings,
         patience: float,
         on_change: Callable[[Change], None],
+        interpreters: Mapping[int, Command] = MappingProxyType({}),
     ) -> None:
         self.places = Places(tree)
         self.restarts = 0
@@ -78,25 +84,24 @@ class Keeper:
         self._budget = RestartBudget(restart)
         self._patience = patience
         self._on_change = on_change
-        self._spawner = self._new_spawner()
+        self._zygotes = Zygotes(self._spawner_of, interpreters)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = threading.Event()
         self._failure: BaseException | None = None
         self._repairs: dict[int, float | None] = {}
         self._last_reason = ""
-        self.zygote: orders.Ready | None = None
+        self._started: dict[Command, orders.Ready] = {}
 
     # --- life --------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the zygote and order all processes; from the thread that creates the session."""
-        self._spawner.start()
-        self._spawner.spawn(self._specs(self._tree.subtree(ROOT)[1:]))
+        self._zygotes.start(self._specs(self._tree.subtree(ROOT)[1:]))
 
     def listen(self, loop: asyncio.AbstractEventLoop) -> None:
         """Hear of processes from now on."""
         self._loop = loop
-        self._spawner.listen(loop)
+        self._zygotes.listen(loop)
 
     def wait_ready(self, timeout: float) -> None:
         """Wait until all places are ready; from any thread but the loop's.
@@ -127,21 +132,26 @@ class Keeper:
         Raises:
             ResourceError: The zygote is gone.
         """
-        return self._spawner.forge()
+        return self._zygotes.forge()
 
     def detach(self) -> None:
         """Hear of nothing any more."""
         self._loop = None
-        self._spawner.detach()
+        self._zygotes.detach()
 
     def close(self) -> None:
         """End all processes and wait for that; from any thread."""
-        self._spawner.close()
+        self._zygotes.close()
 
     @property
     def zygote_pid(self) -> int:
-        """Process id of the zygote."""
-        return self._spawner.pid
+        """Process id of the zygote; of several, of that of the default interpreter."""
+        return self._zygotes.main.pid
+
+    @property
+    def zygotes(self) -> list[orders.Ready]:
+        """What the zygotes said when they were ready, that of the default interpreter first."""
+        return [self._started[command] for command in sorted(self._started)]
 
     # --- what the root of the tree says --------------------------------------------------------
 
@@ -197,9 +207,11 @@ class Keeper:
             if record.incarnation == report.incarnation and record.state is PlaceState.STARTING:
                 record.pid = report.pid
             elif record.pid != report.pid:
-                self._spawner.kill(report.pid)  # it was given up while it was being forked
+                self._zygotes.kill(
+                    report.rank, report.pid
+                )  # it was given up while it was being forked
         elif isinstance(report, orders.Ready):
-            self.zygote = report
+            self._started[()] = report
         elif isinstance(report, orders.Exited):
             self._exited(report)
         elif isinstance(report, orders.SpawnFailed):
@@ -220,19 +232,22 @@ class Keeper:
         else:
             self._repair([report.rank], describe_status(report.status))
 
-    def _zygote_ended(self) -> None:
-        for record in self.places:
-            record.pid = 0
-        self._spawner.close()
-        self._spawner = self._new_spawner()
+    def _other_reported(self, command: Command, report: orders.Report) -> None:
+        if isinstance(report, orders.Ready):
+            self._started[command] = report
+        else:
+            self._reported(report)
+
+    def _zygote_ended(self, command: Command = ()) -> None:
+        ranks = [r for r in self._tree.subtree(ROOT)[1:] if self._zygotes.runs_on(r, command)]
+        for rank in ranks:
+            self.places[rank].pid = 0
         try:
-            self._spawner.start()
+            self._zygotes.replace(command, self._loop)
         except ResourceError as error:
             self.give_up(error)
             return
-        if self._loop is not None:
-            self._spawner.listen(self._loop)
-        self._repair(self._tree.subtree(ROOT)[1:], "the zygote ended")
+        self._repair(ranks, "the zygote ended")
 
     # --- repair ----------------------------------------------------------------------------------
 
@@ -246,7 +261,7 @@ class Keeper:
             record = self.places[rank]
             record.advance(PlaceEvent.GONE)
             if record.pid:
-                self._spawner.kill(record.pid)
+                self._zygotes.kill(rank, record.pid)
         self._on_change(Change(tuple(ranks), back=False, adrift=False, reason=reason))
         self._respawn_where_gone()
 
@@ -272,7 +287,7 @@ class Keeper:
     def _spawn_again(self, specs: list[orders.ProcessSpec]) -> None:
         wanted = [spec for spec in specs if self.places[spec.rank].incarnation == spec.incarnation]
         if self._loop is not None and wanted:
-            self._spawner.spawn(wanted)
+            self._zygotes.spawn(wanted)
 
     def _pause_before_restart(self) -> float | None:
         """Return the seconds to wait, or None where the policy allows no more restarts."""
@@ -293,6 +308,21 @@ class Keeper:
             orders.ProcessSpec(self._entry(rank), rank, self.places[rank].incarnation)
             for rank in ranks
         ]
+
+    @property
+    def _spawner(self) -> Spawner:
+        return self._zygotes.main
+
+    def _spawner_of(self, command: Command) -> Spawner:
+        if not command:
+            return self._new_spawner()
+        # The session's folder is removed by the zygote of the default interpreter alone.
+        return Spawner(
+            msgspec.structs.replace(self._plan, interpreter=command),
+            msgspec.structs.replace(self._configure, folder=""),
+            partial(self._other_reported, command),
+            partial(self._zygote_ended, command),
+        )
 
     def _new_spawner(self) -> Spawner:
         return Spawner(self._plan, self._configure, self._reported, self._zygote_ended)

@@ -18,6 +18,7 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
         runner_entry: ``module:function`` that every runner runs; empty if there are none.
         runner_modules: What runners need imported.
         interpreter: The command that starts Python for all processes; empty for this one.
+        interpreters: The same for single places, by rank.
         ready_timeout: How long the processes may take to become ready.
         timing: When links speak and worry.
         inline_limit: Bytes up to which arrays travel in the message.
@@ -35,6 +36,7 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     runner_entry: str = ""
     runner_modules: tuple[str, ...] = ()
     interpreter: tuple[str, ...] = ()
+    interpreters: dict[int, tuple[str, ...]] = {}
     ready_timeout: float = 30.0
     timing: LinkTiming = LinkTiming()
     inline_limit: int = 64 * 1024

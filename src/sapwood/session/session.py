@@ -120,6 +120,7 @@ class Session:
             options.restart,
             2 * timing.failure_after,
             self._places_changed,
+            options.interpreters,
         )
         gate = Gate(4 * options.backlog, self._thread)
         self.questions = Questions(self._thread, self._post, self.pool, gate)
@@ -160,10 +161,9 @@ class Session:
             raise
 
     @property
-    def platform(self) -> tuple[str, str]:
-        """Architecture and C library of the processes; empty before :meth:`start` returned."""
-        zygote = self.keeper.zygote
-        return ("", "") if zygote is None else (zygote.architecture, zygote.libc)
+    def platforms(self) -> tuple[tuple[str, str], ...]:
+        """Architecture and C library of each kind of processes; none before :meth:`start`."""
+        return tuple((zygote.architecture, zygote.libc) for zygote in self.keeper.zygotes)
 
     def close(self) -> None:
         """End all processes and leave nothing behind; a second call does nothing."""

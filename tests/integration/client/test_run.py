@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from sapwood.core.errors import (
     SapwoodError,
     UserCodeError,
 )
+from sapwood.environment.settings import ClusterSettings, PlaceSettings, Settings
 
 TIMEOUT = 60.0
 MakeCluster = Callable[..., sapwood.Cluster]
@@ -388,3 +390,11 @@ def test_a_cluster_belongs_to_all_threads(cluster: sapwood.Cluster, program: Pro
 def test_impossible_numbers_of_agents_are_refused(agents: int) -> None:
     with pytest.raises(ConfigurationError, match="agent"):
         sapwood.local(agents)
+
+
+@pytest.mark.parametrize("ranks", ["0", "3", "1-9", "first", ""])
+def test_only_places_of_the_tree_can_have_an_interpreter(ranks: str) -> None:
+    places = {ranks: PlaceSettings(interpreter=[sys.executable])}
+    settings = Settings(cluster=ClusterSettings(places=places))
+    with pytest.raises(ConfigurationError, match="gives no place of this tree an interpreter"):
+        sapwood.local(2, settings=settings)

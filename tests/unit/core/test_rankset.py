@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapwood.core.errors import ProtocolError
-from sapwood.core.rankset import MAX_RANKS, Ranges, fold, from_ranges, joined, to_ranges
+from sapwood.core.rankset import (
+    MAX_RANKS,
+    Ranges,
+    fold,
+    from_ranges,
+    joined,
+    parse_ranks,
+    to_ranges,
+)
 
 rank_sets = st.sets(st.integers(0, 300))
 
@@ -54,3 +62,13 @@ def test_one_rank_is_written_without_brackets() -> None:
 def test_ranges_from_a_peer_cannot_take_all_memory(ranges: Ranges) -> None:
     with pytest.raises(ProtocolError, match="more than"):
         from_ranges(ranges)
+
+
+@pytest.mark.parametrize("text", ["", "a", "3-", "-3", "1,,2", "1-2-3", "1-99999999999", "²"])
+def test_what_names_no_ranks_is_nothing(text: str) -> None:
+    assert parse_ranks(text) == set()
+
+
+@given(st.sets(st.integers(1, 500), min_size=1))
+def test_ranks_are_read_as_they_are_written(ranks: set[int]) -> None:
+    assert parse_ranks(fold("", ranks).strip(" []")) == ranks

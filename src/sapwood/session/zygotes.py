@@ -1,0 +1,102 @@
+"""The zygotes of a session: one for each interpreter that its processes run on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from sapwood.contexts import orders
+from sapwood.contexts.forge import Forge
+from sapwood.contexts.spawner import Spawner
+
+Command = tuple[str, ...]
+"""The command that starts an interpreter; empty for the one that all run on by default."""
+
+
+class Zygotes:
+    """Starts zygotes and sends each order to the right one.
+
+    Args:
+        make: Returns what starts the zygote of an interpreter.
+        interpreters: The interpreter of each place that does not have the default one.
+    """
+
+    def __init__(
+        self, make: Callable[[Command], Spawner], interpreters: Mapping[int, Command]
+    ) -> None:
+        self._make = make
+        self._interpreters = dict(interpreters)
+        commands: tuple[Command, ...] = ((), *self._interpreters.values())
+        self._spawners = {command: make(command) for command in dict.fromkeys(commands)}
+
+    def __iter__(self) -> Iterator[Spawner]:
+        return iter(self._spawners.values())
+
+    @property
+    def main(self) -> Spawner:
+        """The one of the default interpreter."""
+        return self._spawners[()]
+
+    def of(self, rank: int) -> Spawner:
+        """Return the one that forks the process of a place."""
+        return self._spawners[self._interpreters.get(rank, ())]
+
+    def start(self, specs: Sequence[orders.ProcessSpec]) -> None:
+        """Start all of them and order processes.
+
+        Raises:
+            ResourceError: A process cannot be started.
+        """
+        for spawner in self:
+            spawner.start()
+        self.spawn(specs)
+
+    def listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Hear reports on a loop; called on its thread."""
+        for spawner in self:
+            spawner.listen(loop)
+
+    def spawn(self, specs: Sequence[orders.ProcessSpec]) -> None:
+        """Have processes forked, each by its zygote."""
+        for spawner in self:
+            mine = [spec for spec in specs if self.of(spec.rank) is spawner]
+            if mine:
+                spawner.spawn(mine)
+
+    def kill(self, rank: int, pid: int) -> None:
+        """End the process of a place."""
+        self.of(rank).kill(pid)
+
+    def forge(self) -> Forge:
+        """Return what has runners forked for the front end itself.
+
+        Raises:
+            ResourceError: The zygote is gone.
+        """
+        return self.main.forge()
+
+    def replace(self, command: Command, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Start another zygote in place of one that ended.
+
+        Raises:
+            ResourceError: The process cannot be started.
+        """
+        self._spawners[command].close()
+        self._spawners[command] = self._make(command)
+        self._spawners[command].start()
+        if loop is not None:
+            self._spawners[command].listen(loop)
+
+    def runs_on(self, rank: int, command: Command) -> bool:
+        """Whether the process of a place runs on an interpreter."""
+        return self._interpreters.get(rank, ()) == command
+
+    def detach(self) -> None:
+        """Stop listening; called on the loop's thread before :meth:`close`."""
+        for spawner in self:
+            spawner.detach()
+
+    def close(self) -> None:
+        """End all zygotes and all their descendants, and wait for that."""
+        for spawner in self:
+            spawner.close()
