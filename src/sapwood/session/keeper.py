@@ -207,9 +207,8 @@ class Keeper:
             if record.incarnation == report.incarnation and record.state is PlaceState.STARTING:
                 record.pid = report.pid
             elif record.pid != report.pid:
-                self._zygotes.kill(
-                    report.rank, report.pid
-                )  # it was given up while it was being forked
+                # It was given up while it was being forked.
+                self._zygotes.kill(report.rank, report.pid)
         elif isinstance(report, orders.Ready):
             self._started[()] = report
         elif isinstance(report, orders.Exited):
