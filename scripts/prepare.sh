@@ -74,6 +74,8 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
 fi
 say "installing sapwood with its '$extra' packages into $venv (a minute at first) …"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[$extra]"
+# As an installation would: what is compiled when it is first imported makes that first time slow.
+"$venv/bin/python" -m compileall -q src
 
 # The tests of the Fortran plug-in need its compiler; without it they are skipped.
 if [ "$extra" = test ] && ! command -v gfortran >/dev/null 2>&1 \

@@ -1,15 +1,17 @@
 """What an agent does for runs and tasks: hands them to its runner and answers."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from sapwood.activity import orders
 from sapwood.activity.correspondence import Correspondence
 from sapwood.activity.measure import FunctionMeter
-from sapwood.activity.relay import Relay
 from sapwood.activity.statistics import AgentStatistics
 from sapwood.activity.stream_calls import StreamCalls
 from sapwood.code.runner import asks
@@ -25,6 +27,9 @@ from sapwood.core.topology import ROOT
 from sapwood.session.agent import Agent, Contribution, Question
 from sapwood.session.group_visits import GroupVisits
 from sapwood.session.member import read_configuration
+
+if TYPE_CHECKING:
+    from sapwood.activity.relay import Relay
 
 OUTPUT_BACKLOG = 256 * 1024
 """Bytes of output that wait to be sent to the front end; older ones are dropped."""
@@ -186,6 +191,8 @@ class Worker:
         """Let waves pass without the interpreter from now on, where that can be."""
         contribution.give(plain.encode({}), None)
         path = plain.decode(contribution.arrived.body)["library"]
+        from sapwood.activity.relay import Relay  # noqa: PLC0415 - short sessions do not need it
+
         if self._relay is None:
             with contextlib.suppress(ResourceError):  # then everything goes the long way
                 self._relay = Relay(path, self._agent, self._runner, self._order_of)

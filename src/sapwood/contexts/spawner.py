@@ -24,9 +24,13 @@ END_TIMEOUT = 5.0
 """Seconds that a zygote gets to end its processes before it is killed itself."""
 
 _BOOT = (
-    "import sys; sys.path[:] = sys.argv[2].split(chr(0x1f)) {keep}; "
+    "import gc, sys; gc.disable(); sys.path[:] = sys.argv[2].split(chr(0x1f)) {keep}; "
+    "sys.modules['typing_extensions'] = None; import msgspec; "
+    "del sys.modules['typing_extensions']; "
     "from sapwood.contexts.zygote import main; main(int(sys.argv[1]), sys.argv[3])"
 )
+"""Starts a zygote. Nothing of what it imports is garbage, so none is looked for; and msgspec takes
+``typing`` in place of ``typing_extensions``, which would import a dozen modules more."""
 
 _EMULATED = (
     "import os, sys; sys.path.insert(0, sys.argv[1]); "

@@ -14,7 +14,6 @@ import gc
 import importlib
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -302,6 +301,8 @@ class Zygote:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(-1, 0)
         if self._folder:
+            import shutil  # noqa: PLC0415 - it imports all compressors, and is needed once, at the end
+
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -325,9 +326,7 @@ def main(descriptor: int, encoded_plan: str) -> None:
         importlib.import_module(module)
     control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)
-    gc.collect()
     gc.freeze()
-    gc.disable()
     zygote = Zygote(control, plan)
     seconds = time.perf_counter() - begin
     zygote.report(orders.Ready(os.getpid(), seconds, os.uname().machine, process.c_library()))

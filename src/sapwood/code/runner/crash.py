@@ -1,8 +1,8 @@
 """What the end of a runner process means."""
 
+import os
 import signal
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sapwood.contexts.process import describe_status
@@ -57,7 +57,8 @@ def _access(texts: Mapping[str, str]) -> tuple["Access | None", dict[str, str]]:
 
 def _users_part(text: str) -> str:
     """Cut off the frames of a Python stack that belong to the runner itself."""
-    head, found, _ = text.partition(f'  File "{Path(__file__).with_name("child.py")}"')
+    folder = os.path.dirname(__file__)  # noqa: PTH120 - agents are spared pathlib
+    head, found, _ = text.partition(f'  File "{folder}/child.py"')
     return head.rstrip() + "\n" if found else text
 
 
