@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn, TypeVar
 
@@ -33,15 +34,17 @@ def load_module(definition: Definition, *, origin: str, extension: ModuleType) -
     """
     provide_lizard()
     main = definition.python.name if definition.python.name.endswith(".py") else "python_funcs.py"
-    files = {file.name: file.text.encode() for file in definition.files if _is_python(file.name)}
-    files[main] = definition.python.text.encode()
-    bundle = Bundle(origin=origin, main=main, files=files)
+    folder, _, name = main.rpartition("/")
+    # As when Python runs a file: what it imports lies in its own folder.
+    files = {
+        file.name.removeprefix(f"{folder}/"): file.text.encode()
+        for file in definition.files
+        if file.name.endswith(".py")
+    }
+    files[name] = definition.python.text.encode()
+    bundle = Bundle(origin=str(Path(origin) / folder), main=name, files=files)
     with lizard_first(), user_program(extension):
-        return import_main(bundle, main)
-
-
-def _is_python(name: str) -> bool:
-    return name.endswith(".py")
+        return import_main(bundle, name)
 
 
 class user_program:  # noqa: N801 - reads as a statement: with user_program(module)

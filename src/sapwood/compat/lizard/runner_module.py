@@ -38,7 +38,7 @@ class RunnerModule:
 
     def __init__(self, path: Path, *, name: str = "runner", python: Path | None = None) -> None:
         self.path = path
-        self._folder = str(path.parent)
+        self._folders = list(dict.fromkeys([path.parent, *([python.parent] if python else [])]))
         self._modules: dict[str, ModuleType] = {}
         self._params: Any = None
         with self._at_home():
@@ -92,12 +92,13 @@ class RunnerModule:
 
     @contextmanager
     def _at_home(self) -> Iterator[None]:
-        """Let imports find what lies beside the runner, whatever else is loaded."""
-        names = {path.stem for path in self.path.parent.glob("*.py")} | {"python_funcs"}
+        """Let imports find what lies beside runner and program, whatever else is loaded."""
+        beside = (path for folder in self._folders for path in folder.glob("*.py"))
+        names = {path.stem for path in beside} | {"python_funcs"}
         hidden = {name: sys.modules.pop(name) for name in names & sys.modules.keys()}
         sys.modules.update(self._modules)
         before, writes = list(sys.path), sys.dont_write_bytecode
-        sys.path.insert(0, self._folder)
+        sys.path[:0] = map(str, self._folders)
         sys.dont_write_bytecode = True
         try:
             with lizard_first():

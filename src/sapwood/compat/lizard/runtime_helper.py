@@ -63,7 +63,8 @@ def run_using_runner_module(
         _check_url(url)
         checked = check(ProgramStore().get(checksum))
         path, name = find_runner(module)
-        runner = RunnerModule(path, name=name)
+        python = path.parent / checked.program.definition.python.name
+        runner = RunnerModule(path, name=name, python=python if python.is_file() else None)
         with nullcontext(cluster) if cluster is not None else local() as used:
             outcome = run_with_runner(used, checked, runner, run_settings, seed=seed)
     except SapwoodError as error:
