@@ -15,11 +15,19 @@ from sapwood.code.languages.base import Artefact, BuildRequest, LoadedCode
 from sapwood.code.languages.c import C
 from sapwood.code.languages.compiled import LIBRARY, CompiledLanguage, run_compiler
 from sapwood.code.languages.cpp import Cpp
-from sapwood.code.nvcc import find_nvcc
+from sapwood.code.nvcc import INSTALL_NVRTC, find_nvcc, find_nvrtc
 from sapwood.code.runner.options import ORDINAL
 from sapwood.code.target import Target
 from sapwood.code.toolchain import Compiler, find_compiler
 from sapwood.core.errors import BuildError, CompilerMissingError, ConfigurationError
+from sapwood.gpu.cuda.nvrtc import LIBRARY as KERNELS
+from sapwood.gpu.cuda.nvrtc import (
+    LoadedKernels,
+    build_by_nvrtc,
+    kernels_of,
+    load_kernels,
+    nvrtc_identity,
+)
 from sapwood.gpu.cuda.precompiled import SHIM, precompiled_headers, shim_hash
 from sapwood.gpu.discovery import visible_gpus
 
@@ -104,6 +112,9 @@ class Cuda(CompiledLanguage):
     def identity(self, request: BuildRequest) -> Mapping[str, str]:
         """Return the compiler and its flags; for the CPU the patch too."""
         if wants_gpu(request.environment, request.target):
+            library = nvrtc_instead(request.environment)
+            if library is not None:
+                return {"nvrtc": nvrtc_identity(library), "for": "gpu"}
             return {"nvcc": _nvcc(request.environment), "for": "gpu"}
         compiler = find_compiler("c++", preferring_clang(request.environment), request.target)
         found = {
@@ -121,12 +132,14 @@ class Cuda(CompiledLanguage):
         return found
 
     def build(self, request: BuildRequest) -> Artefact:
-        """Build for the GPU by nvcc, or patch and build for the CPU.
+        """Build for the GPU by nvcc, kernels alone by NVRTC, or patch and build for the CPU.
 
         Raises:
             BuildError: It does not compile, or holds what a CPU node cannot do.
         """
         if wants_gpu(request.environment, request.target):
+            if nvrtc_instead(request.environment) is not None:
+                return build_by_nvrtc(request)
             return _build_by_nvcc(request)
         chosen = msgspec.structs.replace(request, environment=preferring_clang(request.environment))
         self._patch(chosen, fiber_only=_fiber_only(request.environment))
@@ -135,9 +148,24 @@ class Cuda(CompiledLanguage):
         except BuildError as first:
             return self._build_again(chosen, first)
 
+    def discover(self, request: BuildRequest, artefact: Artefact) -> Interface:
+        """Return the functions of what was built: of kernels alone, the kernels."""
+        if artefact.library == KERNELS:
+            return kernels_of(request)
+        return super().discover(request, artefact)
+
+    def unload(self, code: LoadedCode) -> None:
+        """Take the code out of this process again, or off its GPU."""
+        if isinstance(code, LoadedKernels):
+            code.device.close()
+        else:
+            super().unload(code)
+
     def load(self, path: Path, interface: Interface) -> LoadedCode:
         """Load a library into this process, which uses one GPU then."""
         take_own_gpu(os.environ)
+        if path.name == KERNELS:
+            return load_kernels(path, interface)
         return super().load(path, interface)
 
     def _build_again(self, request: BuildRequest, first: BuildError) -> Artefact:
@@ -220,6 +248,11 @@ def wants_gpu(environment: Mapping[str, str], target: Target | None = None) -> b
     return own and _GPU_DEVICE.exists() and find_nvcc(environment) is not None
 
 
+def nvrtc_instead(environment: Mapping[str, str]) -> str | None:
+    """Return the path of NVRTC where it has to do what nvcc would; None where nvcc is."""
+    return find_nvrtc() if find_nvcc(environment) is None else None
+
+
 def _fiber_only(environment: Mapping[str, str]) -> bool:
     mode = environment.get(MODE, "")
     if mode not in {"", "block", "fiber"}:
@@ -233,7 +266,8 @@ def _nvcc(environment: Mapping[str, str]) -> str:
         raise CompilerMissingError(
             "this machine has no nvcc",
             where="looked for nvcc on PATH",
-            hint=f"install the CUDA toolkit, or build for the CPU: {CHOICE}=cpu",
+            hint=f"install the CUDA toolkit, or build for the CPU: {CHOICE}=cpu; kernels alone: "
+            f"{INSTALL_NVRTC}",
         )
     status = Path(path).resolve().stat()
     return f"{Path(path).resolve()} {status.st_size}-{status.st_mtime_ns}"

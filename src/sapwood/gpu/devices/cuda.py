@@ -97,8 +97,11 @@ class CudaDevice:
 
     def build(self, source: str) -> Module:
         """Compile kernels with C names, and load them."""
-        code = compile_kernels(source, self.facts.architecture)
-        module = CudaModule(self._driver, code, kernel_names(source))
+        return self.load(compile_kernels(source, self.facts.architecture), kernel_names(source))
+
+    def load(self, code: bytes, names: Sequence[str]) -> Module:
+        """Load machine code with kernels of these names."""
+        module = CudaModule(self._driver, code, names)
         self._modules.append(module)
         return module
 

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from sapwood.code.nvcc import INSTALL_NVRTC, find_nvcc, find_nvrtc
@@ -86,13 +87,19 @@ def _by_nvcc(nvcc: str, source: str, architecture: str, variables: Mapping[str, 
         return (place / "kernels.cubin").read_bytes()
 
 
-def compile_by_nvrtc(library: str, source: str, options: Sequence[str]) -> bytes:
+def compile_by_nvrtc(
+    library: str,
+    source: str,
+    options: Sequence[str],
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> bytes:
     """Return machine code that NVRTC makes.
 
     Args:
         library: Path of NVRTC.
         source: CUDA C++ without code of the host.
         options: Its options; the GPU's architecture is one of them.
+        headers: Texts that the source may include, by name.
 
     Raises:
         BuildError: It does not compile.
@@ -100,8 +107,10 @@ def compile_by_nvrtc(library: str, source: str, options: Sequence[str]) -> bytes
     nvrtc = ctypes.CDLL(library)
     program = c_void_p()
     text = source.encode()
+    texts = (c_char_p * len(headers))(*(each.encode() for each in headers.values()))
+    names = (c_char_p * len(headers))(*(each.encode() for each in headers))
     status = nvrtc.nvrtcCreateProgram(
-        byref(program), c_char_p(text), c_char_p(b"kernels.cu"), c_int(0), None, None
+        byref(program), c_char_p(text), c_char_p(b"kernels.cu"), c_int(len(headers)), texts, names
     )
     if status:
         raise BuildError(f"NVRTC does not start ({status})", where=library)
