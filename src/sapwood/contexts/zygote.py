@@ -18,7 +18,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import msgspec
@@ -33,6 +33,9 @@ LAST_FD = 2**31 - 1
 
 Entry = Callable[[bytes, int, int, forge.Forge], None]
 """What a member of the tree runs: ``entry(configuration, rank, incarnation, forge)``."""
+
+Channels = tuple[socket.socket, ...]
+"""Both ends of a connection between the zygote and a process; nothing where there is none."""
 
 RunnerEntry = Callable[[bytes, int, list[int]], NoReturn]
 """What a runner runs: ``entry(options, parent, descriptors)``; it sets itself up."""
@@ -141,8 +144,7 @@ class Zygote:
                 find_entry(self._plan.rehearsal)(order.configuration)
                 gc.freeze()
         elif isinstance(order, orders.Spawn):
-            for spec in order.processes:
-                self._spawn(spec)
+            self._spawn(order.processes)
         elif isinstance(order, orders.Serve):
             front_end = Member(orders.ProcessSpec("", 0, 0), socket.socket(fileno=descriptors[0]))
             self._listen_to(front_end)
@@ -150,27 +152,43 @@ class Zygote:
             os.kill(order.pid, order.signal)
         return True
 
-    def _spawn(self, spec: orders.ProcessSpec) -> None:
-        module = spec.entry.partition(":")[0]
-        if not self._complete and module in self._plan.later:
-            self._waiting.append(spec)
-            return
+    def _spawn(self, specs: Sequence[orders.ProcessSpec]) -> None:
+        """Fork processes one right after the other, and note afterwards who they are.
+
+        After a fork each page that this process writes to is copied first: the less happens
+        between two forks, the sooner the last process is there.
+        """
         parent = os.getpid()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            pid = os.fork()
-        except OSError as error:
-            ours.close()
-            theirs.close()
-            reason = error.strerror or str(error)
+        forked: list[tuple[orders.ProcessSpec, int | OSError, Channels]] = []
+        for spec in specs:
+            if not self._complete and spec.entry.partition(":")[0] in self._plan.later:
+                self._waiting.append(spec)
+                continue
+            channels: Channels = ()
+            try:
+                channels = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                pid = os.fork()
+            except OSError as error:
+                forked.append((spec, error, channels))
+                continue
+            if pid == 0:
+                self._become(spec, parent, channels[1])
+            forked.append((spec, pid, channels))
+        for spec, outcome, channels in forked:
+            self._note(spec, outcome, channels)
+
+    def _note(self, spec: orders.ProcessSpec, outcome: int | OSError, channels: Channels) -> None:
+        if isinstance(outcome, OSError):
+            for channel in channels:
+                channel.close()
+            reason = outcome.strerror or str(outcome)
             self.report(orders.SpawnFailed(spec.rank, spec.incarnation, reason))
             return
-        if pid == 0:
-            self._become(spec, parent, theirs)
+        ours, theirs = channels
         theirs.close()
-        member = self._members[pid] = Member(spec, ours)
+        member = self._members[outcome] = Member(spec, ours)
         self._listen_to(member)
-        self.report(orders.Spawned(spec.rank, spec.incarnation, pid))
+        self.report(orders.Spawned(spec.rank, spec.incarnation, outcome))
 
     def _listen_to(self, member: Member) -> None:
         """Fork runners when a process asks for them."""
@@ -213,8 +231,7 @@ class Zygote:
         gc.freeze()
         self._complete = True
         waiting, self._waiting = self._waiting, []
-        for spec in waiting:
-            self._spawn(spec)
+        self._spawn(waiting)
 
     def _forge(self, member: Member) -> None:
         """Fork a runner for a member."""
