@@ -19,7 +19,7 @@ from sapwood.gpu.cuda.check import refuse_unsupported
 from sapwood.gpu.cuda.language import MODE, preferring_clang
 from sapwood.gpu.cuda.parse import read_sources
 from sapwood.gpu.cuda.patch import KernelMode, Mode, Patched, patch_sources
-from sapwood.gpu.cuda.precompiled import SHIM
+from sapwood.gpu.cuda.precompiled import SHIM, vectoriser_flags
 
 _INCLUDE: Final = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
 _C_SUFFIXES: Final = (".c",)
@@ -147,7 +147,7 @@ def _compile(
     places = [place for folder in folders for place in (_mirror(root, folder), folder.absolute())]
     command = [*compiler.command, "-O3", "-march=native", "-g", "-w"]
     if not is_c:
-        command += ["-std=c++17", "-x", "c++"]
+        command += ["-std=c++17", "-x", "c++", *vectoriser_flags(compiler)]
     if file.suffix in {".cu", ".cuh"}:
         command += ["-include", str(SHIM / "cuda_runtime.h")]
     command += [f"-I{SHIM}", *(f"-I{place}" for place in places)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from sapwood.gpu.cuda.parse import declared_names, plain, walk
@@ -10,6 +10,8 @@ from sapwood.gpu.cuda.variables import Variables, used_words
 
 _COMPARISONS: Final = {"<", "<=", ">", ">="}
 _LIMITS: Final = {"<", "=="}
+_MOST_TWICE: Final = 200
+"""Longest text, in characters, that is written twice."""
 _LINEAR: Final = {"+", "-", "*"}
 
 
@@ -37,6 +39,24 @@ def guards_of(statement: Any, variables: Variables, hidden: set[str]) -> Iterato
     leaves = _leaves_thread(statement)
     if _is_chain(value, "||" if leaves else "&&", variables):
         yield value, not leaves
+
+
+def joined(
+    condition: Any, name: str, *, wanted: bool, text: Callable[[Any], str]
+) -> tuple[str, str]:
+    """Return what stands before and behind a guard, so that the answer of the block comes first.
+
+    Compilers make one condition of ``(all || i < n) ? a : b``, and with it masked loads, which
+    are slow; of ``all ? a : (i < n) ? a : b`` they make two loops.
+    """
+    if not wanted:
+        return f"(!{name} && (", "))"
+    above = condition.parent
+    if above.type == "conditional_expression":
+        value = text(above.child_by_field_name("consequence"))
+        if len(value) <= _MOST_TWICE:
+            return f"{name} ? ({value}) : (", ")"
+    return f"({name} || (", "))"
 
 
 def guard_words(condition: Any) -> set[str]:

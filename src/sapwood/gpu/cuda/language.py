@@ -28,7 +28,7 @@ from sapwood.gpu.cuda.nvrtc import (
     load_kernels,
     nvrtc_identity,
 )
-from sapwood.gpu.cuda.precompiled import SHIM, precompiled_headers, shim_hash
+from sapwood.gpu.cuda.precompiled import SHIM, precompiled_headers, shim_hash, vectoriser_flags
 from sapwood.gpu.discovery import visible_gpus
 
 CHOICE: Final = "SAPWOOD_CUDA"
@@ -62,7 +62,7 @@ class _PatchedCuda(CompiledLanguage):
         """Return the flags of patched CUDA; without unique symbols libraries can be unloaded."""
         unique = () if compiler.is_clang else ("-fno-gnu-unique",)
         quiet = ("-w",) if compiler.is_clang else ("-Wno-attributes",)
-        return ("-std=c++17", *unique, *quiet)
+        return ("-std=c++17", *unique, *quiet, *vectoriser_flags(compiler))
 
     def language_of(self, source: str) -> CompiledLanguage:
         """Return the language that compiles a source of the library."""

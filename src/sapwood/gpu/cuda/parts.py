@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sapwood.gpu.cuda.calls import CallGraph, is_atomic
+from sapwood.gpu.cuda.calls import CallGraph
 from sapwood.gpu.cuda.dynamic import dynamic_pointer, is_dynamic
 from sapwood.gpu.cuda.edits import Edits
-from sapwood.gpu.cuda.guards import counts_with_thread, guard_words, guards_of, limit_of
+from sapwood.gpu.cuda.guards import (
+    counts_with_thread,
+    guard_words,
+    guards_of,
+    joined,
+    limit_of,
+)
 from sapwood.gpu.cuda.parse import INDICES, Function, declared_names, plain, walk
 from sapwood.gpu.cuda.stride import StrideLoop
 from sapwood.gpu.cuda.variables import Variable, Variables, used_words
+from sapwood.gpu.cuda.vectorising import independence, keep_sums_rolled
 
 _LOOP: Final = (
     "for (int sapwood_z = 0; sapwood_z < sapwood_b.sz; sapwood_z++) "
@@ -273,21 +280,10 @@ class PartWriter:
         return text + f"{name} = {self._text(value)}; "
 
     def _pragma(self, part: Part) -> str:
-        """Return the word that the threads are independent, where the compiler may take it so.
-
-        Never with atomics, nor with memory that the threads of the loop would share although
-        each should have its own: arrays and variables whose address is taken.
-        """
-        for node in part.nodes:
-            if node.type == "array_declarator" or (
-                node.type == "pointer_expression" and node.children[0].type == "&"
-            ):
-                return ""
-            if node.type == "identifier":
-                word = plain(node.text)
-                if is_atomic(word) or word in self._graph.atomic:
-                    return ""
-        return "" if self._placed else "SAPWOOD_INDEPENDENT "
+        pragma = "" if self._placed else independence(part.nodes, self._graph)
+        if not pragma:
+            keep_sums_rolled(part.nodes, self._graph, self._edits)
+        return pragma
 
     def _hidden(self, part: Part) -> set[str]:
         """Return the names whose values are not known before the part."""
@@ -324,9 +320,9 @@ class PartWriter:
                 self._guards += 1
                 name = f"sapwood_g{self._guards}"
                 text += self._everywhere(name, condition, wanted=wanted)
-                join = f"({name} || " if wanted else f"(!{name} && "
-                self._edits.insert(condition.start_byte, join + "(")
-                self._edits.insert(condition.end_byte, "))")
+                before, after = joined(condition, name, wanted=wanted, text=self._text)
+                self._edits.insert(condition.start_byte, before)
+                self._edits.insert(condition.end_byte, after)
         return text
 
     def _everywhere(self, name: str, condition: Any, *, wanted: bool) -> str:

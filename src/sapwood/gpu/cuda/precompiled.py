@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -19,12 +20,22 @@ SHIM: Final = Path(__file__).parent / "shim"
 
 _HEADER: Final = "cuda_runtime.h"
 
+_ORDERED: Final = range(13, 22)
+"""Versions of clang that can vectorise a sum in its order."""
+
 
 @functools.cache
 def shim_hash() -> str:
     """Return a hash of the headers and of the code that patches: both decide a build."""
     files = sorted([*SHIM.rglob("*.h"), *SHIM.parent.glob("*.py")])
     return digest((path.name, path.read_bytes()) for path in files)
+
+
+def vectoriser_flags(compiler: Compiler) -> tuple[str, ...]:
+    """Return the flags by which a compiler vectorises sums of floats without another order."""
+    match = re.search(r"clang version (\d+)", compiler.version)
+    known = match is not None and int(match[1]) in _ORDERED and not compiler.is_zig
+    return ("-mllvm", "-force-ordered-reductions=true") if known else ()
 
 
 def precompiled_headers(

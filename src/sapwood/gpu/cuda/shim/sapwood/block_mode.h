@@ -6,7 +6,9 @@
 // Says that the rounds of the next loop are independent of each other.
 #if defined(__clang__)
 #define SAPWOOD_INDEPENDENT _Pragma("clang loop vectorize(assume_safety) interleave(assume_safety)")
+#define SAPWOOD_ROLLED _Pragma("clang loop unroll(disable)")
 #else
+#define SAPWOOD_ROLLED
 #define SAPWOOD_INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
