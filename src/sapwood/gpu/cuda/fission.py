@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from sapwood.gpu.cuda.additions import edit_atomics
 from sapwood.gpu.cuda.calls import BARRIERS, CallGraph
 from sapwood.gpu.cuda.dynamic import dynamic_pointer, file_scope_dynamic, is_dynamic
 from sapwood.gpu.cuda.edits import Edits
@@ -86,6 +87,7 @@ class _Cutter:
         """Return the edits."""
         edits = Edits(self._data)
         edit_indices(self._variables.nodes, edits)
+        self._prologue = edit_atomics(self._kernel, self._variables, edits)
         self._find_strides()
         self._parts: list[Part] = []
         self._block_edits = Edits(self._data)

@@ -41,6 +41,13 @@ template <class T, class Change> T change(T *address, Change make) {
         return ::sapwood_cuda::change(const_cast<std::remove_volatile_t<T> *>(address),          \
                                       [=](T old) -> T { return expression; });                   \
     }                                                                                            \
+    namespace sapwood_cuda::own { /* for memory that only one worker uses */                     \
+    template <class P, class V, class T = std::remove_volatile_t<P>> T name(P *address, V operand) {\
+        const T value = T(operand), old = *address;                                              \
+        *address = expression;                                                                   \
+        return old;                                                                              \
+    }                                                                                            \
+    }                                                                                            \
     template <class T, class V> T name##_block(T *address, V operand) { return name(address, operand); } \
     template <class T, class V> T name##_system(T *address, V operand) { return name(address, operand); }
 SAPWOOD_ATOMIC(sapwood_atomic_change_add, old + value)
@@ -54,6 +61,11 @@ SAPWOOD_ATOMIC(atomicInc, old >= value ? T(0) : T(old + 1))
 SAPWOOD_ATOMIC(atomicDec, (old == 0 || old > value) ? value : T(old - 1))
 #undef SAPWOOD_ATOMIC
 
+namespace sapwood_cuda::own {
+template <class T, class V> std::remove_volatile_t<T> atomicAdd(T *address, V operand) {
+    return sapwood_atomic_change_add(address, operand);
+}
+} // namespace sapwood_cuda::own
 template <class T, class V> T atomicAdd(T *address, V operand) {
     using Plain = std::remove_volatile_t<T>;
     if constexpr (std::is_integral_v<Plain>) {

@@ -38,6 +38,12 @@ struct Fiber {
     bool started = false;
 };
 
+// What a worker has added up and not yet written.
+struct SumsBase {
+    virtual ~SumsBase() = default;
+    virtual void flush() = 0;
+};
+
 struct Block {
     uint3 index{0, 0, 0};
     dim3 size, grid;
@@ -55,6 +61,7 @@ struct Block {
     std::vector<Fiber> fibers;
     std::vector<Warp> warps;
     Stacks stacks;
+    std::unique_ptr<SumsBase> sums[5];
 };
 
 inline thread_local Thread *self = nullptr;

@@ -11,6 +11,7 @@
 #include "atomics.h"
 #include "block.h"
 #include "errors.h"
+#include "later.h"
 
 typedef struct CUstream_st *cudaStream_t;
 
@@ -206,6 +207,8 @@ void launch(const char *name, const Configuration &how, Kernel kernel, Arguments
             }
         }
         self = before;
+        for (auto &sums : block.sums)
+            if (sums) sums->flush();
     };
     workers.run(job, blocks);
     if (!problem.empty()) {

@@ -1,0 +1,91 @@
+// Atomic additions whose old values nobody asks for, at places that nothing else of the kernel uses:
+// each worker adds up on its own, and adds its sums to memory at the end of the launch.
+#pragma once
+
+#include "atomics.h"
+
+namespace sapwood_cuda {
+
+template <class T> constexpr int sums_slot =
+    std::is_same_v<T, int> ? 0 : std::is_same_v<T, unsigned> ? 1 : std::is_same_v<T, float> ? 2 :
+    std::is_same_v<T, double> ? 3 : std::is_same_v<T, unsigned long long> ? 4 : -1;
+
+template <class T> class Sums : public SumsBase {
+  public:
+    // Adds to a copy of the memory's line of 64 bytes.
+    void add(T *address, T value) {
+        if (direct_) {
+            atomicAdd(address, value);
+            return;
+        }
+        const uintptr_t place = uintptr_t(address) / 64;
+        Line &line = lines_[place % count];
+        if (__builtin_expect(line.place != place, 0)) {
+            write(line);
+            line.place = place;
+        }
+        line.sum[uintptr_t(address) % 64 / sizeof(T)] += value;
+    }
+
+    void flush() override {
+        for (Line &line : lines_) write(line);
+        direct_ = false;
+        written_ = useful_ = 0;
+    }
+
+  private:
+    static constexpr unsigned count = 256, width = 64 / sizeof(T);
+    struct Line {
+        uintptr_t place = 0;
+        T sum[width] = {};
+    };
+
+    void write(Line &line) {
+        if (!line.place) return;
+        T *to = reinterpret_cast<T *>(line.place * 64);
+        for (unsigned i = 0; i < width; i++) {
+            if (line.sum[i] == T(0)) continue;
+            atomicAdd(to + i, line.sum[i]);
+            line.sum[i] = T(0);
+            useful_++;
+        }
+        line.place = 0;
+        if (++written_ % 1024 == 0) { // additions all over the memory: it is no use to wait
+            direct_ = useful_ < 4 * 1024;
+            useful_ = 0;
+        }
+    }
+
+    Line lines_[count];
+    unsigned written_ = 0, useful_ = 0;
+    bool direct_ = false;
+};
+
+// What a kernel adds to one of its arrays.
+template <class T> class Later {
+  public:
+    Later() {
+        if constexpr (sums_slot<T> >= 0) {
+            if (alone) return;
+            auto &sums = self->block->sums[sums_slot<T>];
+            if (!sums) sums = std::make_unique<Sums<T>>();
+            sums_ = static_cast<Sums<T> *>(sums.get());
+        }
+    }
+    template <class A, class V> void add(A *address, V value) const {
+        if constexpr (std::is_same_v<A, T> && sums_slot<T> >= 0) {
+            if (sums_)
+                sums_->add(address, T(value));
+            else
+                *address += T(value);
+        } else {
+            atomicAdd(address, value);
+        }
+    }
+
+  private:
+    Sums<T> *sums_ = nullptr;
+};
+template <class T> Later<std::remove_all_extents_t<T>> later(T *) { return {}; }
+
+} // namespace sapwood_cuda
