@@ -1,6 +1,7 @@
 """Names the functions and lines in the backtrace of a crash."""
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from sapwood.code.symbolise import symbolise
@@ -11,6 +12,9 @@ BACKTRACE = "backtrace"
 
 _CALLERS = ("libffi.so", "/_ctypes.")
 """Where a native backtrace leaves the user's code."""
+
+_PYTHON = "Fatal Python error"
+"""Begins what Python adds below the native frames."""
 
 
 def name_crash_site(error: BaseException, debug_files: Mapping[str, Path]) -> None:
@@ -26,17 +30,28 @@ def name_crash_site(error: BaseException, debug_files: Mapping[str, Path]) -> No
     if not native:
         return
     named = symbolise("\n".join(native), debug_files).splitlines()
-    error.details[BACKTRACE] = "\n".join(named)
+    error.details[BACKTRACE] = "\n".join(_counted(named))
     place = named[0].rpartition("(")[2].rstrip(")")
     if ":" in place:
-        error.where = f"{place}, {error.where}" if error.where else place
+        known = [part for part in error.where.split(", ") if part not in {"", place}]
+        error.where = ", ".join([place, *known])
 
 
 def _frames_of_user(backtrace: str) -> list[str]:
-    """Return the native frames above the one that called them from Python."""
+    """Return the native frames above the one that called them from Python.
+
+    A thread of the user's has no such frame, and a deep recursion has too many before it.
+    """
     frames: list[str] = []
     for line in backtrace.splitlines():
-        if any(caller in line for caller in _CALLERS):
+        if line.startswith(_PYTHON) or any(caller in line for caller in _CALLERS):
             return frames
         frames.append(line)
     return []
+
+
+def _counted(frames: list[str]) -> Iterator[str]:
+    """Yield each frame once, with the number of times that it comes one after the other."""
+    for frame, same in itertools.groupby(frames):
+        times = len(list(same))
+        yield frame if times == 1 else f"{frame}, {times} times"

@@ -173,11 +173,14 @@ def test_a_crash_fails_its_task_only(cluster: sapwood.Cluster) -> None:
 
 def test_a_task_has_a_time_limit(make_cluster: MakeCluster) -> None:
     def spin() -> None:
+        print("turning", flush=True)  # noqa: T201 - to see it in the error
         while True:
             pass
 
-    cluster = make_cluster(1, limits=LimitSettings(time=0.1))
-    assert isinstance(cluster.submit(spin).exception(TIMEOUT), TimeLimitError)
+    cluster = make_cluster(1, limits=LimitSettings(time=0.3))
+    error = cluster.submit(spin).exception(TIMEOUT)
+    assert isinstance(error, TimeLimitError)
+    assert error.details["output"] == "turning\n"
     assert cluster.submit(pow, 2, 3).result(TIMEOUT) == 8
 
 

@@ -38,7 +38,7 @@ def crash_error(
         )
     return RunnerCrashError(
         f"the runner {_past(describe_status(status))} in {function}",
-        hint=_hint(status),
+        hint=_hint(status, memory_limited=memory_limited),
         details=details,
     )
 
@@ -62,14 +62,17 @@ def _users_part(text: str) -> str:
     return head.rstrip() + "\n" if found else text
 
 
-def _hint(status: int) -> str:
+def _hint(status: int, *, memory_limited: bool) -> str:
     hints = {
         -signal.SIGSEGV: "an access outside an array, or a pointer that is not valid",
         -signal.SIGABRT: "abort() or a failed assert; the output below says more",
         -signal.SIGKILL: "somebody, perhaps the kernel for want of memory, killed it",
         -signal.SIGFPE: "an integer division by zero",
     }
-    return hints.get(status, "user code ended the process")
+    hint = hints.get(status, "user code ended the process")
+    if memory_limited and status in (-signal.SIGSEGV, -signal.SIGABRT):
+        hint += "; or limits.memory is reached, and malloc returned NULL or new threw"
+    return hint
 
 
 def _past(description: str) -> str:

@@ -326,6 +326,8 @@ class RunnerHost:
                     self._ended(ResourceError(f"cannot start a runner: {news.reason}"))
                 elif news.pid == self.pid:
                     self._readable()  # a last result may still be there
+                    if self._killed is not None and self._running is not None:
+                        self._with_output(self._killed)
                     self._ended(self._killed or self._crash(news.status))
         except ConnectionError:
             self._loop.remove_reader(self._forge.fileno())

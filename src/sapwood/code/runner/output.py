@@ -8,6 +8,11 @@ from sapwood.comm.loop import Loop
 
 _READ = 64 * 1024
 
+PASSED_ON = 1 << 20
+"""Bytes of one call that are passed on as they come; errors have the end of what comes later."""
+
+_ENOUGH = b"\n(what else this call prints is not shown)\n"
+
 
 class OutputCapture:
     """Reads the pipe that is a runner's stdout and stderr.
@@ -29,6 +34,7 @@ class OutputCapture:
         self._on_output = on_output
         self._kept = bytearray()
         self._lost = 0
+        self._passed_on = 0
         self._read, self.write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         os.set_blocking(self.write_end, True)
         loop.add_reader(self._read, self._readable)
@@ -36,7 +42,7 @@ class OutputCapture:
     def begin(self) -> None:
         """Forget what was printed before: a new call begins."""
         self._kept.clear()
-        self._lost = 0
+        self._lost = self._passed_on = 0
 
     def text(self) -> str:
         """Return what was printed since :meth:`begin`; of too much, the end."""
@@ -79,8 +85,9 @@ class OutputCapture:
             cut = len(self._kept) - self._limit
             self._lost += cut
             del self._kept[:cut]
-        if self._on_output is not None:
-            self._on_output(data)
+        if self._on_output is not None and self._passed_on <= PASSED_ON:
+            self._passed_on += len(data)
+            self._on_output(data if self._passed_on <= PASSED_ON else _ENOUGH)
         return True
 
 

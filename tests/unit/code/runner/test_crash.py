@@ -25,7 +25,9 @@ def test_only_a_kill_under_a_limit_is_about_memory() -> None:
     limited = crash_error("f", -signal.SIGKILL, {}, memory_limited=True)
     assert type(limited) is MemoryLimitError
     assert type(crash_error("f", -signal.SIGKILL, {}, memory_limited=False)) is RunnerCrashError
-    assert type(crash_error("f", -signal.SIGSEGV, {}, memory_limited=True)) is RunnerCrashError
+    at_null = crash_error("f", -signal.SIGSEGV, {}, memory_limited=True)
+    assert type(at_null) is RunnerCrashError
+    assert "malloc returned NULL" in at_null.hint
 
 
 def test_a_backtrace_ends_where_the_users_code_ends() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from sapwood.code.runner import output as module
 from sapwood.code.runner.output import OutputCapture
 
 
@@ -22,6 +23,23 @@ def test_what_is_printed_is_kept_up_to_the_limit(loop: asyncio.AbstractEventLoop
     assert capture.text() == "… 6 bytes left out …\n6789abcdef"
     assert bytes(seen) == b"0123456789abcdef"
     capture.close()
+
+
+def test_gigabytes_are_not_passed_on(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PASSED_ON", 8)
+    seen: list[bytes] = []
+    capture = OutputCapture(loop, 100, seen.append)
+    for _ in range(2):
+        for part in (b"12345678", b"more", b"and more"):
+            os.write(capture.write_end, part)
+            capture.drain()
+        assert capture.text() == "12345678moreand more"
+        capture.begin()
+    capture.close()
+    assert [len(part) for part in seen] == [8, 43, 8, 43]
+    assert b"not shown" in seen[1]
 
 
 def test_a_new_call_begins_with_nothing(loop: asyncio.AbstractEventLoop) -> None:
