@@ -35,6 +35,10 @@ torture: $(VENV)/with-test
 	$(BIN)/python -m sapwood.testing.fuzz --frames $(FRAMES)
 	$(BIN)/sapwood simulate --seeds $(SEEDS) --agents 40 --fanout 3 --waves 6 \
 	    --crash 0.003 --pause 0.001 --zygote 0.0002 --sever 0.01
+	@set -e; for what in streams groups letters; do \
+	    $(BIN)/sapwood simulate --what $$what --seeds $(SEEDS) --agents 40 --fanout 3 --waves 4 \
+	    --crash 0.0005 --pause 0.0002 --zygote 0.0001 --sever 0.01 --clog 0.0005 \
+	    --partition 0.0002 --drop 0.01 --duplicate 0.01 --reorder 0.01; done
 
 docs: $(VENV)/with-docs ## build the documentation into docs/_build; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -14,46 +15,103 @@ EXIT_BROKEN = 1
 """Exit code for an invariant that does not hold."""
 
 
+class What(StrEnum):
+    """What is simulated."""
+
+    WAVES = "waves"
+    STREAMS = "streams"
+    GROUPS = "groups"
+    LETTERS = "letters"
+
+
+class Sync(StrEnum):
+    """Whom waves of a stream wait for."""
+
+    ALL = "all"
+    TIMEOUT = "time-out"
+    NONE = "none"
+
+
+class Late(StrEnum):
+    """What becomes of late contributions."""
+
+    DROP = "drop"
+    NEXT = "next"
+
+
+class OnLoss(StrEnum):
+    """What becomes of waves that wait for a lost place."""
+
+    REPLACE = "replace"
+    PARTIAL = "partial"
+    FAIL = "fail"
+
+
+def _chance(text: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(min=0, max=1, help=text)
+    return option
+
+
 def simulate(  # noqa: PLR0913 - the options of a command, each its own
     *,
+    what: Annotated[What, typer.Option(help="What the places do meanwhile.")] = What.WAVES,
     seed: Annotated[int, typer.Option(help="The first seed; it decides all that is chance.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds, one after the other.")] = 1,
     agents: Annotated[int, typer.Option(min=1, help="Number of agents.")] = 16,
     fanout: Annotated[int, typer.Option(min=0, help="Children of each junction; 0: flat.")] = 4,
-    waves: Annotated[int, typer.Option(min=1, help="Waves to run.")] = 5,
-    crash: Annotated[float, typer.Option(min=0, max=1, help="Chance of a crash per step.")] = 0.0,
-    pause: Annotated[float, typer.Option(min=0, max=1, help="Chance of a pause per step.")] = 0.0,
-    zygote: Annotated[
-        float, typer.Option(min=0, max=1, help="Chance per step that all processes end.")
+    waves: Annotated[
+        int, typer.Option(min=1, help="Waves or groups to run, or fifties of letters.")
+    ] = 5,
+    sync: Annotated[Sync, typer.Option(help="Streams: whom waves wait for.")] = Sync.ALL,
+    late: Annotated[Late, typer.Option(help="Streams: what becomes of late ones.")] = Late.DROP,
+    on_loss: Annotated[
+        OnLoss, typer.Option(help="Streams: what becomes of waves that lack lost agents.")
+    ] = OnLoss.REPLACE,
+    own_filters: Annotated[
+        bool, typer.Option("--own-filters", help="Streams: own filters at every place.")
+    ] = False,
+    crash: Annotated[float, _chance("Chance of a crash per step.")] = 0.0,
+    pause: Annotated[float, _chance("Chance of a pause per step.")] = 0.0,
+    zygote: Annotated[float, _chance("Chance per step that all processes end.")] = 0.0,
+    sever: Annotated[float, _chance("Chance of a broken connection per step.")] = 0.0,
+    clog: Annotated[float, _chance("Chance per step that a connection is clogged.")] = 0.0,
+    swizzle: Annotated[float, _chance("Chance per step that several are, in turn.")] = 0.0,
+    partition: Annotated[
+        float, _chance("Chance per step that some places are not heard, or hear nothing.")
     ] = 0.0,
-    sever: Annotated[
-        float, typer.Option(min=0, max=1, help="Chance of a broken connection per step.")
-    ] = 0.0,
-    clog: Annotated[
-        float, typer.Option(min=0, max=1, help="Chance per step that a connection is clogged.")
-    ] = 0.0,
-    swizzle: Annotated[
-        float, typer.Option(min=0, max=1, help="Chance per step that several are, in turn.")
-    ] = 0.0,
-    slow: Annotated[
-        float, typer.Option(min=0, max=1, help="Part of the places that are slow.")
-    ] = 0.0,
+    slow: Annotated[float, _chance("Part of the places that are slow.")] = 0.0,
     skew: Annotated[
         float, typer.Option(min=0, max=0.5, help="By how much clocks go wrong, of the time.")
     ] = 0.0,
+    drop: Annotated[float, _chance("Part of the letters that each place loses.")] = 0.0,
+    duplicate: Annotated[float, _chance("Part of the letters that come twice.")] = 0.0,
+    reorder: Annotated[float, _chance("Part of the letters that others overtake.")] = 0.0,
+    latency: Annotated[
+        float, typer.Option(min=0, help="Median seconds to the next place; 0: as it comes.")
+    ] = 0.0,
+    jitter: Annotated[
+        float, typer.Option(min=0, help="How far that scatters: sigma of a log-normal.")
+    ] = 0.0,
+    pause_seconds: Annotated[
+        float, typer.Option(min=0, help="Longest time that something stays so.")
+    ] = 6.0,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Run waves over a tree while processes fail, and check that nothing is lost or doubled.
 
     No process is started: the production protocol runs under virtual time. The same options
-    give the same course of events.
+    give the same course of events. With --what also streams of any kind, groups, and letters from
+    place to place.
     """
     from sapwood.testing.injector import Faults  # noqa: PLC0415 - a slow import, wanted only here
     from sapwood.testing.simulation import (  # noqa: PLC0415 - a slow import, wanted only here
         InvariantError,
-        Simulation,
         SimulationOptions,
+    )
+    from sapwood.testing.simulations import made  # noqa: PLC0415 - a slow import, wanted only here
+    from sapwood.testing.stream_simulation import (  # noqa: PLC0415 - a slow import, wanted only here
+        StreamKind,
     )
 
     faults = Faults(
@@ -63,8 +121,18 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
         sever=sever,
         clog=clog,
         swizzle=swizzle,
+        partition=partition,
         slow=slow,
         skew=skew,
+        drop=drop,
+        duplicate=duplicate,
+        reorder=reorder,
+        latency=latency,
+        jitter=jitter,
+        pause_seconds=pause_seconds,
+    )
+    kind = StreamKind(
+        sync=sync.value, late=late.value, on_loss=on_loss.value, own_filters=own_filters
     )
     totals: dict[str, float] = {}
     with reported(debug=debug, as_json=as_json):
@@ -73,7 +141,7 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
                 seed=number, agents=agents, fanout=fanout, waves=waves, faults=faults
             )
             try:
-                report = Simulation(options).run()
+                report = made(what.value, options, kind).run()
             except InvariantError as error:
                 typer.echo(f"sapwood: an invariant does not hold: {error}", err=True)
                 raise typer.Exit(EXIT_BROKEN) from error

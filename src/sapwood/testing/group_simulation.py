@@ -127,6 +127,7 @@ class GroupSimulation(Simulation):
         3
     """
 
+    what = "groups"
     census = True
 
     def __init__(self, options: SimulationOptions) -> None:

@@ -9,11 +9,16 @@ from typing import Protocol
 import msgspec
 
 from sapwood.core.topology import ROOT, Tree
+from sapwood.testing.loss import Loss
 from sapwood.testing.simulated_zygote import SimulatedKeeper, VirtualLoop, World
 from sapwood.testing.wires import Wire
 
 SWIZZLED = 8
 """Most wires that are clogged one after the other, and freed in another order."""
+
+
+PARTITIONED = 3
+"""Most places that are cut off at a time, with all below them."""
 
 
 class Faults(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,8 +34,16 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
             or both.
         swizzle: Several connections are clogged one after the other, and freed in another
             order.
+        partition: Some places are not heard by the others for up to ``pause_seconds``, or
+            neither side hears the other.
         slow: Part of the places that read less often than the others.
         skew: By how much clocks go wrong at most, as a part of the time; they also differ.
+        drop: Part of the letters that is lost at each place they come by.
+        duplicate: Part that comes twice.
+        reorder: Part that later ones overtake.
+        latency: Median virtual seconds that everything takes to the next place; 0 for times
+            that follow from who is read next.
+        jitter: How far that scatters: the sigma of a log-normal distribution.
         pause_seconds: Longest pause.
     """
 
@@ -40,14 +53,26 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     sever: float = 0.0
     clog: float = 0.0
     swizzle: float = 0.0
+    partition: float = 0.0
     slow: float = 0.0
     skew: float = 0.0
+    drop: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    latency: float = 0.0
+    jitter: float = 0.0
     pause_seconds: float = 6.0
 
     @property
     def chance(self) -> float:
         """How likely it is that something happens in a step."""
-        return self.crash + self.pause + self.zygote + self.sever + self.clog + self.swizzle
+        per_place = self.crash + self.pause + self.zygote + self.sever
+        return per_place + self.clog + self.swizzle + self.partition
+
+    @property
+    def loss(self) -> Loss:
+        """How often letters go astray."""
+        return Loss(drop=self.drop, duplicate=self.duplicate, reorder=self.reorder)
 
     def as_options(self) -> str:
         """Return the options of the command line that say this.
@@ -96,6 +121,7 @@ class Injector:
             "sever": self._sever,
             "clog": self._clog,
             "swizzle": self._swizzle,
+            "partition": self._partition,
         }
         if faults.slow:
             ranks = range(1, simulation.tree.size)
@@ -116,6 +142,7 @@ class Injector:
         self._stopped = True
         for wire in self._wires:
             wire.unclog()
+        self._reunite()
 
     def _crash(self, rank: int) -> None:
         self.crashes += 1
@@ -156,6 +183,32 @@ class Injector:
             begin = self._some_time() / 2
             loop.call_later(begin, self._stop_up, wire)
             loop.call_later(begin + self._some_time(), wire.unclog)
+
+    def _partition(self, _rank: int) -> None:
+        """Have some places and those below them not heard, and maybe not hear."""
+        simulation = self._simulation
+        network, tree = simulation.network, simulation.tree
+        if network.partition or self._stopped:
+            return
+        tops = self._chance.sample(range(1, tree.size), min(PARTITIONED, tree.size - 1))
+        cut = {rank for top in tops for rank in tree.subtree(top)}
+        if self._chance.random() < 0.5:  # the others are not heard by them
+            cut = set(range(tree.size)) - cut
+        both = self._chance.random() < 0.5
+        network.partition = frozenset(cut)
+        for rank in network.nodes:
+            for wire in network.wires(rank):
+                across = (wire.source in cut) != (wire.target in cut)
+                if across and (both or wire.source in cut):
+                    self._stop_up(wire)
+        simulation.loop.call_later(self._some_time(), self._reunite)
+
+    def _reunite(self) -> None:
+        network = self._simulation.network
+        network.partition = frozenset()
+        for rank in network.nodes:
+            for wire in network.wires(rank):
+                wire.unclog()
 
     def _stop_up(self, wire: Wire) -> None:
         if not self._stopped:

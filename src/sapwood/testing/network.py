@@ -29,8 +29,10 @@ from sapwood.core.errors import SapwoodError
 from sapwood.core.rankset import to_ranges
 from sapwood.core.topology import ROOT, Tree
 from sapwood.testing.answers import failure, success
+from sapwood.testing.loss import Counts, Loss, LossyNode
 from sapwood.testing.simulated_filters import SimulatedFilters
 from sapwood.testing.tries import Tries
+from sapwood.testing.watchers import Watchers
 from sapwood.testing.wires import ClockLoop, Lottery, PlaceLoop, Wire, WireEnd, skewed_clock
 
 E = TypeVar("E", bound=ev.Effect)
@@ -66,6 +68,10 @@ class Network:
         observations: What places wanted done, in order, besides sending.
         problems: What peers did that the protocol does not allow.
         skew: By how much the clocks of processes go wrong at most, as a part of the time.
+        answer: What agents answer.
+        loss: How often letters go astray.
+        astray: How many did.
+        partition: Places that the others do not hear at present.
         clock: The time.
         filters: The own filters of streams.
         on_end: Told of places whose process ends.
@@ -97,24 +103,22 @@ class Network:
         self.places: dict[int, Place] = {}
         self.breaks = 0
         self.skew = 0.0
-        self._answer = answer
+        self.loss = Loss()
+        self.astray = Counts()
+        self.partition: frozenset[int] = frozenset()
+        self.answer = answer
         self._timing = timing or LinkTiming()
-        self._random = random.Random(seed)  # noqa: S311 - chance that can be repeated is the point
-        self.waiting = Lottery(self._random)
+        self.chance = random.Random(seed)  # noqa: S311 - chance that can be repeated is the point
+        self.waiting = Lottery(self.chance)
         self._incarnations = dict.fromkeys(range(tree.size), 0)
         self._wires: dict[int, list[Wire]] = {}
         self._answers: list[tuple[int, Any]] = []
         self.tries = Tries(self.clock.now)
         self._paused: set[int] = set()
         self._held: dict[int, list[Wire]] = {}
-        self._watchers: dict[int, list[tuple[int, Callable[[], None]]]] = {}
-        self._unheard: dict[int, list[Callable[[], None]]] = {}
+        self._watchers = Watchers()
         self.filters = SimulatedFilters(self.post)
         self.on_end: Callable[[int], None] = _nobody_cares
-
-    def answer_with(self, answer: Answer) -> None:
-        """Have agents answer otherwise from now on."""
-        self._answer = answer
 
     # --- places ------------------------------------------------------------------------------
 
@@ -134,13 +138,16 @@ class Network:
     def launch(self, rank: int, incarnation: int, pid: int) -> None:
         """Start a process at a place; it is alone until it connects."""
         identity = Identity("cluster", rank, incarnation, pid, "here")
-        node = self.nodes[rank] = Node(identity, self.tree, self._timing, gathering())
+        kind = LossyNode if self.loss.any else Node
+        node = self.nodes[rank] = kind(identity, self.tree, self._timing, gathering())
+        if isinstance(node, LossyNode):
+            node.world = self
         observe = partial(self._observe, rank)
 
         def lives() -> bool:
             return self.nodes.get(rank) is node
 
-        skewed = skewed_clock(self.clock, self._random, self.skew)
+        skewed = skewed_clock(self.clock, self.chance, self.skew)
         self.places[rank] = Place(
             node,
             dict.fromkeys(ev.Effect.__subclasses__(), observe),
@@ -157,18 +164,14 @@ class Network:
             return
         del self.places[rank]
         self.on_end(rank)
-        self._unheard.pop(rank, None)
+        self._watchers.forget(rank)
         self.resume(rank)
         self._answers = [entry for entry in self._answers if entry[0] != rank]
         self.filters.forget(rank)
         self.tries.forget(rank)
         for wire in self._wires.pop(rank, []):
             WireEnd(wire).abort()
-        for watcher, ended in self._watchers.pop(node.identity.pid, []):
-            if watcher in self._paused:
-                self._unheard.setdefault(watcher, []).append(ended)
-            elif watcher in self.nodes:
-                ended()
+        self._watchers.ended(node.identity.pid, self.nodes, self._paused)
 
     def sever(self, rank: int) -> bool:
         """Break the connection of a place to its parent, both processes living.
@@ -182,7 +185,7 @@ class Network:
             if wire.target == self.nodes[rank].router.parent and not wire.broken:
                 self.breaks += 1
                 for direction in (wire, wire.back):
-                    direction.cut(self._random)
+                    direction.cut(self.chance)
                 return True
         return False
 
@@ -199,8 +202,7 @@ class Network:
         self._paused.discard(rank)
         for wire in self._held.pop(rank, []):
             self.waiting.add(wire)
-        for ended in self._unheard.pop(rank, []):
-            ended()
+        self._watchers.resumed(rank)
 
     def is_paused(self, rank: int) -> bool:
         """Whether a process is stopped."""
@@ -256,7 +258,7 @@ class Network:
                 return True
             if not self.waiting and not self._answers:
                 return False
-            chosen = self._random.randrange(len(self.waiting) + len(self._answers))
+            chosen = self.chance.randrange(len(self.waiting) + len(self._answers))
             if chosen < len(self.waiting):
                 wire = self.waiting.draw()
                 if wire is None:
@@ -331,6 +333,7 @@ class Network:
         for wire in (up, down):
             former = self._wires.get(wire.source, [])
             self._wires[wire.source] = [*(one for one in former if not one.broken), wire]
+            wire.clogged = wire.source in self.partition and wire.target not in self.partition
         up.handler, down.handler = self.places[parent], handler
         up.number = up.handler.connection_opened(WireEnd(down), initiator=False)
         down.number = handler.connection_opened(WireEnd(up), initiator=True)
@@ -349,13 +352,10 @@ class Network:
         if not any(node.identity.pid == pid for node in self.nodes.values()):
             ended()
             return lambda: None
-        entry = (rank, ended)
-        watchers = self._watchers.setdefault(pid, [])
-        watchers.append(entry)
-        return lambda: watchers.remove(entry) if entry in watchers else None
+        return self._watchers.add(rank, pid, ended)
 
     def _deliver(self, wire: Wire) -> None:
-        piece = wire.pieces.popleft()
+        piece = wire.take()
         if wire.pieces:
             self.waiting.add(wire)
         if wire.closed or wire.target not in self.places:
@@ -384,7 +384,7 @@ class Network:
             return
         view = effect.payload.view if effect.payload is not None else b""
         try:
-            encoded = values.encode(self._answer(rank, values.decode(effect.body, view)))
+            encoded = values.encode(self.answer(rank, values.decode(effect.body, view)))
         except SapwoodError as error:
             self.post(rank, failure(effect, error))
             return

@@ -72,6 +72,7 @@ class SimulationReport(msgspec.Struct, frozen=True, kw_only=True):
     zygotes: int
     severed: int
     clogged: int
+    astray: int
     restarts: int
     attached: int
 
@@ -92,6 +93,9 @@ class Simulation:
         3
     """
 
+    what = "waves"
+    """What is simulated, as ``sapwood simulate --what`` calls it."""
+
     census = False
     """Whether all places are told who is gone: only letters and policies on loss need it."""
 
@@ -108,8 +112,13 @@ class Simulation:
         self._completed: list[ev.WaveCompleted] = []
         self._ready = False
         self._steps = self._attached = 0
-        self.network.skew = options.faults.skew
-        self._injector = Injector(self, options.faults, self._random)
+        self.network.clock_loop.later = self.loop.call_later
+        faults = options.faults
+        self.network.skew, self.network.loss = faults.skew, faults.loss
+        if faults.latency:
+            clock = self.network.clock_loop
+            self.network.waiting.take_time(clock, faults.latency, faults.jitter)
+        self._injector = Injector(self, faults, self._random)
         self.keeper = SimulatedKeeper(
             self,
             self.tree,
@@ -146,6 +155,7 @@ class Simulation:
             zygotes=self._injector.zygotes,
             severed=self.network.breaks,
             clogged=self._injector.clogged,
+            astray=self.network.astray.astray,
             restarts=self.keeper.restarts,
             attached=self._attached,
         )
@@ -157,10 +167,19 @@ class Simulation:
     def command(self) -> str:
         """Return the command that repeats this simulation."""
         options = self.options
-        return (
-            f"sapwood simulate --seed {options.seed} --agents {options.agents} "
-            f"--fanout {options.fanout} --waves {options.waves} {options.faults.as_options()}"
-        )
+        words = [
+            "sapwood simulate",
+            "" if self.what == Simulation.what else f"--what {self.what}",
+            f"--seed {options.seed} --agents {options.agents}",
+            f"--fanout {options.fanout} --waves {options.waves}",
+            self.kind_options(),
+            options.faults.as_options(),
+        ]
+        return " ".join(word for word in words if word)
+
+    def kind_options(self) -> str:
+        """Return the options that say more of what is simulated."""
+        return ""
 
     def later(self, mean: float, function: Callable[..., Any], *args: Any) -> None:
         """Have something happen after a time drawn around a mean, seconds."""

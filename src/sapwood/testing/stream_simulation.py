@@ -63,6 +63,7 @@ class StreamSimulation(Simulation):
         5
     """
 
+    what = "streams"
     census = True
 
     def __init__(self, options: SimulationOptions, kind: StreamKind) -> None:
@@ -77,13 +78,18 @@ class StreamSimulation(Simulation):
         self._swept: set[int] = set()
         self._sweep = 0
         self._versions: dict[int, int] = {}
-        self.network.clock_loop.later = self.loop.call_later
         self.network.filters.own = self._own_filter
-        self.network.answer_with(_contribution)
+        self.network.answer = _contribution
 
-    def command(self) -> str:
-        """Return the Python that repeats this simulation."""
-        return f"StreamSimulation({self.options!r}, {self.kind!r}).run()"
+    def kind_options(self) -> str:
+        """Return the options that say what the stream is."""
+        kind, default = self.kind, StreamKind()
+        words = [
+            f"--{name.replace('_', '-')} {getattr(kind, name)}"
+            for name in ("sync", "late", "on_loss")
+            if getattr(kind, name) != getattr(default, name)
+        ]
+        return " ".join([*words, "--own-filters"] if kind.own_filters else words)
 
     # --- the course of events ------------------------------------------------------------------
 

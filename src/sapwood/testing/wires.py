@@ -31,6 +31,8 @@ class Wire:
         target: The place that receives.
 
     Attributes:
+        pieces: What is under way, in order.
+        due: When each of it is there, where that takes time.
         back: The other direction.
         number: What the receiving place calls the connection.
         handler: What it calls it by that number.
@@ -46,6 +48,7 @@ class Wire:
         "broken",
         "clogged",
         "closed",
+        "due",
         "handler",
         "number",
         "parked",
@@ -59,6 +62,7 @@ class Wire:
         self.source = source
         self.target = target
         self.pieces: deque[bytes | None] = deque()
+        self.due: deque[float] = deque()
         self.number = -1
         self.closed = False
         self.broken = False
@@ -73,8 +77,15 @@ class Wire:
             return
         self.broken = piece is None
         self.pieces.append(piece)
+        self._waiting.sent(self)
         if len(self.pieces) == 1:
             self._waiting.add(self)
+
+    def take(self) -> bytes | None:
+        """Take out what arrives first."""
+        if self.due:
+            self.due.popleft()
+        return self.pieces.popleft()
 
     def unclog(self) -> None:
         """Let what waits arrive."""
@@ -89,6 +100,7 @@ class Wire:
         kept = under_way[: chance.randint(0, len(under_way))]
         known = bool(self.pieces)
         self.pieces = deque([kept, None] if kept else [None])
+        self.due.clear()
         self.broken = True
         if not known:
             self._waiting.add(self)
@@ -194,11 +206,35 @@ class Lottery:
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self._wires: list[Wire] = []
+        self._clock: ClockLoop | None = None
+        self._latency = self._jitter = 0.0
         self.slow: set[int] = set()
 
+    def take_time(self, clock: ClockLoop, latency: float, jitter: float) -> None:
+        """Have everything take time to arrive.
+
+        Args:
+            clock: The time.
+            latency: Median virtual seconds.
+            jitter: How far it scatters: the sigma of a log-normal distribution.
+        """
+        self._clock, self._latency, self._jitter = clock, latency, jitter
+
+    def sent(self, wire: Wire) -> None:
+        """Something was sent on a wire: draw when it is there, after what was sent before."""
+        if self._clock is None:
+            return
+        seconds = self._latency * self._chance.lognormvariate(0.0, self._jitter)
+        there = self._clock.time() + seconds
+        wire.due.append(max(there, wire.due[-1]) if wire.due else there)
+
     def add(self, wire: Wire) -> None:
-        """Put a wire in; it must not be in yet."""
-        self._wires.append(wire)
+        """Put a wire in, now or when something is there; it must not be in yet."""
+        clock = self._clock
+        if clock is not None and wire.due and wire.due[0] > clock.time():
+            clock.later(wire.due[0] - clock.time(), self._wires.append, wire)
+        else:
+            self._wires.append(wire)
 
     def draw(self) -> Wire | None:
         """Take one out; None if nothing arrives on it yet."""

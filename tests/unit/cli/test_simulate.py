@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from sapwood.cli.main import app
+from sapwood.comm.ordering import Inbox, Order
 from sapwood.comm.streams.streams import Streams
 
 
@@ -34,3 +36,45 @@ def test_a_broken_invariant_is_told_with_the_command_that_repeats_it(
     done = CliRunner().invoke(app, ["simulate", "--seeds", "20", "--crash", "0.02"])
     assert done.exit_code == 1
     assert "sapwood simulate --seed" in done.stderr
+
+
+@pytest.mark.row("D-6")
+@pytest.mark.parametrize("what", ["waves", "streams", "groups", "letters"])
+def test_what_is_simulated_and_what_goes_wrong_are_options(what: str) -> None:
+    words = (
+        f"simulate --what {what} --seeds 2 --agents 20 --fanout 3 --waves 2 --crash 0.001 --json "
+        "--partition 0.0005 --drop 0.02 --duplicate 0.02 --reorder 0.02 --latency 1e-4 --jitter 1"
+    )
+    done = CliRunner().invoke(app, words.split())
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert (told["astray"] > 50) == (what == "letters")
+    assert told["waves"] == {"letters": 200}.get(what, 4)
+
+
+@pytest.mark.parametrize(
+    "kind", ["--sync time-out --late next", "--on-loss partial", "--sync none"]
+)
+def test_streams_of_every_kind_are_simulated(kind: str) -> None:
+    words = f"simulate --what streams {kind} --own-filters --agents 12 --crash 0.002 --json"
+    done = CliRunner().invoke(app, words.split())
+    assert done.exit_code == 0, done.output
+
+
+def test_a_letter_that_is_taken_twice_is_told_with_the_command_that_repeats_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def order(inbox: Inbox[Any], number: int) -> Order:
+        del inbox, number
+        return Order.EXPECTED
+
+    monkeypatch.setattr(Inbox, "_order", order)
+    monkeypatch.setattr(Inbox, "is_next", lambda *_: False)
+    monkeypatch.setattr(Inbox, "waiting", property(lambda inbox: bool(inbox._early)))
+    monkeypatch.setattr(Inbox, "next", lambda inbox: next(iter(inbox._early.values())))
+    monkeypatch.setattr(Inbox, "take", lambda inbox: inbox._early.clear())
+    words = "simulate --what letters --seeds 5 --duplicate 0.05 --reorder 0.05"
+    done = CliRunner().invoke(app, words.split())
+    assert done.exit_code == 1
+    assert "sapwood simulate --what letters --seed 0" in done.stderr
+    assert "--duplicate 0.05" in done.stderr

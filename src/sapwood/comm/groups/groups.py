@@ -268,17 +268,18 @@ class Groups:
 
     def gone(self, places: Iterable[tuple[int, int]], reason: str) -> Effects:
         """Turn: end the groups of members whose process, given with its incarnation, is gone."""
-        router = self._near.router
+        if not self.open and not self.forming:
+            return []
+        newest = self._near.router.newest
+        lost = {rank for rank, incarnation in places if newest(rank)[0] <= incarnation}
+        formed = [(number, group.where) for number, group in self.open.items()]
+        forming = [(gmsg.NO_GROUP, forming.where) for forming in self.forming.values()]
         effects: Effects = []
-        for rank, incarnation in places:
-            if router.newest(rank)[0] > incarnation:
-                continue  # of a process that was replaced since
-            error = AgentLostError(f"agent {rank} of the group is gone: {reason}").to_record()
-            formed = [(number, group.where) for number, group in self.open.items()]
-            forming = [(gmsg.NO_GROUP, forming.where) for forming in self.forming.values()]
-            for number, where in formed + forming:
-                if where.turn and contains(where.members, rank):
-                    effects += self._over(gmsg.GroupEnded(number, *where.key, error))
+        for number, where in formed + forming:
+            members = [rank for rank in lost if contains(where.members, rank)]
+            if members and where.turn:
+                error = AgentLostError(f"{fold('agent', members)} of the group is gone: {reason}")
+                effects += self._over(gmsg.GroupEnded(number, *where.key, error.to_record()))
         return effects
 
 

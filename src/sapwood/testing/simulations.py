@@ -1,0 +1,36 @@
+"""What can be simulated, by name."""
+
+from __future__ import annotations
+
+from sapwood.core.errors import ConfigurationError
+from sapwood.testing.group_simulation import GroupSimulation
+from sapwood.testing.letter_simulation import LetterSimulation
+from sapwood.testing.simulation import Simulation, SimulationOptions
+from sapwood.testing.stream_simulation import StreamKind, StreamSimulation
+
+KINDS: dict[str, type[Simulation]] = {
+    kind.what: kind for kind in (Simulation, StreamSimulation, GroupSimulation, LetterSimulation)
+}
+"""``waves``, ``streams``, ``groups`` and ``letters``."""
+
+
+def made(what: str, options: SimulationOptions, kind: StreamKind | None = None) -> Simulation:
+    """Return a simulation, to be run.
+
+    Args:
+        what: A name of :data:`KINDS`.
+        options: The tree, the seed and the faults.
+        kind: Of ``streams``: what the stream is.
+
+    Raises:
+        ConfigurationError: There is no such simulation.
+
+    Example:
+        >>> made("letters", SimulationOptions(agents=4, waves=1)).run().waves
+        50
+    """
+    if what not in KINDS:
+        raise ConfigurationError(f"{what!r} cannot be simulated", hint=f"one of {', '.join(KINDS)}")
+    if what == StreamSimulation.what:
+        return StreamSimulation(options, kind or StreamKind())
+    return KINDS[what](options)
