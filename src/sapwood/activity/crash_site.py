@@ -31,10 +31,13 @@ def name_crash_site(error: BaseException, debug_files: Mapping[str, Path]) -> No
         return
     named = symbolise("\n".join(native), debug_files).splitlines()
     error.details[BACKTRACE] = "\n".join(_counted(named))
-    place = named[0].rpartition("(")[2].rstrip(")")
+    # Frames above the user's own belong to the C library: abort() and the like.
+    own = [new for old, new in zip(native, named, strict=True) if old != new]
+    place = own[0].rpartition("(")[2].rstrip(")") if own else ""
     if ":" in place:
-        known = [part for part in error.where.split(", ") if part not in {"", place}]
-        error.where = ", ".join([place, *known])
+        file = place.partition(":")[0]
+        known = [part for part in error.where.split(", ") if part.partition(":")[0] != file]
+        error.where = ", ".join([place, *filter(None, known)])
 
 
 def _frames_of_user(backtrace: str) -> list[str]:

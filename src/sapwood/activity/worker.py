@@ -12,6 +12,7 @@ import msgspec
 from sapwood.activity import orders
 from sapwood.activity.correspondence import Correspondence
 from sapwood.activity.measure import FunctionMeter
+from sapwood.activity.printed import Printed
 from sapwood.activity.statistics import AgentStatistics
 from sapwood.activity.stream_calls import StreamCalls
 from sapwood.code.runner import asks
@@ -30,9 +31,6 @@ from sapwood.session.member import read_configuration
 
 if TYPE_CHECKING:
     from sapwood.activity.relay import Relay
-
-OUTPUT_BACKLOG = 256 * 1024
-"""Bytes of output that wait to be sent to the front end; older ones are dropped."""
 
 
 class OpenedRun:
@@ -64,7 +62,7 @@ class Worker:
         self._early: dict[int, list[Contribution]] = {}
         self._streams: dict[int, str] = {}
         self._meters: dict[str, FunctionMeter] = {}
-        self._output = bytearray()
+        self._output = Printed()
         self._output_sent = False
         options = msgspec.structs.replace(settings.runner, ordinal=max(agent.rank - 1, 0))
         self._runner = RunnerHost(agent.loop, options, forge, self._printed)
@@ -242,19 +240,16 @@ class Worker:
             self._runner.give_back(payload.owner)
 
     def _printed(self, data: bytes) -> None:
-        self._output += data
-        if len(self._output) > OUTPUT_BACKLOG:
-            del self._output[: len(self._output) - OUTPUT_BACKLOG]
+        self._output.add(data)
         if not self._output_sent:
             self._output_taken()
 
     def _output_taken(self) -> None:
         """Send what was printed meanwhile: one message is under way at a time."""
-        self._output_sent = bool(self._output)
-        if self._output:
-            body = plain.encode(bytes(self._output))
-            self._output.clear()
-            self._agent.ask(ROOT, orders.OUTPUT, body)
+        data = self._output.take()
+        self._output_sent = bool(data)
+        if data:
+            self._agent.ask(ROOT, orders.OUTPUT, plain.encode(data))
 
 
 def main(configuration: bytes, rank: int, incarnation: int, forge: Forge) -> None:

@@ -21,6 +21,9 @@ MAX_ARRAYS: Final = 64
 PLAUSIBLE_DISTANCE: Final = 64 * 2**20
 """Bytes from an array up to which an access outside it is taken for one that was meant for it."""
 
+NULL_PAGES: Final = 64 * 1024
+"""Addresses below this are never mapped: they are what comes of a null pointer and an index."""
+
 _NO_CALL: Final = 0
 _record = (ctypes.c_uint64 * (2 + 2 * MAX_ARRAYS))()
 _LINE: Final = re.compile(
@@ -111,6 +114,11 @@ def describe_access(names: Names, kind: str, place: int, numbers: Sequence[int])
         >>> describe_access(names, "write", 4096 + 80, [4096, 16]).what
         'add wrote past the end of parameter out: at item 10 (byte 80) of 2'
     """
+    if 0 <= place < NULL_PAGES:
+        did = {"write": "wrote to", "read": "read"}.get(kind, "used")
+        hint = "a pointer was not set, or what returned it failed"
+        what = f"{names.function} {did} memory by a null pointer (address {place})"
+        return Access(what, names.where, hint)
     arrays = list(zip(names.arrays, numbers[::2], numbers[1::2], strict=True))
     near = min(arrays, key=lambda each: _distance(place, each[1], each[2]), default=None)
     if near is None or _distance(place, near[1], near[2]) > PLAUSIBLE_DISTANCE:

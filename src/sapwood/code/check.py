@@ -68,10 +68,11 @@ def find_function(interface: Interface, name: str, *, where: str) -> FunctionSig
                 where=unbound.where or where,
                 hint='change its signature, or write a small extern "C" function that calls it',
             )
+    hint = suggest(name, interface.names())
     raise FunctionMissingError(
         f"no source of the program defines a function {name}",
         where=where,
-        hint=suggest(name, interface.names()),
+        hint=hint if "did you mean" in hint else f"{hint}; a static function cannot be called",
     )
 
 

@@ -11,7 +11,7 @@ from sapwood.code import call_record
 from sapwood.code.call_record import CallRecord, Names, describe_access, take_access
 
 NAMES = Names("add", "a.c:3", (("x", "float", 4), ("out", "double", 8)))
-PLACES = [0x10000, 400, 0x90000, 16]
+PLACES = [0x100000, 400, 0x900000, 16]
 
 
 @pytest.mark.parametrize(
@@ -19,12 +19,12 @@ PLACES = [0x10000, 400, 0x90000, 16]
     [
         (
             "write",
-            0x90000 + 16,
+            0x900000 + 16,
             "add wrote past the end of parameter out: at item 2 (byte 16) of 2",
         ),
-        ("read", 0x10000 + 4096, "add read past the end of parameter x: at item 1024 (byte 4096)"),
-        ("access", 0x10000 - 8, "add went before the begin of parameter x: at item -2 (byte -8)"),
-        ("write", 0x10000 + 9, "add wrote to parameter x, which is read-only: at item 2"),
+        ("read", 0x100000 + 4096, "add read past the end of parameter x: at item 1024 (byte 4096)"),
+        ("access", 0x100000 - 8, "add went before the begin of parameter x: at item -2 (byte -8)"),
+        ("write", 0x100000 + 9, "add wrote to parameter x, which is read-only: at item 2"),
     ],
 )
 def test_the_nearest_array_is_named(kind: str, place: int, said: str) -> None:
@@ -35,16 +35,23 @@ def test_the_nearest_array_is_named(kind: str, place: int, said: str) -> None:
     assert access.hint
 
 
-@pytest.mark.parametrize("place", [0, 1 << 46])
+@pytest.mark.parametrize("place", [1 << 20, 1 << 46])
 def test_an_access_far_from_all_arrays_names_none(place: int) -> None:
     names = [0x7F00_0000_0000, 400, 0x7F00_1000_0000, 16]
     assert describe_access(NAMES, "write", place, names) is None
     assert describe_access(Names("f", "", ()), "write", place, []) is None
 
 
+@pytest.mark.parametrize(("kind", "did"), [("write", "wrote to"), ("read", "read")])
+def test_a_null_pointer_is_called_one(kind: str, did: str) -> None:
+    access = describe_access(NAMES, kind, 24, PLACES)
+    assert access is not None
+    assert access.what == f"add {did} memory by a null pointer (address 24)"
+
+
 def test_the_line_of_a_crash_report_is_taken_out() -> None:
     numbers = " ".join(map(str, PLACES))
-    line = f"memory write {0x90000 + 80} 2 {numbers} {msgspec.json.encode(NAMES).decode()}\n"
+    line = f"memory write {0x900000 + 80} 2 {numbers} {msgspec.json.encode(NAMES).decode()}\n"
     access, rest = take_access(f"one\n{line}two\n")
     assert access is not None
     assert "at item 10 (byte 80) of 2" in access.what

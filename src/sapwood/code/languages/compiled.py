@@ -20,6 +20,9 @@ from sapwood.code.target import host_target
 from sapwood.code.toolchain import Compiler, find_compiler, processor_flags
 from sapwood.core.errors import BuildError, ConfigurationError, ResourceError
 
+_MISSING_SYMBOL: Final = re.compile(
+    r"(?:undefined reference to|undefined symbol:) [`'\"]?([\w:~<>(), *&]+?)[`'\"]?$", re.MULTILINE
+)
 COMPILE_SECONDS: Final = 600.0
 """How long one run of a compiler may take."""
 
@@ -208,8 +211,9 @@ def run_compiler(
             hint="make room, or choose another cache folder",
         )
     first = place.search(output) or _FIRST_REFERENCE.search(output)
+    missing = dict.fromkeys(_MISSING_SYMBOL.findall(output))
     raise BuildError(
-        what,
+        f"{what}: nothing defines {', '.join(missing)}" if missing else what,
         where=f"{first['file']}:{first['line']}" if first else request.sources[0],
         hint=_compile_hint(status, output),
         details={
