@@ -35,9 +35,8 @@ def name_crash_site(error: BaseException, debug_files: Mapping[str, Path]) -> No
     own = [new for old, new in zip(native, named, strict=True) if old != new]
     place = own[0].rpartition("(")[2].rstrip(")") if own else ""
     if ":" in place:
-        file = place.partition(":")[0]
-        known = [part for part in error.where.split(", ") if part.partition(":")[0] != file]
-        error.where = ", ".join([place, *filter(None, known)])
+        known = [part for part in error.where.split(", ") if part not in {"", place}]
+        error.where = ", ".join([place, *known])
 
 
 def _frames_of_user(backtrace: str) -> list[str]:

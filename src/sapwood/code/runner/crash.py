@@ -32,7 +32,7 @@ def crash_error(
     if access is not None:
         return RunnerCrashError(
             f"{access.what}; its runner {_past(describe_status(status))}",
-            where=access.where,
+            where="" if "backtrace" in details else access.where,  # that has the very line
             hint=access.hint,
             details=details,
         )
