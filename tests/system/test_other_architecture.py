@@ -188,6 +188,37 @@ def test_a_tree_of_two_architectures_computes_one_result(
         assert stream.broadcast(1).result(PATIENCE).total == [1, 1, 65, 65]
 
 
+CUDA = """
+__global__ void squares(const double *x, int n, double *y) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] * x[i];
+}
+// @array x[n], total[1]
+extern "C" int sums(const double *x, int n, double *total) {
+    double *y;
+    cudaMallocManaged(&y, n * sizeof(double));
+    squares<<<(n + 255) / 256, 256>>>(x, n, y);
+    cudaDeviceSynchronize();
+    for (int i = 0; i < n; i++) total[0] += y[i];
+    cudaFree(y);
+    return 0;
+}
+"""
+
+
+@pytest.mark.row("A-GPU-3")
+def test_a_cuda_source_runs_on_both(mixed: sapwood.Cluster, tmp_path: Path) -> None:
+    (tmp_path / "sums.cu").write_text(CUDA)
+    (tmp_path / "sums.py").write_text(
+        "from sapwood import Program, native\n\n\nclass Sums(Program):\n"
+        '    sources = ("sums.cu",)\n    inputs = ("x",)\n    reduce = {"total": "sum"}\n'
+        '    map = native("sums")\n'
+    )
+    data = np.arange(10_001.0)
+    found = mixed.run(tmp_path / "sums.py", {"x": data}).result(PATIENCE)
+    np.testing.assert_allclose(found["total"][0], (data**2).sum(), rtol=1e-12)
+
+
 @pytest.mark.row("A-CODE-3")
 def test_an_edit_is_built_for_both(mixed: sapwood.Cluster, program: Path) -> None:
     with mixed.watch(program) as watch:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import typer
+from rich.console import RenderableType
 from rich.text import Text
 
 from sapwood.activity.progress import Progress
@@ -40,13 +41,15 @@ def show_answer(answer: Answer) -> None:
     metrics = {name: figures.metric(value) for name, value in answer.progress.metrics.items()}
     headline, *lines = run_lines(answer.statistics)
     lines += [f"  {name} {text}" for name, text in (_scalars(answer.result) | metrics).items()]
+    used = answer.statistics.uses_devices
+    devices: list[RenderableType] = [device_table(answer.statistics), ""] if used else []
     write(
         Text(headline, style="bold"),
         *map(Text, lines),
         "",
         agent_table(answer.statistics),
         "",
-        *([device_table(answer.statistics)] if answer.statistics.uses_devices else []),
+        *devices,
         function_table(answer.statistics),
         "",
     )

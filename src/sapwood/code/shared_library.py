@@ -64,6 +64,13 @@ class SharedLibrary:
             ) from error
         return NativeFunction(signature, found, constants)
 
+    def symbol(self, name: str) -> Any:
+        """Return a function that is not part of the interface, as ctypes has it; None for none."""
+        try:
+            return self._library[name]
+        except AttributeError:
+            return None
+
     def close(self) -> None:
         """Unload it; its functions must not be called afterwards."""
         _ctypes.dlclose(self._library._handle)  # noqa: SLF001 - ctypes has no public name for it

@@ -45,6 +45,7 @@ NOTHING = Transfers()
 
 _devices: list[Any] = []
 _reported = NOTHING
+_past = NOTHING
 
 
 def watch(statistics: Any) -> None:
@@ -59,15 +60,25 @@ def watch(statistics: Any) -> None:
 def since_last_call() -> Transfers | None:
     """Return what the devices of this process did since this was asked last; None for nothing."""
     global _reported  # noqa: PLW0603 - one process, one runner
-    if not _devices:
+    if not _devices and _past == _reported:
         return None
-    names = Transfers.__struct_fields__
-    total = NOTHING
+    total = _past
     for each in _devices:
-        total += Transfers(*(getattr(each, name) for name in names))
+        total += _now(each)
     fresh = total - _reported
     _reported = total
     return fresh or None
+
+
+def forget(statistics: Any) -> None:
+    """Count a device no more: what it did so far stays counted, and it is not looked at again."""
+    global _past  # noqa: PLW0603 - as above
+    _devices.remove(statistics)
+    _past += _now(statistics)
+
+
+def _now(statistics: Any) -> Transfers:
+    return Transfers(*(getattr(statistics, name) for name in Transfers.__struct_fields__))
 
 
 def _values(transfers: Transfers) -> tuple[Any, ...]:

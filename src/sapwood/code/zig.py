@@ -34,8 +34,11 @@ def find_zig(environment: Mapping[str, str]) -> str | None:
 
 
 def zig_command(zig: str, language: str, target: Target) -> tuple[str, ...]:
-    """Return the command that compiles a language for a target."""
-    return (zig, _COMMANDS[language], "-target", zig_target(target))
+    """Return the command that compiles a language for a target.
+
+    Assertions stay in, as with other compilers: zig leaves them out where it optimises.
+    """
+    return (zig, _COMMANDS[language], "-target", zig_target(target), "-UNDEBUG")
 
 
 def zig_target(target: Target) -> str:

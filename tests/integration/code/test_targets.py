@@ -61,6 +61,15 @@ def test_a_machine_without_a_compiler_builds_by_zig(
     assert build(program, cache=cache, environment=bare).cached
 
 
+def test_assertions_stay_in_what_zig_builds(
+    cache: BuildCache, program_of: Any, bare: dict[str, str]
+) -> None:
+    text = "#include <assert.h>\n#ifdef NDEBUG\n#error without assertions\n#endif\n"
+    program = program_of({"a.c": f"{text}int f(int x) {{ assert(x); return x; }}\n"})
+    for target in (None, OTHER):
+        assert build(program, cache=cache, environment=bare, target=target).interface.function("f")
+
+
 @pytest.mark.row("A-TOOL-1")
 def test_a_library_for_another_architecture_is_built_beside_this_machine_s(
     cache: BuildCache, program_of: Any, bare: dict[str, str]

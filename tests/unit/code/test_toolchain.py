@@ -97,7 +97,7 @@ def test_a_compiler_of_the_machine_comes_before_zig(zig: dict[str, str], tmp_pat
 def test_another_architecture_is_built_for_by_zig(zig: dict[str, str], tmp_path: Path) -> None:
     fake_compiler(tmp_path, "cc")
     compiler = find_compiler("c", {**zig, "CC": "cc"}, AARCH64)
-    assert compiler.command[1:] == ("cc", "-target", "aarch64-linux-gnu.2.17")
+    assert compiler.command[1:] == ("cc", "-target", "aarch64-linux-gnu.2.17", "-UNDEBUG")
     assert processor_flags(compiler, AARCH64) == ("-mcpu=baseline",)
 
 

@@ -21,6 +21,7 @@ def test_each_call_gets_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(transfers, "_devices", [])
     monkeypatch.setattr(transfers, "_reported", NOTHING)
+    monkeypatch.setattr(transfers, "_past", NOTHING)
     assert transfers.since_last_call() is None
     counts = Counts()
     transfers.watch(counts)

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from sapwood.code.bundle import digest
 from sapwood.code.interface import Interface
 from sapwood.code.languages.base import Artefact, BuildRequest, LoadedCode
 from sapwood.code.languages.c import C
@@ -20,6 +21,7 @@ from sapwood.code.runner.options import ORDINAL
 from sapwood.code.target import Target
 from sapwood.code.toolchain import Compiler, find_compiler
 from sapwood.core.errors import BuildError, CompilerMissingError, ConfigurationError
+from sapwood.gpu.cuda import counts
 from sapwood.gpu.cuda.nvrtc import LIBRARY as KERNELS
 from sapwood.gpu.cuda.nvrtc import (
     LoadedKernels,
@@ -115,7 +117,8 @@ class Cuda(CompiledLanguage):
             library = nvrtc_instead(request.environment)
             if library is not None:
                 return {"nvrtc": nvrtc_identity(library), "for": "gpu"}
-            return {"nvcc": _nvcc(request.environment), "for": "gpu"}
+            counting = digest([(counts.SOURCE.name, counts.SOURCE.read_bytes())])
+            return {"nvcc": _nvcc(request.environment), "for": "gpu", "counted": counting}
         compiler = find_compiler("c++", preferring_clang(request.environment), request.target)
         found = {
             "compiler": compiler.identity,
@@ -159,6 +162,7 @@ class Cuda(CompiledLanguage):
         if isinstance(code, LoadedKernels):
             code.device.close()
         else:
+            counts.forget(code)
             super().unload(code)
 
     def load(self, path: Path, interface: Interface) -> LoadedCode:
@@ -166,7 +170,9 @@ class Cuda(CompiledLanguage):
         take_own_gpu(os.environ)
         if path.name == KERNELS:
             return load_kernels(path, interface)
-        return super().load(path, interface)
+        library = super().load(path, interface)
+        counts.watch(library)
+        return library
 
     def _build_again(self, request: BuildRequest, first: BuildError) -> Artefact:
         """Build with a stack per thread: loops that do not compile must not fail a program."""
@@ -281,7 +287,7 @@ def _build_by_nvcc(request: BuildRequest) -> Artefact:
     command = [
         *(nvcc, "-O3", "-g", "-std=c++17", "-shared", *architecture),
         *("-Xcompiler", "-fPIC,-O3,-fno-gnu-unique", "-I", str(request.folder)),
-        *request.sources,
+        *(*request.sources, str(counts.SOURCE), *counts.LINK_FLAGS),
         *("-o", str(request.output / LIBRARY)),
     ]
     run_compiler(command, request, what=f"{', '.join(request.sources)} does not compile by nvcc")

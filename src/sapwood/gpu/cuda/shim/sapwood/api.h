@@ -4,6 +4,7 @@
 #include <chrono>
 #include <map>
 
+#include "counts.h"
 #include "device.h"
 #include "launch.h"
 
@@ -71,6 +72,13 @@ inline cudaError_t copy(void *to, const void *from, size_t bytes) {
     if (bytes) memmove(to, from, bytes);
     return cudaSuccess;
 }
+inline cudaError_t counted_copy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind) {
+    if (kind != cudaMemcpyHostToDevice && kind != cudaMemcpyDeviceToHost) return copy(to, from, bytes);
+    bool in = kind == cudaMemcpyHostToDevice;
+    Counted counted(in ? &counts.copies_in : &counts.copies_out, in ? &counts.seconds_in : &counts.seconds_out,
+                    in ? &counts.bytes_in : &counts.bytes_out, bytes);
+    return copy(to, from, bytes);
+}
 }
 typedef sapwood_cuda::Event *cudaEvent_t;
 
@@ -103,9 +111,11 @@ inline cudaError_t cudaFree(void *p) { free(p); return sapwood_cuda::state(); }
 inline cudaError_t cudaFreeHost(void *p) { return cudaFree(p); }
 inline cudaError_t cudaFreeAsync(void *p, cudaStream_t) { return cudaFree(p); }
 
-inline cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind) { return sapwood_cuda::copy(to, from, n); }
-inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind, cudaStream_t = 0) {
-    return sapwood_cuda::copy(to, from, n);
+inline cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind kind) {
+    return sapwood_cuda::counted_copy(to, from, n, kind);
+}
+inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind kind, cudaStream_t = 0) {
+    return sapwood_cuda::counted_copy(to, from, n, kind);
 }
 inline cudaError_t cudaMemcpyPeer(void *to, int to_device, const void *from, int from_device, size_t n) {
     return to_device || from_device ? sapwood_cuda::fail(cudaErrorInvalidDevice) : sapwood_cuda::copy(to, from, n);
@@ -134,16 +144,16 @@ inline cudaError_t cudaMemset2D(void *p, size_t pitch, int value, size_t width, 
     return sapwood_cuda::state();
 }
 template <class T> cudaError_t cudaMemcpyToSymbol(T &symbol, const void *from, size_t n, size_t offset = 0,
-                                                  cudaMemcpyKind = cudaMemcpyHostToDevice) {
+                                                  cudaMemcpyKind kind = cudaMemcpyHostToDevice) {
     if (offset + n > sizeof(T)) return sapwood_cuda::fail(cudaErrorInvalidValue);
-    return sapwood_cuda::copy((char *)&symbol + offset, from, n);
+    return sapwood_cuda::counted_copy((char *)&symbol + offset, from, n, kind);
 }
 template <class T> cudaError_t cudaMemcpyToSymbolAsync(T &symbol, const void *from, size_t n, size_t offset = 0,
         cudaMemcpyKind kind = cudaMemcpyHostToDevice, cudaStream_t = 0) { return cudaMemcpyToSymbol(symbol, from, n, offset, kind); }
 template <class T> cudaError_t cudaMemcpyFromSymbol(void *to, const T &symbol, size_t n, size_t offset = 0,
-                                                    cudaMemcpyKind = cudaMemcpyDeviceToHost) {
+                                                    cudaMemcpyKind kind = cudaMemcpyDeviceToHost) {
     if (offset + n > sizeof(T)) return sapwood_cuda::fail(cudaErrorInvalidValue);
-    return sapwood_cuda::copy(to, (const char *)&symbol + offset, n);
+    return sapwood_cuda::counted_copy(to, (const char *)&symbol + offset, n, kind);
 }
 template <class T> cudaError_t cudaMemcpyFromSymbolAsync(void *to, const T &symbol, size_t n, size_t offset = 0,
         cudaMemcpyKind kind = cudaMemcpyDeviceToHost, cudaStream_t = 0) { return cudaMemcpyFromSymbol(to, symbol, n, offset, kind); }

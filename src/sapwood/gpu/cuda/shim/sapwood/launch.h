@@ -10,6 +10,7 @@
 
 #include "atomics.h"
 #include "block.h"
+#include "counts.h"
 #include "errors.h"
 #include "later.h"
 
@@ -172,6 +173,7 @@ template <class Kernel, class... Arguments>
 void launch(const char *name, const Configuration &how, Kernel kernel, Arguments... arguments) {
     if (!failure.empty()) return;
     if (fail(how.check()) != cudaSuccess) return;
+    Counted counted(&counts.launches, &counts.launch_seconds);
     uint64_t blocks = uint64_t(how.grid.x) * how.grid.y * how.grid.z;
     Pool &workers = pool();
     uint64_t share = blocks / (workers.count() * 16ull);
