@@ -15,20 +15,20 @@ of it; the library knows no more of it than what one wave looks like.
 
 from __future__ import annotations
 
-import functools
 import os
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
 from sapwood.activity import orders
+from sapwood.activity.catching_up import CatchingUp, PassedCall
 from sapwood.activity.relay_library import (
     MAX_BLOCKS,
     MAX_NAMES,
     Block,
     KeptBlock,
-    RecordKind,
     RelayLibrary,
 )
 from sapwood.code.runner.host import RunnerHost
@@ -36,7 +36,6 @@ from sapwood.code.runner.jobs import Lease
 from sapwood.comm.lines import Line
 from sapwood.comm.streams.stream import Stream
 from sapwood.comm.transport.unix import UnixConnection
-from sapwood.core.errors import SapwoodError
 from sapwood.session.agent import Agent, Contribution
 
 FLOWING = 2
@@ -47,6 +46,8 @@ PATIENCE = 8
 
 PROCEDURE = "map"
 """What the runner is asked to do for a wave of a run."""
+
+Account = Callable[[str, PassedCall], None]
 
 Runs = Callable[[str], "orders.OpenRun | None"]
 """Returns the run that a context names."""
@@ -60,6 +61,7 @@ class Relay:
         agent: The agent; its loop waits here from now on.
         runner: Its runner.
         run_of: Knows its runs.
+        account: Told the context and the times of a call that only counts.
 
     Attributes:
         passed: Waves that were relayed, by the context of their stream.
@@ -68,12 +70,15 @@ class Relay:
         ResourceError: The library cannot be loaded.
     """
 
-    def __init__(self, path: str, agent: Agent, runner: RunnerHost, run_of: Runs) -> None:
+    def __init__(
+        self, path: str, agent: Agent, runner: RunnerHost, run_of: Runs, account: Account
+    ) -> None:
         self.passed: Counter[str] = Counter()
         self._library = RelayLibrary(path)
         self._agent = agent
         self._runner = runner
         self._run_of = run_of
+        self._account = account
         self._stream = 0
         self._in_a_row = 0
         self._in_vain = 0
@@ -105,7 +110,7 @@ class Relay:
         library.wait(-1 if patience < 0 else int(patience * 1000) + 1)
         if memory.journal_size:
             self._in_vain = 0
-            self._catch_up(line)
+            self._learn(line)
         elif memory.frame_left or memory.result_left:
             self._in_vain += 1
             if self._in_vain > PATIENCE:
@@ -117,6 +122,14 @@ class Relay:
         if memory.frame_left:
             self._agent.place.bytes_received(line.number, library.frames_left())
         return library.events()
+
+    def _learn(self, line: Line) -> None:
+        """Let everybody know what passed."""
+        stream = self._agent.place.node.streams[self._stream]
+        context = stream.spec.context
+        self.passed[context] += self._library.memory.waves
+        catching_up = CatchingUp(self._agent, self._runner, line, partial(self._account, context))
+        catching_up.learn(self._library.records())
 
     # --- before ----------------------------------------------------------------------------------
 
@@ -186,48 +199,3 @@ class Relay:
             memory.free[index] = inode
         memory.n_free = len(returned)
         return True
-
-    # --- afterwards ------------------------------------------------------------------------------
-
-    def _catch_up(self, line: Line) -> None:
-        """Let everybody learn what passed."""
-        place, runner, loop = self._agent.place, self._runner, self._agent.loop
-        sent: deque[tuple[RecordKind, bytes]] = deque()
-        arrived: list[tuple[RecordKind, float, bytes]] = []
-        for record in self._library.records():
-            if record.kind in {RecordKind.CALL_OUT, RecordKind.FRAME_OUT}:
-                sent.append((record.kind, record.data))
-            else:
-                arrived.append((record.kind, record.time, record.data))
-        channel = line.channel
-        clock, write, call = loop.time, channel.write, runner.write
-
-        def write_again(buffers: list[bytes | memoryview]) -> None:
-            if sent and sent[0] == (RecordKind.FRAME_OUT, b"".join(buffers)):
-                sent.popleft()
-            else:
-                write(buffers)
-
-        def call_again(data: bytes) -> None:
-            _expect(sent, RecordKind.CALL_OUT, data)
-
-        channel.write, runner.write = write_again, call_again
-        try:
-            for kind, time, data in arrived:
-                loop.time = functools.partial(float, time)
-                if kind is RecordKind.FRAME_IN:
-                    place.bytes_received(line.number, data)
-                else:
-                    runner.take(data)
-        finally:
-            loop.time, channel.write, runner.write = clock, write, call
-        stream = place.node.streams.get(self._stream)
-        if stream is not None:
-            self.passed[stream.spec.context] += self._library.memory.waves
-        if sent:
-            raise SapwoodError(f"{len(sent)} messages were relayed that should not have been")
-
-
-def _expect(sent: deque[tuple[RecordKind, bytes]], kind: RecordKind, data: bytes) -> None:
-    if not sent or sent.popleft() != (kind, data):
-        raise SapwoodError("a message was relayed that should have been another")

@@ -10,7 +10,7 @@ import msgspec
 
 from sapwood.core.errors import ResourceError
 
-VERSION = 1
+VERSION = 2
 """Version of the memory's layout; the library must have the same."""
 
 MAX_BLOCKS = 16
@@ -20,7 +20,7 @@ MAX_NAMES = 512
 """Bytes of procedure and context of a call, encoded."""
 
 _MAX_EVENTS = 32
-_RECORD = struct.Struct("IId")
+_RECORD = struct.Struct("IIdQd")
 
 
 class Block(ctypes.Structure):
@@ -86,11 +86,24 @@ class RecordKind(IntEnum):
     FRAME_OUT = 3
 
 
+_KINDS = tuple(RecordKind)
+
+
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """Bytes that passed, and when, seconds of the monotonic clock."""
+    """Bytes that passed.
+
+    Attributes:
+        kind: Whence and where to.
+        time: When, seconds of the monotonic clock.
+        amount: Bytes of the value that arrived, its arrays included.
+        seconds: Time that the runner took.
+        data: The bytes.
+    """
 
     kind: RecordKind
     time: float
+    amount: int
+    seconds: float
     data: bytes
 
 
@@ -135,9 +148,9 @@ class RelayLibrary:
         at, size = Memory.journal.offset, self.memory.journal_size
         end = at + size
         while at < end:
-            kind, size, time = _RECORD.unpack_from(self._map, at)
+            kind, size, time, amount, seconds = _RECORD.unpack_from(self._map, at)
             at += _RECORD.size
-            yield Record(RecordKind(kind), time, self._map[at : at + size])
+            yield Record(_KINDS[kind], time, amount, seconds, self._map[at : at + size])
             at += (size + 7) & ~7
 
     def frames_left(self) -> bytes:

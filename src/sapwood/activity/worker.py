@@ -30,6 +30,7 @@ from sapwood.session.group_visits import GroupVisits
 from sapwood.session.member import read_configuration
 
 if TYPE_CHECKING:
+    from sapwood.activity.catching_up import PassedCall
     from sapwood.activity.relay import Relay
 
 
@@ -42,6 +43,11 @@ class OpenedRun:
         self.wait_seconds = 0.0
         self.answered_at = 0.0
         self.transfers: Transfers | None = None
+
+    def asked(self, now: float) -> None:
+        """Note that a contribution is wanted, and how long that took."""
+        if self.answered_at:
+            self.wait_seconds += now - self.answered_at
 
 
 class Worker:
@@ -117,9 +123,7 @@ class Worker:
             self._early.setdefault(arrived.spec.stream, []).append(contribution)
             return
         self._streams[arrived.spec.stream] = arrived.spec.context
-        now = self._agent.loop.time()
-        if run.answered_at:
-            run.wait_seconds += now - run.answered_at
+        run.asked(self._agent.loop.time())
         bytes_in = len(arrived.body) + (arrived.payload.nbytes if arrived.payload else 0)
 
         def done(outcome: Outcome) -> None:
@@ -193,7 +197,15 @@ class Worker:
 
         if self._relay is None:
             with contextlib.suppress(ResourceError):  # then everything goes the long way
-                self._relay = Relay(path, self._agent, self._runner, self._order_of)
+                self._relay = Relay(path, self._agent, self._runner, self._order_of, self._passed)
+
+    def _passed(self, context: str, call: PassedCall) -> None:
+        """Note a call that was made without this process."""
+        run = self._runs.get(context)
+        if run is not None:
+            run.asked(call.asked)
+            run.meter.succeeded(call.seconds, call.bytes_in, call.bytes_out)
+            run.answered_at = call.answered
 
     def _order_of(self, context: str) -> orders.OpenRun | None:
         run = self._runs.get(context)

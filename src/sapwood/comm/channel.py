@@ -238,6 +238,14 @@ class Channel:
         if hold is not None:
             hold.waiting += 1
 
+    def passed(self, arrived: bytes, sent: bytes) -> None:
+        """Count a frame that arrived and one that was sent while somebody else did this."""
+        self.received += 1
+        self.unpaid += len(arrived) + MESSAGE_COST
+        cost = len(sent) + MESSAGE_COST
+        self.room -= cost
+        self._kept.append(([sent], cost))
+
     def credited(self, consumed: int) -> list[Hold]:
         """The neighbour has consumed so many messages in all; send what waits for that.
 

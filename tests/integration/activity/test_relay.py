@@ -213,6 +213,50 @@ def test_waves_in_a_row_come_back_in_order(make_cluster: MakeCluster, until: Unt
         assert (future.result(TIMEOUT).total["x"] == 2 * number).all()
 
 
+def test_links_that_break_go_on(make_cluster: MakeCluster, until: Until) -> None:
+    cluster = make_cluster(3)
+    flow(cluster, until)
+    run = cluster.run(Growing(rounds=1500), range(10))
+    place = cluster.session._place
+
+    def cut() -> None:
+        for line in list(place.lines.open.values()):
+            line.connection.abort()
+
+    for turn in (200, 400, 600, 800):
+        until(lambda turn=turn: run.progress.iteration >= turn)  # type: ignore[misc]
+        cluster.session.on_loop(cut)
+    assert run.result(TIMEOUT) == history(3, 10, 1500)
+    assert run.statistics.replaced_agents == 0
+    assert min(agent.relayed for agent in run.statistics.agents) > 500
+
+
+def test_an_agent_that_stops_for_a_while_goes_on(make_cluster: MakeCluster, until: Until) -> None:
+    cluster = make_cluster(2)
+    flow(cluster, until)
+    run = cluster.run(Growing(rounds=1000), range(10))
+    until(lambda: run.progress.iteration >= 200)
+    os.kill(cluster.agents[0].pid, signal.SIGSTOP)
+    reached = run.progress.iteration
+    os.kill(cluster.agents[0].pid, signal.SIGCONT)
+    until(lambda: run.progress.iteration > reached + 10)
+    assert run.result(TIMEOUT) == history(2, 10, 1000)
+
+
+def test_calls_are_counted_alike(make_cluster: MakeCluster, until: Until) -> None:
+    relaying, plain = make_cluster(2), make_cluster(2, comm=CommSettings(relay=False))
+    flow(relaying, until)
+    found = []
+    for cluster in (relaying, plain):
+        run = cluster.run(Growing(), range(10))
+        run.result(TIMEOUT)
+        functions = [agent.functions[0] for agent in run.statistics.agents]
+        found.append([(one.calls, one.errors, one.bytes_in, one.bytes_out) for one in functions])
+        assert all(one.total >= one.maximum >= one.p95 >= one.p50 > 0 for one in functions)
+        assert (relayed(run) > 0) == (cluster is relaying)
+    assert found[0] == found[1]
+
+
 def test_it_can_be_turned_off(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(2, comm=CommSettings(relay=False))
     run = cluster.run(Growing(), range(10))

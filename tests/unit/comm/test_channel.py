@@ -239,3 +239,18 @@ def test_a_channel_that_is_gone_lets_go_of_everything() -> None:
     assert channel.gone() == [hold, hold]
     assert channel.queued == channel.kept == 0
     assert [source.release(hold), source.release(hold)] == [False, True]
+
+
+def test_what_somebody_else_sent_counts_and_is_kept() -> None:
+    channel = Channel(Link(1, initiator=True, now=0.0), 1000)
+    written: list[Buffers] = []
+    channel.greeted(window=1000, peer_link=1, write=written.append)
+    channel.passed(b"arrived", b"sent")
+    assert written == []
+    assert (channel.received, channel.sent, channel.kept) == (1, 1, 1)
+    assert channel.unpaid == len(b"arrived") + MESSAGE_COST
+    assert channel.room == 1000 - len(b"sent") - MESSAGE_COST
+    channel.broke(1.0, "cut")
+    channel.reconnected()
+    channel.resumed(0, written.append)
+    assert written == [[b"sent"]]

@@ -18,7 +18,7 @@
 #include <time.h>
 
 enum {
-    VERSION = 1,              /* of struct relay; relay_library.py names the same */
+    VERSION = 2,              /* of struct relay; relay_library.py names the same */
     MAX_BLOCKS = 16,          /* results whose memory is known */
     MAX_EVENTS = 32,
     MAX_NAMES = 512,          /* procedure and context of a call, encoded */
@@ -188,6 +188,8 @@ static uint8_t *write_binary(uint8_t *out, const uint8_t *data, uint64_t size)
 struct record_head {
     uint32_t kind, size;
     double time;
+    uint64_t amount; /* bytes of the value that arrives, its arrays included */
+    double seconds;  /* that the runner took */
 };
 
 static double now(void)
@@ -203,17 +205,21 @@ static uint8_t *record_space(struct relay *r)
     return r->journal + r->journal_size + sizeof(struct record_head);
 }
 
-static void append(struct relay *r, enum record kind, uint32_t size, double time)
+static void append_head(struct relay *r, struct record_head head)
 {
-    struct record_head head = {kind, size, time};
     memcpy(r->journal + r->journal_size, &head, sizeof head);
-    r->journal_size += (uint32_t)(sizeof head + ((size + 7) & ~7u));
+    r->journal_size += (uint32_t)(sizeof head + ((head.size + 7) & ~7u));
 }
 
-static void record(struct relay *r, enum record kind, const uint8_t *data, uint32_t size, double time)
+static void append(struct relay *r, enum record kind, uint32_t size, double time)
 {
-    memcpy(record_space(r), data, size);
-    append(r, kind, size, time);
+    append_head(r, (struct record_head){kind, size, time, 0, 0});
+}
+
+static void record(struct relay *r, struct record_head head, const uint8_t *data)
+{
+    memcpy(record_space(r), data, head.size);
+    append_head(r, head);
 }
 
 /* --- frames ------------------------------------------------------------------------------------- */
@@ -237,6 +243,19 @@ static uint64_t little_endian(const uint8_t *at, int size)
     for (int i = size - 1; i >= 0; i--)
         value = value << 8 | at[i];
     return value;
+}
+
+/* The bytes of a payload: of one in shared memory, the last number of its reference. */
+static uint64_t nbytes(const struct payload *payload)
+{
+    if (!payload->shared || !payload->size)
+        return payload->size;
+    struct reader in = {payload->data, payload->data + payload->size, 0};
+    uint64_t last = 0;
+    must_be(&in, 0x96);
+    for (int i = 0; i < 6; i++)
+        last = read_uint(&in);
+    return in.wrong ? 0 : last;
 }
 
 /* The size of the frame that begins here if it is a whole wave, else 0. */
@@ -346,7 +365,8 @@ static int call(struct relay *r, const struct wave *wave, const uint8_t *frame, 
     if (!confirm(r, wave->confirmed))
         return 0;
     uint32_t before = r->journal_size;
-    record(r, FRAME_IN, frame, size, time);
+    uint64_t amount = wave->body_size + nbytes(&wave->payload);
+    record(r, (struct record_head){FRAME_IN, size, time, amount, 0}, frame);
     uint8_t *begin = record_space(r), *out = begin;
     *out++ = 0x96;
     out = write_uint(out, r->number + 1);
@@ -387,8 +407,8 @@ static uint32_t own_reference(struct relay *r, struct reader *in, uint8_t *out, 
     read_uint(in); /* the runner's process id and descriptor: this process has its own */
     read_uint(in);
     *inode = read_uint(in);
-    uint64_t capacity = read_uint(in), offset = read_uint(in), nbytes = read_uint(in);
-    for (uint32_t i = 0; i < r->n_blocks && !in->wrong && nbytes; i++) {
+    uint64_t capacity = read_uint(in), offset = read_uint(in), length = read_uint(in);
+    for (uint32_t i = 0; i < r->n_blocks && !in->wrong && length; i++) {
         if (r->blocks[i].inode != *inode)
             continue;
         *out++ = 0x96;
@@ -397,7 +417,7 @@ static uint32_t own_reference(struct relay *r, struct reader *in, uint8_t *out, 
         out = write_uint(out, *inode);
         out = write_uint(out, capacity);
         out = write_uint(out, offset);
-        out = write_uint(out, nbytes);
+        out = write_uint(out, length);
         return (uint32_t)(out - begin);
     }
     return 0;
@@ -426,14 +446,17 @@ static int pass_on(struct relay *r, uint32_t size)
             return 0;
     }
     must_be(&in, 0xcb);
-    big_endian(&in, 8); /* seconds */
+    uint64_t bits = big_endian(&in, 8);
+    double seconds;
+    memcpy(&seconds, &bits, sizeof seconds);
     must_be(&in, 0xc0); /* no error */
     must_be(&in, 0xc0); /* no transfers */
     if (in.wrong || in.at != in.end || !fits(r, body_size, payload.size))
         return 0;
     double time = now();
     uint32_t before = r->journal_size;
-    record(r, RESULT_IN, r->result, size, time);
+    uint64_t amount = body_size + nbytes(&payload);
+    record(r, (struct record_head){RESULT_IN, size, time, amount, seconds}, r->result);
     if (!answer(r, r->wave, r->attempt, body, body_size, payload, time)) {
         r->journal_size = before;
         return 0;
@@ -448,7 +471,8 @@ static int echo(struct relay *r, const struct wave *wave, const uint8_t *frame, 
 {
     double time = now();
     uint32_t before = r->journal_size;
-    record(r, FRAME_IN, frame, size, time);
+    uint64_t amount = wave->body_size + nbytes(&wave->payload);
+    record(r, (struct record_head){FRAME_IN, size, time, amount, 0}, frame);
     if (!answer(r, wave->number, wave->attempt, wave->body, wave->body_size, wave->payload, time)) {
         r->journal_size = before;
         return 0;
