@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
+_BREAK: Final = re.compile(rb"\\?\r?\n")
+"""The end of a line, also of one of a macro that goes on in the next."""
+
 
 class Edits:
     r"""Replacements and insertions in one text.
@@ -23,8 +29,8 @@ class Edits:
 
     def replace(self, start: int, end: int, text: str) -> None:
         """Replace a part; parts must not overlap."""
-        breaks = self._data[start:end].count(b"\n")
-        self._edits.append((start, end, self._count(), text.encode() + b"\n" * breaks))
+        breaks = b"".join(_BREAK.findall(self._data[start:end]))
+        self._edits.append((start, end, self._count(), text.encode() + breaks))
 
     def override(self, start: int, end: int, text: str) -> None:
         """Replace a part in which there may be edits already; they are dropped."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 from sapwood.gpu.cuda.edits import Edits
@@ -12,10 +13,10 @@ _BLOCK: Final = re.compile(
     r"(?:(?:cg|cooperative_groups)::)?this_thread_block\(\)|thread_block::this_thread_block\(\)"
 )
 _TILE: Final = re.compile(
-    r"(?:(?:cg|cooperative_groups)::)?tiled_partition<\s*(\d+)\s*>\(\s*(\w+|[\w:]+\(\))\s*\)"
+    r"(?:(?:cg|cooperative_groups)::)?tiled_partition<\s*(\w+)\s*>\(\s*(\w+|[\w:]+\(\))\s*\)"
 )
 _GROUP: Final = re.compile(
-    r"(?:(?:cg|cooperative_groups)::)?(?:thread_block|thread_group|thread_block_tile<\s*\d+\s*>|auto)"
+    r"(?:(?:cg|cooperative_groups)::)?(?:thread_block|thread_group|thread_block_tile<\s*\w+\s*>|auto)"
 )
 _RANK: Final = "(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z))"
 _SIZE: Final = "(blockDim.x * blockDim.y * blockDim.z)"
@@ -38,6 +39,7 @@ def without_groups(source: CudaSource, kernel: Function) -> Edits:
     stacks of its own.
     """
     edits = Edits(source.data)
+    found: list[tuple[Any, str]] = []
     widths = _groups(kernel)
     for name, (declaration, width) in widths.items():
         uses = [
@@ -47,16 +49,35 @@ def without_groups(source: CudaSource, kernel: Function) -> Edits:
         ]
         made = [_use(node, name, width, widths) for node in uses]
         if all(text is not None for text in made):
-            for text in made:
-                if text is not None and text[0] is not None:
-                    edits.replace(text[0].start_byte, text[0].end_byte, text[1])
-            edits.replace(declaration.start_byte, declaration.end_byte, "")
+            found += [each for each in made if each is not None and each[0] is not None]
+            found.append((declaration, ""))
+    for node, text in _outermost(found):
+        edits.replace(node.start_byte, node.end_byte, text)
     return edits
 
 
-def _groups(kernel: Function) -> dict[str, tuple[Any, int]]:
-    """Return the groups by name: declaration, and lanes of a tile or 0 for the block."""
-    found: dict[str, tuple[Any, int]] = {}
+def _outermost(found: list[tuple[Any, str]]) -> Iterator[tuple[Any, str]]:
+    """Yield the replacements that are in no other one, with those that are in them made."""
+    for node, text in found:
+        inside = [each for each in found if _is_inside(each[0], node)]
+        if any(_is_inside(node, other) for other, _ in found):
+            continue
+        for inner, new in sorted(inside, key=lambda each: each[0].start_byte - each[0].end_byte):
+            text = text.replace(plain(inner.text), new)  # noqa: PLW2901 - grows step by step
+        yield node, text
+
+
+def _is_inside(node: Any, other: Any) -> bool:
+    return bool(
+        node.id != other.id
+        and other.start_byte <= node.start_byte
+        and node.end_byte <= other.end_byte
+    )
+
+
+def _groups(kernel: Function) -> dict[str, tuple[Any, str]]:
+    """Return the groups by name: declaration, and lanes of a tile; nothing for the block."""
+    found: dict[str, tuple[Any, str]] = {}
     for node in walk(kernel.body):
         declarators = node.children_by_field_name("declarator")
         if node.type != "declaration" or len(declarators) != 1:
@@ -74,14 +95,14 @@ def _groups(kernel: Function) -> dict[str, tuple[Any, int]]:
             found[name] = (node, found[text][1])
             continue
         if _BLOCK.fullmatch(text):
-            found[name] = (node, 0)
+            found[name] = (node, "")
         elif tile is not None and (tile[2] in found or _BLOCK.fullmatch(tile[2])):
-            found[name] = (node, int(tile[1]))
+            found[name] = (node, tile[1])
     return found
 
 
 def _use(
-    node: Any, name: str, width: int, groups: dict[str, tuple[Any, int]]
+    node: Any, name: str, width: str, groups: dict[str, tuple[Any, str]]
 ) -> tuple[Any, str] | None:
     """Return what is replaced by what; nothing to replace for the declaration itself."""
     above = node.parent
@@ -92,7 +113,7 @@ def _use(
         call = above.parent
         word = plain(call.child_by_field_name("function").text) if call is not None else ""
         if word in {"sync", "cg::sync", "cooperative_groups::sync"}:
-            return call, "__syncthreads()" if width == 0 else "__syncwarp()"
+            return call, "__syncwarp()" if width else "__syncthreads()"
         made = call.parent if call is not None else None
         if made is not None and made.type == "init_declarator":  # a tile of the block
             other = plain(made.child_by_field_name("declarator").text)
@@ -103,22 +124,22 @@ def _use(
         return None
     method = plain(above.child_by_field_name("field").text)
     arguments = [plain(a.text) for a in call.child_by_field_name("arguments").named_children]
-    text = _OF_BLOCK.get(method) if width == 0 else _of_tile(method, width, arguments)
+    text = _of_tile(method, width, arguments) if width else _OF_BLOCK.get(method)
     return None if text is None else (call, text)
 
 
-def _of_tile(method: str, width: int, arguments: list[str]) -> str | None:
+def _of_tile(method: str, width: str, arguments: list[str]) -> str | None:
     given = ", ".join(arguments)
     if method in {"shfl", "shfl_up", "shfl_down", "shfl_xor"} and len(arguments) == 2:
-        lanes = f"::sapwood_cuda::tile_lanes({_RANK}, {width})" if width < 32 else "0xffffffffu"
+        lanes = "0xffffffffu" if width == "32" else f"::sapwood_cuda::tile_lanes({_RANK}, {width})"
         return f"__{method}_sync({lanes}, {given}, {width})"
-    if method in {"any", "all", "ballot"} and width == 32 and len(arguments) == 1:
+    if method in {"any", "all", "ballot"} and width == "32" and len(arguments) == 1:
         return f"__{method}_sync(0xffffffffu, {given})"
     return {
         "sync": "__syncwarp()",
-        "size": f"{width}u",
-        "num_threads": f"{width}u",
-        "thread_rank": f"({_RANK} % {width}u)",
-        "meta_group_rank": f"({_RANK} / {width}u)",
-        "meta_group_size": f"(({_SIZE} + {width - 1}u) / {width}u)",
+        "size": f"({width} + 0u)",
+        "num_threads": f"({width} + 0u)",
+        "thread_rank": f"({_RANK} % {width})",
+        "meta_group_rank": f"({_RANK} / {width})",
+        "meta_group_size": f"(({_SIZE} + {width} - 1) / {width})",
     }.get(method)

@@ -37,6 +37,10 @@ _REWRITTEN = (
     (re.compile(rb"\b__noinline__\b"), lambda m: b" " * len(m[0])),
     (re.compile(rb"\bstatic(\s+__shared__)\b"), lambda m: b" " * 6 + m[1]),
     (re.compile(rb"\b(__shared__\s+)static\b"), lambda m: m[1] + b" " * 6),
+    (  # as before CUDA 9: all lanes that are there
+        re.compile(rb"\b__((?:shfl|shfl_up|shfl_down|shfl_xor|any|all|ballot))(\s*)\("),
+        lambda m: b"__" + m[1] + b"_sync" + m[2] + b"(0xffffffffu, ",
+    ),
     (  # the grammar does not know __align__, nor any alignment behind a type
         re.compile(
             rb"(__shared__\s+)((?:[\w:]+(?:<[\w:, ]*>)?\s+)*)"
@@ -50,7 +54,7 @@ _REWRITTEN = (
     ),
     (  # the grammar takes it for comparisons
         re.compile(
-            rb"\b(?:(?:cg|cooperative_groups)::)?thread_block_tile\s*<\s*\d+\s*>(?=\s+\w+\s*=)"
+            rb"\b(?:(?:cg|cooperative_groups)::)?thread_block_tile\s*<\s*\w+\s*>(?=\s+\w+\s*=)"
         ),
         lambda m: b"auto" + b" " * (len(m[0]) - 4),
     ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sapwood.gpu.cuda.calls import CallGraph, is_warp_operation
+from sapwood.gpu.cuda.calls import VOTING_BARRIERS, CallGraph, is_warp_operation
 from sapwood.gpu.cuda.distribution import CONDITION, distribute_conditions
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.groups import without_groups
@@ -97,6 +97,14 @@ def _exchanges(source: CudaSource, kernel: Function) -> Edits | None:
         word = plain(node.child_by_field_name("function").text)
         if word == "__syncwarp":
             edits.replace(node.start_byte, node.end_byte, "__syncthreads()")
+        elif word in VOTING_BARRIERS:
+            count = _count(node, word, kernel, edits)
+            if count is None or returns:
+                return None
+            declared += count[0]
+            if count[1] is not None:
+                known = before.get(count[1].id, (None, ""))[1]
+                before[count[1].id] = (count[1], known + count[2])
         elif word in _SHUFFLES or word in _VOTES:
             made = _Exchange(node, word, kernel, types)
             # Threads that are gone write nothing: what they wrote last would count again.
@@ -110,15 +118,60 @@ def _exchanges(source: CudaSource, kernel: Function) -> Edits | None:
             continue
         done.add(node.id)
     for statement, puts in before.values():
-        insert_before(edits, statement, f"{puts} __syncthreads();")
+        text = puts if puts.endswith("; ") else f"{puts} __syncthreads();"
+        insert_before(edits, statement, text)
     edits.insert(kernel.body.start_byte + 1, declared)
     left = any(
         node.type == "identifier"
-        and is_warp_operation(plain(node.text))
+        and (is_warp_operation(plain(node.text)) or plain(node.text) in VOTING_BARRIERS)
         and node.parent.id not in done
         for node in walk(kernel.body)
     )
     return None if left else edits
+
+
+def _count(call: Any, word: str, kernel: Function, edits: Edits) -> tuple[str, Any, str] | None:
+    """Make a barrier that counts one that does not, and a count that is taken once.
+
+    Returns:
+        What is declared, the statement before which threads say what they have to, and how.
+        No statement where that is done already: at the end of a loop whose condition it is.
+    """
+    arguments = call.child_by_field_name("arguments").named_children
+    if len(arguments) != 1 or _calls(arguments[0]):
+        return None
+    said, count = f"sapwood_e{call.start_byte}", f"sapwood_k{call.start_byte}"
+    declared = f" __shared__ unsigned char {said}[::sapwood_cuda::exchange_size];"
+    declared += f" __shared__ int {count};"
+    taken = f"::sapwood_cuda::block_count({said}, {_THREADS})"
+    if word != "__syncthreads_count":
+        taken += " != 0" if word == "__syncthreads_or" else f" == {_THREADS}"
+    put = f"{said}[sapwood_rank] = (({plain(arguments[0].text)}) != 0); __syncthreads(); "
+    put += f"{count} = {taken};"
+    edits.replace(call.start_byte, call.end_byte, count)
+    loop = _loop_that_asks(call)
+    if loop is not None:
+        body = loop.child_by_field_name("body")
+        if body.type != "compound_statement" or b"continue" in body.text:
+            return None
+        edits.insert(body.end_byte - 1, f" {put} ")
+        return declared, None, ""
+    statement = holder(call, kernel)
+    return None if statement is None else (declared, statement, put + " ")
+
+
+def _loop_that_asks(call: Any) -> Any:
+    """Return the ``do`` loop in whose condition a call is."""
+    node = call
+    while node.parent is not None and node.parent.type in {
+        "parenthesized_expression",
+        "binary_expression",
+        "unary_expression",
+    }:
+        node = node.parent
+    above = node.parent
+    inside = above is not None and above.type == "do_statement"
+    return above if inside and above.child_by_field_name("condition") == node else None
 
 
 class _Exchange:

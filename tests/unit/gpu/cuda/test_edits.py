@@ -36,3 +36,10 @@ def test_a_part_is_changed_by_the_edits_inside_it() -> None:
     edits.replace(0, 1, "x")
     edits.replace(2, 3, "y")
     assert edits.apply(1, 4) == b"byd"
+
+
+def test_a_macro_that_goes_on_in_the_next_line_still_does() -> None:
+    data = b"#define F(x) \\\n  f<<<a, \\\r\n  b>>>(x)\n"
+    edits = Edits(data)
+    edits.replace(data.index(b"<<<"), data.index(b">>>") + 3, "[a, b]")
+    assert edits.apply() == b"#define F(x) \\\n  f[a, b]\\\r\n(x)\n"

@@ -27,7 +27,7 @@ TILE = "auto t = cg::tiled_partition<8>(b)"
 
 
 def patched(body: str) -> tuple[Mode, str, str]:
-    body = body.replace("TILE", TILE)
+    body = body.replace("TILE", TILE).replace("ANY", TILE.replace("8", "WIDE"))
     code = f"{HELPERS}__global__ void k(float *x, int n) {{\n{body}\n}}\n"
     made = patch_sources(read_sources({"a.cu": code.encode()}))["a.cu"]
     text = made.text.decode()
@@ -47,6 +47,14 @@ def patched(body: str) -> tuple[Mode, str, str]:
         "auto b = cg::this_thread_block(); x[b.thread_rank()] = 1; b.sync(); x[0] = x[1];",
         "auto b = cg::this_thread_block(); TILE; float v = x[0]; v += t.shfl_down(v, 1); x[0] = v;",
         "x[threadIdx.x] = 1; __syncwarp(); x[0] = x[1];",
+        "int k = __syncthreads_count(x[threadIdx.x] > 0); x[threadIdx.x] = k;",
+        "while (n) { bool d = x[threadIdx.x] > n; if (__syncthreads_and(d)) break; x[0] = 1; }",
+        "bool c; do { c = x[threadIdx.x] > n; x[0] = 1; } while (__syncthreads_or(c));",
+        "bool c; do { c = x[threadIdx.x] > n; } while (!__syncthreads_and(c) && n > 2);",
+        "float v = x[threadIdx.x]; if (__all_sync(~0u, v > 1)) x[0] = v;",
+        "float v = x[0]; v += __shfl_down(v, 4); x[0] = v;",
+        "auto b = cg::this_thread_block(); ANY; float v = x[0]; v += t.shfl(v, t.size() / 2);",
+        "auto b = cg::this_thread_block(); auto c = b; cg::sync(c); x[c.group_index().x] = 1;",
     ],
 )
 def test_what_all_threads_come_to_is_cut(body: str) -> None:
@@ -64,6 +72,10 @@ def test_what_all_threads_come_to_is_cut(body: str) -> None:
         "if (n > 3) return; float v = x[0]; x[0] = __ballot_sync(~0u, v > 0);",
         "float v = x[0]; x[0] = __match_any_sync(~0u, n) + __shfl_sync(~0u, v, 1);",
         "auto b = cg::this_thread_block(); use(b); b.sync();",
+        "if (n > 3) return; x[0] = __syncthreads_count(n);",
+        "if (threadIdx.x > 3) x[0] = __syncthreads_count(n);",
+        "bool c; do { c = x[0] > n; if (n) continue; x[0] = 1; } while (__syncthreads_or(c));",
+        "bool c = true; while (__syncthreads_or(c)) c = x[threadIdx.x] > n;",
     ],
 )
 def test_what_may_not_be_so_keeps_its_stacks(body: str) -> None:

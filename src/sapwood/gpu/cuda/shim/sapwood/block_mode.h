@@ -84,8 +84,13 @@ inline unsigned exchange_ballot(const unsigned char *values, int rank, unsigned 
     for (int lane = 0; lane < count; lane++) bits |= unsigned(values[first + lane]) << lane;
     return bits & mask;
 }
+inline int block_count(const unsigned char *said, int threads) {
+    int count = 0;
+    for (int i = 0; i < threads; i++) count += said[i];
+    return count;
+}
 inline unsigned tile_lanes(unsigned rank, unsigned width) {
-    return ((1u << width) - 1) << (rank % warp_size & ~(width - 1));
+    return width == warp_size ? ~0u : ((1u << width) - 1) << (rank % warp_size & ~(width - 1));
 }
 // Whether all lanes came that an operation under a condition waits for.
 inline void require_lanes(const unsigned char *came, int rank, unsigned mask, int threads,
