@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import math
 import mmap
+import resource
 import weakref
 from typing import Any, Final
 
@@ -27,11 +28,18 @@ PAGE: Final = mmap.PAGESIZE
 ALIGNMENT: Final = 64
 """Bytes: arrays begin at multiples of this; up to one less may be free behind their end."""
 
-GUARD_SPACE: Final = 64 * 2**20
-"""Bytes of address space on either side of an array's pages that nobody may touch."""
+_UNLIMITED: Final = resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY
+
+GUARD_SPACE: Final = 64 * 2**20 if _UNLIMITED else PAGE
+"""Bytes of address space on either side of an array's pages that nobody may touch; where a process
+may have little of it (``ulimit -v``), a page."""
 
 MAX_KEPT_BYTES: Final = 16 * 2**20
 """Memory of arrays that are not used any more and that is kept for the next calls."""
+
+MAX_GUARDED: Final = 2048
+"""Arrays that lie between guards at a time: the kernel allows a process 65,530 mappings. Further
+ones, which somebody collects, have pages of their own and the pattern, but no guards."""
 
 PATTERN: Final = b"\xa5" * PAGE
 """What lies in the rest of the pages: neither zero nor what a number would be."""
@@ -197,12 +205,24 @@ def _flat(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         mark(shared.ctypes.data, nbytes)
         return shared
     kept = _free.get(nbytes)
+    if not kept and len(_lent) >= MAX_GUARDED:
+        return _unguarded(nbytes).view(dtype)
     if kept:
         pages = kept.pop()
         _free_bytes[0] -= pages.capacity
     else:
         pages = _Pages(nbytes)
     return pages.array(dtype, count)
+
+
+def _unguarded(nbytes: int) -> Array:
+    """Return bytes that have their pages for themselves."""
+    capacity = max(PAGE, -(-nbytes // PAGE) * PAGE)
+    memory = np.empty(capacity + PAGE, np.uint8)
+    start = -memory.ctypes.data % PAGE + (capacity - max(nbytes, 1)) // ALIGNMENT * ALIGNMENT
+    array: Array = memory[start:][:nbytes]  # in two steps: an empty slice would begin at 0
+    mark(array.ctypes.data, nbytes)
+    return array
 
 
 def mark(address: int, nbytes: int) -> None:

@@ -70,6 +70,20 @@ def test_memory_is_used_again_when_nobody_has_it() -> None:
     assert guarded.zeros((77,), np.dtype("f8")).ctypes.data == address
 
 
+@pytest.mark.parametrize("count", [0, 3, 700])
+def test_any_number_of_arrays_can_be_kept(count: int) -> None:
+    kept = [guarded.zeros((count,), np.dtype("f8")) for _ in range(guarded.MAX_GUARDED + 200)]
+    assert len({array.ctypes.data for array in kept}) == len(kept)
+    for array in kept[-100:]:
+        assert strayed(array) is None
+        array.fill(7)
+        assert strayed(array) is None
+    change(kept[-1], kept[-1].nbytes)
+    assert strayed(kept[-1]) == kept[-1].nbytes
+    change(kept[-1], -3)
+    assert strayed(kept[-1]) == -3
+
+
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0,), (2, 0)])
 def test_a_copy_is_equal(shape: tuple[int, ...]) -> None:
     given_array = np.arange(float(np.prod(shape))).reshape(shape)[...]

@@ -18,7 +18,13 @@ from sapwood.code.spelling import suggest
 from sapwood.compat.lizard.contract import can_be_called
 from sapwood.compat.lizard.importing import lizard_first
 from sapwood.compat.lizard.module import call
-from sapwood.core.errors import BuildError, FunctionMissingError, ProgramError, SapwoodError
+from sapwood.core.errors import (
+    BuildError,
+    FunctionMissingError,
+    ProgramError,
+    SapwoodError,
+    UserCodeError,
+)
 
 FUNCTIONS: Final = ("init_global_params", "init_dataset", "print_result")
 
@@ -61,7 +67,7 @@ class RunnerModule:
 
     def inputs(self, settings: Mapping[str, Any], *, extension: bool) -> tuple[Any, Any]:
         """Return global parameters and dataset, encoded; of C extensions as they are."""
-        with self._at_home():
+        with self._at_home(), _settings_named(settings):
             name = "init_global_params"
             params = self._params = call(name, self.module.init_global_params, settings)
             dataset = call("init_dataset", self.module.init_dataset, params, settings)
@@ -109,6 +115,20 @@ class RunnerModule:
             for name in names & sys.modules.keys():
                 self._modules[name] = sys.modules.pop(name)
             sys.modules.update(hidden)
+
+
+@contextmanager
+def _settings_named(settings: Mapping[str, Any]) -> Iterator[None]:
+    """Say of a KeyError that it is a setting which nobody gave."""
+    try:
+        yield
+    except UserCodeError as error:
+        cause = error.__cause__
+        missing = cause.args[0] if isinstance(cause, KeyError) and cause.args else None
+        if isinstance(missing, str) and missing not in settings:
+            given = f"given: {', '.join(settings)}" if settings else "none is given"
+            error.hint = f"the setting {missing} is missing: --set {missing}=VALUE; {given}"
+        raise
 
 
 def find_runner(module: str) -> tuple[Path, str]:

@@ -97,3 +97,11 @@ def test_a_name_is_looked_up_where_imports_are(
         tmp_path / "elsewhere" / "runner.py",
         "elsewhere.runner",
     )
+
+
+@pytest.mark.row("B-RUN-2")
+def test_a_setting_that_is_missing_is_named(tmp_path: Path) -> None:
+    runner = RunnerModule(folder(tmp_path, "one") / "runner.py")
+    with pytest.raises(UserCodeError) as caught:
+        runner.inputs({"dims": "3"}, extension=True)
+    assert "the setting more is missing: --set more=VALUE; given: dims" in caught.value.hint
