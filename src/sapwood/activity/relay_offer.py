@@ -51,7 +51,11 @@ class RelayOffer:
     def _make(self) -> None:
         from sapwood.code.native_library import RELAY, build_native  # noqa: PLC0415 - seldom needed
 
-        library = build_native(self._cache, RELAY, self._target())
+        try:
+            library = build_native(self._cache, RELAY, self._target())
+        except (SapwoodError, OSError) as error:  # whoever needs the cache hears of it
+            _log.debug("waves are not relayed", reason=str(error))
+            return
         if library is None:
             _log.debug("waves are not relayed: there is no compiler")
             return

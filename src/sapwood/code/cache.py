@@ -320,13 +320,20 @@ class BuildCache:
                     where=str(self.folder),
                     hint="make room, or choose another cache folder",
                 ) from error
-            if error.errno in _NOT_ALLOWED:
+            if error.errno in _NOT_ALLOWED or self._concerns(error):
                 raise ResourceError(
                     f"the build cache cannot be written: {error.strerror}",
                     where=str(error.filename or self.folder),
                     hint="choose another cache folder, for example by XDG_CACHE_HOME",
                 ) from error
             raise
+
+    def _concerns(self, error: OSError) -> bool:
+        """Whether it is about the cache's folder, or one above it that cannot be made."""
+        place = Path(str(error.filename or "/"))
+        return place.is_relative_to(self.folder) or (
+            self.folder.is_relative_to(place) and not place.exists()
+        )
 
 
 class _DamagedError(Exception):

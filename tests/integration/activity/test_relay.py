@@ -18,7 +18,7 @@ from sapwood.activity.relay_library import Memory, RelayLibrary
 from sapwood.code.cache import BuildCache
 from sapwood.code.native_library import RELAY, build_native
 from sapwood.core.errors import ResourceError, TimeLimitError, UserCodeError
-from sapwood.environment.settings import CommSettings
+from sapwood.environment.settings import CacheSettings, CommSettings
 from sapwood.session.streams import StreamHandle
 
 TIMEOUT = 60.0
@@ -262,6 +262,17 @@ def test_it_can_be_turned_off(make_cluster: MakeCluster) -> None:
     run = cluster.run(Growing(), range(10))
     assert run.result(TIMEOUT) == history(2, 10)
     assert relayed(run) == 0
+
+
+def test_waves_go_on_where_the_library_cannot_be_kept(
+    make_cluster: MakeCluster, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cluster = make_cluster(2, cache=CacheSettings(folder="/proc/nowhere"))
+    run = cluster.run(Growing(), range(10))
+    assert run.result(TIMEOUT) == history(2, 10)
+    assert relayed(run) == 0
+    cluster.close()
+    assert capfd.readouterr().err == ""
 
 
 def test_a_library_that_is_none_is_refused(tmp_path: Path) -> None:

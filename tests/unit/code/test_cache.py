@@ -116,6 +116,22 @@ def test_building_prunes_by_itself(tmp_path: Path) -> None:
     assert cache.counters.evictions == 1
 
 
+@pytest.mark.parametrize("folder", ["/proc/nowhere", "/proc/no/where"])
+def test_a_folder_that_cannot_be_made_is_a_resource_error(folder: str) -> None:
+    with pytest.raises(ResourceError, match="cannot be written") as caught:
+        BuildCache(Path(folder)).get_or_build("k1", never)
+    assert caught.value.where is not None
+    assert caught.value.where.startswith("/proc/no")
+
+
+def test_a_file_that_a_build_misses_is_not_the_cache(cache: BuildCache, tmp_path: Path) -> None:
+    def reads(_entry: Path, _scratch: Path) -> dict[str, str]:
+        return {"sources": (tmp_path / "missing.c").read_text()}
+
+    with pytest.raises(FileNotFoundError):
+        cache.get_or_build("k1", reads)
+
+
 def test_a_full_disk_is_a_resource_error(cache: BuildCache) -> None:
     def full(entry: Path, scratch: Path) -> dict[str, str]:
         raise OSError(errno.ENOSPC, "No space left on device")
