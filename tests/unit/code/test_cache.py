@@ -117,7 +117,7 @@ def test_building_prunes_by_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", ["/proc/nowhere", "/proc/no/where"])
-def test_a_folder_that_cannot_be_made_is_a_resource_error(folder: str) -> None:
+def test_a_folder_in_a_place_without_files_is_a_resource_error(folder: str) -> None:
     with pytest.raises(ResourceError, match="cannot be written") as caught:
         BuildCache(Path(folder)).get_or_build("k1", never)
     assert caught.value.where is not None
