@@ -1,6 +1,8 @@
 """``sapwood.local``: a cluster on this machine, inside your process."""
 
 import resource
+import shutil
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -84,7 +86,7 @@ def local(
             junction_entry=JUNCTION_ENTRY,
             runner_entry=RUNNER_ENTRY,
             runner_modules=(RUNNER_ENTRY.partition(":")[0], *RUNNER_LIBRARIES),
-            interpreter=tuple(chosen.cluster.interpreter),
+            interpreter=_command(chosen.cluster.interpreter, "cluster.interpreter"),
             interpreters=_interpreters(chosen.cluster, tree.size),
             ready_timeout=chosen.cluster.ready_timeout,
             timing=_timing(chosen.comm),
@@ -148,8 +150,19 @@ def _interpreters(cluster: ClusterSettings, size: int) -> dict[int, tuple[str, .
                 where=f"cluster.places.{text}",
                 hint=f'write ranks from 1 to {size - 1}, for example "1-2,4", and a command',
             )
-        found |= dict.fromkeys(ranks, tuple(command))
+        found |= dict.fromkeys(ranks, _command(command, f"cluster.places.{text}.interpreter"))
     return found
+
+
+def _command(words: Sequence[str], where: str) -> tuple[str, ...]:
+    """Return a command whose program is there."""
+    if words and shutil.which(words[0]) is None:
+        raise ConfigurationError(
+            f"{words[0]} is no program that can be started",
+            where=where,
+            hint="name the program that starts Python, by its path or as on PATH",
+        )
+    return tuple(words)
 
 
 def _check_count(agents: int, settings: Settings) -> None:

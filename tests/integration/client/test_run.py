@@ -392,6 +392,18 @@ def test_impossible_numbers_of_agents_are_refused(agents: int) -> None:
         sapwood.local(agents)
 
 
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        ClusterSettings(interpreter=["/nowhere/python"]),
+        ClusterSettings(places={"1": PlaceSettings(interpreter=["/nowhere/python"])}),
+    ],
+)
+def test_an_interpreter_that_is_not_there_is_refused(cluster: ClusterSettings) -> None:
+    with pytest.raises(ConfigurationError, match="/nowhere/python is no program"):
+        sapwood.local(2, settings=Settings(cluster=cluster))
+
+
 @pytest.mark.parametrize("ranks", ["0", "3", "1-9", "first", ""])
 def test_only_places_of_the_tree_can_have_an_interpreter(ranks: str) -> None:
     places = {ranks: PlaceSettings(interpreter=[sys.executable])}
