@@ -171,11 +171,10 @@ class Entrance:
         ranks = self._from_below(link, message)
         key = (message.members, message.name)
         forming = self.forming.get(key)
-        if forming is None:
-            return []
-        effects = self._withdrawn(key, forming.told & ranks)
-        self._forget(key, forming, ranks)
-        return effects
+        if forming is not None:
+            self._forget(key, forming, ranks)
+        # Also where it was not told from here: who has moved may have told it from elsewhere.
+        return self._near.to_parent(message)
 
     def _forget(self, key: Key, forming: Formation, ranks: Collection[int]) -> None:
         forming.entered.difference_update(ranks)
