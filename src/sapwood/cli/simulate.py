@@ -59,6 +59,9 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds, one after the other.")] = 1,
     agents: Annotated[int, typer.Option(min=1, help="Number of agents.")] = 16,
     fanout: Annotated[int, typer.Option(min=0, help="Children of each junction; 0: flat.")] = 4,
+    spares: Annotated[
+        bool, typer.Option("--spares", help="Spare junctions stand in for lost ones.")
+    ] = False,
     waves: Annotated[
         int, typer.Option(min=1, help="Waves or groups to run, or fifties of letters.")
     ] = 5,
@@ -138,7 +141,12 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
     with reported(debug=debug, as_json=as_json):
         for number in range(seed, seed + seeds):
             options = SimulationOptions(
-                seed=number, agents=agents, fanout=fanout, waves=waves, faults=faults
+                seed=number,
+                agents=agents,
+                fanout=fanout,
+                waves=waves,
+                faults=faults,
+                spares=spares,
             )
             try:
                 report = made(what.value, options, kind).run()

@@ -282,19 +282,22 @@ class Neighbourhood:
     def _call_home(self, rank: int) -> Effects:
         """Tell places that were taken over that one nearer to their home is there again."""
         tree = self.router.tree
+        spare = tree.spare_beside(rank)  # it may have some of them, and tells them
         links = [
             link.number
             for child, link in self.neighbours.items()
             if child not in (self.router.parent, rank)
-            and tree.parents[child] != self.rank
-            and self.router.is_home(child, rank)
+            and (child == spare or tree.parents[child] != self.rank)
+            and (child == spare or self.router.is_home(child, rank))
         ]
         return [ev.Transmit(tuple(links), msg.Return(rank))] if links else []
 
     def on_return(self, link: Link, message: msg.Return, _payload: Any) -> Effects:
         """A place nearer home is there again."""
         self.must_be_parent(link)
-        return self.attachment.called(message.parent, link.rank)
+        called = self.attachment.called(message.parent, link.rank)
+        is_spare = self.rank in self.router.tree.spares
+        return called + self._call_home(message.parent) if is_spare else called
 
     def on_release(self, link: Link, message: msg.Release, _payload: Any) -> Effects:
         """A place that was below is attached elsewhere."""

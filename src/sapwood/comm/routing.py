@@ -43,12 +43,23 @@ class Router:
         False
     """
 
-    __slots__ = ("_below", "_known", "_placed", "ancestors", "parent", "rank", "tree", "version")
+    __slots__ = (
+        "_above",
+        "_below",
+        "_known",
+        "_placed",
+        "ancestors",
+        "parent",
+        "rank",
+        "tree",
+        "version",
+    )
 
     def __init__(self, tree: Tree, rank: int) -> None:
         self.tree = tree
         self.rank = rank
-        self.ancestors = tuple(tree.ancestors(rank))
+        self.ancestors = tree.above(rank)
+        self._above: dict[int, frozenset[int]] = {}
         self.parent = NOBODY
         self.version = 0
         self._placed: dict[int, Placed] = {}
@@ -103,18 +114,16 @@ class Router:
     # --- homes -------------------------------------------------------------------------------
 
     def is_home(self, rank: int, of: int | None = None) -> bool:
-        """Whether the home of a place is below this one, or below ``of``."""
+        """Whether the home of a place is below this one, or below ``of``, or below its spare."""
         if not 0 < rank < self.tree.size:
             return False
-        return (self.rank if of is None else of) in self.tree.ancestors(rank)
-
-    def way_to(self, rank: int) -> int:
-        """Return the child that leads to a place with its home below, when it is at home again."""
-        if self.is_below(rank):
-            return self.next_hop(rank)
-        while self.tree.parents[rank] != self.rank:
-            rank = self.tree.parents[rank]
-        return rank
+        place = self.rank if of is None else of
+        if not self.tree.spares:
+            return place in self.tree.ancestors(rank)
+        above = self._above.get(rank)
+        if above is None:
+            above = self._above[rank] = frozenset(self.tree.above(rank))
+        return place in above
 
     def may_speak_for(self, child: int, rank: int) -> bool:
         """Whether a place can be at or below a neighbour that is no parent."""

@@ -24,10 +24,13 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
     Attributes:
         agents: Number of leaves.
         parents: Parent of each rank; the root's is -1.
+        spares: Junctions with no children of their own: the children of any junction beside one
+            come to it when theirs is lost, before they go to the place above.
     """
 
     agents: int
     parents: tuple[int, ...]
+    spares: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
@@ -72,15 +75,48 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
         while (rank := self.parents[rank]) >= 0:
             yield rank
 
+    def spare_beside(self, rank: int) -> int | None:
+        """The spare that stands in for a junction; None without one.
+
+        Example:
+            >>> tree = kary(4, 2, spares=True)
+            >>> tree.children(0), tree.spare_beside(5), tree.spare_beside(1)
+            ([5, 6, 7], 7, None)
+        """
+        if self.is_agent(rank) or rank == ROOT or rank in self.spares:
+            return None
+        parent = self.parents[rank]
+        return next((spare for spare in self.spares if self.parents[spare] == parent), None)
+
+    def above(self, rank: int) -> tuple[int, ...]:
+        """Whom a place can be attached to: its ancestors and their spares, nearest first.
+
+        Example:
+            >>> kary(4, 2, spares=True).above(1)
+            (5, 7, 0)
+        """
+        found: list[int] = []
+        for ancestor in self.ancestors(rank):
+            found.append(ancestor)
+            spare = self.spare_beside(ancestor)
+            if spare is not None:
+                found.append(spare)
+        return tuple(found)
+
     def subtree(self, rank: int) -> list[int]:
         """The rank and everything below it, parents before children."""
         return self._order(self._children, rank)
 
     def leaves(self, rank: int) -> tuple[int, ...]:
-        """Agents at or below a rank, in order."""
+        """Agents that can be at or below a rank, in order."""
         found = self._leaves.get(rank)
         if found is None:
-            found = tuple(sorted(filter(self.is_agent, self.subtree(rank))))
+            tops = [rank]
+            if rank in self.spares:
+                beside = self.children(self.parents[rank])
+                tops = [one for one in beside if self.spare_beside(one) == rank]
+            below = [one for top in tops for one in self.subtree(top)]
+            found = tuple(sorted(filter(self.is_agent, below)))
             self._leaves[rank] = found
         return found
 
@@ -102,8 +138,10 @@ def flat(agents: int) -> Tree:
     return Tree(agents, (-1, *([ROOT] * agents)))
 
 
-def kary(agents: int, fanout: int) -> Tree:
+def kary(agents: int, fanout: int, *, spares: bool = False) -> Tree:
     """Return the tree of least depth in which no vertex has more than ``fanout`` children.
+
+    With ``spares``, every place with junctions below it has one more, which stands in for them.
 
     Raises:
         ConfigurationError: ``fanout`` is less than two, or there is no agent.
@@ -126,9 +164,13 @@ def kary(agents: int, fanout: int) -> Tree:
             for child in group:
                 parents[child] = above[-1]
         level = above
-    return Tree(agents, tuple(parents))
+    if not spares:
+        return Tree(agents, tuple(parents))
+    over = sorted(set(parents[agents + 1 :]))
+    first = len(parents)
+    return Tree(agents, (*parents, *over), tuple(range(first, first + len(over))))
 
 
-def plan(agents: int, fanout: int) -> Tree:
+def plan(agents: int, fanout: int, *, spares: bool = False) -> Tree:
     """Return the flat tree for ``fanout`` 0, else the k-ary one."""
-    return kary(agents, fanout) if fanout else flat(agents)
+    return kary(agents, fanout, spares=spares) if fanout else flat(agents)

@@ -332,7 +332,7 @@ class Network:
         up.back, down.back = down, up
         for wire in (up, down):
             former = self._wires.get(wire.source, [])
-            self._wires[wire.source] = [*(one for one in former if not one.broken), wire]
+            self._wires[wire.source] = [*(one for one in former if one.is_in_use), wire]
             wire.clogged = wire.source in self.partition and wire.target not in self.partition
         up.handler, down.handler = self.places[parent], handler
         up.number = up.handler.connection_opened(WireEnd(down), initiator=False)

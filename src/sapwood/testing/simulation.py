@@ -52,12 +52,14 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
         fanout: Children of each junction; 0 for a flat tree.
         waves: Waves to run.
         faults: What goes wrong.
+        spares: Whether the tree has spare junctions.
     """
 
     seed: int = 0
     agents: int = 16
     fanout: int = 4
     waves: int = 5
+    spares: bool = False
     faults: Faults = Faults()
 
 
@@ -101,7 +103,7 @@ class Simulation:
 
     def __init__(self, options: SimulationOptions) -> None:
         self.options = options
-        self.tree: Tree = plan(options.agents, options.fanout)
+        self.tree: Tree = plan(options.agents, options.fanout, spares=options.spares)
         self.pids: dict[int, tuple[int, SimulatedSpawner]] = {}
         self._random = random.Random(options.seed)  # noqa: S311 - chance that can be repeated
         self._pids = itertools.count(100)
@@ -172,6 +174,7 @@ class Simulation:
             "" if self.what == Simulation.what else f"--what {self.what}",
             f"--seed {options.seed} --agents {options.agents}",
             f"--fanout {options.fanout} --waves {options.waves}",
+            "--spares" if options.spares else "",
             self.kind_options(),
             options.faults.as_options(),
         ]

@@ -87,6 +87,11 @@ class Wire:
             self.due.popleft()
         return self.pieces.popleft()
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether something can be sent on it, or comes still on the way back."""
+        return not (self.broken and self.back.closed)
+
     def unclog(self) -> None:
         """Let what waits arrive."""
         self.clogged = False

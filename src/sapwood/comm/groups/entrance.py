@@ -107,6 +107,7 @@ class Entrance:
         told = self._near.to_parent(gmsg.Enter(*key, to_ranges(entered)))
         if told:
             forming.told = set(entered)
+            forming.tellings += 1
         return told
 
     def on_entered(self, link: Link, message: gmsg.Entered, _payload: Any) -> Effects:
@@ -123,8 +124,8 @@ class Entrance:
         forming = self.forming.pop(key, None)
         self._begin_group(number, where)
         effects: Effects = []
-        if forming is not None and forming.moved:
-            # It was counted by way of the former parent: the present one is not to wait for more.
+        if forming is not None and forming.tellings > 1:
+            # It may have been counted before the last time: nobody is to wait for more.
             effects += self._withdrawn(key, forming.told)
         links = self._near.links_to(tuple(where.below))
         if links:
@@ -203,7 +204,6 @@ class Entrance:
         effects: Effects = []
         for key, forming in list(self.forming.items()):
             forming.told = set()
-            forming.moved = True
             effects += self._go_on(key, forming)
             if forming.wish is not None and key in self.forming:
                 effects += self._near.to_parent(forming.wish)

@@ -93,18 +93,18 @@ class Formation:
         version: Of the router, when that was found out.
         entered: Who has entered, as far as is known here.
         told: Of whom the present parent was told.
-        moved: Whether another parent was told before.
+        tellings: How often a parent was told.
         wish: What is to be said of the end of the wait, until it is over.
     """
 
-    __slots__ = ("entered", "moved", "told", "version", "where", "wish")
+    __slots__ = ("entered", "tellings", "told", "version", "where", "wish")
 
     def __init__(self, where: Membership, version: int) -> None:
         self.where = where
         self.version = version
         self.entered: set[int] = set()
         self.told: set[int] = set()
-        self.moved = False
+        self.tellings = 0
         self.wish: GroupEnded | None = None
 
     def waiting(self, where: Membership) -> set[int]:

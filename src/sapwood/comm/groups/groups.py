@@ -267,7 +267,10 @@ class Groups:
         return [gev.Discarded(held) for group in groups for held in group.release(MAX_ROUND)]
 
     def gone(self, places: Iterable[tuple[int, int]], reason: str) -> Effects:
-        """Turn: end the groups of members whose process, given with its incarnation, is gone."""
+        """Turn: end the groups of members whose process, given with its incarnation, is gone.
+
+        Elsewhere it is forgotten that they had entered.
+        """
         if not self.open and not self.forming:
             return []
         newest = self._near.router.newest
@@ -280,7 +283,7 @@ class Groups:
             if members and where.turn:
                 error = AgentLostError(f"{fold('agent', members)} of the group is gone: {reason}")
                 effects += self._over(gmsg.GroupEnded(number, *where.key, error.to_record()))
-        return effects
+        return effects + self._entrance.places_left(lost)
 
 
 def _with_missing(

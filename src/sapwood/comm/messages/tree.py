@@ -55,6 +55,10 @@ class Return(Message, tag=43, frozen=True):
 
 
 class OpenStreams(Message, tag=44, frozen=True):
-    """To a place that was attached: all streams that concern it; any other has ended."""
+    """To a place that was attached: all streams that concern it, and which of them are quiet.
+
+    Any other stream has ended.
+    """
 
     streams: tuple[int, ...]
+    quiet: tuple[int, ...] = ()

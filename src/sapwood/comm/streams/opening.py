@@ -1,5 +1,6 @@
 """How streams begin and end at one place, and how a place that is attached hears of them."""
 
+from collections.abc import Callable
 from typing import Any
 
 from sapwood.comm import events as ev
@@ -24,6 +25,7 @@ class Opening:
         streams: The open streams.
         gather: Makes what puts contributions together.
         position: Where this place is.
+        follow: Has a stream be quiet, or be quiet no more.
         is_agent: Whether it is a leaf.
     """
 
@@ -33,12 +35,14 @@ class Opening:
         streams: dict[int, Stream],
         gather: NewGathering,
         position: Position,
+        follow: Callable[[float, Stream], Effects],
         *,
         is_agent: bool,
     ) -> None:
         self.open = streams
         self._near = near
         self._gather = gather
+        self._follow = follow
         self._position = position
         self._is_agent = is_agent
         self._knows = near.rank == ROOT
@@ -90,17 +94,23 @@ class Opening:
             self._curious.add(rank)
             return effects
         numbers = tuple(stream.spec.stream for stream in streams)
-        return [ev.Transmit(links, msg.OpenStreams(numbers)), *effects]
+        quiet = tuple(stream.spec.stream for stream in streams if stream.quiet)
+        return [ev.Transmit(links, msg.OpenStreams(numbers, quiet)), *effects]
 
     def on_open_streams(self, link: Link, message: msg.OpenStreams, _payload: Any) -> Effects:
         """A new parent says which streams are open: the others ended meanwhile."""
         self._near.must_be_parent(link)
         self._knows = True
-        links = self._near.links_to(self._curious)
-        self._curious.clear()
         ended = self.open.keys() - set(message.streams)
-        effects: Effects = [ev.Transmit(links, message)] if links else []
-        return effects + [effect for number in sorted(ended) for effect in self._close(number)]
+        effects = [effect for number in sorted(ended) for effect in self._close(number)]
+        told = set(self._curious)
+        for number, stream in self.open.items():
+            if stream.quiet != (number in message.quiet):  # a sweep has passed by the former parent
+                told.update(stream.children)
+                effects += self._follow(link.last_heard, stream)
+        links = self._near.links_to(sorted(told))
+        self._curious.clear()
+        return [ev.Transmit(links, message), *effects] if links else effects
 
     def parent_changed(self) -> None:
         """Until the new parent has said which streams are open, it is not known here."""

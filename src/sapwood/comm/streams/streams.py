@@ -38,10 +38,10 @@ class Streams:
     ) -> None:
         self.open: dict[int, Stream] = {}
         position = Position(near.rank, depth)
-        self._opening = Opening(near, self.open, gather, position, is_agent=is_agent)
+        sweeps = self._sweeps = Sweeps(near, self._moving, is_agent=is_agent)
+        self._opening = Opening(near, self.open, gather, position, sweeps.follow, is_agent=is_agent)
         self._waves = Waves(near, self.open, is_agent=is_agent)
         self._parameters = Parameters(near, self.open)
-        self._sweeps = Sweeps(near, self._moving, is_agent=is_agent)
 
     def events(self) -> dict[type[ev.Event], OnEvent]:
         """Return who takes which event."""

@@ -84,6 +84,18 @@ class Sweeps:
                     effects += self._back(stream, sweep)
         return effects
 
+    def follow(self, now: float, stream: Stream) -> Effects:
+        """Be quiet, or quiet no more, as a new parent is: a sweep has passed this place by."""
+        if not stream.quiet:
+            stream.advance(StreamEvent.QUIESCE)
+            stream.advance(StreamEvent.DRAINED)
+            return []
+        if (stream.state, StreamEvent.DRAINED) in TRANSITIONS:
+            stream.advance(StreamEvent.DRAINED)
+        stream.advance(StreamEvent.RESUME)
+        effects: Effects = [ev.StreamResumed(stream.spec.stream)] if self._is_agent else []
+        return effects + self._moving(now, stream)
+
     def _pass_on(self, now: float, stream: Stream, message: msg.Sweep) -> Effects:
         moved: Effects = []
         if message.action == QUIESCE:
