@@ -20,6 +20,7 @@ def drawn(seed: int) -> SimulationOptions:
     chance = random.Random(seed)  # noqa: S311 - chance that can be repeated
     return SimulationOptions(
         seed=seed,
+        spares=seed % 4 == 3,
         agents=chance.randint(5, 60),
         fanout=chance.choice([0, 2, 3, 6]),
         waves=8,
@@ -29,6 +30,8 @@ def drawn(seed: int) -> SimulationOptions:
             sever=chance.choice([0.0, 0.003]),
             clog=chance.choice([0.0, 0.0, 0.001]),
             zygote=chance.choice([0.0, 0.0, 0.0001]),
+            swizzle=chance.choice([0.0, 0.0, 0.0002]),
+            partition=chance.choice([0.0, 0.0, 0.0005]),
         ),
     )
 

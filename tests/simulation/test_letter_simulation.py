@@ -20,6 +20,7 @@ def drawn(seed: int) -> SimulationOptions:
     chance = random.Random(seed)  # noqa: S311 - chance that can be repeated
     return SimulationOptions(
         seed=seed,
+        spares=seed % 4 == 3,
         agents=chance.randint(50, 130),
         fanout=chance.choice([0, 3, 6, 16]),
         waves=1,

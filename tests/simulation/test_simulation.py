@@ -6,10 +6,12 @@ import random
 
 import pytest
 
+from sapwood.comm import events as ev
 from sapwood.comm.streams.streams import Streams
 from sapwood.comm.streams.wave import Wave
-from sapwood.core.topology import plan
+from sapwood.core.topology import ROOT, kary, plan
 from sapwood.testing.injector import Faults
+from sapwood.testing.network import Network
 from sapwood.testing.simulation import (
     InvariantError,
     Simulation,
@@ -86,6 +88,34 @@ def test_broken_connections_cost_no_process() -> None:
         report = Simulation(options).run()
         assert report.severed > 0
         assert report.restarts == report.attached == 0
+
+
+@pytest.mark.row("D-2")
+def test_spare_junctions_take_over_and_give_back() -> None:
+    reports = []
+    for seed in range(30):
+        faults = Faults(crash=0.002, pause=0.0005, sever=0.002, clog=0.0005)
+        options = SimulationOptions(
+            seed=seed, agents=40, fanout=3, waves=4, spares=True, faults=faults
+        )
+        reports.append(Simulation(options).run())
+    assert sum(report.attached for report in reports) > 100
+
+
+def test_children_of_a_lost_junction_are_at_its_spare_until_it_is_back() -> None:
+    network = Network(kary(4, 2, spares=True), answer=lambda rank, value: {"x": rank * value["x"]})
+    network.start()
+    network.open_stream(1, {"x": "sum"})
+    network.kill(5)
+    network.advance(1.0)
+    root = network.nodes[ROOT].router
+    assert [placed.parent for placed in map(root.placed, (1, 2)) if placed] == [7, 7]
+    network.broadcast(1, {"x": 1})
+    network.run()
+    assert network.observed(ev.WaveCompleted, ROOT)[0].total == {"x": 10}
+    network.begin([5])
+    network.advance(1.0)
+    assert [placed.parent for placed in map(root.placed, (1, 2)) if placed] == [5, 5]
 
 
 def test_a_clogged_link_is_taken_for_a_hung_process_on_one_side_or_both() -> None:

@@ -102,3 +102,11 @@ def test_the_message_says_how_to_have_it_again(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(Wave, "accepts", lambda _wave, _child, _attempt: False)
     with pytest.raises(InvariantError, match=r"--what streams --seed 3 .* --on-loss fail"):
         simulated(StreamKind(on_loss="fail"), 3)
+
+
+def test_who_moves_in_a_quiet_time_goes_on_when_the_others_do() -> None:
+    """They had not heard that the quiet time was over: a new parent says so."""
+    faults = Faults(crash=0.0005, pause=0.0003, sever=0.003, clog=0.001)
+    for seed in (8, 23):
+        options = SimulationOptions(seed=seed, agents=30, fanout=3, waves=6, faults=faults)
+        StreamSimulation(options, StreamKind()).run()

@@ -78,7 +78,7 @@ def local(
     exports = _site_variables(chosen)
     runners = _runner_options(count, chosen)
     output = configure_logging(chosen.log)
-    tree = plan(count, width)
+    tree = plan(count, width, spares=chosen.cluster.spares)
     session = Session(
         SessionOptions(
             tree=tree,

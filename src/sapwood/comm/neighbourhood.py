@@ -309,9 +309,9 @@ class Neighbourhood:
         former = self.neighbours.get(hop) if hop != router.parent else None
         gone = router.detach(message.rank, message.incarnation, message.attachment - 1)
         router.note(message.rank, message.incarnation, message.attachment)
-        if former is None:
-            return []
         left = self.listener.places_left(gone, "attached elsewhere", msg.NOBODY) if gone else []
+        if former is None:
+            return left
         if hop != message.rank:
             return [ev.Transmit((former.number,), message), *left]
         if not gone:

@@ -58,6 +58,10 @@ class ClusterSettings(Section, frozen=True):
     fanout: Annotated[
         Count, about("Children of each junction; 0 means all agents directly below the root.")
     ] = 0
+    spares: Annotated[
+        bool,
+        about("Whether spare junctions stand in for lost ones until these are replaced."),
+    ] = False
     ready_timeout: Annotated[Seconds, about("How long the agents may take to become ready.")] = 30.0
     interpreter: Annotated[
         list[str],

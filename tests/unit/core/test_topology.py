@@ -87,3 +87,26 @@ def test_a_tree_travels_as_it_is() -> None:
 
     tree = kary(9, 3)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(tree), type=Tree) == tree
+
+
+@given(agents_and_fanouts)
+def test_spares_are_junctions_beside_others_and_cover_what_these_do(
+    shape: tuple[int, int],
+) -> None:
+    agents, fanout = shape
+    tree, plain = kary(agents, fanout, spares=True), kary(agents, fanout)
+    assert tree.parents[: plain.size] == plain.parents
+    assert set(tree.spares) == set(range(plain.size, tree.size))
+    for spare in tree.spares:
+        assert not tree.children(spare)
+        assert not tree.is_agent(spare)
+        beside = [one for one in tree.children(tree.parents[spare]) if one in plain.junctions]
+        assert beside
+        assert tree.leaves(spare) == tuple(sorted(r for one in beside for r in tree.leaves(one)))
+    for rank in range(1, tree.size):
+        above = tree.above(rank)
+        assert [one for one in above if one not in tree.spares] == list(tree.ancestors(rank))
+        assert above[-1] == ROOT
+        for position, one in enumerate(above):
+            if one in tree.spares:
+                assert tree.spare_beside(above[position - 1]) == one

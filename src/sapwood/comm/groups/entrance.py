@@ -61,8 +61,10 @@ class Entrance:
 
     def on_enter(self, link: Link, message: gmsg.Enter, _payload: Any) -> Effects:
         """Members below a child have entered a group."""
-        ranks = self._from_below(link, message)
-        return self._entered(ranks, message.members, message.name, link.number)
+        next_hop = self._near.router.next_hop
+        ranks = {rank for rank in self._from_below(link, message) if next_hop(rank) == link.rank}
+        # Who is elsewhere by now enters there again.
+        return self._entered(ranks, message.members, message.name, link.number) if ranks else []
 
     def _from_below(self, link: Link, message: gmsg.Enter | gmsg.Withdrawn) -> set[int]:
         if not self.are_places(message.members) or not self._near.all_below(link, message.ranks):
@@ -116,7 +118,9 @@ class Entrance:
         key = (message.members, message.name)
         where = self.membership(*key)
         if where.here and key not in self.forming:
-            error = GroupError("a member gave up before all had entered the group").to_record()
+            rank = self._near.rank
+            what = f"member {rank} gave up, or its process was replaced, before all had entered"
+            error = GroupError(what).to_record()
             return self._near.to_parent(gmsg.GroupEnded(message.group, *key, error))
         return self._begin(key, message.group, where)
 
