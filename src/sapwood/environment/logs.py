@@ -108,6 +108,8 @@ class LogOutput:
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
         for handler in handlers:
+            _open.setdefault(_target(handler), []).append(handler)
+            handler.addFilter(_is_newest(handler))
             root.addHandler(handler)
         root.propagate = False
 
@@ -116,6 +118,7 @@ class LogOutput:
         root = logging.getLogger(ROOT)
         for handler in self._handlers:
             root.removeHandler(handler)
+            _open[_target(handler)].remove(handler)
             handler.close()
         for name, level in self._levels.items():
             logging.getLogger(name).setLevel(level)
@@ -129,6 +132,20 @@ class LogOutput:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+_open: dict[str, list[logging.Handler]] = {}
+"""The handlers that are open, by where they write; of several only the newest writes."""
+
+
+def _target(handler: logging.Handler) -> str:
+    return handler.baseFilename if isinstance(handler, logging.FileHandler) else ""
+
+
+def _is_newest(handler: logging.Handler) -> Callable[[logging.LogRecord], bool]:
+    """Return a filter that keeps a line from being written once for each cluster."""
+    target = _target(handler)
+    return lambda _record: _open[target][-1:] == [handler]
 
 
 def configure_logging(settings: LogSettings) -> LogOutput:

@@ -73,6 +73,22 @@ def test_the_file_holds_one_object_a_line(
     assert "loaded" not in capsys.readouterr().err
 
 
+def test_several_clusters_write_a_line_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = LogSettings(console="info", file=str(tmp_path / "a.log"))
+    first, second = configure_logging(settings), configure_logging(settings)
+    try:
+        logger("comm").info("both")
+        second.close()
+        logger("comm").info("alone")
+    finally:
+        first.close()
+    err = capsys.readouterr().err
+    assert (err.count("both"), err.count("alone")) == (1, 1)
+    assert [line["event"] for line in lines_of(tmp_path / "a.log")] == ["both", "alone"]
+
+
 def test_every_component_has_its_own_levels(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
