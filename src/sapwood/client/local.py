@@ -35,7 +35,13 @@ RUNNER_ENTRY = "sapwood.activity.procedures:main"
 AGENT_MEMORY = 10 * 2**20
 """Bytes that an agent and its runner take; ``benchmarks/startup.py`` measures them."""
 
-RUNNER_LIBRARIES = ("cloudpickle.cloudpickle",)
+RUNNER_LIBRARIES = (
+    "cloudpickle.cloudpickle",
+    "sapwood.code.languages.registry",
+    "sapwood.code.map_binding",
+    "sapwood.code.shared_library",
+    "tomllib",
+)
 """What the first call of most runners imports; imported once, they share it."""
 
 RUNNER_MEMORY = 64 * 2**20

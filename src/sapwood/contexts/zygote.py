@@ -84,6 +84,7 @@ class Zygote:
         self._control = control
         self._plan = plan
         self._complete = False
+        self._imported: set[str] = set()
         self._waiting: list[orders.ProcessSpec] = []
         self._configuration = b""
         self._folder = ""
@@ -161,7 +162,8 @@ class Zygote:
         parent = os.getpid()
         forked: list[tuple[orders.ProcessSpec, int | OSError, Channels]] = []
         for spec in specs:
-            if not self._complete and spec.entry.partition(":")[0] in self._plan.later:
+            module = spec.entry.partition(":")[0]
+            if module in self._plan.later and module not in self._imported:
                 self._waiting.append(spec)
                 continue
             channels: Channels = ()
@@ -225,13 +227,15 @@ class Zygote:
     # --- runners -------------------------------------------------------------------------------
 
     def _complete_imports(self) -> None:
+        """Import the rest; a process that waited for a module is forked as soon as that is there."""
         for module in self._plan.later:
             importlib.import_module(module)
+            self._imported.add(module)
+            waiting, self._waiting = self._waiting, []
+            self._spawn(waiting)
         gc.collect()
         gc.freeze()
         self._complete = True
-        waiting, self._waiting = self._waiting, []
-        self._spawn(waiting)
 
     def _forge(self, member: Member) -> None:
         """Fork a runner for a member."""
