@@ -115,9 +115,19 @@ class ScalarChecker(Checker):
         raise self._wrong(value, "True or False")
 
     def _wrong(self, value: Any, wanted: str) -> ArgumentError:
+        more = outputs_hint(self.function) if isinstance(value, np.ndarray | list) else ""
         return self.error(
-            f"wants {self.signature.c}, got {describe_value(value)}", f"give {wanted}"
+            f"wants {self.signature.c}, got {describe_value(value)}", f"give {wanted}{more}"
         )
+
+
+def outputs_hint(function: FunctionSignature) -> str:
+    """Say of a function's outputs why they are not given; nothing where it has none."""
+    names = [each.name for each in function.parameters if each.role is Role.OUTPUT]
+    if not names:
+        return ""
+    made = "is an output: it is made" if len(names) == 1 else "are outputs: they are made"
+    return f"; {', '.join(names)} {made} and returned; if it is read too, say @inout {names[0]}"
 
 
 class ArrayChecker(Checker):
@@ -271,7 +281,9 @@ class ArrayChecker(Checker):
 
     def _wrong_rank(self, shape: tuple[int, ...]) -> ArgumentError:
         wanted = "".join(f"[{extent.text}]" for extent in self.extents or ())
-        return self.error(f"wants {len(self.extents or ())} dimensions {wanted}, got shape {shape}")
+        rank = len(self.extents or ())
+        axes = "dimension" if rank == 1 else "dimensions"
+        return self.error(f"wants {rank} {axes} {wanted}, got shape {shape}")
 
     def _wrong_extent(self, axis: int, shape: tuple[int, ...], known: int) -> ArgumentError:
         extents = self.extents or ()

@@ -17,6 +17,7 @@ from sapwood.code.argument import (
     Lengths,
     ScalarChecker,
     ctype_of,
+    outputs_hint,
 )
 from sapwood.code.call_record import CallRecord, Names
 from sapwood.code.extent import Extent
@@ -112,7 +113,22 @@ class NativeFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""
-        outputs = self.invoke(self._arrange(args, kwargs), {})
+        return self._call(self._arrange(args, kwargs))
+
+    def call_remotely(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call it for another process, whose arrays may not be written.
+
+        Those that the function changes in place are copied, and returned as outputs.
+        """
+        values = self._arrange(args, kwargs)
+        for index, _ in self._outputs:
+            value = values[index]
+            if isinstance(value, np.ndarray) and not value.flags.writeable:
+                values[index] = value.copy()
+        return self._call(values)
+
+    def _call(self, values: list[Any]) -> Any:
+        outputs = self.invoke(values, {})
         if not self._outputs:
             return outputs.get(RETURN)
         return outputs
@@ -219,7 +235,7 @@ class NativeFunction:
         for index, scalar in self._scalars:
             if values[index] is MISSING:
                 if scalar.name not in lengths:
-                    raise self._missing(scalar.name)
+                    raise self._missing(self._untold(values) or scalar.name)
                 values[index] = scalar.convert(lengths[scalar.name])
         for index, array in self._arrays:
             if values[index] is MISSING:
@@ -231,14 +247,15 @@ class NativeFunction:
             array.check_compound(values[index], lengths)
         return made
 
-    def _arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    def _arrange(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         values = [MISSING] * len(self._index)
         if len(args) > len(self._positions):
             raise ArgumentError(
                 f"{self.signature.name} takes {len(self._positions)} arguments by position, "
                 f"got {len(args)}",
                 where=self.signature.where,
-                hint=f"they are: {self._usage()}",
+                hint=(f"they are: {self._usage()}" if self._positions else "")
+                + outputs_hint(self.signature),
             )
         for index, value in zip(self._positions, args, strict=False):
             values[index] = value
@@ -258,6 +275,11 @@ class NativeFunction:
                 )
             values[index] = value
         return values
+
+    def _untold(self, values: list[Any]) -> str:
+        """Return an array that is missing: it is what would have told a length."""
+        missing = (array for index, array in self._arrays if values[index] is MISSING)
+        return next((each.name for each in missing if each.signature.role is not Role.OUTPUT), "")
 
     def _missing(self, name: str) -> ArgumentError:
         return ArgumentError(

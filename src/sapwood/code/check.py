@@ -163,5 +163,8 @@ def _check_value(
         )
     checker = ArrayChecker(parameter, signature)
     lengths = {key: item for key, item in program.parameters.items() if type(item) is int}
-    # One item tells the type of all; whole data may be large, and of another layout.
-    checker.check(np.ascontiguousarray(value[:1]) if place is arrays else value, lengths)
+    if place is arrays:
+        value = value[:1]  # one item tells the type of all; whole data may be large
+    if isinstance(value, np.ndarray) and (place is arrays or parameter.role is Role.INOUT):
+        value = np.array(value, order="C")  # as the call gets it: contiguous, a copy
+    checker.check(value, lengths)

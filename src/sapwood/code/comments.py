@@ -10,7 +10,7 @@
 
 ``@array`` gives the extents of arrays, ``@inout`` says that a non-const array is read as well
 as written (extents may follow). The comment stands before the function or among its
-parameters.
+parameters; text may stand before an annotation.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ from sapwood.core.errors import BuildError, ProgramError
 ANNOTATIONS: Final = ("array", "inout")
 
 _ANNOTATION = re.compile(r"^\s*@(\w+)\b(.*)$")
+_MIDDLE = re.compile(rf"(?<=\S)\s+(?=@(?:{'|'.join(ANNOTATIONS)})\b)")
+"""Where an annotation begins behind other text of its line."""
+
 _ITEM = re.compile(r"\s*(\w+)\s*((?:\[[^\]\[]*\]\s*)*)\s*,?")
 _EXTENT = re.compile(r"\[([^\]\[]*)\]")
 _DECORATION = re.compile(r"^\s*(?:/\*+!?<?|//+!?<?|\*(?!/))?[ \t]?|\s*\*+/\s*$")
@@ -236,7 +239,8 @@ def _comment_lines(comment: Any) -> Iterator[tuple[int, str]]:
     for offset, line in enumerate(_text(comment).splitlines()):
         # Twice: once for the marks before the text, once for those behind it.
         text = _DECORATION.sub("", _DECORATION.sub("", line, count=1))
-        yield first + offset, text.rstrip()
+        for part in _MIDDLE.split(text):
+            yield first + offset, part.rstrip()
 
 
 def _text(node: Any) -> str:

@@ -86,13 +86,15 @@ class OpenProgram:
         return function
 
     def call(self, function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Call a native function by name.
+        """Call a native function by name with arguments of another process.
 
         Raises:
             FunctionMissingError: No library of the program has it.
             ArgumentError: An argument does not fit.
         """
-        return self.function(function)(*args, **kwargs)
+        found = self.function(function)
+        remotely = getattr(found, "call_remotely", None)  # what is no C function has none
+        return found(*args, **kwargs) if remotely is None else remotely(args, kwargs)
 
     def close(self) -> None:
         """Unload the libraries; functions of this program must not be called afterwards."""
@@ -110,7 +112,13 @@ class OpenProgram:
             signature = library.interface.function(name)
             if signature is not None:
                 return code, signature
-        known = [name for library, _ in self._loaded for name in library.interface.names()]
+        interfaces = [library.interface for library, _ in self._loaded]
+        for unbound in (each for interface in interfaces for each in interface.unbound):
+            if unbound.name == name:
+                raise FunctionMissingError(
+                    f"{name} cannot be called from Python: {unbound.reason}", where=unbound.where
+                )
+        known = [name for interface in interfaces for name in interface.names()]
         raise FunctionMissingError(
             f"the program has no native function {name}",
             where=self.image.name,

@@ -227,7 +227,7 @@ class Zygote:
     # --- runners -------------------------------------------------------------------------------
 
     def _complete_imports(self) -> None:
-        """Import the rest; a process that waited for a module is forked as soon as that is there."""
+        """Import the rest; a process that waited for a module is forked once that is there."""
         for module in self._plan.later:
             importlib.import_module(module)
             self._imported.add(module)

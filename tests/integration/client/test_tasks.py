@@ -177,7 +177,7 @@ def test_a_task_has_a_time_limit(make_cluster: MakeCluster) -> None:
         while True:
             pass
 
-    cluster = make_cluster(1, limits=LimitSettings(time=0.3))
+    cluster = make_cluster(1, limits=LimitSettings(time=1.0))
     error = cluster.submit(spin).exception(TIMEOUT)
     assert isinstance(error, TimeLimitError)
     assert error.details["output"] == "turning\n"

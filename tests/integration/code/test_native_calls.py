@@ -161,23 +161,20 @@ def test_arrays_of_fixed_extent_keep_it(native: OpenProgram) -> None:
         call(native, "corner", np.zeros((3, 2)))
 
 
-READ_ONLY = np.arange(4.0)
-READ_ONLY.flags.writeable = False
-
-
 @pytest.mark.parametrize(
     ("name", "args", "parameter", "what"),
     [
         ("dot", (X, X[:3]), "y", r"has shape \(3,\), but in \[n\] n is 4"),
-        ("dot", (X, X.reshape(2, 2)), "y", r"wants 1 dimensions \[n\], got shape \(2, 2\)"),
+        ("dot", (X, X.reshape(2, 2)), "y", r"wants 1 dimension \[n\], got shape \(2, 2\)"),
         ("dot", (X, X.astype("f4")), "y", "wants an array of float64, got float32"),
         ("dot", (X.astype(">f8"), X), "x", "of other byte order"),
         ("dot", (X[::2], X[:2]), "x", "not contiguous"),
         ("dot", ([1.0], X), "x", "got list"),
         ("dot", (None, X), "x", "got NoneType"),
-        ("negate", (READ_ONLY,), "x", "read-only"),
         ("total", (np.zeros(3),), "points", "wants an array of point, got float64"),
         ("dot", (X,), "y", "is missing"),
+        ("dot", (), "x", "is missing"),
+        ("twice", (np.zeros(2, "f4"), X), "factor", "got an array.*y is an output"),
     ],
 )
 def test_a_wrong_argument_is_named_before_the_call(
@@ -186,6 +183,16 @@ def test_a_wrong_argument_is_named_before_the_call(
     with pytest.raises(ArgumentError, match=f"^{name}: parameter {parameter} .*{what}") as caught:
         call(native, name, *args)
     assert caught.value.where.startswith("a.c:")
+
+
+def test_what_may_not_be_written_is_copied_for_another_process_only(native: OpenProgram) -> None:
+    array = np.arange(4.0)
+    array.flags.writeable = False
+    changed = call(native, "negate", array)["x"]
+    assert changed.tolist() == [0, -1, -2, -3]
+    assert array.tolist() == [0, 1, 2, 3]
+    with pytest.raises(ArgumentError, match="x is written to, but the array is read-only"):
+        native.function("negate")(array)
 
 
 def test_given_lengths_and_outputs_are_checked(native: OpenProgram) -> None:
@@ -240,4 +247,6 @@ def test_arrays_are_not_copied(native: OpenProgram) -> None:
 
 
 def test_read_only_inputs_are_fine(native: OpenProgram) -> None:
-    assert call(native, "dot", READ_ONLY, READ_ONLY) == 14.0
+    array = np.arange(4.0)
+    array.flags.writeable = False
+    assert call(native, "dot", array, array) == 14.0

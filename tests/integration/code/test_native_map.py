@@ -181,3 +181,12 @@ def test_an_unknown_length_is_found_before_the_first_call(
     program = program_of({"a.c": source}, map='native("f")', inputs=(), reduce={"out": "sum"})
     with pytest.raises(ArgumentError, match="length m"):
         check_program(program, build(program, cache=cache))
+
+
+def test_what_the_map_changes_in_place_may_be_read_only(cache: BuildCache, program_of: Any) -> None:
+    source = "// @inout x[n]\n// @inout y[2]\nvoid f(int *x, int n, int *y) { x[0] = y[0] = n; }\n"
+    kind = {"map": 'native("f")', "inputs": ("x",), "reduce": {"x": "concat", "y": "sum"}}
+    program = program_of({"a.c": source}, **kind)
+    x, y = np.zeros(3, np.int32), np.zeros(2, np.int32)
+    x.flags.writeable = y.flags.writeable = False
+    check_program(program, build(program, cache=cache), state={"y": y}, arrays={"x": x})

@@ -16,6 +16,7 @@ def notes(text: str, *, cpp: bool = False) -> dict[str, FunctionNotes]:
         "// Adds.\n// More of it.\n// @array x[n][2*d], y[n]\n// @inout y\n",
         "/* Adds.\n * More of it.\n * @array x[n][2*d] y[n]\n * @inout y\n */\n",
         "/** Adds.\n    More of it.\n @array x [n] [2*d]\n @inout y[n] */\n",
+        "/* Adds.\n * More of it. @array x[n][2*d] @array y[n] @inout y */\n",
         "/// Adds.\n/// More of it.\n///@array x[n][ 2*d ]\n///@array y[n]\n///@inout y\n",
     ],
 )
