@@ -30,7 +30,7 @@ INTERPRETER = [
     *("-E", f"PYTHONPATH={EMULATED / 'site'}"),
     str(EMULATED / "root" / "usr" / "bin" / "python3"),
 ]
-PATIENCE = 100.0
+PATIENCE = 200.0
 SOURCE = """
 #include <math.h>
 #include <stdint.h>
