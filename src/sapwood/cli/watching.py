@@ -68,7 +68,8 @@ def _run_version(cluster: Cluster, version: Version, request: RunRequest) -> int
         known = as_sapwood_error(error)
         if known is None:
             raise
-        _say(request, f"version {version.number} did not finish")
+        became = "cannot be used" if version.error is not None else "did not finish"
+        _say(request, f"version {version.number} {became}")
         return show_error(known, as_json=request.as_json)
 
 
