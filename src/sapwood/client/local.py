@@ -139,6 +139,7 @@ def _runner_options(agents: int, settings: Settings) -> RunnerOptions:
         memory=settings.limits.memory,
         output=settings.limits.output,
         idle=settings.limits.idle,
+        keep=settings.limits.keep,
         threads=max(1, cores // agents),
         check_memory=settings.limits.check_memory,
     )

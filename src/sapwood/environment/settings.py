@@ -81,6 +81,13 @@ class LimitSettings(Section, frozen=True):
 
     memory: Annotated[Bytes, about("Memory of each runner process; 0 means no limit.")] = 0
     time: Annotated[Seconds, about("Duration of each call of user code; 0 means no limit.")] = 0.0
+    keep: Annotated[
+        Bytes,
+        about(
+            "Freed memory that a runner keeps for its next arrays, where its memory has no "
+            "limit; 0 gives all back at once."
+        ),
+    ] = 256 * 2**20
     output: Annotated[
         Bytes, about("Captured output of each call that is kept; the middle of more is cut out.")
     ] = 64 * 2**10

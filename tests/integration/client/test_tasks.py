@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
+import resource
 import signal
 import sys
 import threading
@@ -271,3 +272,24 @@ def test_random_numbers_differ_between_agents(make_cluster: MakeCluster) -> None
 
     drawn = [tuple(future.result(TIMEOUT)) for future in [cluster.submit(draw) for _ in range(8)]]
     assert len(set(drawn)) == 8
+
+
+def _faults_of_copies() -> list[int]:
+    array, faults = np.ones(4 << 20), []
+    for _ in range(6):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        copied = array.copy()
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+        del copied
+    return faults
+
+
+@pytest.mark.parametrize(
+    ("limits", "kept"), [(LimitSettings(), True), (LimitSettings(keep=0), False)]
+)
+def test_the_memory_of_large_arrays_is_used_again(
+    make_cluster: MakeCluster, limits: LimitSettings, kept: bool
+) -> None:
+    cluster = make_cluster(1, limits=limits)
+    faults = cluster.submit(_faults_of_copies).result(TIMEOUT)
+    assert (max(faults[2:]) < 8) == kept  # 32 MiB are 16 huge pages, or 8192 others

@@ -39,6 +39,10 @@ _SOCKET_FD = 3
 _CRASH_FD = 4
 _MAX_FD = 1 << 20
 
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_MAX = -4
+_MAX_INT = 2**31 - 1
+
 SHORTEST_TEXT = 256
 """Characters to which the texts of an error are cut before they are left out."""
 
@@ -192,12 +196,25 @@ def _limit(options: RunnerOptions) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (options.memory, options.memory))
     if options.check_memory:
         guarded.guard_all_arrays()
+    elif options.keep:
+        _keep_memory(options.keep)
     threads = str(options.threads)
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = threads
     random.seed()
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
+
+
+def _keep_memory(nbytes: int) -> None:
+    """Have malloc keep what is freed: a large array that is made anew each time costs its pages.
+
+    Where memory is limited this is left out, as what is kept counts.
+    """
+    with contextlib.suppress(AttributeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_MAX, 0)
+        mallopt(_M_TRIM_THRESHOLD, min(nbytes, _MAX_INT))
 
 
 def install_crash_handler(library: str) -> None:

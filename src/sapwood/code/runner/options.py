@@ -14,6 +14,7 @@ class RunnerOptions(msgspec.Struct, frozen=True):
         output: Bytes of captured output that are kept.
         threads: Threads that OpenMP and BLAS may use.
         idle: Seconds that a runner without work and without an open program is kept; 0 for ever.
+        keep: Bytes of freed memory that are kept for the next arrays.
         ordinal: Which of the machine's agents it belongs to, from 0 on: that chooses its device.
         check_memory: Whether all arrays of native functions are put between guards.
     """
@@ -22,5 +23,6 @@ class RunnerOptions(msgspec.Struct, frozen=True):
     output: int = 64 * 1024
     threads: int = 1
     idle: float = 60.0
+    keep: int = 0
     ordinal: int = 0
     check_memory: bool = False
