@@ -1,5 +1,6 @@
 """A stream as users hold it: broadcast down the tree, reduce up, wave by wave."""
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -17,6 +18,9 @@ from sapwood.core.rankset import Ranges, fold, from_ranges
 from sapwood.session.options import PlacesChanged
 from sapwood.session.session import Session
 from sapwood.session.streams import StreamHandle, Swept, WaveResult
+
+CLOSING = 5.0
+"""Seconds that the end of a stream waits for what agents have sent."""
 
 UNREAD = 256
 """Results that a stream keeps for :meth:`Stream.waves`; of more, the oldest are dropped."""
@@ -221,8 +225,20 @@ class Stream:
         """Whether the stream is closed."""
         return self._handle.closed is not None
 
-    def close(self) -> None:
-        """Delete the stream: places forget it, and what agents do for it is cancelled."""
+    def close(self, *, timeout: float = CLOSING) -> None:
+        """Delete the stream: places forget it, and what agents do for it is cancelled.
+
+        On a stream with ``sync="none"`` what agents have sent before arrives first, and
+        :meth:`waves` yields it; unless the stream is quiet, or ``with`` ends by an error.
+
+        Args:
+            timeout: Seconds to wait for that; what is not there then is lost.
+        """
+        open_still = not self._session.closed and self._handle.closed is None
+        may_wait = timeout > 0 and not self._session.is_own_thread
+        if open_still and may_wait and self._handle.spec.sync.kind == "none":
+            with contextlib.suppress(SapwoodError, TimeoutError):
+                self._sweep(sweeps.FLUSH, timeout)
         self._unsubscribe()
         if not self._session.closed:
             self._handle.close()
@@ -236,7 +252,7 @@ class Stream:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        self.close(timeout=CLOSING if kind is None else 0.0)
 
     def __repr__(self) -> str:
         spec = self._handle.spec

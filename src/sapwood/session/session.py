@@ -165,6 +165,11 @@ class Session:
         """Architecture and C library of each kind of processes; none before :meth:`start`."""
         return tuple((zygote.architecture, zygote.libc) for zygote in self.keeper.zygotes)
 
+    @property
+    def is_own_thread(self) -> bool:
+        """Whether the caller is the session's own thread, which must not wait for it."""
+        return self._thread.is_current
+
     def close(self) -> None:
         """End all processes and leave nothing behind; a second call does nothing."""
         with self._lock:

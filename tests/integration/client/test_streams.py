@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -366,3 +367,36 @@ def test_what_is_no_stream_is_refused(
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
         cluster.stream(**arguments)
+
+
+def many_events(folder: str) -> Iterator[int]:
+    place = Path(folder)
+    yield 0
+    while not (place / "go").exists():
+        time.sleep(0.002)
+    yield from range(1, 50)
+    (place / f"sent-{sapwood.here().rank}").touch()
+    while True:
+        time.sleep(0.05)
+
+
+@pytest.mark.row("C3-STREAM")
+def test_what_agents_have_sent_arrives_before_the_stream_ends(
+    cluster: sapwood.Cluster, until: Until, tmp_path: Path
+) -> None:
+    junction = cluster.session.keeper.places[5].pid
+    stream = cluster.stream(many_events, agents=[1, 2], sync="none")
+    stream.broadcast(str(tmp_path))
+    events = stream.waves()
+    found = [next(events).total, next(events).total]
+    os.kill(junction, signal.SIGSTOP)
+    try:
+        (tmp_path / "go").touch()
+        until(lambda: len(list(tmp_path.glob("sent-*"))) == 2)
+        goes_on = threading.Timer(0.2, os.kill, (junction, signal.SIGCONT))
+        goes_on.start()
+        stream.close(timeout=TIMEOUT)
+    finally:
+        os.kill(junction, signal.SIGCONT)
+    found += [event.total for event in events]
+    assert sorted(found) == sorted([*range(50), *range(50)])
