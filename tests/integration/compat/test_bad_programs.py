@@ -259,6 +259,11 @@ IN_A_RUN: dict[str, RunCase] = {
         DataShapeError,
         "points where",
     ),
+    "a first state that is not returned": (
+        {"python_funcs.py": [("    return global_state\n\n\ndef update", "\n\ndef update")]},
+        ProgramError,
+        "init_global_state returned NoneType",
+    ),
     "an aggregate that raises": (
         {"python_funcs.py": [("        total[d] += part[d]", "        total[d] += part[d] / 0")]},
         UserCodeError,

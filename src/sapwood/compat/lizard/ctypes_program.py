@@ -52,7 +52,8 @@ class CtypesCombiner:
 
     def fresh_result(self) -> Any:
         """Return an empty aggregation result."""
-        return call("init_aggregation_result", self.module.init_aggregation_result, self.params)
+        name = "init_aggregation_result"
+        return _structure(name, call(name, self.module.init_aggregation_result, self.params))
 
     def encode(self, structure: Any) -> str:
         """Return a structure as text."""
@@ -106,7 +107,8 @@ class CtypesCoordinator(CtypesCombiner):
 
     def first_state(self) -> Any:
         """Return the first global state, packed."""
-        self._state = call("init_global_state", self.module.init_global_state, self.params)
+        name = "init_global_state"
+        self._state = _structure(name, call(name, self.module.init_global_state, self.params))
         return pack_text(self.encode(self._state))
 
     def next_state(self, total: Any) -> Any:
@@ -199,3 +201,14 @@ class CtypesWorker(CtypesCombiner):
     def _call(self, name: str, *args: Any) -> None:
         function = self._library.function(name, _ARGUMENTS[name])
         function(*(arg if isinstance(arg, int) else ctypes.byref(arg) for arg in args))
+
+
+def _structure(function: str, returned: Any) -> Any:
+    """Return what a function of the program returned, if it is one of its structures."""
+    if not isinstance(returned, ctypes.Structure):
+        raise ProgramError(
+            f"{function} returned {type(returned).__name__}, which is no structure",
+            where=function,
+            hint="return the object that it made or was given",
+        )
+    return returned

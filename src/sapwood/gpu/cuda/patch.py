@@ -17,6 +17,7 @@ import msgspec
 from sapwood.gpu.cuda.calls import BARRIERS, CallGraph
 from sapwood.gpu.cuda.dynamic import dynamic_declaration, dynamic_pointer, is_dynamic
 from sapwood.gpu.cuda.edits import Edits
+from sapwood.gpu.cuda.endless import keep_endless_loops
 from sapwood.gpu.cuda.fission import cut_kernel
 from sapwood.gpu.cuda.naming import with_own_names
 from sapwood.gpu.cuda.parse import CudaSource, Function, Launch, plain, walk
@@ -133,6 +134,7 @@ def _patch(source: CudaSource, graph: CallGraph, *, fiber_only: str) -> Patched:
     for function in source.functions:
         _edit_linkage(function, graph, edits)
         _edit_clocks(function, edits)
+        keep_endless_loops(function, edits)
     for launch in source.launches:
         _edit_launch(launch, edits)
     for node in source.shared:
