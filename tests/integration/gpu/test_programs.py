@@ -23,7 +23,8 @@ def test_it_builds_and_its_own_check_passes(name: str, compiler: str, tmp_path: 
         pytest.skip(f"this machine has no {compiler}")
     program = tmp_path / name
     environment = {**os.environ, "CXX": compiler, "CXXFLAGS": "-O1"}
-    build_executable([PROGRAMS / f"{name}.cu"], program, environment=environment)
+    kernels = build_executable([PROGRAMS / f"{name}.cu"], program, environment=environment)
+    assert not [kernel for kernel in kernels if "not compile" in kernel.reason]
     for workers in ("1", "2", "4"):
         variables = {**os.environ, "SAPWOOD_CUDA_WORKERS": workers}
         done = subprocess.run(

@@ -114,8 +114,8 @@ HEADERS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     ),
     (
         re.compile(
-            r"cublas|cufft|curand|cudnn|nccl|cusparse|cusolver|npp\w*\.h|nvrtc|nvml|nvjpeg"
-            r"|cudla|nvsci|cupti|nvshmem|cufile\.h|optix|cudss|cutensor"
+            r"[<\"/](?:cublas|cufft|curand|cudnn|nccl|cusparse|cusolver|npp\w*\.h|nvrtc|nvml|nvjpeg"
+            r"|cudla|nvsci|cupti|nvshmem|cufile\.h|optix|cudss|cutensor)"
         ),
         "an NVIDIA library",
     ),

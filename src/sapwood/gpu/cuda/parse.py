@@ -14,12 +14,13 @@ import tree_sitter_cuda
 
 from sapwood.gpu.cuda.conditions import Conditions, defined_names
 from sapwood.gpu.cuda.edits import Edits
+from sapwood.gpu.cuda.host_names import may_hold, rename_on_host
 from sapwood.gpu.cuda.macros import expand_in_kernels, kernel_bodies
 
 ATTRIBUTES: Final = ("__global__", "__device__", "__host__")
 
 CUDA_WORDS: Final = re.compile(
-    rb"<<<|\b(?:__global__|__device__|__shared__|__constant__|__managed__|threadIdx|blockIdx)\b"
+    rb"<<<|\b(?:__global__|__device__|__shared__|__constant__|__managed__|threadIdx|blockIdx|blockDim|gridDim)\b"
     rb"|\bcuda[A-Z]\w+|\bcu(?:blas|fft|rand|sparse|solver|dnn)\w+|\b(?:thrust|nvcuda|cutlass)\b"
     rb"|include\s*<(?:cub|nccl|mma|cuda)"
 )
@@ -152,6 +153,8 @@ class CudaSource:
             data = pattern.sub(replacement, data)
         self.name = name
         known = self._conditions = conditions or Conditions({}, ())
+        if may_hold(data):
+            data = rename_on_host(data, parse(known.leave_out(data)).root_node)
         if b"__global__" in data:
             data = expand_in_kernels(_only_in_kernels(data, known.leave_out(data)))
             data = _split_declarations(data, known.leave_out(data))

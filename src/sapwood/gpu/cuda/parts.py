@@ -336,7 +336,7 @@ class PartWriter:
     def _open_stride(self, number: int, part: Part, loop: StrideLoop, inside: str) -> str:
         start = self._text(loop.start)
         step, condition = self._text(loop.step), self._text(loop.condition)
-        each = f"const {loop.type} {loop.name} = {loop.type}({start}) + sapwood_r; "
+        each = f"const {loop.type} {loop.name} = ({loop.type})({start}) + sapwood_r; "
         names = used_words(loop.start) | used_words(loop.condition) | used_words(loop.step)
         needed = self._recomputed(names, set())
         if self._counts_up(loop):

@@ -80,6 +80,12 @@ __global__ void rows(const float *in, float *out, int width) {
   out[threadIdx.x] = row[width - 1 - threadIdx.x];
 }
 
+// A grid-stride loop that counts in a type of several words.
+__global__ void doubled(const int *in, int *out, unsigned int n) {
+  for (unsigned int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x) out[i] = 2 * in[i];
+  for (unsigned long long i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x) out[i]++;
+}
+
 // Alignment written before and behind the type.
 template <class T> struct Pair { T first, second; };
 __global__ void aligned(int *x) {
@@ -109,7 +115,8 @@ int main() {
   for (int i = 0; i < n * n; i++) a[i] = i % 7, b[i] = i % 5;
   for (int i = 0; i < 1024; i++) in[i] = i % 11;
 
-  product<16><<<dim3(n / 16, n / 16), dim3(16, 16)>>>(c, a, b, n);
+  dim3 blockDim(16, 16), gridDim(n / blockDim.x, n / blockDim.y);
+  product<16><<<gridDim, blockDim>>>(c, a, b, n);
   cudaDeviceSynchronize();
   for (int i = 0; i < n; i++)
     for (int j = 0; j < n; j++) {
@@ -139,6 +146,10 @@ int main() {
   ok = ok && cudaDeviceSynchronize() == cudaSuccess;
   for (int i = 0; i < n; i++)
     for (int j = 0; j < n; j++) ok = ok && c[i * n + j] == a[i * n + n - 1 - j];
+
+  doubled<<<3, 64>>>(in, out, 1000);
+  ok = ok && cudaDeviceSynchronize() == cudaSuccess;
+  for (int i = 0; i < 1000; i++) ok = ok && out[i] == 2 * in[i] + 1;
 
   for (int i = 0; i < 64; i++) in[i] = i;
   aligned<<<1, 64, 64 * sizeof(int)>>>(in);

@@ -100,6 +100,7 @@ def test_each_construct_is_refused_with_its_line(text: str, what: str) -> None:
     "text",
     [
         "#include <cuda.h>",
+        '#include <starpu_cublas.h>\n#include "my_nccl.h"',
         KERNEL.format("auto g = cg::this_grid(); x[g.thread_rank()] = 1; b.sync(); w.sync();"),
         "void f() { cudaDeviceCanAccessPeer(&can, 0, 1); cudaLaunchHostFunc(s, f, 0); }",
         "void f() { int optixity = 1, nvmls = optixity; f(nvmls); }",

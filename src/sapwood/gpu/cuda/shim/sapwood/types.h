@@ -39,6 +39,9 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define __builtin_align__(n) __attribute__((aligned(n)))
 #define CUDART_CB
+#ifndef _Bool
+#define _Bool bool // headers of C programs say so
+#endif
 
 namespace sapwood_cuda {
 template <class T> struct Same { using type = T; };
