@@ -32,8 +32,10 @@ def edit_atomics(kernel: Function, variables: Variables, edits: Edits) -> str:
     if any(word.startswith(_FENCE) for word in kernel.words):
         return ""
     text = ""
+    pointers = [parameter.name for parameter in kernel.parameters if "*" in parameter.type]
     for name in sorted(_only_added_to(kernel, variables)):
-        text += f" const auto sapwood_l_{name} = ::sapwood_cuda::later({name});"
+        given = ", ".join([name, *(other for other in pointers if other != name)])
+        text += f" const auto sapwood_l_{name} = ::sapwood_cuda::later({given});"
         for call in calls:
             if named[id(call)] == "atomicAdd" and _target(call) == name:
                 callee = call.child_by_field_name("function")

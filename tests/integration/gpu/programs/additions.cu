@@ -27,6 +27,14 @@ __global__ void tickets(int *next, int *taken, int *last, Cell *cells, int n) {
   }
 }
 
+// One array under two names: what a thread has added is there when it reads it.
+__global__ void twice(int *sums, volatile const int *same, int *seen, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  atomicAdd(&sums[i], 3);
+  seen[i] = same[i];
+}
+
 // Shared memory: all operations, static and dynamic, by subscript and by sum.
 __global__ void shared(const int *x, int *out, int n) {
   __shared__ int bins[16];
@@ -84,6 +92,13 @@ int main() {
   tickets<<<(n + 127) / 128, 128>>>(next, taken, last, cells, n);
   shared<<<3, 64, 16 * sizeof(float)>>>(x, out, n);
   bool ok = cudaDeviceSynchronize() == cudaSuccess;
+  int *sums, *seen;
+  cudaMallocManaged(&sums, n * sizeof(int));
+  cudaMallocManaged(&seen, n * sizeof(int));
+  cudaMemset(sums, 0, n * sizeof(int));
+  twice<<<(n + 127) / 128, 128>>>(sums, sums, seen, n);
+  ok = ok && cudaDeviceSynchronize() == cudaSuccess;
+  for (int i = 0; i < n; i++) ok = ok && seen[i] == 3 && sums[i] == 3;
 
   int counts[7] = {}, fives[5] = {}, bins[16] = {}, most = 0, least = 1000, flags = 0;
   unsigned long long *wanted = (unsigned long long *)calloc(places, sizeof *wanted);

@@ -24,7 +24,7 @@ def patched(body: str, parameters: str = "int *x, const int *y, int n") -> str:
 )
 def test_arrays_that_are_only_added_to_wait_for_the_end(body: str) -> None:
     text = patched(body)
-    assert "const auto sapwood_l_x = ::sapwood_cuda::later(x);" in text
+    assert "const auto sapwood_l_x = ::sapwood_cuda::later(x, y);" in text
     assert "atomicAdd" not in text
 
 

@@ -64,9 +64,9 @@ template <class T> class Sums : public SumsBase {
 // What a kernel adds to one of its arrays.
 template <class T> class Later {
   public:
-    Later() {
+    explicit Later(bool at_once) {
         if constexpr (sums_slot<T> >= 0) {
-            if (alone) return;
+            if (at_once) return;
             auto &sums = self->block->sums[sums_slot<T>];
             if (!sums) sums = std::make_unique<Sums<T>>();
             sums_ = static_cast<Sums<T> *>(sums.get());
@@ -74,18 +74,21 @@ template <class T> class Later {
     }
     template <class A, class V> void add(A *address, V value) const {
         if constexpr (std::is_same_v<A, T> && sums_slot<T> >= 0) {
-            if (sums_)
+            if (sums_) {
                 sums_->add(address, T(value));
-            else
-                *address += T(value);
-        } else {
-            atomicAdd(address, value);
+                return;
+            }
         }
+        atomicAdd(address, value);
     }
 
   private:
     Sums<T> *sums_ = nullptr;
 };
-template <class T> Later<std::remove_all_extents_t<T>> later(T *) { return {}; }
+// An array that the kernel has under another name too is added to at once.
+template <class T, class... Others> Later<std::remove_all_extents_t<T>> later(T *place, Others... others) {
+    const void *own = place;
+    return Later<std::remove_all_extents_t<T>>(alone || (... || (own == (const void *)others)));
+}
 
 } // namespace sapwood_cuda
