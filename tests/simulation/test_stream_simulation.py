@@ -100,8 +100,8 @@ def test_a_quiet_stream_that_moves_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_message_says_how_to_have_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Wave, "accepts", lambda _wave, _child, _attempt: False)
-    with pytest.raises(InvariantError, match=r"--what streams --seed 3 .* --on-loss fail"):
-        simulated(StreamKind(on_loss="fail"), 3)
+    with pytest.raises(InvariantError, match=r"--what streams --seed 3 .* --own-filters"):
+        simulated(StreamKind(own_filters=True), 3)
 
 
 def test_who_moves_in_a_quiet_time_goes_on_when_the_others_do() -> None:
