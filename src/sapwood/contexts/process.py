@@ -5,19 +5,21 @@ import errno
 import functools
 import os
 import signal
+from collections.abc import Callable
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 @functools.cache
-def _libc() -> ctypes.CDLL:
-    """Return the C library; the zygote asks first, so that its children have it."""
-    return ctypes.CDLL(None, use_errno=True)
+def _libc_prctl() -> Callable[[int, int, int, int, int], int]:
+    """Return the system call; the zygote looks it up first, so that its children have it."""
+    found: Callable[[int, int, int, int, int], int] = ctypes.CDLL(None, use_errno=True).prctl
+    return found
 
 
 def _prctl(option: int, argument: int) -> None:
-    if _libc().prctl(option, argument, 0, 0, 0) != 0:
+    if _libc_prctl()(option, argument, 0, 0, 0) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
 
