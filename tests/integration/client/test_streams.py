@@ -192,6 +192,8 @@ def test_answers_of_a_stream_that_does_not_wait_come_one_by_one(cluster: sapwood
 
 
 def wait_for_it(value: dict[str, Any]) -> int:
+    if "begun" in value:
+        Path(value["begun"], str(os.getpid())).touch()
     time.sleep(value["seconds"])
     return 1
 
@@ -199,12 +201,13 @@ def wait_for_it(value: dict[str, Any]) -> int:
 @pytest.mark.row("D-2")
 @pytest.mark.parametrize("lost", [2, 5], ids=["agent", "junction"])
 def test_a_wave_goes_on_without_who_is_lost(
-    cluster: sapwood.Cluster, until: Until, lost: int
+    cluster: sapwood.Cluster, until: Until, lost: int, tmp_path: Path
 ) -> None:
     gone = [lost] if cluster.session.tree.is_agent(lost) else []  # what is below a junction lives
     with cluster.stream(wait_for_it, reduce="sum", on_loss="partial") as stream:
         assert total(stream, {"seconds": 0}) == 4
-        wave = stream.broadcast({"seconds": 1})
+        wave = stream.broadcast({"seconds": 1, "begun": str(tmp_path)})
+        until(lambda: len(list(tmp_path.iterdir())) == 4)
         kill(cluster, lost)
         result = wave.result(TIMEOUT)
         assert result.missing_agents == gone
