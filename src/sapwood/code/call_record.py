@@ -111,7 +111,7 @@ def describe_access(names: Names, kind: str, place: int, numbers: Sequence[int])
 
     Example:
         >>> names = Names("add", "a.c:3", (("out", "double", 8),))
-        >>> describe_access(names, "write", 4096 + 80, [4096, 16]).what
+        >>> describe_access(names, "write", 2**20 + 80, [2**20, 16]).what
         'add wrote past the end of parameter out: at item 10 (byte 80) of 2'
     """
     if 0 <= place < NULL_PAGES:
