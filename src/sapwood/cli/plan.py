@@ -15,7 +15,7 @@ from sapwood.code.build import LibraryPlan, find_built, plan_build
 from sapwood.code.cache import BuildCache
 from sapwood.code.describe import ParameterDescription, describe
 from sapwood.environment.configuration import load_configuration
-from sapwood.environment.cores import usable_cores
+from sapwood.gpu.agents import agents_by_default
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ def make_plan(request: RunRequest) -> Plan:
     libraries = plan_build(program)
     cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
     dataset = load_data(program, request.data)
-    agents = settings.cluster.agents or usable_cores()
+    agents = settings.cluster.agents or agents_by_default()
     parts = enumerate(dataset.split(agents, request.chunk), start=1)
     return Plan(
         program=program.name,

@@ -25,6 +25,7 @@ from sapwood.environment.memory import available_memory
 from sapwood.environment.settings import ClusterSettings, CommSettings, Settings
 from sapwood.environment.shell import source_files
 from sapwood.environment.units import format_size
+from sapwood.gpu.agents import agents_by_default
 from sapwood.session.options import SessionOptions
 from sapwood.session.session import Session
 
@@ -60,8 +61,8 @@ def local(
     """Start a cluster on this machine.
 
     Args:
-        agents: Number of agents; by default ``cluster.agents``, or else one for each core that
-            this process may use.
+        agents: Number of agents; by default ``cluster.agents``, or else one for each GPU where
+            there are several, or one for each core that this process may use.
         fanout: Children of each junction; by default ``cluster.fanout``; 0 for no junctions.
         settings: All settings; by default those of configuration files and variables.
 
@@ -78,7 +79,7 @@ def local(
     chosen = settings if settings is not None else load_configuration().settings
     count = chosen.cluster.agents if agents is None else agents
     if agents is None and count == 0:
-        count = usable_cores()
+        count = agents_by_default()
     _check_count(count, chosen)
     width = chosen.cluster.fanout if fanout is None else fanout
     exports = _site_variables(chosen)

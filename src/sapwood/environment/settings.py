@@ -53,7 +53,11 @@ class ClusterSettings(Section, frozen=True):
     """The tree that a cluster on this machine has."""
 
     agents: Annotated[
-        Count, about("Number of agents; 0 means as many as this process may use cores.")
+        Count,
+        about(
+            "Number of agents; 0 means one for each GPU where there are several, else as many "
+            "as this process may use cores."
+        ),
     ] = 0
     fanout: Annotated[
         Count, about("Children of each junction; 0 means all agents directly below the root.")
