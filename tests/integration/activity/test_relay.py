@@ -236,9 +236,12 @@ def test_an_agent_that_stops_for_a_while_goes_on(make_cluster: MakeCluster, unti
     flow(cluster, until)
     run = cluster.run(Growing(rounds=1000), range(10))
     until(lambda: run.progress.iteration >= 200)
-    os.kill(cluster.agents[0].pid, signal.SIGSTOP)
+    pid = cluster.agents[0].pid
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
     reached = run.progress.iteration
-    os.kill(cluster.agents[0].pid, signal.SIGCONT)
+    assert reached < 1000
+    os.kill(pid, signal.SIGCONT)
     until(lambda: run.progress.iteration > reached + 10)
     assert run.result(TIMEOUT) == history(2, 10, 1000)
 
