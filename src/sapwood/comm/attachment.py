@@ -17,7 +17,7 @@ import enum
 
 from sapwood.comm import events as ev
 from sapwood.comm.link import LinkTiming
-from sapwood.core.errors import ProtocolError
+from sapwood.core.states import StateTable
 
 RETRY_PAUSE = 0.005
 """Seconds before a parent that cannot be reached is tried again."""
@@ -47,19 +47,22 @@ class AttachmentEvent(enum.Enum):
 
 _S, _E = AttachmentState, AttachmentEvent
 
-TRANSITIONS: dict[tuple[AttachmentState, AttachmentEvent], AttachmentState] = {
-    (_S.SEEKING, _E.WELCOMED): _S.ATTACHED,
-    (_S.SEEKING, _E.UNREACHABLE): _S.SEEKING,
-    (_S.SEEKING, _E.REFUSED): _S.ENDED,
-    (_S.ATTACHED, _E.LOST): _S.SEEKING,
-    (_S.ATTACHED, _E.SILENT): _S.ASKING,
-    (_S.ATTACHED, _E.CALLED): _S.ASKING,
-    (_S.ATTACHED, _E.REFUSED): _S.ENDED,
-    (_S.ASKING, _E.WELCOMED): _S.ATTACHED,
-    (_S.ASKING, _E.UNREACHABLE): _S.ATTACHED,
-    (_S.ASKING, _E.LOST): _S.SEEKING,
-    (_S.ASKING, _E.REFUSED): _S.ENDED,
-}
+TRANSITIONS = StateTable(
+    "an attachment",
+    {
+        (_S.SEEKING, _E.WELCOMED): _S.ATTACHED,
+        (_S.SEEKING, _E.UNREACHABLE): _S.SEEKING,
+        (_S.SEEKING, _E.REFUSED): _S.ENDED,
+        (_S.ATTACHED, _E.LOST): _S.SEEKING,
+        (_S.ATTACHED, _E.SILENT): _S.ASKING,
+        (_S.ATTACHED, _E.CALLED): _S.ASKING,
+        (_S.ATTACHED, _E.REFUSED): _S.ENDED,
+        (_S.ASKING, _E.WELCOMED): _S.ATTACHED,
+        (_S.ASKING, _E.UNREACHABLE): _S.ATTACHED,
+        (_S.ASKING, _E.LOST): _S.SEEKING,
+        (_S.ASKING, _E.REFUSED): _S.ENDED,
+    },
+)
 """(state, event) → next state; any other pair is a mistake of the program."""
 
 
@@ -94,10 +97,7 @@ class Attachment:
         Raises:
             ProtocolError: The event cannot happen in this state.
         """
-        following = TRANSITIONS.get((self.state, event))
-        if following is None:
-            raise ProtocolError(f"an attachment got {event.value} while {self.state.value}")
-        self.state = following
+        self.state = TRANSITIONS.after(self.state, event)
 
     def begin(self, now: float) -> Effects:
         """Look for the parent at home."""

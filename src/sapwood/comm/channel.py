@@ -41,6 +41,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from sapwood.core.errors import ProtocolError
+from sapwood.core.states import StateTable
 
 if TYPE_CHECKING:
     from sapwood.comm.link import Link
@@ -82,19 +83,22 @@ class ChannelEvent(enum.Enum):
     GONE = "gone"
 
 
-TRANSITIONS: dict[tuple[ChannelState, ChannelEvent], ChannelState] = {
-    (ChannelState.FRESH, ChannelEvent.GREETED): ChannelState.OPEN,
-    (ChannelState.OPEN, ChannelEvent.BROKE): ChannelState.BROKEN,
-    (ChannelState.OPEN, ChannelEvent.RESUMED): ChannelState.OPEN,
-    (ChannelState.BROKEN, ChannelEvent.RECONNECTED): ChannelState.RESUMING,
-    (ChannelState.BROKEN, ChannelEvent.RESUMED): ChannelState.OPEN,
-    (ChannelState.RESUMING, ChannelEvent.RESUMED): ChannelState.OPEN,
-    (ChannelState.RESUMING, ChannelEvent.BROKE): ChannelState.BROKEN,
-    (ChannelState.FRESH, ChannelEvent.GONE): ChannelState.CLOSED,
-    (ChannelState.OPEN, ChannelEvent.GONE): ChannelState.CLOSED,
-    (ChannelState.BROKEN, ChannelEvent.GONE): ChannelState.CLOSED,
-    (ChannelState.RESUMING, ChannelEvent.GONE): ChannelState.CLOSED,
-}
+TRANSITIONS = StateTable(
+    "channel",
+    {
+        (ChannelState.FRESH, ChannelEvent.GREETED): ChannelState.OPEN,
+        (ChannelState.OPEN, ChannelEvent.BROKE): ChannelState.BROKEN,
+        (ChannelState.OPEN, ChannelEvent.RESUMED): ChannelState.OPEN,
+        (ChannelState.BROKEN, ChannelEvent.RECONNECTED): ChannelState.RESUMING,
+        (ChannelState.BROKEN, ChannelEvent.RESUMED): ChannelState.OPEN,
+        (ChannelState.RESUMING, ChannelEvent.RESUMED): ChannelState.OPEN,
+        (ChannelState.RESUMING, ChannelEvent.BROKE): ChannelState.BROKEN,
+        (ChannelState.FRESH, ChannelEvent.GONE): ChannelState.CLOSED,
+        (ChannelState.OPEN, ChannelEvent.GONE): ChannelState.CLOSED,
+        (ChannelState.BROKEN, ChannelEvent.GONE): ChannelState.CLOSED,
+        (ChannelState.RESUMING, ChannelEvent.GONE): ChannelState.CLOSED,
+    },
+)
 """(state, event) → next state; any other pair is a mistake of the program."""
 
 
@@ -201,10 +205,7 @@ class Channel:
         Raises:
             ProtocolError: The event cannot happen in this state.
         """
-        following = TRANSITIONS.get((self.state, event))
-        if following is None:
-            raise ProtocolError(f"channel {self.number} got {event.value} while {self.state.value}")
-        self.state = following
+        self.state = TRANSITIONS.after(self.state, event, self.number)
 
     # --- sending ---------------------------------------------------------------------------------
 

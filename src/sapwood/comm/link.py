@@ -20,6 +20,7 @@ import msgspec
 from sapwood.comm.frames import MAX_PAYLOAD
 from sapwood.comm.messages import PROTOCOL_VERSION, WINDOW, Hello, Resume, Welcome
 from sapwood.core.errors import ProtocolError
+from sapwood.core.states import StateTable
 
 
 class LinkState(enum.Enum):
@@ -42,16 +43,19 @@ class LinkEvent(enum.Enum):
     CLOSED = "closed"
 
 
-TRANSITIONS: dict[tuple[LinkState, LinkEvent], LinkState] = {
-    (LinkState.CONNECTING, LinkEvent.OPENED): LinkState.GREETING,
-    (LinkState.GREETING, LinkEvent.GREETED): LinkState.UP,
-    (LinkState.UP, LinkEvent.SILENT): LinkState.SUSPECT,
-    (LinkState.SUSPECT, LinkEvent.HEARD): LinkState.UP,
-    (LinkState.CONNECTING, LinkEvent.CLOSED): LinkState.CLOSED,
-    (LinkState.GREETING, LinkEvent.CLOSED): LinkState.CLOSED,
-    (LinkState.UP, LinkEvent.CLOSED): LinkState.CLOSED,
-    (LinkState.SUSPECT, LinkEvent.CLOSED): LinkState.CLOSED,
-}
+TRANSITIONS = StateTable(
+    "link",
+    {
+        (LinkState.CONNECTING, LinkEvent.OPENED): LinkState.GREETING,
+        (LinkState.GREETING, LinkEvent.GREETED): LinkState.UP,
+        (LinkState.UP, LinkEvent.SILENT): LinkState.SUSPECT,
+        (LinkState.SUSPECT, LinkEvent.HEARD): LinkState.UP,
+        (LinkState.CONNECTING, LinkEvent.CLOSED): LinkState.CLOSED,
+        (LinkState.GREETING, LinkEvent.CLOSED): LinkState.CLOSED,
+        (LinkState.UP, LinkEvent.CLOSED): LinkState.CLOSED,
+        (LinkState.SUSPECT, LinkEvent.CLOSED): LinkState.CLOSED,
+    },
+)
 """(state, event) → next state; any other pair is a mistake of the program."""
 
 
@@ -176,9 +180,7 @@ class Link:
         Raises:
             ProtocolError: The event cannot happen in this state.
         """
-        following = TRANSITIONS.get((self.state, event))
-        if following is None:
-            raise ProtocolError(f"link {self.number} got {event.value} while {self.state.value}")
+        following = TRANSITIONS.after(self.state, event, self.number)
         self.state = following
         self.usable = following is LinkState.UP or following is LinkState.SUSPECT
 

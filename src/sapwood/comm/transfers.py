@@ -26,6 +26,7 @@ from sapwood.comm.neighbourhood import Effects
 from sapwood.comm.parcel import EAGER, Parcel
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import CancelledError, ProtocolError, ResourceError, SapwoodError
+from sapwood.core.states import StateTable
 
 PIECES = 2
 """Channel of the pieces."""
@@ -62,15 +63,18 @@ class TransferEvent(enum.Enum):
 
 _OFFERED, _MOVING, _ENDED = TransferState.OFFERED, TransferState.MOVING, TransferState.ENDED
 
-TRANSITIONS: dict[tuple[TransferState, TransferEvent], TransferState] = {
-    (_OFFERED, TransferEvent.GRANT): _MOVING,
-    (_OFFERED, TransferEvent.TAKEN): _ENDED,
-    (_OFFERED, TransferEvent.STOP): _ENDED,
-    (_OFFERED, TransferEvent.LOST): _ENDED,
-    (_MOVING, TransferEvent.TAKEN): _ENDED,
-    (_MOVING, TransferEvent.STOP): _ENDED,
-    (_MOVING, TransferEvent.LOST): _ENDED,
-}
+TRANSITIONS = StateTable(
+    "a transfer",
+    {
+        (_OFFERED, TransferEvent.GRANT): _MOVING,
+        (_OFFERED, TransferEvent.TAKEN): _ENDED,
+        (_OFFERED, TransferEvent.STOP): _ENDED,
+        (_OFFERED, TransferEvent.LOST): _ENDED,
+        (_MOVING, TransferEvent.TAKEN): _ENDED,
+        (_MOVING, TransferEvent.STOP): _ENDED,
+        (_MOVING, TransferEvent.LOST): _ENDED,
+    },
+)
 """(state, event) → next state; any other pair breaks the protocol."""
 
 
@@ -113,10 +117,7 @@ class Outgoing:
         Raises:
             ProtocolError: The event cannot happen in this state.
         """
-        following = TRANSITIONS.get((self.state, event))
-        if following is None:
-            raise ProtocolError(f"a transfer got {event.value} while {self.state.value}")
-        self.state = following
+        self.state = TRANSITIONS.after(self.state, event)
 
 
 class Incoming:

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from sapwood.comm import letter_events as le
-from sapwood.core.errors import ProtocolError
+from sapwood.core.states import StateTable
 from sapwood.core.topology import Tree
 
 
@@ -40,16 +40,19 @@ class PlaceEvent(enum.Enum):
     SPAWNED = "spawned"
 
 
-TRANSITIONS: dict[tuple[PlaceState, PlaceEvent], PlaceState] = {
-    (PlaceState.STARTING, PlaceEvent.JOINED): PlaceState.READY,
-    (PlaceState.STARTING, PlaceEvent.GONE): PlaceState.LOST,
-    (PlaceState.READY, PlaceEvent.GONE): PlaceState.LOST,
-    (PlaceState.READY, PlaceEvent.CUT_OFF): PlaceState.ADRIFT,
-    (PlaceState.ADRIFT, PlaceEvent.JOINED): PlaceState.READY,
-    (PlaceState.ADRIFT, PlaceEvent.GONE): PlaceState.LOST,
-    (PlaceState.LOST, PlaceEvent.SPAWNED): PlaceState.STARTING,
-    (PlaceState.LOST, PlaceEvent.GONE): PlaceState.LOST,
-}
+TRANSITIONS = StateTable(
+    "rank",
+    {
+        (PlaceState.STARTING, PlaceEvent.JOINED): PlaceState.READY,
+        (PlaceState.STARTING, PlaceEvent.GONE): PlaceState.LOST,
+        (PlaceState.READY, PlaceEvent.GONE): PlaceState.LOST,
+        (PlaceState.READY, PlaceEvent.CUT_OFF): PlaceState.ADRIFT,
+        (PlaceState.ADRIFT, PlaceEvent.JOINED): PlaceState.READY,
+        (PlaceState.ADRIFT, PlaceEvent.GONE): PlaceState.LOST,
+        (PlaceState.LOST, PlaceEvent.SPAWNED): PlaceState.STARTING,
+        (PlaceState.LOST, PlaceEvent.GONE): PlaceState.LOST,
+    },
+)
 """(state, event) → next state; any other pair is a mistake of the program."""
 
 
@@ -80,9 +83,7 @@ class PlaceRecord:
         Raises:
             ProtocolError: The event cannot happen in this state.
         """
-        following = TRANSITIONS.get((self.state, event))
-        if following is None:
-            raise ProtocolError(f"rank {self.rank} got {event.value} while {self.state.value}")
+        following = TRANSITIONS.after(self.state, event, self.rank)
         self._tally[self.state] -= 1
         self._tally[following] += 1
         self.state = following

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 
-from sapwood.core.errors import ProtocolError
+from sapwood.core.states import StateTable
 
 
 class StreamState(enum.Enum):
@@ -35,33 +35,19 @@ class StreamEvent(enum.Enum):
     CLOSE = "close"
 
 
-TRANSITIONS: dict[tuple[StreamState, StreamEvent], StreamState] = {
-    (StreamState.OPEN, StreamEvent.QUIESCE): StreamState.DRAINING,
-    (StreamState.DRAINING, StreamEvent.DRAINED): StreamState.QUIET,
-    (StreamState.QUIET, StreamEvent.RESUME): StreamState.OPEN,
-    (StreamState.OPEN, StreamEvent.CLOSE): StreamState.CLOSED,
-    (StreamState.DRAINING, StreamEvent.CLOSE): StreamState.CLOSED,
-    (StreamState.QUIET, StreamEvent.CLOSE): StreamState.CLOSED,
-}
+TRANSITIONS = StateTable(
+    "a stream",
+    {
+        (StreamState.OPEN, StreamEvent.QUIESCE): StreamState.DRAINING,
+        (StreamState.DRAINING, StreamEvent.DRAINED): StreamState.QUIET,
+        (StreamState.QUIET, StreamEvent.RESUME): StreamState.OPEN,
+        (StreamState.OPEN, StreamEvent.CLOSE): StreamState.CLOSED,
+        (StreamState.DRAINING, StreamEvent.CLOSE): StreamState.CLOSED,
+        (StreamState.QUIET, StreamEvent.CLOSE): StreamState.CLOSED,
+    },
+    hints={
+        StreamEvent.QUIESCE: "resume a stream before quiescing it again",
+        StreamEvent.RESUME: "quiesce a stream before resuming it",
+    },
+)
 """(state, event) → next state; any other pair is an error."""
-
-
-def following(state: StreamState, event: StreamEvent) -> StreamState:
-    """Return the next state.
-
-    Raises:
-        ProtocolError: The event cannot happen in this state.
-
-    Example:
-        >>> following(StreamState.OPEN, StreamEvent.QUIESCE)
-        <StreamState.DRAINING: 'draining'>
-    """
-    found = TRANSITIONS.get((state, event))
-    if found is None:
-        raise ProtocolError(
-            f"a stream that is {state.value} cannot {event.value}",
-            hint="resume a stream before quiescing it again"
-            if event is StreamEvent.QUIESCE
-            else "",
-        )
-    return found

@@ -24,7 +24,7 @@ from sapwood.comm.messages import (
 from sapwood.comm.payload import Payload
 from sapwood.comm.routing import Router
 from sapwood.comm.streams.counters import Counters
-from sapwood.comm.streams.life import StreamEvent, StreamState, following
+from sapwood.comm.streams.life import TRANSITIONS, StreamEvent, StreamState
 from sapwood.comm.streams.outbox import Outbox
 from sapwood.comm.streams.shares import Shares, divide
 from sapwood.comm.streams.wave import Ask, Kept, NewGathering, Wave
@@ -225,7 +225,7 @@ class Stream:
         Raises:
             ProtocolError: The event cannot happen in this state.
         """
-        self.state = following(self.state, event)
+        self.state = TRANSITIONS.after(self.state, event)
         self.quiet = self.state is not StreamState.OPEN
 
     def begin(

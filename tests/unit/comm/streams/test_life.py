@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from sapwood.comm.streams.life import TRANSITIONS, StreamEvent, StreamState, following
+from sapwood.comm.streams.life import TRANSITIONS, StreamEvent, StreamState
 from sapwood.core.errors import ProtocolError
 
 
@@ -12,10 +12,10 @@ from sapwood.core.errors import ProtocolError
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(StreamState, StreamEvent)))
 def test_what_is_not_in_the_table_is_an_error(state: StreamState, event: StreamEvent) -> None:
     if (state, event) in TRANSITIONS:
-        assert following(state, event) is TRANSITIONS[state, event]
+        assert TRANSITIONS.after(state, event) is TRANSITIONS[state, event]
     else:
         with pytest.raises(ProtocolError, match=state.value):
-            following(state, event)
+            TRANSITIONS.after(state, event)
 
 
 def test_a_closed_stream_stays_closed_and_every_other_one_can_be_closed() -> None:
