@@ -40,7 +40,7 @@ class OpenRun(msgspec.Struct, frozen=True):
     stop: int
     function: str
     time_limit: float = 0.0
-    crash_handlers: list[str] = []
+    crash_handlers: list[bytes] = []
 
     @property
     def items(self) -> int:

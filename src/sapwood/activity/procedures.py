@@ -88,11 +88,11 @@ class Procedures:
         self._make_site_ready()
         return open_version(msgspec.msgpack.decode(code, type=ProgramImage))
 
-    def _make_ready(self, crash_handlers: Sequence[str]) -> None:
+    def _make_ready(self, crash_handlers: Sequence[bytes]) -> None:
         self._make_site_ready()
         self._watch_crashes(crash_handlers)
 
-    def _watch_crashes(self, libraries: Sequence[str]) -> None:
+    def _watch_crashes(self, libraries: Sequence[bytes]) -> None:
         if libraries and not self._crashes_watched:
             self._crashes_watched = True
             for library in libraries:  # only that of this architecture can be loaded

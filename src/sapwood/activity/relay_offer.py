@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 
@@ -36,7 +37,7 @@ class RelayOffer:
         self._session = session
         self._cache = cache
         self._target = target
-        self._library = ""
+        self._library = b""
         self._stream: StreamHandle | None = None
         self._thread = threading.Thread(target=self._make, name="sapwood-relay", daemon=True)
         if wanted:
@@ -59,7 +60,7 @@ class RelayOffer:
         if library is None:
             _log.debug("waves are not relayed: there is no compiler")
             return
-        self._library = str(library)
+        self._library = os.fsencode(library)
         try:
             self._stream = self._session.open_stream(orders.RELAY, {})
             self._offer()

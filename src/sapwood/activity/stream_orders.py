@@ -46,7 +46,7 @@ class UserCode(msgspec.Struct, frozen=True):
     function: str
     code: bytes
     native: str = ""
-    crash_handlers: list[str] = []
+    crash_handlers: list[bytes] = []
     steps: bool = False
     time_limit: float = 0.0
 

@@ -28,7 +28,7 @@ class StreamProcedures:
         ready: Makes the process ready for user code; gets the libraries that report crashes.
     """
 
-    def __init__(self, blocks: MappedBlocks, ready: Callable[[Sequence[str]], None]) -> None:
+    def __init__(self, blocks: MappedBlocks, ready: Callable[[Sequence[bytes]], None]) -> None:
         self._blocks = blocks
         self._ready = ready
         self._functions: dict[str, tuple[orders.UserCode, Any]] = {}

@@ -10,7 +10,7 @@ import typer
 
 from sapwood.cli import completion, figures
 from sapwood.cli.arguments import assignments
-from sapwood.cli.failures import explain, reported
+from sapwood.cli.failures import EXIT_INTERRUPTED, explain, reported
 from sapwood.cli.options import Debug, Json, Set
 from sapwood.cli.output import print_json, table, write
 from sapwood.environment.configuration import load_configuration
@@ -67,15 +67,18 @@ def build(
         cache = BuildCache(configured.path(), size_limit=configured.size)
         targets = [parse_target(text) for text in target or ["native"]]
         if watch:
-            watch_program(program, targets, cache, as_json=as_json)
-            return
+            raise typer.Exit(watch_program(program, targets, cache, as_json=as_json))
         loaded = load_program(program)
         found = [build_program(loaded, cache=cache, target=each) for each in targets]
         show_built(loaded, found, as_json=as_json)
 
 
-def watch_program(program: str, targets: list[Target], cache: BuildCache, *, as_json: bool) -> None:
-    """Build a program after each edit and tell how it went, until Ctrl-C."""
+def watch_program(program: str, targets: list[Target], cache: BuildCache, *, as_json: bool) -> int:
+    """Build a program after each edit and tell how it went, until Ctrl-C.
+
+    Returns:
+        The exit code: 130, as only Ctrl-C ends it.
+    """
     from sapwood.code.watch import Watch  # noqa: PLC0415 - as above
 
     show = _show_version_json if as_json else _show_version
@@ -83,7 +86,10 @@ def watch_program(program: str, targets: list[Target], cache: BuildCache, *, as_
     try:
         threading.Event().wait()
     except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    finally:
         watch.close()
+    return 0
 
 
 def _show_version(version: Version) -> None:

@@ -68,6 +68,7 @@ class Cluster(Messaging):
         settings: Settings,
         variables: Mapping[str, str],
         log_output: LogOutput,
+        printer: OutputPrinter,
     ) -> None:
         self.settings = settings
         self._pid = os.getpid()
@@ -79,8 +80,8 @@ class Cluster(Messaging):
         self._runs: list[Run] = []
         self._watches: list[Watch] = []
         self._maker = CodeMaker(self._cache, self._build_environment, lambda: self.targets)
-        self._printer = OutputPrinter()
-        session.answer(orders.OUTPUT, self._printer.take)
+        self._printer = printer
+        session.answer(orders.OUTPUT, printer.take)
         self._relay = RelayOffer(
             session, self._cache, lambda: self.target, wanted=settings.comm.relay
         )
@@ -306,7 +307,7 @@ class Cluster(Messaging):
         request = StreamRequest(
             what, reduce, agents, sync, late, on_loss, up, down, dict(parameters or {}), limit
         )
-        return open_stream(self._session, request, self._maker.for_stream)
+        return open_stream(self._session, request, self._maker.for_stream, self._printer.follow)
 
     # --- the cluster itself --------------------------------------------------------------------
 
@@ -365,6 +366,7 @@ class Cluster(Messaging):
             )
         if self.closed:
             raise ClosedError("the cluster is closed", hint="make a new one with sapwood.local()")
+        self._printer.follow()
 
     def __enter__(self) -> Self:
         return self

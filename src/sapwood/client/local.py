@@ -116,7 +116,7 @@ def local(
     except BaseException:
         output.close()
         raise
-    return Cluster(session, chosen, exports, output)
+    return Cluster(session, chosen, exports, output, printer)
 
 
 def _site_variables(settings: Settings) -> dict[str, str]:

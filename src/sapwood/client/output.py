@@ -1,5 +1,6 @@
 """Shows what user code prints on the agents, line by line, on standard error."""
 
+import contextvars
 import sys
 
 MAX_LINE = 4096
@@ -7,10 +8,19 @@ MAX_LINE = 4096
 
 
 class OutputPrinter:
-    """Prints the output of agents with their rank before each line."""
+    """Prints the output of agents with their rank before each line.
+
+    A notebook tells by the context of a write to which cell it belongs: what agents print appears
+    below the cell that called the cluster last, not below the one that made it.
+    """
 
     def __init__(self) -> None:
         self._partial: dict[int, str] = {}
+        self._caller = contextvars.copy_context()
+
+    def follow(self) -> None:
+        """Print on behalf of whoever calls this, from now on."""
+        self._caller = contextvars.copy_context()
 
     def take(self, rank: int, data: bytes) -> None:
         """Print the complete lines and keep the rest for later."""
@@ -23,5 +33,9 @@ class OutputPrinter:
             self._partial[rank] = rest
         if lines:
             who = f"agent {rank}" if rank else "front end"
-            sys.stderr.write("".join(f"{who}: {line[:MAX_LINE]}\n" for line in lines))
-            sys.stderr.flush()
+            self._caller.run(_show, "".join(f"{who}: {line[:MAX_LINE]}\n" for line in lines))
+
+
+def _show(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()

@@ -3,7 +3,7 @@
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
@@ -63,12 +63,18 @@ class Stream:
     """
 
     def __init__(
-        self, session: Session, handle: StreamHandle, what: str, parameters: dict[str, Any]
+        self,
+        session: Session,
+        handle: StreamHandle,
+        what: str,
+        parameters: dict[str, Any],
+        called: Callable[[], None],
     ) -> None:
         self._session = session
         self._handle = handle
         self._what = what
         self._parameters = parameters
+        self._called = called
         self._state = "open"
         self._dropped = 0
         self._unread: deque[Future[WaveResult]] = deque()
@@ -303,6 +309,7 @@ class Stream:
             raise ClosedError(reason.what, hint="open a new one with cluster.stream()")
         if reason is not None:
             raise reason
+        self._called()
 
     def _places_changed(self, change: PlacesChanged) -> None:
         """Fail when an agent is given up that the stream waits for; on the loop's thread."""

@@ -46,8 +46,10 @@ class StreamRequest(msgspec.Struct, frozen=True):
     time_limit: float
 
 
-def open_stream(session: Session, request: StreamRequest, make_code: MakeCode) -> Stream:
-    """Open a stream.
+def open_stream(
+    session: Session, request: StreamRequest, make_code: MakeCode, called: Callable[[], None]
+) -> Stream:
+    """Open a stream; ``called`` is told of each call of its methods.
 
     Raises:
         ConfigurationError: What is asked for is no stream.
@@ -93,7 +95,7 @@ def open_stream(session: Session, request: StreamRequest, make_code: MakeCode) -
     handle = session.open_stream(handler, reduce, agents, options=options)
     handle.explain = lambda error: name_crash_site(error, debug_files)
     what = request.what if isinstance(request.what, str) else name_of(request.what)
-    return Stream(session, handle, what, dict(request.parameters))
+    return Stream(session, handle, what, dict(request.parameters), called)
 
 
 def _handler(

@@ -27,7 +27,7 @@ class NativeProgram(msgspec.Struct, frozen=True):
 
     image: bytes
     built: Built
-    crash_handlers: tuple[str, ...]
+    crash_handlers: tuple[bytes, ...]
 
 
 class CodeMaker:

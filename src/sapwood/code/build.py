@@ -71,9 +71,13 @@ class Built:
 
     @property
     def debug_files(self) -> dict[str, Path]:
-        """The file with debug information of each library, by the library's path."""
+        """The file with debug information of each library, by its path as backtraces have it."""
         images = [library.image for library in self.all_libraries]
-        return {image.path: Path(image.debug) for image in images if image.debug}
+        return {
+            image.file.decode("utf-8", "replace"): Path(image.debug)
+            for image in images
+            if image.debug
+        }
 
 
 class LibraryPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,9 +270,9 @@ def _open_library(plan: LibraryPlan, entry: CacheEntry) -> BuiltLibrary:
         language=plan.language,
         architecture=plan.target.architecture,
         libc=plan.target.libc.partition(" ")[0],
-        path=str(entry.path(artefact.library)),
+        file=os.fsencode(entry.path(artefact.library)),
         sha256=entry.manifest.files[artefact.library].sha256,
-        debug=str(entry.path(artefact.debug)) if artefact.debug else "",
+        debug_file=os.fsencode(entry.path(artefact.debug)) if artefact.debug else b"",
         interface=msgspec.json.decode(entry.path("interface.json").read_bytes(), type=Interface),
     )
     return BuiltLibrary(image, entry)

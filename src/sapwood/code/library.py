@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
 from sapwood.code.interface import Interface
@@ -12,21 +14,31 @@ class LibraryImage(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         language: The language that loads it.
-        path: The library's file.
+        file: The library's file; names of folders need not be text.
         sha256: Its content, checked before it is loaded.
-        debug: The file that holds its debug information; empty when there is none.
+        debug_file: The file that holds its debug information; empty when there is none.
         interface: Its functions.
         architecture: Of the processes that can load it; empty for all.
         libc: Name of their C library.
     """
 
     language: str
-    path: str
+    file: bytes
     sha256: str
-    debug: str
+    debug_file: bytes
     interface: Interface
     architecture: str = ""
     libc: str = ""
+
+    @property
+    def path(self) -> str:
+        """The library's file, as Python names it."""
+        return os.fsdecode(self.file)
+
+    @property
+    def debug(self) -> str:
+        """The file with its debug information, as Python names it."""
+        return os.fsdecode(self.debug_file)
 
     def fits(self, architecture: str, libc: str) -> bool:
         """Whether processes of an architecture and a C library can load it."""

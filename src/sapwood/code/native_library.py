@@ -24,13 +24,13 @@ RELAY = "relay.c"
 """Lets waves pass an agent without its interpreter."""
 
 
-def build_crash_handlers(cache: BuildCache, built: Built) -> tuple[str, ...]:
+def build_crash_handlers(cache: BuildCache, built: Built) -> tuple[bytes, ...]:
     """Return the paths of the crash handlers for all targets of a program with native code."""
     if not built.libraries:
         return ()
     targets = (built.target, *(other.target for other in built.others))
     found = [build_native(cache, CRASH, target) for target in targets]
-    return tuple(str(path) for path in found if path is not None)
+    return tuple(os.fsencode(path) for path in found if path is not None)
 
 
 def build_native(cache: BuildCache, source: str, target: Target | None = None) -> Path | None:

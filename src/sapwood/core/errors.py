@@ -322,6 +322,8 @@ def _also_builtin(name: str) -> type[UserCodeError]:
 
 
 def _shorten(text: str, limit: int) -> str:
+    if not text.isascii():  # names of files need not be text
+        text = text.encode("utf-8", "backslashreplace").decode()
     if len(text) <= limit:
         return text
     half = max(1, limit // 2)

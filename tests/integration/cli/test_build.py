@@ -154,7 +154,7 @@ def test_watching_builds_after_each_edit_until_it_is_interrupted(program: Path) 
         finally:
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=30)
-    assert (process.returncode, errors) == (0, "")
+    assert (process.returncode, errors) == (130, "")
     assert first["error"] is None
     assert "a.c:1:31: error" in broken["error"]["details"]["compiler output"]
     assert third["error"] is None

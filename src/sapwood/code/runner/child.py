@@ -217,10 +217,10 @@ def _keep_memory(nbytes: int) -> None:
         mallopt(_M_TRIM_THRESHOLD, min(nbytes, _MAX_INT))
 
 
-def install_crash_handler(library: str) -> None:
+def install_crash_handler(library: bytes) -> None:
     """Have a native backtrace written when this process crashes; not at all if that fails."""
     with contextlib.suppress(OSError, AttributeError):
-        handler = ctypes.CDLL(library)
+        handler = ctypes.CDLL(os.fsdecode(library))
         call_record.watch(handler)
         handler.sapwood_install_crash_handler(_CRASH_FD)
 
