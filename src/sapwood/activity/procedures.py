@@ -12,6 +12,7 @@ import msgspec
 from sapwood.activity.stream_procedures import StreamProcedures
 from sapwood.code.image import OpenProgram, ProgramImage
 from sapwood.code.runner import child
+from sapwood.code.runner.binding import Binding
 from sapwood.code.runner.child import Procedure
 from sapwood.code.runner.versions import open_version
 from sapwood.comm.shared_memory import MappedBlocks
@@ -26,10 +27,12 @@ class Procedures:
 
     Args:
         blocks: Memory of other processes that is mapped here.
+        binding: Keeps the process on its core while a run is open.
     """
 
-    def __init__(self, blocks: MappedBlocks) -> None:
+    def __init__(self, blocks: MappedBlocks, binding: Binding) -> None:
         self._blocks = blocks
+        self._binding = binding
         self._streams = StreamProcedures(blocks, self._make_ready)
         self._runs: dict[str, tuple[OpenProgram, Slice]] = {}
         self._programs: OrderedDict[bytes, OpenProgram] = OrderedDict()
@@ -57,8 +60,10 @@ class Procedures:
         part = open_slice(reference, self._blocks)
         self._close(run, None)
         self._runs[run] = (open_version(image), part)
+        self._binding.hold(run)
 
     def _close(self, run: str, _argument: Any) -> None:
+        self._binding.release(run)
         opened = self._runs.pop(run, None)
         if opened is not None:
             opened[0].close()
@@ -109,9 +114,9 @@ def _ready(_run: str, _argument: Any) -> None:
     """Do nothing: what came before this call has happened."""
 
 
-def make_procedures(blocks: MappedBlocks) -> dict[str, Procedure]:
+def make_procedures(blocks: MappedBlocks, binding: Binding) -> dict[str, Procedure]:
     """Return the table of procedures of a new runner."""
-    return Procedures(blocks).table()
+    return Procedures(blocks, binding).table()
 
 
 def _remembered(known: OrderedDict[bytes, Any], code: bytes, load: Callable[[bytes], Any]) -> Any:

@@ -16,6 +16,7 @@ from sapwood.activity.printed import Printed
 from sapwood.activity.statistics import AgentStatistics
 from sapwood.activity.stream_calls import StreamCalls
 from sapwood.code.runner import asks
+from sapwood.code.runner.binding import Binding
 from sapwood.code.runner.door import Door, Visit
 from sapwood.code.runner.host import RunnerHost
 from sapwood.code.runner.jobs import Job, Lease, Outcome, Preparation
@@ -72,6 +73,7 @@ class Worker:
         self._output_sent = False
         options = msgspec.structs.replace(settings.runner, ordinal=max(agent.rank - 1, 0))
         self._runner = RunnerHost(agent.loop, options, forge, self._printed)
+        self._binding = Binding(options.ordinal, options.bound_agents)
         self.visits: dict[str, Callable[[Visit], None]] = {**GroupVisits(agent.groups).handlers}
         welcome = asks.Welcome(agent.rank, agent.configuration.tree.agents)
         self._runner.door = Door(agent.loop, welcome, self.visits)
@@ -96,6 +98,7 @@ class Worker:
             {"image": order.image, "slice": order.slice, "crash_handlers": order.crash_handlers}
         )
         self._runs[order.run] = OpenedRun(order)
+        self._binding.hold(order.run)
         self._runner.prepare(order.run, Preparation("open", body, None, order.function))
         # Opening at once shows mistakes before the first iteration, on all agents in parallel.
         self._runner.submit(
@@ -156,6 +159,7 @@ class Worker:
     def _close_run(self, question: Question) -> None:
         name = str(question.value())
         run = self._runs.pop(name, None)
+        self._binding.release(name)
         self._runner.forget(name)
         if run is None:
             question.reply(None)

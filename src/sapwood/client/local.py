@@ -143,6 +143,7 @@ def _runner_options(agents: int, settings: Settings) -> RunnerOptions:
         keep=settings.limits.keep,
         threads=max(1, cores // agents),
         check_memory=settings.limits.check_memory,
+        bound_agents=agents if settings.limits.bind else 0,
     )
 
 

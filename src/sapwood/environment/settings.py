@@ -99,6 +99,13 @@ class LimitSettings(Section, frozen=True):
         Seconds, about("How long a runner process without work is kept; 0 means for ever.")
     ] = 60.0
     agents: Annotated[int, Meta(ge=1), about("Most agents that one cluster may have.")] = 1024
+    bind: Annotated[
+        bool,
+        about(
+            "Whether agents stay on one core each during a run, where they are as many as the "
+            "cores of the machine or a multiple."
+        ),
+    ] = True
     check_memory: Annotated[
         bool,
         about(

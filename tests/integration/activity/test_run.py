@@ -209,3 +209,20 @@ def test_large_states_and_results_use_no_more_memory_with_every_iteration(
 def shared_memory(pid: int) -> int:
     """Return how many pieces of shared memory a process maps."""
     return Path(f"/proc/{pid}/maps").read_text().count("/memfd:sapwood")
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this process may use one core only")
+@pytest.mark.parametrize("bind", [True, False])
+def test_agents_stay_on_their_cores_during_a_run_only(
+    make_cluster: MakeCluster, program: Programs, bind: bool
+) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    agents = 2 * len(cores)
+    cluster = make_cluster(agents, limits=LimitSettings(bind=bind))
+    found = cluster.run(program("Cores"), np.ones(agents)).result(TIMEOUT)
+    one_each = [[1, core] for core in cores for _ in range(2)]
+    assert sorted(found["cores"].tolist()) == (
+        one_each if bind else [[len(cores), cores[0]]] * agents
+    )
+    afterwards = cluster.map(os.sched_getaffinity, [0] * agents)
+    assert all(future.result(TIMEOUT) == set(cores) for future in afterwards)

@@ -67,6 +67,16 @@ class Steps(Program):
         return state["x"]
 
 
+class Cores(Program):
+    """One iteration: how many cores each agent's map may use, and the first of them."""
+
+    reduce = {"cores": "concat"}  # noqa: RUF012 - the declared form of programs
+
+    def map(self, slice: Any, state: dict[str, Any]) -> dict[str, Any]:  # noqa: A002 - as Program.map
+        usable = os.sched_getaffinity(0)
+        return {"cores": np.array([[len(usable), min(usable)]])}
+
+
 class Faulty(Steps):
     """Does something wrong at a place that is named."""
 

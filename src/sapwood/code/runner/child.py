@@ -19,6 +19,7 @@ import msgspec
 
 from sapwood.code import call_record, guarded, result_memory, transfers
 from sapwood.code.runner import calls, here
+from sapwood.code.runner.binding import Binding
 from sapwood.code.runner.lending import Lending
 from sapwood.code.runner.options import ORDINAL, RunnerOptions
 from sapwood.comm import values
@@ -51,7 +52,7 @@ def main(
     encoded_options: bytes,
     parent: int,
     descriptors: list[int],
-    make_procedures: Callable[[MappedBlocks], dict[str, Procedure]],
+    make_procedures: Callable[[MappedBlocks, Binding], dict[str, Procedure]],
 ) -> NoReturn:
     """Run a runner in a process that was forked just now; never returns.
 
@@ -72,7 +73,8 @@ def main(
         faulthandler.enable(file=_CRASH_FD, all_threads=False)
         gc.enable()
         blocks = MappedBlocks()
-        Runner(control, blocks, make_procedures(blocks)).serve()
+        binding = Binding(options.ordinal, options.bound_agents)
+        Runner(control, blocks, make_procedures(blocks, binding)).serve()
         status = 0
     except BaseException:  # noqa: BLE001 - the last frame of a process reports everything
         traceback.print_exc()

@@ -1,0 +1,76 @@
+"""Staying on one core while agents compute in step.
+
+In an iteration all agents of a machine begin at the same moment. Where there are as many as cores,
+or a multiple, an even share for each core is the shortest way to the end. Linux does not find it
+within milliseconds: it wakes several on the same core and leaves them there
+(``docs/decisions/0010-binding.md``).
+"""
+
+import contextlib
+import os
+from collections.abc import Sequence
+
+NOWHERE = -1
+"""No core: the operating system may choose."""
+
+
+def core_for(ordinal: int, agents: int, cores: Sequence[int]) -> int:
+    """Return the core on which an agent computes, or :data:`NOWHERE`.
+
+    Args:
+        ordinal: Which of its machine's agents it is, from 0 on.
+        agents: How many there are; 0 if they shall not be bound.
+        cores: Those that it may use.
+
+    Example:
+        >>> [core_for(ordinal, 4, [0, 1]) for ordinal in range(4)]
+        [0, 1, 0, 1]
+        >>> core_for(0, 3, [0, 1]), core_for(0, 2, [0, 1, 2, 3])
+        (-1, -1)
+    """
+    if len(cores) < 2 or agents == 0 or agents % len(cores):  # noqa: PLR2004 - one is no choice
+        return NOWHERE
+    return cores[ordinal % len(cores)]
+
+
+class Binding:
+    """Binds this process to a core while anybody holds it.
+
+    Args:
+        ordinal: Which of its machine's agents it is, from 0 on.
+        agents: How many there are; 0 if they shall not be bound.
+
+    Example:
+        >>> binding = Binding(ordinal=0, agents=0)
+        >>> binding.hold("a run"), binding.release("a run"), binding.core
+        (None, None, -1)
+    """
+
+    def __init__(self, ordinal: int, agents: int) -> None:
+        self.core = NOWHERE
+        self._ordinal = ordinal
+        self._agents = agents
+        self._holders: set[str] = set()
+        self._before: set[int] = set()
+
+    def hold(self, name: str) -> None:
+        """Stay on the core from now on, on behalf of ``name``."""
+        self._holders.add(name)
+        if self.core != NOWHERE or not self._agents:
+            return
+        with contextlib.suppress(OSError):  # then it goes without
+            self._before = os.sched_getaffinity(0)
+            core = core_for(self._ordinal, self._agents, sorted(self._before))
+            if core != NOWHERE:
+                os.sched_setaffinity(0, {core})
+                self.core = core
+
+    def release(self, name: str) -> None:
+        """Go where the operating system likes once nobody holds any more."""
+        self._holders.discard(name)
+        if self._holders or self.core == NOWHERE:
+            return
+        with contextlib.suppress(OSError):
+            if os.sched_getaffinity(0) == {self.core}:  # else user code has chosen meanwhile
+                os.sched_setaffinity(0, self._before)
+        self.core = NOWHERE
