@@ -28,7 +28,7 @@ def core_for(ordinal: int, agents: int, cores: Sequence[int]) -> int:
         >>> core_for(0, 3, [0, 1]), core_for(0, 2, [0, 1, 2, 3])
         (-1, -1)
     """
-    if len(cores) < 2 or agents == 0 or agents % len(cores):  # noqa: PLR2004 - one is no choice
+    if len(cores) < 2 or agents == 0 or agents % len(cores):
         return NOWHERE
     return cores[ordinal % len(cores)]
 

@@ -16,7 +16,7 @@ class RunnerOptions(msgspec.Struct, frozen=True):
         idle: Seconds that a runner without work and without an open program is kept; 0 for ever.
         keep: Bytes of freed memory that are kept for the next arrays.
         ordinal: Which of the machine's agents it belongs to, from 0 on: that chooses its device.
-        bound_agents: How many agents the machine has, if they stay on their cores during runs; else 0.
+        bound_agents: How many agents stay on the machine's cores during runs; 0 for none.
         check_memory: Whether all arrays of native functions are put between guards.
     """
 
