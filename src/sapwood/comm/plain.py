@@ -10,7 +10,10 @@ from typing import Any
 
 import msgspec
 
-from sapwood.core.errors import ProtocolError
+from sapwood.core.errors import DataValueError, ProtocolError
+
+MAX_BODY = 7 * 2**20
+"""Bytes of a body. It travels in the header of a frame, beside what else the message says."""
 
 encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 """Turn None, bools, numbers, strings, bytes, lists and dictionaries into a body."""
@@ -32,3 +35,12 @@ def decode(body: bytes | memoryview) -> Any:
         return _decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ProtocolError(f"a value from a peer is malformed: {error}") from error
+
+
+def too_large(size: int) -> DataValueError:
+    """Return the error that a value has a body of so many bytes."""
+    return DataValueError(
+        f"a value cannot travel between processes: without its arrays it takes {size} bytes, "
+        f"more than {MAX_BODY}",
+        hint="put bulk data into numpy arrays: they travel beside the message",
+    )

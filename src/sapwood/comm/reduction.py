@@ -58,7 +58,12 @@ class Accumulator:
         for field, reduction in self._fields.items():
             try:
                 reduction.add(value[field], rank, weight)
-            except (ExecutionError, TypeError, ValueError, KeyError) as error:
+            except KeyError as error:  # taken for the partial result of a subtree
+                raise ExecutionError(
+                    f"cannot reduce {_named(field)}: a dictionary is neither a number nor an array",
+                    where=f"agent {rank}",
+                ) from error
+            except (ExecutionError, TypeError, ValueError) as error:
                 raise ExecutionError(
                     f"cannot reduce {_named(field)}: {getattr(error, 'what', error)}",
                     where=f"agent {rank}",

@@ -1,9 +1,9 @@
 """How values travel: plain Python values and numpy arrays as msgpack plus raw buffers.
 
-A value becomes a small *body* (msgpack) and a *payload*: the bytes of its arrays, one after
-the other, each at a multiple of 64 bytes. In the body an array is an extension that holds
-offset, dtype (byte order explicit) and shape. Nothing is pickled; what cannot be expressed
-is an error that names the type.
+A value becomes a small *body* (msgpack) and a *payload*: the bytes of its arrays and of its long
+texts, one after the other, each at a multiple of 64 bytes. In the body an array is an extension
+that holds offset, dtype (byte order explicit) and shape. Nothing is pickled; what cannot be
+expressed is an error that names the type.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from sapwood.comm import plain
 from sapwood.comm.shared_memory import ALIGNMENT
 from sapwood.core.errors import DataValueError, ProtocolError
 
@@ -24,6 +25,11 @@ EXT_TUPLE = 2
 EXT_SET = 3
 EXT_COMPLEX = 4
 EXT_SCALAR = 5
+EXT_BYTES = 6
+EXT_TEXT = 7
+
+LONG = 64 * 1024
+"""Length from which bytes and texts lie in the payload, as arrays do."""
 
 MAX_DEPTH = 64
 """Nesting of lists, tuples and dictionaries in a value."""
@@ -114,7 +120,8 @@ def encode(value: Any, locate: Locate | None = None) -> Encoded:
             the payload out; by default one array follows the other.
 
     Raises:
-        DataValueError: A part of the value is of another type, or an array holds objects.
+        DataValueError: A part of the value is of another type, an array holds objects, or what
+            is not in arrays, bytes and texts takes more than :data:`plain.MAX_BODY` bytes.
 
     Example:
         >>> encoded = encode({"a": np.arange(3.0), "n": (1, 2)})
@@ -122,11 +129,12 @@ def encode(value: Any, locate: Locate | None = None) -> Encoded:
         {'a': array([0., 1., 2.]), 'n': (1, 2)}
     """
     layout = _Layout(locate)
-    plain = layout.convert(value, 0)
     try:
-        body = _pack(plain)
+        body = _pack(layout.convert(value, 0))
     except (TypeError, OverflowError, ValueError) as error:
         raise DataValueError(f"a value cannot travel between processes: {error}") from error
+    if len(body) > plain.MAX_BODY:
+        raise plain.too_large(len(body))
     return Encoded(body, layout.arrays, layout.offsets, layout.nbytes)
 
 
@@ -167,7 +175,7 @@ class _Layout:
             "dictionaries of them",
         )
 
-    def place(self, array: np.ndarray[Any, Any]) -> msgspec.msgpack.Ext:
+    def place(self, array: np.ndarray[Any, Any], kind: int = EXT_ARRAY) -> msgspec.msgpack.Ext:
         if array.dtype.hasobject:
             raise DataValueError(
                 "an array of Python objects cannot travel between processes",
@@ -185,7 +193,7 @@ class _Layout:
             self.offsets.append(offset)
             self.nbytes = offset + -(-flat.nbytes // ALIGNMENT) * ALIGNMENT
         meta = ArrayMeta(offset, dtype_text(array.dtype), array.shape)
-        return _Ext(EXT_ARRAY, _pack(meta))
+        return _Ext(kind, _pack(meta))
 
 
 def dtype_text(dtype: np.dtype[Any]) -> str:
@@ -272,6 +280,28 @@ def _array(layout: _Layout, value: np.ndarray[Any, Any], _depth: int) -> Any:
     return layout.place(value)
 
 
+def _kind_of_array(layout: _Layout, value: np.ndarray[Any, Any], _depth: int) -> Any:
+    """Place an array of a derived class as a plain one, unless it would mean something else."""
+    if isinstance(value, (np.ma.MaskedArray, np.matrix)):
+        raise DataValueError(
+            f"a {type(value).__name__} cannot travel between processes",
+            hint="send np.asarray(…) of a matrix, .filled(…) of masked values, or .data and .mask",
+        )
+    return layout.place(value)
+
+
+def _bytes(layout: _Layout, value: bytes | bytearray | memoryview, _depth: int) -> Any:
+    if len(value) < LONG:
+        return bytes(value)
+    return layout.place(np.frombuffer(value, np.uint8), EXT_BYTES)
+
+
+def _text(layout: _Layout, value: str, _depth: int) -> Any:
+    if len(value) < LONG:
+        return value
+    return layout.place(np.frombuffer(value.encode(), np.uint8), EXT_TEXT)
+
+
 def _scalar(layout: _Layout, value: np.generic, _depth: int) -> Any:
     array = np.asarray(value)
     if array.dtype.hasobject:
@@ -286,8 +316,8 @@ _CONVERTERS: dict[type, _Converter] = {
     bool: _as_is,
     int: _as_is,
     float: _as_is,
-    str: _as_is,
-    bytes: _as_is,
+    str: _text,
+    bytes: _bytes,
     dict: _dictionary,
     list: _list,
     tuple: _tuple,
@@ -299,9 +329,9 @@ _CONVERTERS: dict[type, _Converter] = {
 
 _FALLBACKS: list[tuple[type, _Converter]] = [
     (np.generic, _scalar),
-    (np.ndarray, _array),
-    (bytearray, lambda _layout, value, _depth: bytes(value)),
-    (memoryview, lambda _layout, value, _depth: bytes(value)),
+    (np.ndarray, _kind_of_array),
+    (bytearray, _bytes),
+    (memoryview, lambda layout, value, depth: _bytes(layout, value.tobytes(), depth)),
     (
         msgspec.Struct,
         lambda layout, value, depth: layout.convert(msgspec.to_builtins(value), depth),
@@ -326,10 +356,13 @@ def _reader(payload: memoryview) -> Callable[[int, memoryview], Any]:
             if not count:
                 return np.zeros(meta.shape, dtype)
             return np.frombuffer(payload, dtype, count, meta.offset).reshape(meta.shape)
+        if code in {EXT_BYTES, EXT_TEXT}:
+            raw = bytes(read(EXT_ARRAY, data))
+            return raw if code == EXT_BYTES else raw.decode()
         if code == EXT_SCALAR:
-            text, raw = msgspec.msgpack.decode(data, type=tuple[str, bytes])
+            text, item = msgspec.msgpack.decode(data, type=tuple[str, bytes])
             dtype = dtype_from(text)
-            return np.frombuffer(raw, dtype, 1)[0] if dtype.itemsize else np.zeros((), dtype)[()]
+            return np.frombuffer(item, dtype, 1)[0] if dtype.itemsize else np.zeros((), dtype)[()]
         if code == EXT_COMPLEX:
             return complex(*msgspec.msgpack.decode(data, type=tuple[float, float]))
         if code in {EXT_TUPLE, EXT_SET}:

@@ -167,3 +167,38 @@ def test_what_is_no_reduction_is_told_how_to_write_it(text: str) -> None:
 def test_what_cannot_be_reduced_is_an_error(kind: str) -> None:
     with pytest.raises(ExecutionError):
         make_reduction(kind).add("text", 1, 1.0)
+
+
+def test_the_variance_of_complex_samples_is_that_of_their_distances() -> None:
+    samples = np.array([1 + 2j, 3 - 1j, -2 + 0.5j, 4j])
+    variance = make_reduction("variance")
+    variance.add(samples[:3], 1, 3.0)
+    variance.add(samples[3:], 2, 1.0)
+    np.testing.assert_allclose(variance.total()["variance"], samples.var(ddof=1))
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("f4", 1e38), ("f2", 6e4)])
+def test_short_floats_do_not_overflow_in_a_variance(dtype: str, value: float) -> None:
+    variance = make_reduction("variance")
+    for rank in (1, 2):
+        variance.add(np.full(100, value, dtype), rank, 100.0)
+    assert variance.total()["mean"] == np.array(value, dtype)
+    assert variance.total()["variance"] == 0
+
+
+def test_a_mean_of_arrays_without_dimensions_goes_through_a_tree() -> None:
+    root = make_reduction("mean")
+    for ranks in ((1, 2), (3, 4)):
+        junction = make_reduction("mean")
+        for rank in ranks:
+            junction.add(np.array(1.5 * rank), rank, 1.0)
+        root.add(travelled(junction.partial()), ranks[0], 2.0)
+    assert root.total() == np.array(3.75)
+
+
+def test_a_union_of_dates_travels() -> None:
+    junction = make_reduction("union")
+    junction.add(np.array(["2020-01-01", "2021-01-01"], "datetime64[D]"), 1, 1.0)
+    root = make_reduction("union")
+    root.add(travelled(junction.partial()), 1, 1.0)
+    assert root.total() == {np.datetime64("2020-01-01"), np.datetime64("2021-01-01")}

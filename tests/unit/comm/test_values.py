@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from sapwood.comm import values
+from sapwood.comm import frames, plain, values
 from sapwood.comm.shared_memory import ALIGNMENT
 from sapwood.core.errors import DataValueError, ProtocolError
 
@@ -266,3 +266,33 @@ def test_a_damaged_body_is_a_value_or_a_protocol_error(value: Any, data: st.Data
     body[where] = data.draw(st.integers(0, 255))
     with contextlib.suppress(ProtocolError):
         values.decode(bytes(body), encoded.payload())
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"q" * values.LONG, bytearray(b"q" * values.LONG), "ä" * values.LONG, {"a": ("b" * 10**6,)}],
+    ids=["bytes", "bytearray", "text", "inside"],
+)
+def test_long_bytes_and_texts_lie_in_the_payload(value: Any) -> None:
+    encoded = values.encode(value)
+    assert len(encoded.body) < 100
+    expected = bytes(value) if isinstance(value, bytearray) else value
+    assert values.decode(encoded.body, encoded.payload()) == expected
+
+
+def test_a_value_whose_body_fits_into_no_header_is_refused() -> None:
+    assert plain.MAX_BODY + 2**19 <= frames.MAX_HEADER
+    with pytest.raises(DataValueError, match=str(plain.MAX_BODY)):
+        values.encode(list(range(2**21)))
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+@pytest.mark.parametrize("kind", [np.ma.MaskedArray, np.matrix])
+def test_an_array_that_would_mean_something_else_is_refused(kind: type[Any]) -> None:
+    with pytest.raises(DataValueError, match=kind.__name__):
+        values.encode({"x": kind([[1, 2], [3, 4]])})
+
+
+def test_text_that_is_no_unicode_is_refused() -> None:
+    with pytest.raises(DataValueError, match="surrogates"):
+        values.encode("\ud800" * values.LONG)

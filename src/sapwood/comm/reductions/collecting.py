@@ -108,7 +108,7 @@ class Union:
     def add(self, value: Any, _rank: int, _weight: float) -> None:
         """Take one more contribution."""
         if isinstance(value, np.ndarray):
-            value = value.ravel().tolist()
+            value = list(value.ravel()) if value.dtype.kind in "mM" else value.ravel().tolist()
         if not isinstance(value, (set, list, tuple)):
             raise ExecutionError(f"{type(value).__name__} is no set of values")
         try:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sapwood.comm.reductions.numbers import number
+from sapwood.comm.reductions.numbers import counted, number
 from sapwood.core.errors import ExecutionError, ProgramError
 
 MAX_BINS = 2**24
@@ -50,7 +50,7 @@ class Histogram:
             self.counts += value["counts"]
             self.outside += value["outside"]
             return
-        numbers = np.asarray(number(value)).ravel()
+        numbers = np.asarray(counted(number(value))).ravel()
         if numbers.dtype.kind not in "biuf":
             raise ExecutionError(f"{numbers.dtype} has no order")
         found, _ = np.histogram(numbers, self._edges)

@@ -34,7 +34,8 @@ class Mean:
         if isinstance(value, np.ndarray) or isinstance(self.value, np.ndarray):
             check_alike(self.value, value)
         self.weight += weight
-        self.value = self.value + (value - self.value) * (weight / self.weight)
+        together = self.value + (value - self.value) * (weight / self.weight)
+        self.value = np.asarray(together) if isinstance(value, np.ndarray) else together
 
     def partial(self) -> Any:
         """Return what travels on to the next vertex."""
@@ -49,7 +50,8 @@ class Variance:
     """Count, mean and variance of samples; a contribution holds them along its first axis.
 
     The total is a dictionary: ``count``, ``mean`` and ``variance`` (divided by ``count - 1``;
-    NaN for a single sample), the last two of the shape of one sample.
+    NaN for a single sample), the last two of the shape of one sample. Short floats are computed
+    with as doubles; of complex samples the variance is that of their distance from the mean.
     """
 
     __slots__ = ("count", "mean", "squares")
@@ -66,8 +68,9 @@ class Variance:
             return
         samples = np.atleast_1d(real(number(value)))
         if len(samples):
-            mean = samples.mean(axis=0)
-            self._merge(len(samples), mean, ((samples - mean) ** 2).sum(axis=0))
+            kind = np.result_type(samples.dtype, np.float64)  # short floats would lose or overflow
+            mean = samples.mean(axis=0, dtype=kind)
+            self._merge(len(samples), mean, _squares(samples - mean).sum(axis=0))
 
     def _merge(self, count: int, mean: Any, squares: Any) -> None:
         if not count:
@@ -81,7 +84,9 @@ class Variance:
             )
         together = self.count + count
         difference = mean - self.mean
-        self.squares = self.squares + squares + difference**2 * (self.count * count / together)
+        self.squares = (
+            self.squares + squares + _squares(difference) * (self.count * count / together)
+        )
         self.mean = self.mean + difference * (count / together)
         self.count = together
 
@@ -97,3 +102,10 @@ class Variance:
         nothing = np.full(np.shape(self.squares), np.nan)
         variance = self.squares / free if free else nothing[()]
         return {"count": self.count, "mean": self.mean, "variance": variance}
+
+
+def _squares(difference: Any) -> Any:
+    """Return the squares of distances; of complex numbers, of their magnitude."""
+    if np.iscomplexobj(difference):
+        return difference.real**2 + difference.imag**2
+    return difference**2
