@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from sapwood.core.errors import BuildError
+from sapwood.gpu.cuda.architecture import Trouble
 from sapwood.gpu.cuda.constructs import (
     GPU_ONLY,
     GRID_ADVICE,
@@ -97,6 +98,7 @@ def unsupported(source: CudaSource) -> list[Finding]:
                     advice = "launch from the host, or loop inside the kernel"
                     found.append(_refused(source, launch.node, "dynamic parallelism", advice))
     found += _grid_barriers(source)
+    found += [_trouble(source, each) for each in source.troubles]
     lines: dict[tuple[int, str], Finding] = {}
     for each in sorted(found, key=lambda f: f.line):
         lines.setdefault((each.line, each.what), each)
@@ -120,6 +122,17 @@ def _grid_barriers(source: CudaSource) -> Iterator[Finding]:
             method = "sync"
         if method == "sync" and (group in grids or "this_grid" in group):
             yield _refused(source, node, GRID_GROUPS, GRID_ADVICE)
+
+
+def _trouble(source: CudaSource, found: Trouble) -> Finding:
+    return Finding(
+        file=source.name,
+        line=found.line,
+        kind="refused",
+        what=found.what,
+        text=found.text[:120],
+        advice=found.advice,
+    )
 
 
 def _match(word: str, node: Any) -> tuple[str, str] | None:

@@ -15,6 +15,7 @@ PREDEFINED: Final[Mapping[str, str]] = {
     "__cplusplus": "201703",
     "__linux__": "1",
     "__unix__": "1",
+    "__CUDA_ARCH_LIST__": "700",
     "CUDART_VERSION": "12000",
     "CUDA_VERSION": "12000",
     "__CUDACC_VER_MAJOR__": "12",
@@ -24,6 +25,12 @@ PREDEFINED: Final[Mapping[str, str]] = {
     "__VECTOR_TYPES_H__": "",
 }
 """Macros that every patched source sees; the headers of the shim define those of CUDA."""
+
+ARCHITECTURE: Final = "__CUDA_ARCH__"
+"""The macro that device code sees and code of the host does not."""
+
+DEVICE_ARCHITECTURE: Final = "700"
+"""Its value in device code: that of the compute capability that the device of the shim tells."""
 
 UNDEFINED: Final = frozenset(
     {
@@ -61,6 +68,16 @@ class _Branch(msgspec.Struct):
     now: bool | None
     taken: bool | None
     start: int
+    first: int
+    decisions: list[bool | None]
+
+
+class Group(msgspec.Struct, frozen=True):
+    """A condition from ``#if`` to ``#endif``: where it is, and which branches are taken."""
+
+    start: int
+    end: int
+    decisions: tuple[bool | None, ...]
 
 
 class Conditions:
@@ -69,13 +86,24 @@ class Conditions:
     Args:
         given: Macros that the compiler gets on its command line.
         elsewhere: Names that other files of the program define.
+        architecture: What device code of some architecture sees as :data:`ARCHITECTURE`.
+
+    Attributes:
+        groups: The conditions of the text that was seen last, in the order of their ends.
     """
 
-    def __init__(self, given: Mapping[str, str], elsewhere: Iterable[str]) -> None:
-        self._given = dict(given)
+    def __init__(
+        self, given: Mapping[str, str], elsewhere: Iterable[str], architecture: str = ""
+    ) -> None:
+        self._given = {**given, ARCHITECTURE: architecture} if architecture else dict(given)
         self._elsewhere = frozenset(elsewhere) - UNDEFINED - given.keys()
         self._values: dict[str, str] = {}
         self._unknown: set[str] = set()
+        self.groups: list[Group] = []
+
+    def on_device(self, architecture: str = DEVICE_ARCHITECTURE) -> Conditions:
+        """Return what device code knows."""
+        return Conditions(self._given, self._elsewhere, architecture)
 
     def leave_out(self, data: bytes) -> bytes:
         r"""Return a text in which known conditions, and what they leave out, are blank.
@@ -86,6 +114,7 @@ class Conditions:
         """
         self._values = {**PREDEFINED, **self._given}
         self._unknown = set(self._elsewhere)
+        self.groups = []
         text = bytearray(data)
         branches: list[_Branch] = []
         for match in _DIRECTIVE.finditer(_hide_comments(data)):
@@ -98,13 +127,16 @@ class Conditions:
                     self._define(word, rest.strip(), certain=certain)
             elif word in {"if", "ifdef", "ifndef"}:
                 now = self._holds(word, rest) if live else None
-                branches.append(_Branch(live, now, now, match.end()))
+                branches.append(_Branch(live, now, now, match.end(), match.start(), [now]))
                 if live and now is not None:
                     _blank(text, match.start(), match.end())
             elif branches:
                 self._go_on(text, branches[-1], match, rest)
+                branches[-1].decisions.append(branches[-1].now)
                 if word == "endif":
-                    branches.pop()
+                    ended = branches.pop()
+                    decisions = tuple(ended.decisions[:-1])
+                    self.groups.append(Group(ended.first, match.end(), decisions))
         return bytes(text)
 
     def _go_on(self, text: bytearray, branch: _Branch, match: re.Match[bytes], rest: str) -> None:

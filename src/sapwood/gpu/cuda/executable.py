@@ -19,7 +19,7 @@ from sapwood.gpu.cuda.check import refuse_unsupported
 from sapwood.gpu.cuda.language import MODE, preferring_clang
 from sapwood.gpu.cuda.parse import read_sources
 from sapwood.gpu.cuda.patch import KernelMode, Mode, Patched, patch_sources
-from sapwood.gpu.cuda.precompiled import SHIM, vectoriser_flags
+from sapwood.gpu.cuda.precompiled import PLACE, SHIM, vectoriser_flags
 
 _INCLUDE: Final = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
 _C_SUFFIXES: Final = (".c",)
@@ -150,6 +150,8 @@ def _compile(
         command += ["-std=c++17", "-x", "c++", *vectoriser_flags(compiler)]
     if file.suffix in {".cu", ".cuh"}:
         command += ["-include", str(SHIM / "cuda_runtime.h")]
+    elif not is_c:
+        command += ["-include", str(PLACE)]
     command += [f"-I{SHIM}", *(f"-I{place}" for place in places)]
     command += [f"-D{name}={value}" for name, value in macros.items()]
     command += [f"-iquote{file.absolute().parent}"]

@@ -30,7 +30,13 @@ from sapwood.gpu.cuda.nvrtc import (
     load_kernels,
     nvrtc_identity,
 )
-from sapwood.gpu.cuda.precompiled import SHIM, precompiled_headers, shim_hash, vectoriser_flags
+from sapwood.gpu.cuda.precompiled import (
+    PLACE,
+    SHIM,
+    precompiled_headers,
+    shim_hash,
+    vectoriser_flags,
+)
 from sapwood.gpu.discovery import visible_gpus
 
 CHOICE: Final = "SAPWOOD_CUDA"
@@ -48,7 +54,7 @@ class _HostCpp(Cpp):
 
     def extra_flags(self, compiler: Compiler) -> tuple[str, ...]:
         """Return the flags of C++, and where the headers are."""
-        return (*super().extra_flags(compiler), f"-I{SHIM}")
+        return (*super().extra_flags(compiler), f"-I{SHIM}", *("-include", str(PLACE)))
 
 
 class _PatchedCuda(CompiledLanguage):

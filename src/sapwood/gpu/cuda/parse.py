@@ -12,6 +12,13 @@ import msgspec
 import tree_sitter
 import tree_sitter_cuda
 
+from sapwood.gpu.cuda.architecture import (
+    DEVICE_PREFIX,
+    Dependent,
+    Trouble,
+    dependent_macros,
+    resolve_architecture,
+)
 from sapwood.gpu.cuda.conditions import Conditions, defined_names
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.host_names import may_hold, rename_on_host
@@ -20,7 +27,7 @@ from sapwood.gpu.cuda.macros import expand_in_kernels, kernel_bodies
 ATTRIBUTES: Final = ("__global__", "__device__", "__host__")
 
 CUDA_WORDS: Final = re.compile(
-    rb"<<<|\b(?:__global__|__device__|__shared__|__constant__|__managed__|threadIdx|blockIdx|blockDim|gridDim)\b"
+    rb"<<<|__CUDA_ARCH__|\b(?:__global__|__device__|__shared__|__constant__|__managed__|threadIdx|blockIdx|blockDim|gridDim)\b"
     rb"|\bcuda[A-Z]\w+|\bcu(?:blas|fft|rand|sparse|solver|dnn)\w+|\b(?:thrust|nvcuda|cutlass)\b"
     rb"|include\s*<(?:cub|nccl|mma|cuda)"
 )
@@ -146,13 +153,25 @@ class CudaSource:
         declared: Names of functions that are declared without a body.
         shared: Nodes of ``__shared__`` declarations.
         includes: Names of included files; those in quotes with ``"`` before them.
+        troubles: What cannot be right for host and device at once.
     """
 
-    def __init__(self, name: str, data: bytes, conditions: Conditions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        data: bytes,
+        conditions: Conditions | None = None,
+        dependent: Dependent | None = None,
+        *,
+        is_resolved: bool = False,
+    ) -> None:
         for pattern, replacement in _REWRITTEN:
             data = pattern.sub(replacement, data)
         self.name = name
         known = self._conditions = conditions or Conditions({}, ())
+        self.troubles: tuple[Trouble, ...] = ()
+        if not is_resolved:
+            data, self.troubles = resolve_architecture(data, known, dependent)
         if may_hold(data):
             data = rename_on_host(data, parse(known.leave_out(data)).root_node)
         if b"__global__" in data:
@@ -198,7 +217,7 @@ class CudaSource:
 
     def changed(self, edits: Edits) -> CudaSource:
         """Return the source with edits made, parsed again."""
-        return CudaSource(self.name, edits.apply(), self._conditions)
+        return CudaSource(self.name, edits.apply(), self._conditions, is_resolved=True)
 
     @property
     def kernels(self) -> list[Function]:
@@ -227,15 +246,21 @@ def read_sources(
     """
     defined = {name: defined_names(data) for name, data in files.items()}
 
-    def read(name: str, data: bytes) -> CudaSource:
+    def conditions(name: str, dependent: Dependent) -> Conditions:
         elsewhere = set().union(*(own for other, own in defined.items() if other != name))
-        return CudaSource(name, data, Conditions(macros or {}, elsewhere))
+        elsewhere |= {DEVICE_PREFIX + each for each in dependent.names}
+        return Conditions(macros or {}, elsewhere)
 
-    return {
-        name: read(name, data)
+    chosen = {
+        name: data
         for name, data in files.items()
         if name.endswith((".cu", ".cuh"))
         or (PurePosixPath(name).suffix in SUFFIXES and CUDA_WORDS.search(data))
+    }
+    found = dependent_macros(chosen, {name: conditions(name, Dependent()) for name in chosen})
+    return {
+        name: CudaSource(name, data, conditions(name, found), found)
+        for name, data in chosen.items()
     }
 
 

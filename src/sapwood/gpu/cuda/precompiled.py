@@ -18,6 +18,9 @@ from sapwood.code.toolchain import Compiler
 SHIM: Final = Path(__file__).parent / "shim"
 """Where the headers are that stand in the place of CUDA's."""
 
+PLACE: Final = SHIM / "sapwood" / "place.h"
+"""What C++ sources beside CUDA need of them, where they share functions for host and device."""
+
 _HEADER: Final = "cuda_runtime.h"
 
 _ORDERED: Final = range(13, 22)

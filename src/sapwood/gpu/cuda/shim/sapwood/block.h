@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fiber.h"
+#include "place.h"
 #include "types.h"
 
 namespace sapwood_cuda {
@@ -63,8 +64,6 @@ struct Block {
     Stacks stacks;
     std::unique_ptr<SumsBase> sums[5];
 };
-
-inline thread_local Thread *self = nullptr;
 
 void report_failure(Block &block, const std::string &text, int error = 719);
 

@@ -17,6 +17,7 @@
 
 #define __CUDACC__ 1
 #define __NVCC__
+#define __CUDA_ARCH_LIST__ 700
 #define CUDART_VERSION 12000
 #define CUDA_VERSION 12000
 #define __CUDACC_VER_MAJOR__ 12
