@@ -82,7 +82,10 @@ def _show(
         unsupported,
     )
     from sapwood.gpu.cuda.executable import with_headers  # noqa: PLC0415 - as above
-    from sapwood.gpu.cuda.lint import find_traps  # noqa: PLC0415 - as above
+    from sapwood.gpu.cuda.lint import (  # noqa: PLC0415 - as above
+        find_lanes_in_step,
+        find_traps,
+    )
     from sapwood.gpu.cuda.parse import read_sources  # noqa: PLC0415 - as above
     from sapwood.gpu.cuda.patch import patch_sources  # noqa: PLC0415 - as above
 
@@ -103,6 +106,8 @@ def _show(
         if not check and not refused and text:
             typer.echo(text)
         _show_findings([*refused, *traps] if check else refused)
+        if not check:
+            _show_findings(find_lanes_in_step(sources.values()), err=True)
         _show_kernels(kernels, err=not check)
     if refused:
         raise BuildError(
@@ -119,6 +124,6 @@ def _show_kernels(kernels: Iterable[KernelMode], *, err: bool = False) -> None:
         typer.echo(line, err=err)
 
 
-def _show_findings(findings: list[Finding]) -> None:
+def _show_findings(findings: Iterable[Finding], *, err: bool = False) -> None:
     for each in findings:
-        typer.echo(f"{each}; {each.advice}" if each.advice else str(each))
+        typer.echo(f"{each}; {each.advice}" if each.advice else str(each), err=err)

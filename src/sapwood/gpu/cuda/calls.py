@@ -10,8 +10,11 @@ from sapwood.gpu.cuda.parse import INDICES, CudaSource, Function, walk
 
 BARRIERS: Final = frozenset({"__syncthreads"})
 VOTING_BARRIERS: Final = frozenset({"__syncthreads_count", "__syncthreads_or", "__syncthreads_and"})
+IN_STEP: Final = "__sapwood_in_step"
+"""What patched sources call where lanes of a warp have to run in step."""
+
 _WARP = re.compile(
-    r"__(?:shfl|shfl_up|shfl_down|shfl_xor|ballot|any|all|match_any|match_all|"
+    r"__sapwood_in_step$|__(?:shfl|shfl_up|shfl_down|shfl_xor|ballot|any|all|match_any|match_all|"
     r"reduce_\w+)_sync$|__syncwarp$|__activemask$"
 )
 _GROUPS = frozenset(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from sapwood.gpu.cuda.calls import CallGraph
 from sapwood.gpu.cuda.check import Finding
 from sapwood.gpu.cuda.parse import CudaSource, Function, plain, walk
+from sapwood.gpu.cuda.steps import find_steps
 
 SHARED_LIMIT: Final = 48 * 1024
 """Bytes of static shared memory that every GPU gives a block."""
@@ -36,12 +38,33 @@ def find_traps(source: CudaSource) -> list[Finding]:
         >>> print(find_traps(CudaSource("a.cu", code))[0].what)
         64000 bytes of shared memory, more than the 49152 that a block has
     """
-    found = list(_too_much_shared(source))
+    found = [*_too_much_shared(source), *find_lanes_in_step([source])]
     for function in source.functions:
         if not function.attributes & {"__global__", "__device__"}:
             found += _host_access(source, function)
             found += _unchecked(source, function)
     return sorted(found, key=lambda each: each.line)
+
+
+def find_lanes_in_step(sources: Iterable[CudaSource]) -> list[Finding]:
+    """Return the statements that rely on the lanes of a warp running in step.
+
+    They are run so on a CPU node; recent GPUs do not promise it.
+    """
+    given = list(sources)
+    graph = CallGraph(given)
+    return [
+        Finding(
+            file=source.name,
+            line=step.line,
+            kind="trap",
+            what="relies on the lanes of a warp running in step",
+            text=step.text[:120],
+            advice="put __syncwarp() between reading and writing, and after it",
+        )
+        for source in given
+        for step in find_steps(source, graph)
+    ]
 
 
 def _trap(source: CudaSource, node: Any, what: str, advice: str) -> Finding:

@@ -23,6 +23,7 @@ from sapwood.gpu.cuda.naming import with_own_names
 from sapwood.gpu.cuda.parse import CudaSource, Function, Launch, plain, walk
 from sapwood.gpu.cuda.parts import NotPossibleError
 from sapwood.gpu.cuda.shuffles import without_warp_operations
+from sapwood.gpu.cuda.steps import with_steps
 
 
 class Mode(Enum):
@@ -71,11 +72,13 @@ def patch_sources(sources: Mapping[str, CudaSource], *, fiber_only: str = "") ->
         'block'
     """
     graph = CallGraph(sources.values())
+    in_step = {name: with_steps(each, graph) for name, each in sources.items()}
+    graph = CallGraph(in_step.values())
     return {
         name: _patch(
             each if fiber_only else _with_exchanges(each, graph), graph, fiber_only=fiber_only
         )
-        for name, each in sources.items()
+        for name, each in in_step.items()
     }
 
 

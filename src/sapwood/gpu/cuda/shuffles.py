@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sapwood.gpu.cuda.calls import VOTING_BARRIERS, CallGraph, is_warp_operation
+from sapwood.gpu.cuda.calls import IN_STEP, VOTING_BARRIERS, CallGraph, is_warp_operation
 from sapwood.gpu.cuda.distribution import CONDITION, distribute_conditions
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.groups import without_groups
@@ -95,8 +95,11 @@ def _exchanges(source: CudaSource, kernel: Function) -> Edits | None:
         if node.type != "call_expression":
             continue
         word = plain(node.child_by_field_name("function").text)
-        if word == "__syncwarp":
-            edits.replace(node.start_byte, node.end_byte, "__syncthreads()")
+        if word in {"__syncwarp", IN_STEP}:
+            watched = _meet(node, word, kernel, edits)
+            if watched and returns:  # threads that are gone do not say that they came
+                return None
+            declared += watched
         elif word in VOTING_BARRIERS:
             count = _count(node, word, kernel, edits)
             if count is None or returns:
@@ -128,6 +131,29 @@ def _exchanges(source: CudaSource, kernel: Function) -> Edits | None:
         for node in walk(kernel.body)
     )
     return None if left else edits
+
+
+def _meet(call: Any, word: str, kernel: Function, edits: Edits) -> str:
+    """Make a barrier of the block of one of a warp; return what is declared for it.
+
+    Under a condition that was handed on, threads that do not come to it wait there too. Where
+    the lanes of its mask do not all come, nobody would go on, and that is watched.
+    """
+    statement = _under_condition(holder(call, kernel) or call.parent)
+    if not _is_handed_on(statement):
+        edits.replace(call.start_byte, call.end_byte, "__syncthreads()")
+        return ""
+    text, declared = "__syncthreads();", ""
+    if word != IN_STEP and _meets_behind(statement, kernel):
+        condition = plain(statement.child_by_field_name("condition").text)
+        given = [plain(each.text) for each in call.child_by_field_name("arguments").named_children]
+        mask, lanes = given[0] if given else "0xffffffffu", f"sapwood_l{call.start_byte}"
+        declared = f" __shared__ unsigned char {lanes}[::sapwood_cuda::exchange_size] = {{}};"
+        there = f"({lanes}, sapwood_rank, {mask}, {_THREADS})"
+        text = f"{lanes}[sapwood_rank] = {condition}; __syncthreads(); "
+        text += f"if {condition} ::sapwood_cuda::require_lanes{there};"
+    edits.replace(statement.start_byte, statement.end_byte, text)
+    return declared
 
 
 def _count(call: Any, word: str, kernel: Function, edits: Edits) -> tuple[str, Any, str] | None:

@@ -133,8 +133,10 @@ template <class Parent> thread_group tiled_partition(const Parent &, unsigned n)
     return lane_group(tile_mask(n), tile_count(n), thread_block::thread_rank() / n);
 }
 
-// Which threads run together is not known here: each is a group of its own.
-inline coalesced_group coalesced_threads() { return coalesced_group(1u << sapwood_cuda::lane()); }
+// The lanes that come to this place.
+inline coalesced_group coalesced_threads(const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return coalesced_group(sapwood_cuda::converge(file, line, line));
+}
 
 // The lanes of a group that say the same.
 template <class Group> coalesced_group binary_partition(const Group &group, bool part) {

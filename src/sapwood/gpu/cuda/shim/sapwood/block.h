@@ -22,9 +22,12 @@ struct Thread {
     Block *block = nullptr;
 };
 
-// What the lanes of a warp exchange.
+// What the lanes of a warp exchange. Lanes that wait, for whatever it is, are in `waiting`; of those
+// the ones that wait for the block are in `at_barrier`, and those that wait to run in step in `stepping`.
 struct Warp {
     unsigned alive = 0, arrived = 0, released = 0;
+    unsigned waiting = 0, at_barrier = 0, stepping = 0;
+    int place[warp_size];
     uint64_t value[warp_size], result[warp_size];
     int source[warp_size];
     unsigned mask[warp_size];
@@ -100,6 +103,15 @@ inline void yield(Block &block) {
     switch_context(&from->context, &to->context);
 }
 
+// Lets all threads go on that wait at a barrier of the block.
+inline void open_barrier(Block &block) {
+    block.arrived = 0;
+    block.last_count = block.count, block.last_all = block.all;
+    block.count = 0, block.all = 1;
+    block.generation++;
+    for (Warp &warp : block.warps) warp.waiting &= ~warp.at_barrier, warp.at_barrier = 0;
+}
+
 inline void fiber_main() {
     Block *block = self->block;
     Fiber *fiber = block->running;
@@ -116,12 +128,7 @@ inline void fiber_main() {
         block->running = nullptr;
         switch_context(&abandoned, &block->home);
     }
-    if (block->arrived == block->alive) { // those that wait at a barrier wait no longer for it
-        block->arrived = 0;
-        block->last_count = block->count, block->last_all = block->all;
-        block->count = 0, block->all = 1;
-        block->generation++;
-    }
+    if (block->arrived == block->alive) open_barrier(*block); // those that wait wait no longer for it
     block->running = fiber->next;
     self = &fiber->next->thread;
     switch_context(&abandoned, &fiber->next->context);
@@ -150,6 +157,7 @@ template <class Body> void run_fibers(const Body &body) {
         unsigned lanes = n - w * warp_size;
         block.warps[w].alive = lanes >= warp_size ? ~0u : (1u << lanes) - 1;
         block.warps[w].arrived = block.warps[w].released = 0;
+        block.warps[w].waiting = block.warps[w].at_barrier = block.warps[w].stepping = 0;
     }
     block.alive = n;
     block.arrived = block.idle = 0;
@@ -176,15 +184,11 @@ inline void barrier(int predicate, const char *file, int line) {
     block.count += predicate != 0;
     block.all &= predicate != 0;
     block.idle = 0;
-    if (++block.arrived == block.alive) {
-        block.arrived = 0;
-        block.last_count = block.count, block.last_all = block.all;
-        block.count = 0, block.all = 1;
-        block.generation++;
-        return;
-    }
+    if (++block.arrived == block.alive) return open_barrier(block);
     unsigned generation = block.generation;
     wait_at(block, file, line);
+    Warp &warp = block.warps[self->rank / warp_size];
+    warp.waiting |= 1u << (self->rank % warp_size), warp.at_barrier |= 1u << (self->rank % warp_size);
     while (block.generation == generation) yield(block);
 }
 
@@ -192,8 +196,12 @@ inline void barrier(int predicate, const char *file, int line) {
 inline void spin() {
     if (self && self->block->running) {
         Block &block = *self->block;
+        Warp &warp = block.warps[self->rank / warp_size];
+        const unsigned bit = 1u << (self->rank % warp_size);
         block.idle = 0;
+        warp.waiting |= bit;
         yield(block);
+        warp.waiting &= ~bit;
     } else {
 #if defined(__x86_64__)
         __builtin_ia32_pause();

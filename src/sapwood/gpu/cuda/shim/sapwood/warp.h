@@ -22,6 +22,7 @@ uint64_t collective(unsigned mask, uint64_t value, int source, const char *file,
     warp.mask[own] = mask;
     warp.arrived |= bit;
     warp.released &= ~bit;
+    warp.waiting |= bit;
     block.idle = 0;
     wait_at(block, file, line);
     while (!(warp.released & bit)) {
@@ -29,6 +30,7 @@ uint64_t collective(unsigned mask, uint64_t value, int source, const char *file,
         if ((warp.arrived & wanted) == wanted) {
             finish(warp, wanted);
             warp.arrived &= ~wanted;
+            warp.waiting &= ~wanted;
             warp.released |= wanted;
             block.idle = 0;
             break;
@@ -36,6 +38,37 @@ uint64_t collective(unsigned mask, uint64_t value, int source, const char *file,
         yield(block);
     }
     return warp.result[own];
+}
+
+// Brings those lanes together that come to a place, and returns them: each waits until all others of
+// the warp wait or are gone; where they wait to run in step at several places, the first one goes on.
+inline unsigned converge(const char *file, int line, int place) {
+    Block &block = *self->block;
+    const unsigned own = self->rank % warp_size, bit = 1u << own;
+    if (!block.running) return bit;
+    Warp &warp = block.warps[self->rank / warp_size];
+    warp.place[own] = place;
+    warp.stepping |= bit;
+    warp.waiting |= bit;
+    block.idle = 0;
+    wait_at(block, file, line);
+    while (warp.stepping & bit) {
+        if ((warp.waiting & warp.alive) != warp.alive) {
+            yield(block);
+            continue;
+        }
+        int first = place;
+        for (unsigned rest = warp.stepping; rest; rest &= rest - 1)
+            if (warp.place[__builtin_ctz(rest)] < first) first = warp.place[__builtin_ctz(rest)];
+        unsigned together = 0;
+        for (unsigned rest = warp.stepping; rest; rest &= rest - 1)
+            if (warp.place[__builtin_ctz(rest)] == first) together |= rest & -rest;
+        for (unsigned rest = together; rest; rest &= rest - 1) warp.result[__builtin_ctz(rest)] = together;
+        warp.stepping &= ~together;
+        warp.waiting &= ~together;
+        block.idle = 0;
+    }
+    return unsigned(warp.result[own]);
 }
 
 template <class T> uint64_t pack(T value) {
@@ -138,11 +171,9 @@ inline int __any_sync(unsigned mask, int predicate, SAPWOOD_PLACE) {
 inline int __all_sync(unsigned mask, int predicate, SAPWOOD_PLACE) {
     return ::sapwood_cuda::ballot(mask, !predicate, file, line) == 0;
 }
-inline unsigned __activemask() {
-    using namespace ::sapwood_cuda;
-    if (!self->block->running) return 1u << lane();
-    return self->block->warps[self->rank / warp_size].alive;
-}
+inline unsigned __activemask(SAPWOOD_PLACE) { return ::sapwood_cuda::converge(file, line, line); }
+// What patched sources call where they rely on lanes in step.
+inline void __sapwood_in_step(int place, SAPWOOD_PLACE) { ::sapwood_cuda::converge(file, line, place); }
 template <class T> unsigned __match_any_sync(unsigned mask, T value, SAPWOOD_PLACE) {
     using namespace ::sapwood_cuda;
     auto finish = [](Warp &warp, unsigned lanes) {

@@ -1,0 +1,272 @@
+"""Reads and writes of memory that threads share, in the order in which a thread makes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from sapwood.gpu.cuda.calls import CallGraph
+from sapwood.gpu.cuda.parse import Function, plain, walk
+
+_LOOPS: Final = frozenset({"for_statement", "while_statement", "do_statement"})
+_OFFSETS: Final = frozenset({"+", "-", "^"})
+_LANES: Final = re.compile(
+    r"\s*(?:&\s*(?:31|\(?WARP_?SIZE\s*-\s*1\)?|0x1[fF])|%\s*(?:32|warpSize|WARP_?SIZE))$"
+)
+_RANK: Final = re.compile(r"(?:\w+(?:\.|::))*thread_rank\(\w*\)$")
+_NUMBER: Final = re.compile(r"(\d+)[uUlL]*$")
+_MOST_TURNS: Final = 64
+"""Turns of loops in loops that are looked at."""
+_MOST_STEPS: Final = 8
+"""How often the value of a variable is looked up."""
+
+
+class Access(msgspec.Struct, frozen=True):
+    """A read or write of ``array[base operator offset]``, where ``base`` counts with the thread.
+
+    Attributes:
+        array: The array, with the indices before the last one.
+        base: The part of the index that counts with the thread.
+        operator: ``+``, ``-``, ``^`` or nothing.
+        offset: Operator and offset; empty for none.
+        is_write: Whether it writes.
+        is_volatile: Whether the array is ``volatile``.
+        statement: The statement that holds it.
+        turn: Which turn of the loops around it.
+        conditions: Those under which the statement is.
+    """
+
+    array: str
+    base: str
+    operator: str
+    offset: str
+    is_write: bool
+    is_volatile: bool
+    statement: Any
+    turn: int
+    conditions: tuple[str, ...]
+
+    def distance(self, other: Access) -> int | None:
+        """Return how many elements lie between two accesses; None if that is not known."""
+        if "^" in {self.operator, other.operator}:
+            return None
+        numbers = []
+        for each in (self, other):
+            match = _NUMBER.match(each.offset[1:].strip("() ")) if each.offset else None
+            if each.offset and match is None:
+                return None
+            number = int(match[1]) if match is not None else 0
+            numbers.append(-number if each.operator == "-" else number)
+        return numbers[1] - numbers[0]
+
+
+class Accesses:
+    """The memory that a kernel or device function shares with other threads."""
+
+    def __init__(self, function: Function) -> None:
+        self._function = function
+        self._values: dict[str, Any] = {}
+        self._shared: dict[str, str] = {}
+        self._volatile: set[str] = set()
+        self._parameters = {parameter.name for parameter in function.parameters}
+        for parameter in function.parameters:
+            words = parameter.type.split()
+            if re.search(r"[*\[]", parameter.type) and "const" not in words:
+                if "volatile" in words:
+                    self._volatile.add(parameter.name)
+                if "volatile" in words or not function.is_kernel:
+                    self._shared[parameter.name] = _element(parameter.type)
+        for node in walk(function.body):
+            if node.type == "declaration":
+                self._declare(node)
+
+    def _declare(self, node: Any) -> None:
+        declarators = node.children_by_field_name("declarator")
+        if not declarators:
+            return
+        head = plain(node.text[: declarators[0].start_byte - node.start_byte])
+        for declarator in declarators:
+            names = re.findall(r"[A-Za-z_]\w*", plain(declarator.text).split("=")[0].split("[")[0])
+            if not names:
+                continue
+            name = names[-1]
+            if "__shared__" in head or ("volatile" in head and "*" in plain(declarator.text)):
+                self._shared[name] = _element(head)
+            if "volatile" in head:
+                self._volatile.add(name)
+            self._values[name] = declarator.child_by_field_name("value")
+
+    def in_order(self, graph: CallGraph) -> Iterator[Access | None]:
+        """Yield the accesses as a thread makes them, loops twice, and None for each barrier."""
+        yield from self._of(self._function.body, graph, (), 0)
+
+    def array_of(self, node: Any) -> str:
+        """Return the shared array of which a node is an element; nothing if it is none."""
+        while node is not None and node.type in {"parenthesized_expression", "field_expression"}:
+            node = node.child_by_field_name("argument") or next(iter(node.named_children), None)
+        if node is None or node.type != "subscript_expression":
+            return ""
+        rows = node.child_by_field_name("argument")
+        array = plain(rows.text)
+        if array.split("[")[0] not in self._shared or self._mentions_lane(rows):
+            return ""
+        return array
+
+    def _mentions_lane(self, node: Any, depth: int = 0) -> bool:
+        """Whether lanes have different values of an expression."""
+        for each in walk(node):
+            if plain(each.text) == "threadIdx.x":
+                return True
+            if each.type == "identifier" and depth < _MOST_STEPS:
+                value = self._values.get(plain(each.text))
+                if value is not None and self._mentions_lane(value, depth + 1):
+                    return True
+        return False
+
+    def element_of(self, array: str) -> str:
+        """Return the type of an array's elements as written."""
+        return self._shared[array.split("[", maxsplit=1)[0]]
+
+    def _of(
+        self, node: Any, graph: CallGraph, conditions: tuple[str, ...], turn: int
+    ) -> Iterator[Access | None]:
+        if node.type == "compound_statement":
+            for child in node.named_children:
+                yield from self._of(child, graph, conditions, turn)
+        elif node.type == "if_statement":
+            condition = node.child_by_field_name("condition")
+            yield from self._plain(condition, node, graph, conditions, turn)
+            inner = (*conditions, plain(condition.text))
+            for field in ("consequence", "alternative"):
+                arm = node.child_by_field_name(field)
+                if arm is not None and arm.type == "else_clause":
+                    arm = arm.named_children[-1]
+                if arm is not None:
+                    yield from self._of(arm, graph, inner, turn)
+        elif node.type in _LOOPS:
+            for number in (0, 1) if turn < _MOST_TURNS else (0,):
+                for field in ("condition", "body"):
+                    child = node.child_by_field_name(field)
+                    if child is not None:
+                        yield from self._of(child, graph, conditions, 2 * turn + number)
+        else:
+            yield from self._plain(node, node, graph, conditions, turn)
+
+    def _plain(
+        self, node: Any, statement: Any, graph: CallGraph, conditions: tuple[str, ...], turn: int
+    ) -> Iterator[Access | None]:
+        """Yield what one statement does: it reads, meets other threads, and writes."""
+        reads: list[Access] = []
+        writes: list[Access] = []
+        meets = False
+        for each in walk(node):
+            if each.type == "call_expression":
+                meets = meets or _meets(each, graph)
+            found = self._access(each, statement, conditions, turn)
+            if found is not None:
+                (writes if found.is_write else reads).append(found)
+                if found.is_write and _reads_too(each):
+                    reads.append(msgspec.structs.replace(found, is_write=False))
+        yield from reads
+        if meets:
+            yield None
+        yield from writes
+
+    def _access(
+        self, node: Any, statement: Any, conditions: tuple[str, ...], turn: int
+    ) -> Access | None:
+        if node.type != "subscript_expression" or node.parent.type == "subscript_expression":
+            return None  # of several indices the last one counts
+        array = self.array_of(node)
+        index = _index(node)
+        if not array or index is None:
+            return None
+        base, operator, offset = self._split(index)
+        if not base:
+            return None
+        return Access(
+            array=array,
+            base=base,
+            operator=operator,
+            offset=operator + offset,
+            is_write=_is_written(node),
+            is_volatile=array.split("[")[0] in self._volatile,
+            statement=statement,
+            turn=turn,
+            conditions=conditions,
+        )
+
+    def _split(self, index: Any) -> tuple[str, str, str]:
+        """Return the part of an index that counts with the thread, and the rest."""
+        while index.type == "parenthesized_expression":
+            index = index.named_children[0]
+        if index.type == "binary_expression" and plain(index.children[1].text) in _OFFSETS:
+            operator = plain(index.children[1].text)
+            left, right = index.child_by_field_name("left"), index.child_by_field_name("right")
+            if self._counts(left) and not self._counts(right):
+                return plain(left.text), operator, plain(right.text)
+            if operator != "-" and self._counts(right) and not self._counts(left):
+                return plain(right.text), operator, plain(left.text)
+        return (plain(index.text), "", "") if self._counts(index) else ("", "", "")
+
+    def _counts(self, node: Any, depth: int = 0) -> bool:
+        """Whether an expression is one more for each next lane."""
+        text = plain(node.text)
+        if text == "threadIdx.x" or _RANK.match(text):
+            return True
+        if depth > _MOST_STEPS:
+            return False
+        if node.type == "parenthesized_expression":
+            return self._counts(node.named_children[0], depth + 1)
+        if node.type == "identifier":
+            value = self._values.get(text)
+            given = text in self._parameters and not self._function.is_kernel
+            return given if value is None else self._counts(value, depth + 1)
+        return node.type == "binary_expression" and self._sum_counts(node, depth + 1)
+
+    def _sum_counts(self, node: Any, depth: int) -> bool:
+        left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+        operator = plain(node.children[1].text)
+        if operator in {"&", "%"}:
+            lanes = _LANES.match(operator + plain(right.text)) is not None
+            return lanes and self._counts(left, depth)
+        if operator == "+":
+            return self._counts(left, depth) != self._counts(right, depth)
+        return operator == "-" and self._counts(left, depth)
+
+
+def _element(text: str) -> str:
+    dropped = {"const", "volatile", "extern", "static", "__shared__", "__restrict__"}
+    return " ".join(w for w in re.sub(r"[*&]|\[.*", " ", text).split() if w not in dropped)
+
+
+def _index(node: Any) -> Any:
+    listed = node.child_by_field_name("indices") or node.child_by_field_name("index")
+    if listed is not None and listed.type == "subscript_argument_list":
+        return next(iter(listed.named_children), None)
+    return listed
+
+
+def _is_written(node: Any) -> bool:
+    child, above = node, node.parent
+    while above is not None and above.type in {"parenthesized_expression", "field_expression"}:
+        child, above = above, above.parent
+    if above is None:
+        return False
+    if above.type == "assignment_expression":
+        return bool(above.child_by_field_name("left") == child)
+    return bool(above.type == "update_expression")
+
+
+def _reads_too(node: Any) -> bool:
+    above = node.parent
+    return above.type == "update_expression" or plain(above.children[1].text) != "="
+
+
+def _meets(call: Any, graph: CallGraph) -> bool:
+    name = plain(call.child_by_field_name("function").text).split("<")[0]
+    last = re.split(r"\.|->|::", name)[-1].strip()
+    return last == "sync" or last in graph.meeting or bool(graph.meets({last}))

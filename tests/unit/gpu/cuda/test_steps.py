@@ -1,0 +1,103 @@
+"""Code that relies on lanes in step is found, and nothing else is."""
+
+from __future__ import annotations
+
+import pytest
+
+from sapwood.gpu.cuda.calls import IN_STEP, CallGraph
+from sapwood.gpu.cuda.lint import find_traps
+from sapwood.gpu.cuda.parse import CudaSource
+from sapwood.gpu.cuda.patch import patch_sources
+from sapwood.gpu.cuda.steps import find_steps, with_steps
+
+KERNEL = "__global__ void k(int *out, int n) {{ __shared__ {} s[256]; int tid = threadIdx.x; {} }}"
+
+
+def found(body: str, kind: str = "int") -> list[str]:
+    source = CudaSource("a.cu", KERNEL.format(kind, body).encode())
+    return [step.text for step in find_steps(source, CallGraph([source]))]
+
+
+@pytest.mark.row("A-GPU-3")
+@pytest.mark.parametrize(
+    "body",
+    [
+        "s[tid] += s[tid + 16]; s[tid] += s[tid + 8];",
+        "s[tid] = n; out[tid] = s[tid ^ 1];",
+        "s[tid] = n; int v = s[(tid + 1)];",
+        "s[tid] += s[tid ^ 4];",
+        "if (tid < 16) s[tid] += s[tid ^ 8];",
+        "if (tid >= 2) s[tid] += s[tid - 2];",
+        "int v = s[tid - 1]; s[tid] = v;",
+        "for (int d = 16; d > 0; d /= 2) s[tid] += s[tid ^ d];",
+        "const int lane = tid & 31; s[lane] = n; out[tid] = s[lane + 1];",
+        "s[tid] = n; if (n) __syncthreads(); else n++; s[tid] = 1; out[0] = s[1 + tid];",
+    ],
+)
+def test_found(body: str) -> None:
+    assert found(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for (int d = 16; d > 0; d /= 2) { s[tid] += s[tid + d]; }",
+        "s[tid] = n; out[tid] = s[tid + n];",
+        "volatile int *v = s; v[tid] += v[tid + 2]; v[tid] += v[tid + 1];",
+    ],
+)
+def test_found_in_volatile_memory(body: str) -> None:
+    assert found(body, "volatile int")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if (tid < n) s[tid] += s[tid + n]; __syncthreads(); if (tid < 2) s[tid] += s[tid + 2];",
+        "for (int d = 128; d > 0; d /= 2) { if (tid < d) s[tid] += s[tid + d]; __syncthreads(); }",
+        "for (int d = 1; d < n; d++) { if (tid % 8 == 0) s[tid] += s[tid - d]; __syncthreads(); }",
+        "int v = s[tid ^ 1]; __syncthreads(); s[tid] = v;",
+        "int v = s[tid - 1]; __syncwarp(); s[tid] = v;",
+        "s[tid] = 1; s[tid + 128] = 2; out[tid] = s[tid] + s[tid + 128];",
+        "s[tid] = 1; if (tid == 0) out[0] = s[0];",
+        "s[tid * 4] = 1; out[tid] = s[tid * 4 + 1];",
+        "int v = s[tid + 1]; s[tid] = v;",
+        "out[tid] = n; n = out[tid + 1];",
+        "s[tid] = n; int v = __shfl_xor_sync(~0u, n, 1); out[0] = s[tid ^ 1];",
+        "int t[4]; t[0] = 1; t[1] = t[0];",
+    ],
+)
+def test_not_found(body: str) -> None:
+    assert not found(body)
+
+
+def test_a_device_function_with_a_volatile_pointer() -> None:
+    text = "__device__ void f(volatile T *s, unsigned t) { s[t] += s[t + 2]; s[t] += s[t + 1]; }"
+    source = CudaSource("a.cu", f"template <class T> {text}".encode())
+    changed = with_steps(source, CallGraph([source])).data.decode()
+    assert changed.count(IN_STEP) == 4
+    assert "T sapwood_s" in changed
+    assert not find_steps(CudaSource("b.cu", changed.encode()), CallGraph([source]))
+
+
+def test_a_write_without_a_read_waits_before_and_after() -> None:
+    body = "s[tid] = n; out[tid] = s[tid ^ 1]; ++s[tid];"
+    source = CudaSource("a.cu", KERNEL.format("int", body).encode())
+    text = with_steps(source, CallGraph([source])).data.decode()
+    assert text.count(IN_STEP) == 4
+    assert "auto" not in text
+
+
+@pytest.mark.row("A-GPU-4")
+def test_it_is_a_lint_and_the_kernel_is_cut_there() -> None:
+    body = "if (tid < 32) { s[tid] += s[tid + 2]; s[tid] += s[tid + 1]; } out[tid] = s[tid];"
+    source = CudaSource("a.cu", KERNEL.format("volatile int", body).encode())
+    (trap,) = [each for each in find_traps(source) if "step" in each.what]
+    assert str(trap).startswith("a.cu:1: may go wrong on a GPU: relies on the lanes of a warp")
+    (kernel,) = patch_sources({"a.cu": source})["a.cu"].kernels
+    assert kernel.mode.value == "block"
+
+
+def test_nothing_changes_without_it() -> None:
+    source = CudaSource("a.cu", KERNEL.format("int", "s[tid] = 1;").encode())
+    assert with_steps(source, CallGraph([source])) is source
