@@ -36,11 +36,15 @@ class StreamCalls:
             return
         name = _name(stream)
         self._runner.forget(name)
-        self._agent.loop.call_later(orders.CLOSE_GRACE, self._runner.cancel, name)
+        self._agent.loop.call_later(orders.CLOSE_GRACE, self._end_calls, stream)
         if self._runner.pid:
             self._runner.submit(
                 Job(orders.CLOSE, name, plain.encode(None), None, _nothing, _nothing)
             )
+
+    def _end_calls(self, stream: int) -> None:
+        if stream not in self._codes:  # else this place has been told of it anew
+            self._runner.cancel(_name(stream))
 
     def step(self, generating: "Generating") -> None:
         """Have a generator go on, or later if its stream is quiet."""

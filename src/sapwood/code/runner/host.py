@@ -152,24 +152,21 @@ class RunnerHost:
 
     def _next(self) -> None:
         # One call at a time, and none for a process that is about to end.
-        if not self._waiting or self._running is not None or self._killed is not None:
-            return
-        job = self._waiting.popleft()
-        if job.needs and job.needs not in self._prepared:
-            preparation = self._preparations.get(job.needs)
-            if preparation is None:
-                job.on_error(CancelledError("the run is over"))
-                self._next()
-                return
-            self._waiting.appendleft(job)
-            job = self._preparation_job(job, preparation)
-        try:
-            if self.state is RunnerState.NONE:
-                self._fork()
-            self._send(job)
-        except SapwoodError as error:
-            job.on_error(error)
-            self._next()
+        while self._waiting and self._running is None and self._killed is None:
+            job = self._waiting.popleft()
+            if job.needs and job.needs not in self._prepared:
+                preparation = self._preparations.get(job.needs)
+                if preparation is None:
+                    job.on_error(CancelledError("the run is over"))
+                    continue
+                self._waiting.appendleft(job)
+                job = self._preparation_job(job, preparation)
+            try:
+                if self.state is RunnerState.NONE:
+                    self._fork()
+                self._send(job)
+            except SapwoodError as error:
+                job.on_error(error)
 
     def _preparation_job(self, job: Job, preparation: Preparation) -> Job:
         name = job.needs

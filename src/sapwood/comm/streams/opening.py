@@ -95,7 +95,8 @@ class Opening:
             return effects
         numbers = tuple(stream.spec.stream for stream in streams)
         quiet = tuple(stream.spec.stream for stream in streams if stream.quiet)
-        return [ev.Transmit(links, msg.OpenStreams(numbers, quiet)), *effects]
+        # Last: a place that has heard it tells others, and must have all streams by then.
+        return [*effects, ev.Transmit(links, msg.OpenStreams(numbers, quiet))]
 
     def on_open_streams(self, link: Link, message: msg.OpenStreams, _payload: Any) -> Effects:
         """A new parent says which streams are open: the others ended meanwhile."""

@@ -397,6 +397,14 @@ def test_what_was_forgotten_is_not_prepared(
     assert isinstance(bench.error(pow, 2, 2, needs="run"), CancelledError)
 
 
+def test_any_number_of_calls_may_wait_for_what_is_forgotten(bench: Any) -> None:
+    first = bench.submit(pow, 2, 2)
+    waiting = [bench.submit(pow, 2, 2, needs="run") for _ in range(2 * sys.getrecursionlimit())]
+    bench.wait(first)
+    assert set(codes(bench, waiting)) == {"SW205"}
+    assert bench.call(pow, 2, 3) == 8
+
+
 # --- cancellation --------------------------------------------------------------------------------
 
 
