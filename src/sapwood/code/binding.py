@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -23,7 +23,7 @@ from sapwood.code.call_record import CallRecord, Names
 from sapwood.code.extent import Extent
 from sapwood.code.interface import FunctionSignature, Role
 from sapwood.code.spelling import suggest
-from sapwood.core.errors import ArgumentError
+from sapwood.core.errors import ArgumentError, ExecutionError
 
 _C = TypeVar("_C", bound=Checker)
 
@@ -66,12 +66,18 @@ class NativeFunction:
 
     Raises:
         ArgumentError: An argument does not fit; the function was not called.
+        ExecutionError: Its device says that something went wrong for good.
     """
 
     def __init__(
-        self, signature: FunctionSignature, function: Any, constants: Mapping[str, Any]
+        self,
+        signature: FunctionSignature,
+        function: Any,
+        constants: Mapping[str, Any],
+        problem: Callable[[], bytes | None] | None = None,
     ) -> None:
         self.signature = signature
+        self._problem = problem
         self.__name__ = signature.name
         self.__doc__ = signature.doc
         self._function = function
@@ -183,7 +189,19 @@ class NativeFunction:
         self._record.begin(places)
         returned = self._function(*passed)
         self._record.end()
+        if self._problem is not None:
+            self._raise_problem(self._problem())
         return returned
+
+    def _raise_problem(self, told: bytes | None) -> None:
+        """Raise what the library's device says after a call."""
+        if told is not None:
+            text = told.decode("utf-8", "replace")
+            raise ExecutionError(
+                f"the device reports an error after {self.__name__}: {text}",
+                where=self.signature.where,
+                hint="correct the kernel; sapwood patch --check looks for more such mistakes",
+            )
 
     def _call_guarded(self, values: list[Any], guards: list[int]) -> Any:
         """Call with copies between guards of the arrays that have none; copy back what is written.

@@ -40,6 +40,7 @@ class SharedLibrary:
 
     def __init__(self, path: Path, interface: Interface) -> None:
         self._interface = interface
+        self._problem: Callable[[], bytes | None] | None = None
         try:
             self._library = ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
         except OSError as error:
@@ -62,7 +63,7 @@ class SharedLibrary:
                 where=signature.where,
                 hint="remove static, inline or a hidden visibility from it",
             ) from error
-        return NativeFunction(signature, found, constants)
+        return NativeFunction(signature, found, constants, self._problem)
 
     def symbol(self, name: str) -> Any:
         """Return a function that is not part of the interface, as ctypes has it; None for none."""
@@ -70,6 +71,10 @@ class SharedLibrary:
             return self._library[name]
         except AttributeError:
             return None
+
+    def ask_after_calls(self, problem: Callable[[], bytes | None]) -> None:
+        """Have a function asked after each call of the library what went wrong, if anything did."""
+        self._problem = problem
 
     def close(self) -> None:
         """Unload it; its functions must not be called afterwards."""

@@ -284,6 +284,33 @@ IN_A_RUN: dict[str, RunCase] = {
         ExecutionError,
         "device reports an error after run_iteration",
     ),
+    "a kernel that writes beside managed memory": (
+        {
+            "kernel.cu": [
+                ("&sums[d]", "&sums[d + 1]"),
+                ('    check(cudaGetLastError(), "launch");\n', ""),
+                ('    check(cudaDeviceSynchronize(), "add_columns");\n', ""),
+            ]
+        },
+        ExecutionError,
+        r"byte 24 of the 24 bytes that cudaMallocManaged gave at \S*kernel.cu.*add_columns",
+    ),
+    "Python that writes beside managed memory": (
+        {
+            "python_funcs.py": [
+                (
+                    "        for d, value in enumerate(values):\n            self.sums[d] = value",
+                    "        for d, value in enumerate(values):\n            self.sums[d + 1] = value",
+                ),
+            ],
+            "kernel.cu": [
+                ('    check(cudaGetLastError(), "launch");\n', ""),
+                ('    check(cudaDeviceSynchronize(), "add_columns");\n', ""),
+            ],
+        },
+        ExecutionError,
+        r"byte 24 of the 24 bytes that cudaMallocManaged gave at \S*kernel.cu",
+    ),
     "a result that cannot be reset": (
         {
             "python_funcs.py": [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 from collections.abc import Mapping, MutableMapping
@@ -18,6 +19,7 @@ from sapwood.code.languages.compiled import LIBRARY, CompiledLanguage, run_compi
 from sapwood.code.languages.cpp import Cpp
 from sapwood.code.nvcc import INSTALL_NVRTC, find_nvcc, find_nvrtc
 from sapwood.code.runner.options import ORDINAL
+from sapwood.code.shared_library import SharedLibrary
 from sapwood.code.target import Target
 from sapwood.code.toolchain import Compiler, find_compiler
 from sapwood.core.errors import BuildError, CompilerMissingError, ConfigurationError
@@ -45,6 +47,7 @@ CHOICE: Final = "SAPWOOD_CUDA"
 MODE: Final = "SAPWOOD_CUDA_MODE"
 """Environment variable of a build: ``fiber`` gives every kernel's threads stacks of their own."""
 
+_PROBLEM: Final = "sapwood_cuda_problem"
 _OWN_GPU: Final = "SAPWOOD_OWN_GPU"
 _GPU_DEVICE: Final = Path("/dev/nvidiactl")
 
@@ -178,6 +181,11 @@ class Cuda(CompiledLanguage):
             return load_kernels(path, interface)
         library = super().load(path, interface)
         counts.watch(library)
+        if isinstance(library, SharedLibrary):
+            problem = library.symbol(_PROBLEM)
+            if problem is not None:  # it was patched for the CPU
+                problem.restype = ctypes.c_char_p
+                library.ask_after_calls(problem)
         return library
 
     def _build_again(self, request: BuildRequest, first: BuildError) -> Artefact:

@@ -61,29 +61,51 @@ enum cudaMemoryAdvise { cudaMemAdviseSetReadMostly = 1, cudaMemAdviseUnsetReadMo
 namespace sapwood_cuda {
 struct Event { std::chrono::steady_clock::time_point at; bool recorded = false; };
 inline cudaError_t state() { return failure.empty() ? cudaSuccess : failure_error; }
-inline cudaError_t allocate(void **p, size_t bytes) {
+// Waits for the device, which is to look whether all is well.
+inline cudaError_t at_rest() {
+    if (!state()) report_stray(memory().check(most_checked_at_rest));
+    return state();
+}
+inline cudaError_t allocate(void **p, size_t bytes, const char *call, const char *file, int line) {
     *p = nullptr;
     if (state()) return state();
     if (bytes == 0) return cudaSuccess;
     if (bytes > size_t(1) << 46) return fail(cudaErrorMemoryAllocation);
-    *p = aligned_alloc(256, (bytes + 255) & ~size_t(255));
+    *p = memory().allocate(bytes, call, file, line);
     return *p ? cudaSuccess : fail(cudaErrorMemoryAllocation);
 }
 inline cudaError_t copy(void *to, const void *from, size_t bytes) {
     if (state()) return state();
     if (bytes && (!to || !from)) return fail(cudaErrorInvalidValue);
+    if (!memory().holds(to, bytes) || !memory().holds(from, bytes)) return fail(cudaErrorInvalidValue);
     if (bytes) memmove(to, from, bytes);
     return cudaSuccess;
+}
+inline cudaError_t release(void *p) {
+    std::string problem;
+    if (p && !memory().release(p, problem)) return fail(cudaErrorInvalidValue);
+    report_stray(problem);
+    return state();
 }
 inline cudaError_t counted_copy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind) {
     if (kind != cudaMemcpyHostToDevice && kind != cudaMemcpyDeviceToHost) return copy(to, from, bytes);
     bool in = kind == cudaMemcpyHostToDevice;
+    if (!in && at_rest()) return state();
     Counted counted(in ? &counts.copies_in : &counts.copies_out, in ? &counts.seconds_in : &counts.seconds_out,
                     in ? &counts.bytes_in : &counts.bytes_out, bytes);
     return copy(to, from, bytes);
 }
 }
 typedef sapwood_cuda::Event *cudaEvent_t;
+
+// What went wrong for good since this was asked last; nothing in place of an empty text.
+extern "C" __attribute__((used, visibility("default"))) inline const char *sapwood_cuda_problem() {
+    static std::string told;
+    sapwood_cuda::at_rest();
+    told.swap(sapwood_cuda::failure);
+    sapwood_cuda::failure.clear();
+    return told.empty() ? nullptr : told.c_str();
+}
 
 inline cudaError_t cudaGetLastError() {
     cudaError_t error = sapwood_cuda::state() ? sapwood_cuda::state() : sapwood_cuda::last_error;
@@ -94,23 +116,29 @@ inline cudaError_t cudaPeekAtLastError() {
     return sapwood_cuda::state() ? sapwood_cuda::state() : sapwood_cuda::last_error;
 }
 inline const char *cudaGetErrorString(cudaError_t error) {
-    if (error == cudaErrorLaunchFailure && sapwood_cuda::state() == error) return sapwood_cuda::failure.c_str();
+    const bool told = error == cudaErrorLaunchFailure || error == cudaErrorIllegalAddress;
+    if (told && sapwood_cuda::state() == error) return sapwood_cuda::failure.c_str();
     return sapwood_cuda::error_text(error);
 }
 
-template <class T> cudaError_t cudaMalloc(T **p, size_t bytes) { return sapwood_cuda::allocate((void **)p, bytes); }
-template <class T> cudaError_t cudaMallocManaged(T **p, size_t bytes, unsigned = 1) { return cudaMalloc(p, bytes); }
-template <class T> cudaError_t cudaMallocHost(T **p, size_t bytes, unsigned = 0) { return cudaMalloc(p, bytes); }
-template <class T> cudaError_t cudaHostAlloc(T **p, size_t bytes, unsigned = 0) { return cudaMalloc(p, bytes); }
-template <class T> cudaError_t cudaMallocAsync(T **p, size_t bytes, cudaStream_t) { return cudaMalloc(p, bytes); }
-template <class T> cudaError_t cudaMallocPitch(T **p, size_t *pitch, size_t width, size_t height) {
+#define SAPWOOD_ALLOCATES(name, ...)                                                             \
+    template <class T> cudaError_t name(T **p, size_t bytes, ##__VA_ARGS__, SAPWOOD_PLACE) {     \
+        return sapwood_cuda::allocate((void **)p, bytes, #name, file, line);                     \
+    }
+SAPWOOD_ALLOCATES(cudaMalloc)
+SAPWOOD_ALLOCATES(cudaMallocManaged, unsigned = 1)
+SAPWOOD_ALLOCATES(cudaMallocHost, unsigned = 0)
+SAPWOOD_ALLOCATES(cudaHostAlloc, unsigned = 0)
+SAPWOOD_ALLOCATES(cudaMallocAsync, cudaStream_t)
+#undef SAPWOOD_ALLOCATES
+template <class T> cudaError_t cudaMallocPitch(T **p, size_t *pitch, size_t width, size_t height, SAPWOOD_PLACE) {
     *pitch = (width + 511) & ~size_t(511);
-    return cudaMalloc(p, *pitch * height);
+    return sapwood_cuda::allocate((void **)p, *pitch * height, "cudaMallocPitch", file, line);
 }
 template <class T> cudaError_t cudaHostGetDevicePointer(T **p, void *host, unsigned) { *p = (T *)host; return cudaSuccess; }
 inline cudaError_t cudaHostRegister(void *, size_t, unsigned) { return cudaSuccess; }
 inline cudaError_t cudaHostUnregister(void *) { return cudaSuccess; }
-inline cudaError_t cudaFree(void *p) { free(p); return sapwood_cuda::state(); }
+inline cudaError_t cudaFree(void *p) { return sapwood_cuda::release(p); }
 inline cudaError_t cudaFreeHost(void *p) { return cudaFree(p); }
 inline cudaError_t cudaFreeAsync(void *p, cudaStream_t) { return cudaFree(p); }
 
@@ -137,7 +165,7 @@ inline cudaError_t cudaMemcpy2DAsync(void *to, size_t tp, const void *from, size
                                      cudaStream_t = 0) { return cudaMemcpy2D(to, tp, from, fp, w, h, k); }
 inline cudaError_t cudaMemset(void *p, int value, size_t n) {
     if (sapwood_cuda::state()) return sapwood_cuda::state();
-    if (n && !p) return sapwood_cuda::fail(cudaErrorInvalidValue);
+    if ((n && !p) || !sapwood_cuda::memory().holds(p, n)) return sapwood_cuda::fail(cudaErrorInvalidValue);
     if (n) memset(p, value, n);
     return cudaSuccess;
 }
@@ -170,8 +198,8 @@ inline cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
     return cudaSuccess;
 }
 
-inline cudaError_t cudaDeviceSynchronize() { return sapwood_cuda::state(); }
-inline cudaError_t cudaThreadSynchronize() { return sapwood_cuda::state(); }
+inline cudaError_t cudaDeviceSynchronize() { return sapwood_cuda::at_rest(); }
+inline cudaError_t cudaThreadSynchronize() { return sapwood_cuda::at_rest(); }
 inline cudaError_t cudaCtxResetPersistingL2Cache() { return cudaSuccess; }
 inline cudaError_t cudaDeviceGetLimit(size_t *value, cudaLimit which) {
     *value = which == cudaLimitStackSize ? 65536 : which == cudaLimitPrintfFifoSize ? 1 << 20 : size_t(1) << 33;
@@ -233,7 +261,7 @@ inline cudaError_t cudaStreamGetPriority(cudaStream_t, int *p) { *p = 0; return 
 inline cudaError_t cudaStreamGetFlags(cudaStream_t, unsigned *f) { *f = 0; return cudaSuccess; }
 inline cudaError_t cudaStreamAttachMemAsync(cudaStream_t, void *, size_t = 0, unsigned = 4) { return cudaSuccess; }
 inline cudaError_t cudaStreamDestroy(cudaStream_t s) { free(s); return cudaSuccess; }
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return sapwood_cuda::state(); }
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return sapwood_cuda::at_rest(); }
 inline cudaError_t cudaStreamQuery(cudaStream_t) { return sapwood_cuda::state(); }
 // Streams run in order, so all that was asked for before is done.
 typedef void (*cudaStreamCallback_t)(cudaStream_t, cudaError_t, void *);
@@ -253,7 +281,7 @@ inline cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t = 0) {
     e->at = std::chrono::steady_clock::now(), e->recorded = true;
     return sapwood_cuda::state();
 }
-inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return sapwood_cuda::state(); }
+inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return sapwood_cuda::at_rest(); }
 inline cudaError_t cudaEventQuery(cudaEvent_t) { return sapwood_cuda::state(); }
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) { return sapwood_cuda::state(); }
 inline cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {

@@ -13,6 +13,7 @@
 #include "counts.h"
 #include "errors.h"
 #include "later.h"
+#include "memory.h"
 
 typedef struct CUstream_st *cudaStream_t;
 
@@ -29,6 +30,16 @@ inline size_t allowed_shared = usual_shared;
 inline cudaError_t fail(cudaError_t error) {
     if (error != cudaSuccess) last_error = error;
     return error;
+}
+
+inline std::string last_kernel;
+
+// Says that something wrote where nothing is allocated: the next calls fail, as on a GPU.
+inline void report_stray(const std::string &problem) {
+    if (problem.empty() || !failure.empty()) return;
+    failure = problem + (last_kernel.empty() ? "" : "; the last kernel was " + last_kernel);
+    failure_error = cudaErrorIllegalAddress;
+    fprintf(stderr, "%s\n", failure.c_str());
 }
 
 inline void report_failure(Block &block, const std::string &text, int error) {
@@ -213,9 +224,12 @@ void launch(const char *name, const Configuration &how, Kernel kernel, Arguments
             if (sums) sums->flush();
     };
     workers.run(job, blocks);
+    last_kernel = kernel_name;
     if (!problem.empty()) {
         failure = problem;
         fail(failure_error);
+    } else {
+        report_stray(memory().check());
     }
 }
 

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "block.h"
+#include "memory.h"
 
 namespace sapwood_cuda {
 
@@ -145,8 +146,6 @@ T reduce(unsigned mask, T value, const char *file, int line, Fold fold) {
 
 } // namespace sapwood_cuda
 
-#define SAPWOOD_PLACE const char *file = __builtin_FILE(), int line = __builtin_LINE()
-
 #define SAPWOOD_SHUFFLE(name, how, argument)                                                     \
     template <class T>                                                                           \
     T name##_sync(unsigned mask, T value, argument, int width = 32, SAPWOOD_PLACE) {             \
@@ -204,4 +203,3 @@ SAPWOOD_REDUCE(and, T, a & b)
 SAPWOOD_REDUCE(or, T, a | b)
 SAPWOOD_REDUCE(xor, T, a ^ b)
 #undef SAPWOOD_REDUCE
-#undef SAPWOOD_PLACE

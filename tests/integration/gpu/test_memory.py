@@ -1,0 +1,148 @@
+"""Writes beside memory of the device: found after the launch or the call, and named."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sapwood
+from sapwood.code import load_program
+from sapwood.code.build import build
+from sapwood.code.image import make_image, open_image
+from sapwood.core.errors import ExecutionError
+from sapwood.gpu.cuda.executable import build_executable
+
+CALLS = """#include <cstdio>
+__global__ void fill(int *x, int from, int to) {
+    int i = from + blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < to) x[i] = i;
+}
+void say(cudaError_t error) {
+    printf("%d %s\\n", error, cudaGetErrorString(error));
+    cudaDeviceReset();
+}
+int main() {
+    int *a, *b, *c, out[200];
+    char *d;
+    cudaMalloc(&a, 400);
+    cudaMallocManaged(&b, 399);
+    cudaMallocHost(&c, 4);
+    cudaMalloc(&d, 1);
+    fill<<<1, 128>>>(a, 0, 100); // just as many
+    say(cudaDeviceSynchronize());
+    fill<<<1, 128>>>(a, 0, 101);
+    say(cudaGetLastError());
+    fill<<<1, 128>>>(a, -3, 0);
+    say(cudaDeviceSynchronize());
+    b[99] = 0; // the host, by one byte
+    say(cudaFree(b));
+    d[1] = 0;
+    say(cudaMemcpy(out, a, 400, cudaMemcpyDeviceToHost));
+    c[-64] = 0; // farther away, seen at the end
+    say(cudaFreeHost(c));
+    say(cudaMemcpy(out, a, 401, cudaMemcpyDeviceToHost));
+    say(cudaMemcpy(a + 1, out, 400, cudaMemcpyHostToDevice));
+    say(cudaMemset(a, 0, 401));
+    say(cudaFree(a + 1));
+    say(cudaFree(a));
+    say(cudaFree(a));
+    say(cudaFree(nullptr));
+}
+"""
+
+
+def wrote(byte: int, size: int, call: str, line: int) -> str:
+    gave = f"the {size} bytes that {call} gave at calls.cu:{line}"
+    return f"700 something wrote to byte {byte} of {gave}; the last kernel was fill"
+
+
+@pytest.mark.row("A-GPU-3")
+@pytest.mark.parametrize("compiler", ["clang++", "g++"])
+def test_each_write_beside_an_allocation_is_named(compiler: str, tmp_path: Path) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"this machine has no {compiler}")
+    (tmp_path / "calls.cu").write_text(CALLS)
+    program = tmp_path / "calls"
+    environment = {**os.environ, "CXX": compiler, "CXXFLAGS": "-O1"}
+    build_executable([tmp_path / "calls.cu"], program, environment=environment)
+    done = subprocess.run([program], capture_output=True, text=True, timeout=60, check=True)
+    text = done.stdout.replace(f"{tmp_path}/", "")
+    assert text.splitlines() == [
+        "0 no error",
+        wrote(400, 400, "cudaMalloc", 13),
+        wrote(-1, 400, "cudaMalloc", 13),
+        wrote(399, 399, "cudaMallocManaged", 14),
+        wrote(1, 1, "cudaMalloc", 16),
+        wrote(-253, 4, "cudaMallocHost", 15),
+        *["1 invalid argument"] * 4,
+        "0 no error",
+        "1 invalid argument",
+        "0 no error",
+    ]
+
+
+SOURCE = """
+__global__ void shift(float *y, const float *x, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i + 1] = x[i];
+}
+// @array x[n]
+// @array y[n]
+extern "C" void shifted(const float *x, int n, float *y) {
+    float *dx, *dy;
+    cudaMalloc(&dx, n * sizeof(float));
+    cudaMalloc(&dy, n * sizeof(float));
+    cudaMemcpy(dx, x, n * sizeof(float), cudaMemcpyHostToDevice);
+    shift<<<(n + 255) / 256, 256>>>(dy, dx, n < 100 ? n - 1 : n);
+    cudaMemcpy(y, dy, n * sizeof(float), cudaMemcpyDeviceToHost);
+    cudaFree(dx);
+    cudaFree(dy);
+}
+"""
+PROGRAM = """
+from sapwood import Program, native
+
+
+class Shifted(Program):
+    sources = ("shifted.cu",)
+    inputs = ("x",)
+    reduce = {"y": "sum"}
+    map = native("shifted")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program whose kernel writes one element too far where there are a hundred or more."""
+    monkeypatch.setenv("SAPWOOD_CUDA", "cpu")
+    (tmp_path / "shifted.cu").write_text(SOURCE)
+    (tmp_path / "shifted.py").write_text(PROGRAM)
+    return tmp_path
+
+
+def test_a_call_fails_although_the_function_asks_for_no_error(folder: Path) -> None:
+    program = load_program(folder / "shifted.py")
+    opened = open_image(make_image(program, build(program)))
+    try:
+        with pytest.raises(ExecutionError) as caught:
+            opened.call("shifted", [np.ones(200, np.float32)], {})
+        assert "wrote to byte 800 of the 800 bytes that cudaMalloc gave" in caught.value.what
+        assert "shifted.cu:11; the last kernel was shift" in caught.value.what
+        # The error is told once: the library goes on.
+        found = opened.call("shifted", [np.arange(50, dtype=np.float32)], {})
+        np.testing.assert_array_equal(found["y"][1:], np.arange(49))
+    finally:
+        opened.close()
+
+
+def test_a_run_fails_and_the_agents_live(folder: Path) -> None:
+    with sapwood.local(agents=1) as cluster:
+        with pytest.raises(ExecutionError, match="the last kernel was shift"):
+            cluster.run(folder / "shifted.py", {"x": np.ones(200, "f4")}).result(timeout=60)
+        good = cluster.run(folder / "shifted.py", {"x": np.ones(50, "f4")}).result(timeout=60)
+    assert good["y"][1:].sum() == 49
