@@ -300,7 +300,7 @@ IN_A_RUN: dict[str, RunCase] = {
             "python_funcs.py": [
                 (
                     "        for d, value in enumerate(values):\n            self.sums[d] = value",
-                    "        for d, value in enumerate(values):\n            self.sums[d + 1] = value",
+                    "        for d, value in enumerate(values, 1):\n            self.sums[d] = value",
                 ),
             ],
             "kernel.cu": [
