@@ -35,6 +35,8 @@ torture: $(VENV)/with-test
 	$(BIN)/python -m sapwood.testing.fuzz --frames $(FRAMES)
 	$(BIN)/sapwood simulate --seeds $(SEEDS) --agents 40 --fanout 3 --waves 6 \
 	    --crash 0.003 --pause 0.001 --zygote 0.0002 --sever 0.01
+	$(BIN)/sapwood simulate --what pieces --seeds $(SEEDS) --agents 20 --fanout 3 --waves 4 \
+	    --crash 0.0003 --pause 0.0001 --zygote 0.00003 --sever 0.001 --clog 0.0002
 	@set -e; for what in streams groups letters; do \
 	    $(BIN)/sapwood simulate --what $$what --seeds $(SEEDS) --agents 40 --fanout 3 --waves 4 \
 	    --crash 0.0005 --pause 0.0002 --zygote 0.0001 --sever 0.01 --clog 0.0005 \

@@ -22,6 +22,7 @@ class What(StrEnum):
     STREAMS = "streams"
     GROUPS = "groups"
     LETTERS = "letters"
+    PIECES = "pieces"
 
 
 class Sync(StrEnum):
@@ -104,8 +105,8 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
     """Run waves over a tree while processes fail, and check that nothing is lost or doubled.
 
     No process is started: the production protocol runs under virtual time. The same options
-    give the same course of events. With --what also streams of any kind, groups, and letters from
-    place to place.
+    give the same course of events. With --what also streams of any kind, groups, letters from
+    place to place, and arrays that travel in pieces.
     """
     from sapwood.testing.injector import Faults  # noqa: PLC0415 - a slow import, wanted only here
     from sapwood.testing.simulation import (  # noqa: PLC0415 - a slow import, wanted only here

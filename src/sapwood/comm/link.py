@@ -22,6 +22,9 @@ from sapwood.comm.messages import PROTOCOL_VERSION, WINDOW, Hello, Resume, Welco
 from sapwood.core.errors import ProtocolError
 from sapwood.core.states import StateTable
 
+PIECE = 256 * 1024
+"""Bytes of a piece of large arrays of streams, where links cannot share memory."""
+
 
 class LinkState(enum.Enum):
     """States of a link."""
@@ -126,6 +129,8 @@ class LinkTiming(msgspec.Struct, frozen=True):
         window: Cost of messages that are taken before they are consumed, bytes.
         max_payload: Largest payload that is accepted inside a message, bytes.
         give_up_after: Seconds that a place looks for a parent before it ends.
+        piece: Bytes of a piece: larger arrays of streams go in such pieces over links whose
+            ends share no memory. A multiple of 64.
     """
 
     heartbeat: float = 1.0
@@ -134,6 +139,7 @@ class LinkTiming(msgspec.Struct, frozen=True):
     window: int = WINDOW
     max_payload: int = MAX_PAYLOAD
     give_up_after: float = 30.0
+    piece: int = PIECE
 
 
 class Link:

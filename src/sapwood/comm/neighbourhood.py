@@ -373,6 +373,12 @@ class Neighbourhood:
             self.router.may_speak_for(link.rank, rank) for rank in from_ranges(ranks)
         )
 
+    @property
+    def shares_with_parent(self) -> bool:
+        """Whether the parent can map this place's memory."""
+        parent = self.neighbours.get(self.router.parent)
+        return parent is not None and parent.same_machine
+
     def to_parent(self, message: msg.AnyMessage, payload: Payload | None = None) -> Effects:
         """Send to the parent, if it is there."""
         parent = self.neighbours.get(self.router.parent)

@@ -60,6 +60,7 @@ class Node:
         streams = Streams(near, gather, is_agent=tree.is_agent(self.rank), depth=depth)
         self._streams = streams
         self.streams = streams.open
+        self.large = streams.large
         groups = self.groups = Groups(near, gather, is_agent=tree.is_agent(self.rank))
         letters = self.letters = Letters(near)
         self._census = Census(near, letters)

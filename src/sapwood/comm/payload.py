@@ -58,6 +58,19 @@ class Payload:
         return payload
 
     @classmethod
+    def elsewhere(cls, nbytes: int) -> "Payload":
+        """Return a payload whose bytes are not at this place: whoever wants them draws them."""
+        payload = cls(_NOTHING)
+        payload._view = None
+        payload.nbytes = nbytes
+        return payload
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the bytes can be looked at here."""
+        return self._view is not None or self._blocks is not None
+
+    @classmethod
     def adopted(cls, ref: SharedRef) -> "Payload":
         """Return a payload in shared memory that this process holds from now on, too.
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sapwood.comm import values
 from sapwood.comm.payload import Payload
 from sapwood.comm.reductions import make_reduction
+from sapwood.comm.reductions.blend import Blend, blended
+from sapwood.comm.streams.offered import Offered
 from sapwood.core.errors import ExecutionError, ProgramError, ProtocolError
 
 WHOLE = ""
@@ -101,12 +103,13 @@ class ValueGathering:
         place: Puts the arrays of a value into a payload, for example into shared memory.
     """
 
-    __slots__ = ("_accumulator", "_place")
+    __slots__ = ("_accumulator", "_place", "_reduce")
 
     def __init__(
         self, reduce: Mapping[str, str], place: Callable[[values.Encoded], Payload | None]
     ) -> None:
         self._accumulator = Accumulator(reduce)
+        self._reduce = reduce
         self._place = place
 
     def add(self, body: bytes, payload: Payload | None, rank: int, weight: float) -> None:
@@ -116,8 +119,16 @@ class ValueGathering:
 
     def partial(self) -> tuple[bytes, Payload | None]:
         """Return what a junction sends on."""
-        encoded = values.encode(self._accumulator.partial())
+        return self.placed(self._accumulator.partial())
+
+    def placed(self, value: Any) -> tuple[bytes, Payload | None]:
+        """Return a value encoded, to be sent on."""
+        encoded = values.encode(value)
         return encoded.body, self._place(encoded)
+
+    def blend(self, offers: Sequence[Offered]) -> Blend | None:
+        """Return how large contributions are put together piece by piece; None if they cannot."""
+        return blended(self._reduce, WHOLE, offers)
 
     def outcome(self) -> tuple[bytes, Payload | None]:
         """Return the result, encoded, to be sent down."""

@@ -8,8 +8,6 @@ expressed is an error that names the type.
 
 from __future__ import annotations
 
-import functools
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +15,7 @@ import msgspec
 import numpy as np
 
 from sapwood.comm import plain
+from sapwood.comm.array_types import dtype_from, dtype_text
 from sapwood.comm.shared_memory import ALIGNMENT
 from sapwood.core.errors import DataValueError, ProtocolError
 
@@ -33,14 +32,6 @@ LONG = 64 * 1024
 
 MAX_DEPTH = 64
 """Nesting of lists, tuples and dictionaries in a value."""
-
-MAX_DTYPE_TEXT = 16 * 1024
-"""Characters that describe the type of a structured array."""
-
-REMEMBERED_TYPES = 256
-"""Types of arrays that are not read from their text again."""
-
-_PLAIN_DTYPE = re.compile(r"[<>|][biufcmMSUV]\d+(\[\w+\])?|[<>][mM]8")
 
 _MALFORMED = (
     msgspec.DecodeError,
@@ -150,6 +141,30 @@ def decode(body: bytes | memoryview, payload: bytes | bytearray | memoryview) ->
         raise ProtocolError(f"a value from a peer is malformed: {error}") from error
 
 
+def outline(body: bytes | memoryview) -> Any:
+    """Return the value of a body with an :class:`ArrayMeta` in the place of each array.
+
+    :func:`encode` takes such a value back: what becomes of it has arrays at the same offsets.
+
+    Raises:
+        ProtocolError: The body is malformed.
+
+    Example:
+        >>> outline(encode({"a": np.arange(3.0), "n": 1}).body)
+        {'a': ArrayMeta(offset=0, dtype='<f8', shape=(3,)), 'n': 1}
+    """
+    try:
+        return msgspec.msgpack.Decoder(ext_hook=_described).decode(body)
+    except _MALFORMED as error:
+        raise ProtocolError(f"a value from a peer is malformed: {error}") from error
+
+
+def _described(code: int, data: memoryview) -> Any:
+    if code == EXT_ARRAY:
+        return _meta_decode(data)
+    return _Ext(code, bytes(data)) if code in {EXT_BYTES, EXT_TEXT} else _no_arrays(code, data)
+
+
 class _Layout:
     """Places arrays in the payload while a value is walked."""
 
@@ -194,54 +209,6 @@ class _Layout:
             self.nbytes = offset + -(-flat.nbytes // ALIGNMENT) * ALIGNMENT
         meta = ArrayMeta(offset, dtype_text(array.dtype), array.shape)
         return _Ext(kind, _pack(meta))
-
-
-def dtype_text(dtype: np.dtype[Any]) -> str:
-    """Return a type as text that :func:`dtype_from` reads, byte order and fields included.
-
-    Raises:
-        DataValueError: Its fields overlap.
-
-    Example:
-        >>> dtype_text(np.dtype([("id", "i4"), ("energy", "f8")]))
-        "[('id', '<i4'), ('energy', '<f8')]"
-    """
-    if dtype.names is None:
-        return dtype.str
-    try:
-        return repr(dtype.descr)
-    except ValueError as error:
-        raise DataValueError(
-            f"an array whose fields overlap cannot travel between processes: {error}",
-            hint="copy its fields into an array of their own",
-        ) from error
-
-
-@functools.lru_cache(maxsize=REMEMBERED_TYPES)
-def dtype_from(text: str) -> np.dtype[Any]:
-    """Return the type that a text names.
-
-    Raises:
-        ProtocolError: It names none, or one of Python objects.
-    """
-    if text.startswith("["):
-        dtype = _structured(text)
-    elif _PLAIN_DTYPE.fullmatch(text):
-        dtype = np.dtype(text)
-    else:
-        raise ProtocolError(f"a peer sent an array of unknown type {text[:40]!r}")
-    if dtype.hasobject:
-        raise ProtocolError("a peer sent an array of Python objects")
-    return dtype
-
-
-def _structured(text: str) -> np.dtype[Any]:
-    import ast  # noqa: PLC0415 - only structured arrays need it, and agents start faster without
-
-    if len(text) > MAX_DTYPE_TEXT:
-        raise ProtocolError(f"a peer sent an array type of {len(text)} characters")
-    described: np.dtype[Any] = np.lib.format.descr_to_dtype(ast.literal_eval(text))
-    return described
 
 
 def _as_is(_layout: _Layout, value: Any, _depth: int) -> Any:
@@ -302,6 +269,10 @@ def _text(layout: _Layout, value: str, _depth: int) -> Any:
     return layout.place(np.frombuffer(value.encode(), np.uint8), EXT_TEXT)
 
 
+def _as_described(_layout: _Layout, value: ArrayMeta, _depth: int) -> Any:
+    return _Ext(EXT_ARRAY, _pack(value))
+
+
 def _scalar(layout: _Layout, value: np.generic, _depth: int) -> Any:
     array = np.asarray(value)
     if array.dtype.hasobject:
@@ -325,6 +296,7 @@ _CONVERTERS: dict[type, _Converter] = {
     frozenset: _set,
     complex: _complex,
     np.ndarray: _array,
+    ArrayMeta: _as_described,
 }
 
 _FALLBACKS: list[tuple[type, _Converter]] = [
@@ -371,3 +343,6 @@ def _reader(payload: memoryview) -> Callable[[int, memoryview], Any]:
         raise ProtocolError(f"a peer sent an extension of unknown kind {code}")
 
     return read
+
+
+_no_arrays = _reader(memoryview(b""))

@@ -12,8 +12,8 @@ from typing import Self
 import msgspec
 import numpy as np
 
+from sapwood.comm.array_types import dtype_text
 from sapwood.comm.shared_memory import ALIGNMENT, SharedBlock
-from sapwood.comm.values import dtype_text
 from sapwood.core.errors import ClosedError, DataShapeError, ResourceError
 from sapwood.data.column import Column
 from sapwood.data.slice import FieldRef, FilePlace, MemoryPlace, SliceRef

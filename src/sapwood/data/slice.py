@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from sapwood.comm.array_types import dtype_from
 from sapwood.comm.shared_memory import MappedBlocks, SharedRef
-from sapwood.comm.values import dtype_from
 from sapwood.core.errors import DataMissingError, DataShapeError, ProtocolError
 
 Array = np.ndarray[Any, np.dtype[Any]]

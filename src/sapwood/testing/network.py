@@ -67,6 +67,7 @@ class Network:
         nodes: The protocol cores of the places that live.
         observations: What places wanted done, in order, besides sending.
         problems: What peers did that the protocol does not allow.
+        apart: Whether no two places are on one machine, so that nobody maps another's memory.
         skew: By how much the clocks of processes go wrong at most, as a part of the time.
         answer: What agents answer.
         loss: How often letters go astray.
@@ -102,6 +103,7 @@ class Network:
         self.problems: list[str] = []
         self.places: dict[int, Place] = {}
         self.breaks = 0
+        self.apart = False
         self.skew = 0.0
         self.loss = Loss()
         self.astray = Counts()
@@ -137,7 +139,8 @@ class Network:
 
     def launch(self, rank: int, incarnation: int, pid: int) -> None:
         """Start a process at a place; it is alone until it connects."""
-        identity = Identity("cluster", rank, incarnation, pid, "here")
+        machine = f"machine {rank}" if self.apart else "here"
+        identity = Identity("cluster", rank, incarnation, pid, machine)
         kind = LossyNode if self.loss.any else Node
         node = self.nodes[rank] = kind(identity, self.tree, self._timing, gathering())
         if isinstance(node, LossyNode):

@@ -98,6 +98,9 @@ class Simulation:
     what = "waves"
     """What is simulated, as ``sapwood simulate --what`` calls it."""
 
+    timing = TIMING
+    """When links speak and worry."""
+
     census = False
     """Whether all places are told who is gone: only letters and policies on loss need it."""
 
@@ -107,7 +110,7 @@ class Simulation:
         self.pids: dict[int, tuple[int, SimulatedSpawner]] = {}
         self._random = random.Random(options.seed)  # noqa: S311 - chance that can be repeated
         self._pids = itertools.count(100)
-        self.network = Network(self.tree, options.seed, _answer, TIMING)
+        self.network = Network(self.tree, options.seed, _answer, self.timing)
         self.network.on_end = self._process_ended
         self.loop = VirtualLoop(self.network.clock)
         self._seen = 0

@@ -5,13 +5,15 @@ from __future__ import annotations
 from sapwood.core.errors import ConfigurationError
 from sapwood.testing.group_simulation import GroupSimulation
 from sapwood.testing.letter_simulation import LetterSimulation
+from sapwood.testing.piece_simulation import PieceSimulation
 from sapwood.testing.simulation import Simulation, SimulationOptions
 from sapwood.testing.stream_simulation import StreamKind, StreamSimulation
 
 KINDS: dict[str, type[Simulation]] = {
-    kind.what: kind for kind in (Simulation, StreamSimulation, GroupSimulation, LetterSimulation)
+    kind.what: kind
+    for kind in (Simulation, StreamSimulation, GroupSimulation, LetterSimulation, PieceSimulation)
 }
-"""``waves``, ``streams``, ``groups`` and ``letters``."""
+"""``waves``, ``streams``, ``groups``, ``letters`` and ``pieces``."""
 
 
 def made(what: str, options: SimulationOptions, kind: StreamKind | None = None) -> Simulation:

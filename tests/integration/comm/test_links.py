@@ -73,7 +73,7 @@ def test_a_transfer_survives_cuts_of_its_connection(
     expected = {number: [number, zlib.crc32(b"%d" % number)] for number in range(40)}
     expected[20] = [20, zlib.crc32(large)]
     assert answers(grove) == expected
-    proxy.cut_at = [proxy.passed + part * MEGABYTE for part in (10, 50, 140)]
+    proxy.cut_at = [proxy.passed + part * MEGABYTE for part in (10, 50, 110)]
     array = np.frombuffer(large, "u8").astype("f8")
     np.testing.assert_array_equal(grove.broadcast({"x": array}), array)
     assert proxy.cuts == 6

@@ -23,6 +23,7 @@ from sapwood.comm.messages.groups import (
     Withdrawn,
 )
 from sapwood.comm.messages.letters import Census, Letter, Multiple, Receipt
+from sapwood.comm.messages.pieces import Announced, Draw, Offer, Piece, Retracted
 from sapwood.comm.messages.tree import NOBODY as NOBODY
 from sapwood.comm.messages.tree import Attached as Attached
 from sapwood.comm.messages.tree import Detached as Detached
@@ -33,7 +34,7 @@ from sapwood.comm.messages.tree import Return as Return
 from sapwood.core.errors import ErrorRecord, ProtocolError
 from sapwood.core.rankset import Ranges
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 WINDOW = 4 * 2**20
 """Cost of the messages on one link that may be sent and not yet consumed, bytes."""
@@ -328,6 +329,11 @@ AnyMessage = (
     | Swept
     | Abandon
     | Configure
+    | Offer
+    | Announced
+    | Draw
+    | Piece
+    | Retracted
     | Enter
     | Entered
     | GroupPart

@@ -8,6 +8,8 @@
     Policies on loss, time-outs, streams that do not wait.
 ``filtering.py``, ``outbox.py``, ``parameters.py``
     Own filters, what waits behind them, and their parameters.
+``large.py``, ``draws.py``, ``sending.py``, ``announcements.py``, ``offers.py``, ``confluence.py``
+    Arrays that a link cannot share, drawn in pieces; ``offered.py`` says what a wave knows of them.
 ``sweeps.py``, ``life.py``, ``counters.py``
     Flush, quiesce, resume and query; life of a stream as a table; what is counted.
 ``streams.py``

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
+from sapwood.comm.messages.pieces import Offer
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
 from sapwood.comm.streams.filtering import Filtering, sent_to
-from sapwood.comm.streams.sending import split, told
+from sapwood.comm.streams.sending import Sending, split, told
 from sapwood.comm.streams.stream import NOT_WANTED, Stream
 from sapwood.comm.streams.wave import Kept, Wave
 from sapwood.core.rankset import from_ranges
@@ -31,12 +31,16 @@ class Asking:
 
     Args:
         near: The neighbours.
+        sending: Sends waves down.
         filtering: Own filters on the way down.
         full: Passes a wave on that nobody is waited for any more.
     """
 
-    def __init__(self, near: Neighbourhood, filtering: Filtering, full: OnFull) -> None:
+    def __init__(
+        self, near: Neighbourhood, sending: Sending, filtering: Filtering, full: OnFull
+    ) -> None:
         self._near = near
+        self._sending = sending
         self._filtering = filtering
         self._full = full
 
@@ -69,9 +73,8 @@ class Asking:
             if sent is None:
                 filters += self._filtering.down_for(stream, wave, message, child)
                 continue
-            links = self._near.links_to((child,))
             made = msgspec.structs.replace(asked, body=sent[0])
-            effects.append(ev.Transmit(links, made, sent[1]))
+            effects += self._sending.to((child,), made, sent[1])
         return filters + (effects if stream.outbox is None else stream.outbox.put(effects))
 
     def _confirmed(self, stream: Stream) -> int:
@@ -137,8 +140,24 @@ class Asking:
         if kept.error is not None:
             failed = msg.Failed(number, wave, attempt, self._near.rank, kept.error)
             return self._near.to_parent(failed)
+        payload = kept.payload
+        if kept.confluence is not None or (
+            payload is not None
+            and payload.nbytes > self._near.timing.piece
+            and not self._near.shares_with_parent
+        ):
+            return self._offer(number, wave, attempt, kept)
         message = msg.Up(number, wave, attempt, kept.ranges, kept.weight, kept.body, kept.late)
-        return self._near.to_parent(message, kept.payload)
+        return self._near.to_parent(message, payload)
+
+    def _offer(self, number: int, wave: int, attempt: int, kept: Kept) -> Effects:
+        """Tell the parent of a large contribution: it draws the arrays."""
+        size = kept.confluence.size if kept.confluence is not None else 0
+        if kept.payload is not None:
+            size = kept.payload.nbytes
+        ranks, weight = kept.ranges, kept.weight
+        offer = Offer(number, wave, attempt, ranks, weight, kept.body, size, kept.late)
+        return self._near.to_parent(offer)
 
     # --- the tree changes -----------------------------------------------------------------------
 
@@ -151,7 +170,7 @@ class Asking:
         )
         effects: Effects = []
         for wave in tuple(stream.waves.values()):
-            if child in wave.waiting:
+            if wave.concerns(child):
                 if lost:
                     wave.given_up.add(child)
                 effects += self.look_for(stream, wave, wave.drop(child))

@@ -38,3 +38,8 @@ class Counters:
         """Count a contribution on its way to the root."""
         self.messages_up += 1
         self.bytes_up += len(body) + (payload.nbytes if payload is not None else 0)
+
+    def offered(self, body: bytes, size: int) -> None:
+        """Count a contribution whose arrays are drawn."""
+        self.messages_up += 1
+        self.bytes_up += len(body) + size

@@ -6,6 +6,8 @@ one. A stream has one such request under way at a place, however many waves are 
 
 from __future__ import annotations
 
+import msgspec
+
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.neighbourhood import Effects
@@ -91,3 +93,11 @@ class Delays:
             number, record = stream.spec.stream, error.to_record()
             return self._failed(msg.Failed(number, wave.number, wave.attempt, self._rank, record))
         return []
+
+
+def without_late(stream: Stream, message: msg.Down) -> msg.Down:
+    """Confirm to the children only what this place needs no more: late ones may still come."""
+    if not stream.late_waves or stream.spec.sync.late != "next":
+        return message
+    confirmed = min(message.confirmed, min(stream.late_waves) - 1)
+    return msgspec.structs.replace(message, confirmed=confirmed)

@@ -17,7 +17,7 @@ from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
 from sapwood.comm.streams.losses import OnFailed
 from sapwood.comm.streams.outbox import Outbox
-from sapwood.comm.streams.sending import ask_all, pass_on
+from sapwood.comm.streams.sending import Sending
 from sapwood.comm.streams.stream import Parts, Stream
 from sapwood.comm.streams.wave import Wave
 from sapwood.core.errors import ProtocolError
@@ -34,15 +34,22 @@ class Filtering:
 
     Args:
         near: The neighbours.
+        sending: Sends values down.
         finish: Sends on what a filter made of a wave.
         single: Sends on what a filter made of one contribution.
         failed: Fails a wave.
     """
 
     def __init__(
-        self, near: Neighbourhood, finish: OnWave, single: OnSingle, failed: OnFailed
+        self,
+        near: Neighbourhood,
+        sending: Sending,
+        finish: OnWave,
+        single: OnSingle,
+        failed: OnFailed,
     ) -> None:
         self._near = near
+        self._sending = sending
         self._finish = finish
         self._single = single
         self._failed = failed
@@ -64,8 +71,8 @@ class Filtering:
     def down(self, stream: Stream, message: msg.Down, payload: Payload | None) -> Effects:
         """Send a value down, through the filter if there is one."""
         if not stream.filters_down:
-            send = ask_all if stream.waits else pass_on
-            effects = send(self._near, stream.shares(), message, payload)
+            send = self._sending.ask_all if stream.waits else self._sending.pass_on
+            effects = send(stream.shares(), message, payload)
             return effects if stream.outbox is None else stream.outbox.put(effects)
         assert stream.filters is not None  # noqa: S101 - filters_down says so
         effects = []
@@ -149,16 +156,14 @@ class Filtering:
         made = msgspec.structs.replace(message, body=event.body)
         if not stream.waits:
             if child == ALL:
-                return pass_on(self._near, stream.shares(), made, event.payload)
-            links = self._near.links_to((child,))
-            return [ev.Transmit(links, made, event.payload)] if links else []
+                return self._sending.pass_on(stream.shares(), made, event.payload, whole=True)
+            return self._sending.to((child,), made, event.payload, whole=True)
         effects: Effects = []
         for each in (wave.waiting if child == ALL else (child,)) if wave is not None else ():
             assert wave is not None  # noqa: S101 - the loop is empty without one
-            links = self._near.links_to((each,))
             for ask in wave.waiting.get(each, ()):
                 asked = msgspec.structs.replace(made, attempt=ask.attempt, ranks=ask.ranges)
-                effects.append(ev.Transmit(links, asked, event.payload))
+                effects += self._sending.to((each,), asked, event.payload)
         return effects
 
     def _fail(self, stream: Stream, wave: int, attempt: int, event: ev.Filtered) -> Effects:

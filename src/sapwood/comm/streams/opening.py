@@ -26,6 +26,7 @@ class Opening:
         gather: Makes what puts contributions together.
         position: Where this place is.
         follow: Has a stream be quiet, or be quiet no more.
+        ended: Told the number of each stream that ends.
         is_agent: Whether it is a leaf.
     """
 
@@ -36,6 +37,7 @@ class Opening:
         gather: NewGathering,
         position: Position,
         follow: Callable[[float, Stream], Effects],
+        ended: Callable[[int], None],
         *,
         is_agent: bool,
     ) -> None:
@@ -43,6 +45,7 @@ class Opening:
         self._near = near
         self._gather = gather
         self._follow = follow
+        self._ended = ended
         self._position = position
         self._is_agent = is_agent
         self._knows = near.rank == ROOT
@@ -75,6 +78,7 @@ class Opening:
     def _left_over(self, stream: Stream) -> Effects:
         """Give back what a stream that ends still holds at this place."""
         stream.advance(StreamEvent.CLOSE)
+        self._ended(stream.spec.stream)
         payloads = [*stream.held(), *(payload for _, payload in stream.lent)]
         if self._near.rank == ROOT:
             payloads += [w.payload for w in stream.waves.values() if w.payload is not None]

@@ -37,6 +37,9 @@ NOT_WANTED = -1
 LATE_WAVES = 64
 """Waves whose time is over of which a place remembers who was missing."""
 
+BY_ELEMENT = frozenset({"sum", "min", "max", "mean"})
+"""Reductions of which a piece of the result needs the same piece of each array only."""
+
 TIME_LOST_PER_LEVEL = 0.1
 """Part of a time-out by which each level passes on earlier than the one above it."""
 
@@ -100,6 +103,7 @@ class Stream:
         pending: Agent: attempt in which each wave is wanted that it works on.
         kept: What was contributed to each wave that is not confirmed.
         confirmed_to: Wave up to which all are confirmed.
+        blends: Whether large contributions may be put together piece by piece.
         plain: Whether there is nothing to do but to pass down and to gather from all.
         state: Where it is in its life; ``quiet`` says whether nothing may be sent.
         absent: Root: agents that are lost and not back, where the stream does not wait for them.
@@ -118,6 +122,7 @@ class Stream:
         "_router",
         "_shares",
         "absent",
+        "blends",
         "carried",
         "confirmed_to",
         "counters",
@@ -192,6 +197,9 @@ class Stream:
             and not spec.counted
             and spec.on_loss == REPLACE
         )
+        kinds = spec.reduce.values()
+        simple = self.waits and not spec.filters and not self.timeout
+        self.blends = simple and bool(kinds) and BY_ELEMENT.issuperset(kinds)
 
     def concerns(self, rank: int) -> bool:
         """Whether there are members whose home is at or below a place."""
@@ -255,7 +263,7 @@ class Stream:
         wave = self.begin(number, body, payload, {}, ranks)
         wave.attempt = attempt
         for kept in self.kept.get(number, ()):
-            if kept.ranks <= wave.missing:
+            if kept.ranks <= wave.missing and kept.confluence is None:
                 wave.take(kept)
         return wave
 
@@ -276,6 +284,11 @@ class Stream:
             free += [payload for number, payload in self.lent if number <= confirmed]
             self.lent = [entry for entry in self.lent if entry[0] > confirmed]
         return free
+
+    def forget_abandoned(self, confirmed: int) -> None:
+        """Drop waves that the root does not wait for: they failed while this place was away."""
+        for number in [number for number in self.waves if number <= confirmed]:
+            del self.waves[number]
 
     def abandon(self, wave: int) -> None:
         """Forget a wave that failed."""
@@ -338,6 +351,13 @@ class Parts:
         """Refuse: the filter does this."""
         raise SapwoodError("an own filter puts these contributions together")
 
+    def placed(self, _value: object) -> tuple[bytes, Payload | None]:
+        """Refuse: the filter does this."""
+        raise SapwoodError("an own filter puts these contributions together")
+
     def total(self) -> object:
         """Refuse: the filter does this."""
         raise SapwoodError("an own filter puts these contributions together")
+
+    def blend(self, _offers: object) -> None:
+        """Say that they cannot be put together piece by piece."""

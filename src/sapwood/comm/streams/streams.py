@@ -31,6 +31,7 @@ class Streams:
 
     Attributes:
         open: The streams by number.
+        large: Large arrays on their way.
     """
 
     def __init__(
@@ -39,8 +40,17 @@ class Streams:
         self.open: dict[int, Stream] = {}
         position = Position(near.rank, depth)
         sweeps = self._sweeps = Sweeps(near, self._moving, is_agent=is_agent)
-        self._opening = Opening(near, self.open, gather, position, sweeps.follow, is_agent=is_agent)
         self._waves = Waves(near, self.open, is_agent=is_agent)
+        self.large = self._waves.large
+        self._opening = Opening(
+            near,
+            self.open,
+            gather,
+            position,
+            sweeps.follow,
+            lambda stream: self.large.over(stream, lambda _wave: True),
+            is_agent=is_agent,
+        )
         self._parameters = Parameters(near, self.open)
 
     def events(self) -> dict[type[ev.Event], OnEvent]:
@@ -70,6 +80,7 @@ class Streams:
             msg.Up: waves.on_up,
             msg.Failed: waves.on_failed,
             msg.Abandon: waves.on_abandon,
+            **self.large.messages(),
             msg.Configure: self._parameters.on_configure,
             msg.Sweep: self._on_sweep,
             msg.Swept: self._on_swept,
@@ -85,7 +96,8 @@ class Streams:
         for stream in list(self.open.values()):
             effects += self._sweeps.child_lost(stream, child)
             effects += self._waves.asking.child_left(stream, child, lost=lost)
-        return effects
+            effects += self.large.offers.child_left(stream, child)
+        return effects + self.large.child_left(child)
 
     def places_came(self, ranks: Sequence[int]) -> Effects:
         """Places can be reached below this one."""
@@ -99,6 +111,7 @@ class Streams:
         self._opening.parent_changed()
         for stream in self.open.values():
             self._waves.asking.parent_changed(stream)
+        self.large.parent_changed(self.open)
 
     def agents_lost(self, ranks: Iterable[int], reason: str) -> Effects:
         """Root: places are gone, wherever they were."""

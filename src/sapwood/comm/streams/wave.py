@@ -8,14 +8,16 @@ counted twice, whichever way it came, and nothing is lost while somebody still h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
 import msgspec
 
 from sapwood.comm.messages import Up
+from sapwood.comm.messages.pieces import Offer
 from sapwood.comm.payload import Payload
+from sapwood.comm.streams.offered import Blend, Confluence, Drawing, Offered
 from sapwood.core.errors import ErrorRecord, ProtocolError
 from sapwood.core.rankset import Ranges, from_ranges, joined, to_ranges
 
@@ -33,11 +35,21 @@ class Gathering(Protocol):
     def partial(self) -> tuple[bytes, Payload | None]:
         """Return what a junction sends on, encoded."""
 
+    def placed(self, value: Any) -> tuple[bytes, Payload | None]:
+        """Return a value encoded, to be sent on."""
+
     def total(self) -> Any:
         """Return the result at the root.
 
         Raises:
             SapwoodError: The contributions do not fit together.
+        """
+
+    def blend(self, offers: Sequence[Offered]) -> Blend | None:
+        """Return how large contributions are put together piece by piece; None if they cannot.
+
+        Raises:
+            SapwoodError: One cannot be read.
         """
 
 
@@ -65,7 +77,11 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """A contribution, or why there is none, that its sender keeps until it is confirmed."""
+    """A contribution, or why there is none, that its sender keeps until it is confirmed.
+
+    The arrays of one with a ``confluence`` are put together from those of children when they
+    are wanted.
+    """
 
     ranks: frozenset[int]
     ranges: Ranges
@@ -74,6 +90,7 @@ class Kept(msgspec.Struct, frozen=True):
     payload: Payload | None
     error: ErrorRecord | None = None
     late: Ranges = ()
+    confluence: Confluence | None = None
 
 
 class Wave:
@@ -96,6 +113,8 @@ class Wave:
         filtering: Whether it is full and in the hands of an own filter.
         sent: What a filter made of the value, by child, or by -1 for all of them.
         values: Contributions with something to add.
+        offers: Large contributions of children that are still there.
+        confluence: What draws them, if something does.
     """
 
     __slots__ = (
@@ -104,12 +123,14 @@ class Wave:
         "_ranks",
         "attempt",
         "body",
+        "confluence",
         "filtering",
         "gathering",
         "given_up",
         "later",
         "missing",
         "number",
+        "offers",
         "payload",
         "sent",
         "values",
@@ -147,6 +168,8 @@ class Wave:
         self.version = 0
         self.filtering = False
         self.sent: dict[int, tuple[bytes, Payload | None]] = {}
+        self.offers: tuple[Offered, ...] = ()
+        self.confluence: Drawing | None = None
 
     @property
     def ranks(self) -> Ranges:
@@ -191,6 +214,15 @@ class Wave:
     def _add_part(
         self, child: int, asks: tuple[Ask, ...], message: Up, payload: Payload | None
     ) -> None:
+        self._answer(child, asks, message)
+        self._put(message, payload)
+
+    def _answer(self, child: int, asks: tuple[Ask, ...], message: Up | Offer) -> None:
+        """Note whom a child answers for; the others that it was asked for are missing.
+
+        Raises:
+            ProtocolError: It answers for others.
+        """
         wanted = {rank for ask in asks if ask.attempt <= message.attempt for rank in ask.ranks}
         # The bounds come from a peer: they are looked at before they are counted out.
         count = sum(stop - start for start, stop in message.ranks)
@@ -200,9 +232,48 @@ class Wave:
             raise ProtocolError(f"rank {child} contributes for ranks that it was not asked for")
         if not message.ranks and not message.late and message.body:
             raise ProtocolError(f"rank {child} contributes for nobody")
-        self._put(message, payload)
         self.missing |= wanted - given
         self.answered(child, message.attempt)
+
+    # --- large contributions, which stay where they are until they are drawn ------------------
+
+    def offered(self, child: int, message: Offer) -> None:
+        """Note a large contribution of a child, which answers what it was asked.
+
+        Raises:
+            ProtocolError: It is for ranks that were not asked for.
+        """
+        self._answer(child, self.waiting[child], message)
+        ranks = message.ranks
+        offer = Offered(child, ranks[0][0], ranks, message.weight, message.body, message.size)
+        self.offers = (*self.offers, offer)
+
+    def withdraw(self, child: int, ranks: Ranges | None = None) -> bool:
+        """Note that an offer of a child does not hold, or none of them; return whether one did."""
+        gone = [one for one in self.offers if one.child == child and ranks in {None, one.ranks}]
+        for offer in gone:
+            self.missing |= from_ranges(offer.ranks)
+        if gone:
+            self.offers = tuple(one for one in self.offers if one not in gone)
+            if self.confluence is not None:  # what has come of the others has this one in it
+                self.confluence.stop()
+                self.confluence = None
+        return bool(gone)
+
+    def drawn(self, offer: Offered, payload: Payload) -> None:
+        """Take a large contribution in that has been drawn as a whole."""
+        self.values += 1
+        self.gathering.add(offer.body, payload, offer.rank, offer.weight)
+        self.offers = tuple(one for one in self.offers if one is not offer)
+        self._ranks += offer.ranks
+        self.weight += offer.weight
+
+    def settle(self) -> None:
+        """Count those whose contributions are drawn together as being in."""
+        for offer in self.offers:
+            self._ranks += offer.ranks
+            self.weight += offer.weight
+        self.offers = ()
 
     def take(self, kept: Kept) -> None:
         """Take in what this place brought together before; all of it must be missing."""
@@ -241,9 +312,16 @@ class Wave:
         else:
             del self.waiting[child]
 
+    def concerns(self, child: int) -> bool:
+        """Whether something is still to come from a child."""
+        return child in self.waiting or any(offer.child == child for offer in self.offers)
+
     def drop(self, child: int) -> set[int]:
         """Note that a child will not answer; return what it was asked for, missing now."""
         asked = {rank for ask in self.waiting.pop(child, ()) for rank in ask.ranks}
+        if self.offers:
+            asked.update(*(from_ranges(one.ranks) for one in self.offers if one.child == child))
+            self.withdraw(child)
         self.missing |= asked
         return asked
 
@@ -258,7 +336,8 @@ class Wave:
     def scope(self) -> set[int]:
         """Return all ranks that this wave is to bring together here."""
         asked = {rank for asks in self.waiting.values() for ask in asks for rank in ask.ranks}
-        return asked | self.missing | from_ranges(self._ranks)
+        offered = {rank for offer in self.offers for rank in from_ranges(offer.ranks)}
+        return asked | offered | self.missing | from_ranges(self._ranks)
 
     def __repr__(self) -> str:
         return f"Wave({self.number}, attempt {self.attempt}, waits for {sorted(self.waiting)})"

@@ -6,18 +6,21 @@ take the shortest way through this file. What else a stream can do stands in fil
 
 from typing import Any
 
-import msgspec
-
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.streams.announcements import Announcements
 from sapwood.comm.streams.asking import Asking
-from sapwood.comm.streams.delays import Delays
+from sapwood.comm.streams.delays import Delays, without_late
+from sapwood.comm.streams.draws import Draws
 from sapwood.comm.streams.filtering import Filtering
+from sapwood.comm.streams.large import Large
 from sapwood.comm.streams.losses import Losses
-from sapwood.comm.streams.sending import ask_all
+from sapwood.comm.streams.offered import Confluence
+from sapwood.comm.streams.offers import Offers
+from sapwood.comm.streams.sending import Sending
 from sapwood.comm.streams.singles import Singles
 from sapwood.comm.streams.stream import Stream
 from sapwood.comm.streams.wave import Kept, Wave
@@ -45,10 +48,19 @@ class Waves:
         self._myself = frozenset((near.rank,))
         self._my_ranges = ((near.rank, near.rank + 1),)
         self._singles = Singles(near)
-        self._filtering = Filtering(near, self._finish, self._singles.send_on, self._wave_failed)
-        self.asking = Asking(near, self._filtering, self.full)
-        self.losses = Losses(self.asking.when_complete, self._wave_failed)
-        self._delays = Delays(near.rank, self.full, self._wave_failed)
+        draws = self._draws = Draws(near)
+        sending = self._sending = Sending(near, draws)
+        self._filtering = Filtering(
+            near, sending, self._finish, self._singles.send_on, self.wave_failed
+        )
+        self.asking = Asking(near, sending, self._filtering, self.full)
+        announcements = Announcements(
+            near, streams, draws, sending, self.on_down, is_agent=is_agent
+        )
+        offers = self._offers = Offers(near, streams, draws, self)
+        self.large = Large(near, draws, sending, announcements, offers)
+        self.losses = Losses(self.asking.when_complete, self.wave_failed)
+        self._delays = Delays(near.rank, self.full, self.wave_failed)
 
     # --- down -----------------------------------------------------------------------------------
 
@@ -64,7 +76,7 @@ class Waves:
             released: Effects = [ev.Released(kept) for kept in stream.release(confirmed)]
             return released + self._begin(now, stream, message, event.payload)
         stream.begin_whole(number, event.body, event.payload)
-        return ask_all(self._near, stream.shares(), message, event.payload)
+        return self._sending.ask_all(stream.shares(), message, event.payload)
 
     def _begin(
         self, now: float, stream: Stream, message: msg.Down, payload: Payload | None
@@ -94,12 +106,14 @@ class Waves:
             return []
         effects: Effects = []
         if message.confirmed > stream.confirmed_to:
-            _forget_abandoned(stream, message.confirmed)
+            stream.forget_abandoned(message.confirmed)
+            if self._draws.touched:
+                self.large.over(message.stream, message.confirmed.__ge__)
             effects += [ev.Released(kept) for kept in stream.release(message.confirmed)]
         if self._is_agent:
             return effects + self._contribution_wanted(stream, message, payload)
         if not stream.plain:
-            message = _keep_unconfirmed(stream, message)
+            message = without_late(stream, message)
             if not stream.waits:
                 return effects + self._begin(link.last_heard, stream, message, payload)
         number = message.wave
@@ -108,7 +122,7 @@ class Waves:
         if not stream.plain:
             return effects + self._begin(link.last_heard, stream, message, payload)
         wave = stream.begin_whole(number, message.body, payload)
-        effects += ask_all(self._near, stream.shares(), message, payload)
+        effects += self._sending.ask_all(stream.shares(), message, payload)
         return effects if wave.waiting else effects + self.full(stream, wave)
 
     def _contribution_wanted(
@@ -213,18 +227,18 @@ class Waves:
         except ProtocolError:
             raise  # not to be read, or its memory is gone: the child is cut off and replaced
         except SapwoodError as error:
-            return self._wave_failed(
+            return self.wave_failed(
                 msg.Failed(
                     message.stream, message.wave, message.attempt, link.rank, error.to_record()
                 )
             )
         if len(wave.missing) > missing:
-            return self._incomplete(stream, wave)
+            return self.incomplete(stream, wave)
         if not last or (wave.missing and self._near.rank == ROOT):
             return []
         return self.full(stream, wave)
 
-    def _incomplete(self, stream: Stream, wave: Wave) -> Effects:
+    def incomplete(self, stream: Stream, wave: Wave) -> Effects:
         """A child has answered without some of those that it was asked for."""
         if stream.timeout:  # they are late, and there is no time to ask again
             return [] if wave.waiting else self.full(stream, wave)
@@ -248,24 +262,45 @@ class Waves:
             if stream.filters_up and wave.values:
                 return self._filtering.up(stream, wave)
         try:
+            if wave.offers:
+                return self._offers.full(stream, wave)
             if self._near.rank == ROOT:
                 total = wave.gathering.total() if wave.values or stream.plain else None
                 return self._completed(stream, wave, total)
             body, payload = wave.gathering.partial() if wave.values else (b"", None)
         except SapwoodError as error:
             record = error.to_record()
-            return self._wave_failed(
+            return self.wave_failed(
                 msg.Failed(stream.spec.stream, wave.number, wave.attempt, self._near.rank, record)
             )
         return self._finish(stream, wave, body, payload)
 
-    def _finish(self, stream: Stream, wave: Wave, body: bytes, payload: Payload | None) -> Effects:
+    def put_together(self, stream: Stream, wave: Wave, total: Any) -> Effects:
+        """Large contributions have been put together here."""
+        if self._near.rank == ROOT:
+            return self._completed(stream, wave, total)
+        return self._finish(stream, wave, *wave.gathering.placed(total))
+
+    def passes(self, stream: Stream, wave: Wave, body: bytes, river: Confluence) -> Effects:
+        """Large contributions are put together as the parent draws the result."""
+        return self._finish(stream, wave, body, None, river)
+
+    def _finish(
+        self,
+        stream: Stream,
+        wave: Wave,
+        body: bytes,
+        payload: Payload | None,
+        river: Confluence | None = None,
+    ) -> Effects:
         """Send the result of a wave on."""
         if self._near.rank == ROOT:
             return self._completed(stream, wave, None, body, payload)
         del stream.waves[wave.number]
         ranks, late = wave.ranks, () if stream.plain else wave.late
-        kept = Kept(frozenset(from_ranges(ranks)), ranks, wave.weight, body, payload, None, late)
+        kept = Kept(
+            frozenset(from_ranges(ranks)), ranks, wave.weight, body, payload, None, late, river
+        )
         if ranks:
             stream.keep(wave.number, kept)
         elif payload is not None:
@@ -306,12 +341,14 @@ class Waves:
     def on_failed(self, link: Link, message: msg.Failed, _payload: Any) -> Effects:
         """A place below could not contribute."""
         self._near.must_be_below(link, message.rank)
-        return self._wave_failed(message)
+        return self.wave_failed(message)
 
-    def _wave_failed(self, message: msg.Failed) -> Effects:
+    def wave_failed(self, message: msg.Failed) -> Effects:
         """Tell the root of a failure; there, end the wave everywhere."""
         stream = self.open.get(message.stream)
         wave = stream.waves.pop(message.wave, None) if stream is not None else None
+        if wave is not None:
+            self.large.over(message.stream, message.wave.__eq__)
         if self._near.rank != ROOT:
             return self._near.to_parent(message)
         if stream is None or (wave is None and message.wave):
@@ -337,6 +374,7 @@ class Waves:
         if stream is None:
             return []
         stream.abandon(message.wave)
+        self.large.over(message.stream, message.wave.__eq__)
         effects: Effects = [ev.Released(kept) for kept in stream.forget(message.wave)]
         links = self._near.links_to(stream.children)
         return effects + self._in_order(stream, ev.Transmit(links, message)) if links else effects
@@ -354,17 +392,3 @@ class Waves:
         if stream is None:
             return [ev.Released(event.payload)] if event.payload is not None else []
         return self._filtering.answered(stream, event)
-
-
-def _forget_abandoned(stream: Stream, confirmed: int) -> None:
-    """Drop waves that the root does not wait for: they failed while this place was away."""
-    for number in [number for number in stream.waves if number <= confirmed]:
-        del stream.waves[number]
-
-
-def _keep_unconfirmed(stream: Stream, message: msg.Down) -> msg.Down:
-    """Confirm to the children only what this place needs no more: late ones may still come."""
-    if not stream.late_waves or stream.spec.sync.late != "next":
-        return message
-    confirmed = min(message.confirmed, min(stream.late_waves) - 1)
-    return msgspec.structs.replace(message, confirmed=confirmed)

@@ -1,0 +1,248 @@
+"""Large arrays of streams, drawn piece by piece from whoever has them. No I/O.
+
+Where a link cannot share memory, what is large stays with its sender, who says how large it is.
+Whoever wants it draws it: it asks for the next bytes whenever half of a window has arrived, and so
+decides how much is under way. A sender answers each ``Draw`` with the pieces that it names and
+remembers nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from sapwood.comm import events as ev
+from sapwood.comm.link import Link
+from sapwood.comm.messages.pieces import Announced, Draw, Offer, Piece
+from sapwood.comm.neighbourhood import Effects, Neighbourhood
+from sapwood.comm.payload import Payload
+from sapwood.core.errors import ProtocolError
+from sapwood.core.rankset import Ranges
+
+WINDOW_PIECES = 16
+"""Pieces that are asked for and have not arrived: at most 4 MiB, wherever they are meanwhile."""
+
+SMALLEST_PIECE = 64
+"""Bytes: pieces begin at multiples of this, so that no element of an array is divided."""
+
+
+class Sink(Protocol):
+    """What becomes of bytes that were drawn."""
+
+    def arrived(self, flow: Flow, start: int, view: memoryview) -> Effects:
+        """Take the next bytes in."""
+
+
+class Flow:
+    """Bytes that are being drawn from a neighbour.
+
+    Args:
+        number: Names it on the link.
+        source: The neighbour.
+        stream: The stream and the wave that it belongs to.
+        ranks: Whose contribution it is; empty for the value of a wave.
+        size: Bytes in all.
+        sink: Where they go.
+        start: Where to begin.
+
+    Attributes:
+        position: Bytes up to which all have arrived.
+        asked: Bytes up to which they were asked for.
+        piece: Bytes of a piece.
+    """
+
+    __slots__ = (
+        "asked",
+        "number",
+        "piece",
+        "position",
+        "ranks",
+        "sink",
+        "size",
+        "source",
+        "stream",
+        "wave",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        source: int,
+        stream: tuple[int, int],
+        ranks: Ranges,
+        size: int,
+        sink: Sink,
+        start: int,
+        piece: int,
+    ) -> None:
+        self.number = number
+        self.source = source
+        self.stream, self.wave = stream
+        self.ranks = ranks
+        self.size = size
+        self.sink = sink
+        self.position = self.asked = start
+        self.piece = piece
+
+
+class Draws:
+    """What one place draws from its neighbours at present.
+
+    Args:
+        near: The neighbours.
+
+    Attributes:
+        touched: Whether there may be something large of a wave that is not over.
+    """
+
+    def __init__(self, near: Neighbourhood) -> None:
+        self.touched = False
+        self._near = near
+        self._flows: dict[int, Flow] = {}
+        self._next = 1
+
+    def __len__(self) -> int:
+        return len(self._flows)
+
+    def flows(self) -> tuple[Flow, ...]:
+        """Return what is being drawn."""
+        return tuple(self._flows.values())
+
+    def begin(
+        self,
+        source: int,
+        stream: tuple[int, int],
+        ranks: Ranges,
+        size: int,
+        sink: Sink,
+        *,
+        start: int = 0,
+        piece: int = 0,
+    ) -> Flow:
+        """Begin to draw from a neighbour; nothing is asked for yet."""
+        piece = piece or self._near.timing.piece
+        flow = Flow(self._next, source, stream, ranks, size, sink, start, piece)
+        self._flows[self._next] = flow
+        self.touched = True
+        self._next += 1
+        return flow
+
+    def ask(self, flow: Flow, stop: int) -> Effects:
+        """Ask for the bytes up to ``stop``, as far as they were not asked for."""
+        start, flow.asked = flow.asked, max(flow.asked, min(stop, flow.size))
+        if flow.asked == start:
+            return []
+        draw = Draw(flow.stream, flow.wave, flow.ranks, flow.number, start, flow.asked, flow.piece)
+        return [ev.Transmit(self._near.links_to((flow.source,)), draw)]
+
+    def more(self, flow: Flow, done: int) -> Effects:
+        """Ask for more when half of the window has been dealt with."""
+        window = WINDOW_PIECES * flow.piece
+        return self.ask(flow, done + window) if flow.asked - done <= window // 2 else []
+
+    def on_piece(self, link: Link, message: Piece, payload: Payload | None) -> Effects:
+        """Bytes have arrived; those that nobody wants any more are dropped.
+
+        Raises:
+            ProtocolError: They are not those that were asked for.
+        """
+        flow = self._flows.get(message.number)
+        if flow is None or flow.source != link.rank:
+            return []
+        start, size = message.start, payload.nbytes if payload is not None else 0
+        if payload is None or start != flow.position or start + size > flow.asked:
+            raise ProtocolError(f"rank {link.rank} sends other bytes than were asked for")
+        flow.position += size
+        return flow.sink.arrived(flow, start, payload.view)
+
+    def is_open(self, flow: Flow) -> bool:
+        """Whether bytes of it may still come."""
+        return self._flows.get(flow.number) is flow
+
+    def end(self, flow: Flow) -> None:
+        """Take no more of it."""
+        self._flows.pop(flow.number, None)
+
+    def end_of(self, source: int) -> None:
+        """A neighbour is gone, or another place now."""
+        self._end([flow for flow in self._flows.values() if flow.source == source])
+
+    def end_values(self) -> None:
+        """The parent is gone, or another place now."""
+        self._end([flow for flow in self._flows.values() if not flow.ranks])
+
+    def over(self, stream: int, is_over: Callable[[int], bool]) -> None:
+        """Waves of a stream are over."""
+        flows = self._flows.values()
+        self._end([one for one in flows if one.stream == stream and is_over(one.wave)])
+
+    def _end(self, flows: list[Flow]) -> None:
+        for flow in flows:
+            self.end(flow)
+
+
+class Assembly:
+    """A whole payload that is put together from its pieces.
+
+    No room is made for what has only been announced.
+
+    Args:
+        draws: What this place draws.
+        done: Called with it when it is whole.
+    """
+
+    __slots__ = ("_done", "_draws", "_whole")
+
+    def __init__(self, draws: Draws, done: Callable[[Payload], Effects]) -> None:
+        self._draws = draws
+        self._whole = bytearray()
+        self._done = done
+
+    def arrived(self, flow: Flow, _start: int, view: memoryview) -> Effects:
+        """Take the next bytes in, and ask for more."""
+        self._whole += view
+        if flow.position < flow.size:
+            return self._draws.more(flow, flow.position)
+        self._draws.end(flow)
+        return self._done(Payload(self._whole))
+
+
+def pieces_of(link: Link, message: Draw, payload: Payload) -> Effects:
+    """Return the bytes that a draw asks for, in pieces.
+
+    Raises:
+        ProtocolError: They are not there, or too many pieces at a time.
+    """
+    must_be_sensible(link, message, payload.nbytes)
+    effects: Effects = []
+    for start in range(message.start, message.stop, message.piece):
+        part = payload.part(start, min(start + message.piece, message.stop))
+        piece = Piece(message.stream, message.wave, message.number, start)
+        effects.append(ev.Transmit((link.number,), piece, part))
+    return effects
+
+
+def must_be_sensible(link: Link, message: Draw, size: int) -> None:
+    """Raise ProtocolError where a draw asks for what cannot be."""
+    start, stop, piece = message.start, message.stop, message.piece
+    if not (
+        0 <= start < stop <= size
+        and piece >= SMALLEST_PIECE
+        and piece % SMALLEST_PIECE == 0
+        and stop - start <= WINDOW_PIECES * piece
+    ):
+        raise ProtocolError(f"rank {link.rank} draws bytes {start} to {stop} of {size}")
+
+
+def too_large(near: Neighbourhood, message: Offer | Announced, link: Link) -> str:
+    """Say why a size is not acceptable; nothing if it is.
+
+    Raises:
+        ProtocolError: It is no size.
+    """
+    if message.size <= 0:
+        raise ProtocolError(f"rank {link.rank} offers {message.size} bytes")
+    limit = near.timing.max_payload
+    if message.size > limit:
+        return f"arrays of {message.size} bytes are over the limit of {limit} (comm.max_message)"
+    return ""

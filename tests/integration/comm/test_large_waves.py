@@ -1,0 +1,86 @@
+"""Large arrays of streams between real processes that share no memory, over TLS."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sapwood.comm import events as ev
+from sapwood.comm import values
+from sapwood.comm.messages import StreamSpec
+from sapwood.comm.payload import Payload
+
+MEGABYTE = 2**20
+
+SIZE = 96 * MEGABYTE
+"""Bytes of an array: far more than a junction may hold."""
+
+MAY_HOLD = 16 * MEGABYTE
+
+
+def resident(pid: int) -> int:
+    """Return the memory of a process, bytes."""
+    pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
+    return int(pages) * os.sysconf("SC_PAGESIZE")
+
+
+def begin(grove: Any, value: Any) -> None:
+    members = ((1, grove.tree.agents + 1),)
+    grove.place.post(ev.OpenStream(StreamSpec(1, "x", members, {"x": "sum"})))
+    encoded = values.encode(value)
+    grove.place.post(ev.Broadcast(1, encoded.body, Payload(encoded.payload())))
+
+
+@pytest.mark.row("C2-RED")
+def test_a_sum_passes_a_junction_that_holds_a_part_of_it(plant_grove: Callable[..., Any]) -> None:
+    """The value goes down through two junctions, the sum of what agents make of it comes up."""
+    grove = plant_grove("tcp", 4, 2)
+    junctions = [grove.processes[rank].pid for rank in (5, 6)]
+    small = np.ones(40_000)
+    np.testing.assert_array_equal(grove.broadcast({"x": small}), small * 10)
+    before = [resident(pid) for pid in junctions]
+    array = np.arange(SIZE // 8, dtype="f8")
+    most = [0, 0]
+    encoded = values.encode({"x": array})
+    grove.place.post(ev.Broadcast(1, encoded.body, Payload(encoded.payload())))
+
+    def is_over() -> bool:
+        for number, pid in enumerate(junctions):
+            most[number] = max(most[number], resident(pid))
+        return len(grove.seen(ev.WaveCompleted)) == 2
+
+    grove.until(is_over)
+    np.testing.assert_array_equal(grove.seen(ev.WaveCompleted)[-1].total["x"], array * 10)
+    assert max(now - then for now, then in zip(most, before, strict=True)) < MAY_HOLD
+    assert len(grove.place.node.large) == 0
+    assert grove.problems == []
+
+
+@pytest.mark.row("C2-RED")
+@pytest.mark.row("D-2")
+@pytest.mark.parametrize("upwards", [False, True], ids=["down", "up"])
+def test_a_junction_is_killed_while_a_large_array_passes_it(
+    plant_grove: Callable[..., Any], upwards: bool
+) -> None:
+    grove = plant_grove("tcp", 4, 2)
+    array = np.arange(SIZE // 32, dtype="f8")
+    begin(grove, {"x": array})
+    flows = grove.place.node.large.flows
+    if upwards:
+        grove.until(lambda: any(MEGABYTE < flow.position < flow.size // 2 for flow in flows()))
+    else:
+        (channel,) = [one for one in grove.place.channels.values() if one.link.rank == 5]
+        grove.until(lambda: channel.sent > 20)
+    grove.processes[5].kill()
+    grove.until(lambda: grove.seen(ev.WaveCompleted))
+    (wave,) = grove.seen(ev.WaveCompleted)
+    np.testing.assert_array_equal(wave.total["x"], array * 10)
+    assert wave.ranks == ((1, 5),)
+    assert wave.weight == 4
+    assert len(grove.seen(ev.PlacesLost)) > 0
+    assert len(grove.place.node.large) == 0

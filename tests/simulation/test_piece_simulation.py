@@ -1,0 +1,68 @@
+"""C2-RED: large arrays of waves in pieces, under crashes, pauses and broken connections."""
+
+from __future__ import annotations
+
+import pytest
+
+from sapwood.comm.streams.draws import Draws
+from sapwood.comm.streams.offers import Offers
+from sapwood.comm.streams.wave import Wave
+from sapwood.testing.injector import Faults
+from sapwood.testing.piece_simulation import PieceSimulation
+from sapwood.testing.simulation import InvariantError, SimulationOptions, SimulationReport
+
+FAULTS = Faults(crash=0.0003, pause=0.0001, sever=0.001, zygote=0.00003, clog=0.0002)
+
+
+def simulated(seed: int, faults: Faults = FAULTS) -> SimulationReport:
+    options = SimulationOptions(
+        seed=seed,
+        agents=4 + seed % 20,
+        fanout=[0, 2, 3, 4][seed % 4],
+        waves=4,
+        spares=seed % 5 == 0,
+        faults=faults,
+    )
+    return PieceSimulation(options).run()
+
+
+@pytest.mark.row("C2-RED")
+@pytest.mark.row("D-2")
+@pytest.mark.parametrize("block", range(5))
+def test_each_piece_of_each_contribution_counts_once(block: int) -> None:
+    reports = [simulated(seed) for seed in range(40 * block, 40 * block + 40)]
+    assert sum(report.crashes for report in reports) > 10
+    assert sum(report.severed for report in reports) > 10
+
+
+def test_without_faults_all_goes_at_once() -> None:
+    for seed in range(20):
+        assert simulated(seed, Faults()).seconds < 5.0
+
+
+def until_one_fails() -> None:
+    for seed in range(200):
+        simulated(seed)
+
+
+def test_pieces_of_two_attempts_that_are_put_together_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A child that has taken its offer back is drawn from as if it had not."""
+    monkeypatch.setattr(Wave, "withdraw", lambda _wave, _child, _ranks=None: False)
+    with pytest.raises(InvariantError):
+        until_one_fails()
+
+
+def test_an_offer_that_is_not_taken_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Offers, "child_left", lambda _offers, _stream, _child: [])
+    with pytest.raises(InvariantError):
+        until_one_fails()
+
+
+def test_a_place_that_does_not_go_on_with_its_next_parent_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Draws, "end_values", lambda _draws: None)
+    with pytest.raises(InvariantError):
+        until_one_fails()
