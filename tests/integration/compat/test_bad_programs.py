@@ -299,8 +299,8 @@ IN_A_RUN: dict[str, RunCase] = {
         {
             "python_funcs.py": [
                 (
-                    "        for d, value in enumerate(values):\n            self.sums[d] = value",
-                    "        for d, value in enumerate(values, 1):\n            self.sums[d] = value",
+                    "enumerate(values):\n            self.sums[d] = value",
+                    "enumerate(values, 1):\n            self.sums[d] = value",
                 ),
             ],
             "kernel.cu": [
