@@ -37,7 +37,7 @@ class Opening:
         gather: NewGathering,
         position: Position,
         follow: Callable[[float, Stream], Effects],
-        ended: Callable[[int], None],
+        ended: Callable[[int], None] = lambda _stream: None,
         *,
         is_agent: bool,
     ) -> None:
