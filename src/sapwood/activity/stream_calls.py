@@ -19,10 +19,12 @@ class StreamCalls:
     Args:
         agent: The agent.
         runner: Its runner.
+        tree: Goes before the names of streams, as the runner may know those of several trees.
     """
 
-    def __init__(self, agent: Agent, runner: RunnerHost) -> None:
+    def __init__(self, agent: Agent, runner: RunnerHost, tree: str = "") -> None:
         self._agent = agent
+        self._tree = tree
         self._runner = runner
         self._codes: dict[int, orders.UserCode] = {}
         self._paused: dict[int, list[Generating]] = {}
@@ -34,7 +36,7 @@ class StreamCalls:
         self._paused.pop(stream, None)
         if self._codes.pop(stream, None) is None:
             return
-        name = _name(stream)
+        name = self._name(stream)
         self._runner.forget(name)
         self._agent.loop.call_later(orders.CLOSE_GRACE, self._end_calls, stream)
         if self._runner.pid:
@@ -44,7 +46,12 @@ class StreamCalls:
 
     def _end_calls(self, stream: int) -> None:
         if stream not in self._codes:  # else this place has been told of it anew
-            self._runner.cancel(_name(stream))
+            self._runner.cancel(self._name(stream))
+
+    def close(self) -> None:
+        """Drop what is done for all streams: their tree is no longer there."""
+        for stream in list(self._codes):
+            self.stream_closed(stream)
 
     def step(self, generating: "Generating") -> None:
         """Have a generator go on, or later if its stream is quiet."""
@@ -93,7 +100,7 @@ class StreamCalls:
         contribution: Contribution,
     ) -> None:
         code = self._codes[stream]
-        name = _name(stream)
+        name = self._name(stream)
 
         def failed(error: SapwoodError) -> None:
             named = code.function in error.what
@@ -119,8 +126,11 @@ class StreamCalls:
             code = self._codes[spec.stream] = orders.decode_code(spec.code)
             body = plain.encode(spec.code)
             preparation = Preparation(orders.OPEN, body, None, code.function)
-            self._runner.prepare(_name(spec.stream), preparation)
+            self._runner.prepare(self._name(spec.stream), preparation)
         return code
+
+    def _name(self, stream: int) -> str:
+        return f"{self._tree}stream {stream}"
 
     def _resumed(self, stream: int) -> None:
         for generating in self._paused.pop(stream, []):
@@ -150,10 +160,6 @@ class Generating:
             return
         self._calls.emit(self.contribution.arrived.spec.stream, outcome)
         self._calls.step(self)
-
-
-def _name(stream: int) -> str:
-    return f"stream {stream}"
 
 
 def _nothing(_outcome: object) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -10,29 +9,20 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sapwood.activity import orders
-from sapwood.activity.correspondence import Correspondence
 from sapwood.activity.measure import FunctionMeter
-from sapwood.activity.printed import Printed
 from sapwood.activity.statistics import AgentStatistics
 from sapwood.activity.stream_calls import StreamCalls
-from sapwood.code.runner import asks
 from sapwood.code.runner.binding import Binding
-from sapwood.code.runner.door import Door, Visit
 from sapwood.code.runner.host import RunnerHost
 from sapwood.code.runner.jobs import Job, Lease, Outcome, Preparation
 from sapwood.code.transfers import NOTHING, Transfers
 from sapwood.comm import plain
 from sapwood.comm.payload import Payload
-from sapwood.contexts.forge import Forge
-from sapwood.core.errors import ResourceError, SapwoodError
-from sapwood.core.topology import ROOT
+from sapwood.core.errors import SapwoodError
 from sapwood.session.agent import Agent, Contribution, Question
-from sapwood.session.group_visits import GroupVisits
-from sapwood.session.member import read_configuration
 
 if TYPE_CHECKING:
     from sapwood.activity.catching_up import PassedCall
-    from sapwood.activity.relay import Relay
 
 
 class OpenedRun:
@@ -52,43 +42,46 @@ class OpenedRun:
 
 
 class Worker:
-    """Connects an agent with its runner.
+    """Does what one tree wants of an agent.
 
     Args:
-        agent: The agent.
-        settings: What it needs of the settings.
-        forge: Has its runners forked.
+        agent: The agent's place in that tree.
+        runner: The agent's runner.
+        binding: Keeps the agent on its core while a run is open.
+        tree: Goes before the names of tasks and streams, as the runner may know several trees.
 
     Attributes:
-        visits: Who answers what user code asks while it runs, by the question's name.
+        relayed: Returns how many waves of a run passed without this process, and forgets it.
     """
 
-    def __init__(self, agent: Agent, settings: orders.AgentSettings, forge: Forge) -> None:
+    def __init__(self, agent: Agent, runner: RunnerHost, binding: Binding, tree: str = "") -> None:
+        self.relayed: Callable[[str], int] = _none
         self._agent = agent
+        self._runner = runner
+        self._binding = binding
+        self._tree = tree
         self._runs: dict[str, OpenedRun] = {}
         self._early: dict[int, list[Contribution]] = {}
         self._streams: dict[int, str] = {}
+        self._tasks: set[str] = set()
         self._meters: dict[str, FunctionMeter] = {}
-        self._output = Printed()
-        self._output_sent = False
-        options = msgspec.structs.replace(settings.runner, ordinal=max(agent.rank - 1, 0))
-        self._runner = RunnerHost(agent.loop, options, forge, self._printed)
-        self._binding = Binding(options.ordinal, options.bound_agents)
-        self.visits: dict[str, Callable[[Visit], None]] = {**GroupVisits(agent.groups).handlers}
-        welcome = asks.Welcome(agent.rank, agent.configuration.tree.agents)
-        self._runner.door = Door(agent.loop, welcome, self.visits)
-        self._stream_calls = StreamCalls(agent, self._runner)
-        Correspondence(agent, self.visits)
+        self._stream_calls = StreamCalls(agent, runner, tree)
         agent.waves[orders.MAP] = self._map
-        agent.waves[orders.RELAY] = self._relay_waves
-        self._relay: Relay | None = None
         agent.requests[orders.OPEN_RUN] = self._open_run
         agent.requests[orders.CLOSE_RUN] = self._close_run
         agent.requests[orders.CALL_TASK] = self._call_task
         agent.on_stream_closed = self._stream_closed
         agent.on_released = self._released
         agent.on_withdrawn = self._withdrawn
-        agent.on_answered = self._output_taken
+
+    def close(self) -> None:
+        """Drop all that is done: the tree wants nothing any more."""
+        for name in list(self._runs):
+            self._forget_run(name)
+            self._runner.cancel(name)
+        self._stream_calls.close()
+        for name in list(self._tasks):
+            self._runner.cancel(name)
 
     # --- runs ----------------------------------------------------------------------------------
 
@@ -158,15 +151,16 @@ class Worker:
 
     def _close_run(self, question: Question) -> None:
         name = str(question.value())
+        run = self._forget_run(name)
+        question.reply(None if run is None else msgspec.to_builtins(self._statistics(run)))
+
+    def _forget_run(self, name: str) -> OpenedRun | None:
         run = self._runs.pop(name, None)
         self._binding.release(name)
         self._runner.forget(name)
-        if run is None:
-            question.reply(None)
-            return
-        question.reply(msgspec.to_builtins(self._statistics(run)))
-        if self._runner.pid:
+        if run is not None and self._runner.pid:
             self._runner.submit(Job("close", name, plain.encode(None), None, _nothing, _nothing))
+        return run
 
     def _statistics(self, run: OpenedRun) -> AgentStatistics:
         meter = run.meter.statistics()
@@ -183,7 +177,7 @@ class Worker:
             items_per_second=good * items / meter.total if meter.total else 0.0,
             functions=(meter,),
             device=run.transfers,
-            relayed=self._relay.passed.pop(run.order.run, 0) if self._relay else 0,
+            relayed=self.relayed(run.order.run),
         )
 
     def _stream_closed(self, stream: int) -> None:
@@ -193,17 +187,7 @@ class Worker:
         if name is not None:
             self._runner.cancel(name)
 
-    def _relay_waves(self, contribution: Contribution) -> None:
-        """Let waves pass without the interpreter from now on, where that can be."""
-        contribution.give(plain.encode({}), None)
-        path = os.fsdecode(plain.decode(contribution.arrived.body)["library"])
-        from sapwood.activity.relay import Relay  # noqa: PLC0415 - short sessions do not need it
-
-        if self._relay is None:
-            with contextlib.suppress(ResourceError):  # then everything goes the long way
-                self._relay = Relay(path, self._agent, self._runner, self._order_of, self._passed)
-
-    def _passed(self, context: str, call: PassedCall) -> None:
+    def passed(self, context: str, call: PassedCall) -> None:
         """Note a call that was made without this process."""
         run = self._runs.get(context)
         if run is not None:
@@ -211,7 +195,8 @@ class Worker:
             run.meter.succeeded(call.seconds, call.bytes_in, call.bytes_out)
             run.answered_at = call.answered
 
-    def _order_of(self, context: str) -> orders.OpenRun | None:
+    def order_of(self, context: str) -> orders.OpenRun | None:
+        """Return how a run was opened; None if it is none of this tree."""
         run = self._runs.get(context)
         return run.order if run is not None else None
 
@@ -222,13 +207,17 @@ class Worker:
         order = msgspec.convert(question.value(), orders.CallTask)
         meter = self._meters.setdefault(order.function, FunctionMeter(order.function))
         bytes_in = len(asked.body) + (asked.payload.nbytes if asked.payload else 0)
+        name = self._task(asked.source, asked.number)
+        self._tasks.add(name)
 
         def done(outcome: Outcome) -> None:
+            self._tasks.discard(name)
             bytes_out = len(outcome.body) + (outcome.payload.nbytes if outcome.payload else 0)
             meter.succeeded(outcome.seconds, bytes_in, bytes_out)
             question.give(outcome.body, outcome.payload)
 
         def failed(error: SapwoodError) -> None:
+            self._tasks.discard(name)
             meter.failed()
             named = order.function in error.what
             question.fail(error if named else error.located(order.function))
@@ -236,7 +225,7 @@ class Worker:
         self._runner.submit(
             Job(
                 order.procedure,
-                task_context(asked.source, asked.number),
+                name,
                 order.argument,
                 asked.payload,
                 done,
@@ -247,39 +236,21 @@ class Worker:
         )
 
     def _withdrawn(self, source: int, number: int) -> None:
-        self._runner.cancel(task_context(source, number))
+        self._runner.cancel(self._task(source, number))
 
-    # --- memory and output ---------------------------------------------------------------------
+    def _task(self, source: int, number: int) -> str:
+        return f"{self._tree}task {number} of {source}"
+
+    # --- memory --------------------------------------------------------------------------------
 
     def _released(self, payload: Payload) -> None:
         if isinstance(payload.owner, Lease):
             self._runner.give_back(payload.owner)
 
-    def _printed(self, data: bytes) -> None:
-        self._output.add(data)
-        if not self._output_sent:
-            self._output_taken()
-
-    def _output_taken(self) -> None:
-        """Send what was printed meanwhile: one message is under way at a time."""
-        data = self._output.take()
-        self._output_sent = bool(data)
-        if data:
-            self._agent.ask(ROOT, orders.OUTPUT, plain.encode(data))
-
-
-def main(configuration: bytes, rank: int, incarnation: int, forge: Forge) -> None:
-    """Run an agent that runs user code; entry of a forked process."""
-    settings = read_configuration(configuration)
-    agent = Agent(settings, rank, incarnation)
-    Worker(agent, orders.decode_settings(settings.extra), forge)
-    agent.run()
-
-
-def task_context(source: int, number: int) -> str:
-    """Return the context of the call that a request wants made."""
-    return f"task {number} of {source}"
-
 
 def _nothing(_outcome: object) -> None:
     pass
+
+
+def _none(_run: str) -> int:
+    return 0

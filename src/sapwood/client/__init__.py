@@ -9,6 +9,7 @@ from sapwood.client.local import local
 from sapwood.client.messages import QueryResult
 from sapwood.client.stream import Stream, StreamView
 from sapwood.client.stream_counters import StreamCounters
+from sapwood.client.topology import Topology
 from sapwood.code import load_program
 from sapwood.code.filter import NOTHING, Filter
 from sapwood.code.program import Program, native, parameter
@@ -50,6 +51,7 @@ __all__ = [
     "Stream",
     "StreamCounters",
     "StreamView",
+    "Topology",
     "Version",
     "Watch",
     "WaveResult",

@@ -5,38 +5,32 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from html import escape
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import msgspec
 
 from sapwood.activity import orders
 from sapwood.activity.relay_offer import RelayOffer
-from sapwood.activity.run import Run, RunOptions
 from sapwood.activity.tasks import Call, TaskPool
 from sapwood.client.group import AgentGroup
 from sapwood.client.messages import Messaging
 from sapwood.client.output import OutputPrinter
-from sapwood.client.stream import Stream
-from sapwood.client.stream_opening import StreamRequest, open_stream
-from sapwood.client.stream_options import FilterSource, Late, Loss
-from sapwood.client.user_code import CodeMaker
-from sapwood.code.cache import BuildCache
-from sapwood.code.load import load_program
-from sapwood.code.program import NativeFunctionRef, Program, data_of
+from sapwood.client.topology import Topology
+from sapwood.client.tree_work import TreeWork
+from sapwood.code.program import NativeFunctionRef, Program
 from sapwood.code.runner.grouping import checked
-from sapwood.code.target import Target, targets_of
 from sapwood.code.watch import Version, Watch
 from sapwood.core.errors import (
     ClosedError,
     ConfigurationError,
 )
-from sapwood.core.topology import ROOT
-from sapwood.data.sources import load
+from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.environment.logs import LogOutput
 from sapwood.environment.settings import Settings
 from sapwood.session.session import Session
 
-AgentLoss = Literal["replace", "fail"]
+NewTree = Callable[[Tree, Session], Session]
+"""Makes a further tree over the agents of a session."""
 
 
 class AgentView(msgspec.Struct, frozen=True):
@@ -55,7 +49,7 @@ class AgentView(msgspec.Struct, frozen=True):
     incarnation: int
 
 
-class Cluster(Messaging):
+class Cluster(TreeWork, Messaging):
     """Agents on this machine and the tree between them and you; made by :func:`sapwood.local`.
 
     Use it as a context manager, or call :meth:`close`. All methods may be called from any
@@ -69,75 +63,21 @@ class Cluster(Messaging):
         variables: Mapping[str, str],
         log_output: LogOutput,
         printer: OutputPrinter,
+        new_tree: NewTree,
     ) -> None:
-        self.settings = settings
+        super().__init__(session, settings, variables, printer)
         self._pid = os.getpid()
-        self._variables = dict(variables)
         self._log_output = log_output
-        self._session = session
-        self._cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
+        self._new_tree = new_tree
         self._tasks = TaskPool(session)
-        self._runs: list[Run] = []
+        self._topologies: list[Topology] = []
         self._watches: list[Watch] = []
-        self._maker = CodeMaker(self._cache, self._build_environment, lambda: self.targets)
-        self._printer = printer
         session.answer(orders.OUTPUT, printer.take)
         self._relay = RelayOffer(
             session, self._cache, lambda: self.target, wanted=settings.comm.relay
         )
 
-    # --- runs ----------------------------------------------------------------------------------
-
-    def run(
-        self,
-        program: Program | type[Program] | str | Path,
-        data: Any = None,
-        *,
-        parameters: Mapping[str, Any] | None = None,
-        chunk: int | None = None,
-        time_limit: float | None = None,
-        on_agent_loss: AgentLoss = "replace",
-    ) -> Run:
-        """Start a program over data and return at once.
-
-        Args:
-            program: A program, its class, or the folder or file it is in.
-            data: Arrays, a dictionary of arrays, a path, a ``range`` or a dataset; without
-                data the program's own ``default_data``.
-            parameters: Values for the program's parameters.
-            chunk: Items that stay together; by default slices as even as possible.
-            time_limit: Seconds that one map call may take; by default ``limits.time``.
-            on_agent_loss: ``"replace"`` goes on with a new process, ``"fail"`` ends the run.
-
-        Raises:
-            ProgramError: The program cannot be loaded.
-            DataError: The data cannot be used.
-            ClosedError: The cluster is closed.
-
-        Example:
-            ::
-
-                with sapwood.local(agents=4) as cluster:
-                    run = cluster.run(KMeans(colours=16), data=pixels)
-                    print(run.result())
-        """
-        self._must_be_open()
-        if on_agent_loss not in {"replace", "fail"}:
-            raise ConfigurationError(
-                f"on_agent_loss is {on_agent_loss!r}", hint="use 'replace' or 'fail'"
-            )
-        loaded = load_program(program, parameters or {})
-        limit = self.settings.limits.time if time_limit is None else time_limit
-        run = Run(
-            self._session,
-            loaded,
-            load(data_of(loaded, data), fields=loaded.inputs),
-            self._cache,
-            RunOptions(chunk, limit, on_agent_loss, self._build_environment(), self.targets),
-        )
-        self._runs = [known for known in self._runs if not known.done()]
-        self._runs.append(run)
-        return run
+    # --- programs ------------------------------------------------------------------------------
 
     def watch(
         self,
@@ -252,64 +192,44 @@ class Cluster(Messaging):
         limit = self.settings.limits.time
         return self._maker.call(function, self._maker.code(function), args, kwargs, limit)
 
-    def _build_environment(self) -> dict[str, str]:
-        return {**os.environ, **self._variables}
+    # --- the cluster itself --------------------------------------------------------------------
 
-    # --- streams -------------------------------------------------------------------------------
+    def topology(self, fanout: int) -> Topology:
+        """Put another tree over the same agents, beside the one that is there.
 
-    def stream(  # noqa: PLR0913 - what a stream can be; all but the first by name
-        self,
-        what: str | Callable[..., Any] | NativeFunctionRef,
-        *,
-        reduce: str | Mapping[str, str] | FilterSource = "gather",
-        agents: Sequence[int] | None = None,
-        sync: str | float = "all",
-        late: Late = "drop",
-        on_loss: Loss = "replace",
-        up: FilterSource | Mapping[str, FilterSource] | None = None,
-        down: FilterSource | Mapping[str, FilterSource] | None = None,
-        parameters: Mapping[str, Any] | None = None,
-        time_limit: float | None = None,
-    ) -> Stream:
-        """Open a stream: values go down to agents, what they make of them is reduced up.
+        It has its own junctions, streams and runs; agents do what both want, one call after the
+        other. It ends with the cluster, or before by its own ``close``.
 
         Args:
-            what: A Python function of one value, a native function (``program["name"]``), or
-                ``"echo"`` for agents that return what they are sent. A generator function
-                sends each value up by itself; it needs ``sync="none"``.
-            reduce: A reduction for whole values, a dictionary of reductions by field, or an own
-                filter: an associative function of two values, a :class:`sapwood.Filter`, or a
-                native function ``void combine(double *into, const double *from, size_t n)``.
-            agents: Ranks of the agents that take part; all by default.
-            sync: ``"all"`` waits for all agents, a number waits so many milliseconds, ``"none"``
-                passes on each contribution at once.
-            late: Whether what comes after a time-out is dropped, or goes into the ``"next"`` wave.
-            on_loss: ``"replace"`` waits for new agents, ``"partial"`` goes on without them,
-                ``"fail"`` fails the waves that wait for them.
-            up: Own filters on the way up, also by place: ``{"depth 1": f, "rank 9": g, "*": h}``.
-            down: Own filters for what is broadcast, in the same forms.
-            parameters: Of own filters; :meth:`Stream.configure` changes them.
-            time_limit: Seconds that one call of a function or filter may take; by default
-                ``limits.time``.
+            fanout: Children of each junction; 0 for no junctions.
 
         Raises:
-            ConfigurationError: What is asked for is no stream.
+            ConfigurationError: There can be no such tree.
+            ResourceError: Its junctions cannot be started.
             ClosedError: The cluster is closed.
 
         Example:
             ::
 
-                with cluster.stream(math.sqrt, reduce="sum") as stream:
-                    print(stream.broadcast(9.0).result().total)  # 3.0 from each agent
+                with sapwood.local(agents=16) as cluster, cluster.topology(fanout=4) as deep:
+                    with cluster.stream(load) as flat, deep.stream(rows, reduce="sum") as sums:
+                        ...
         """
         self._must_be_open()
-        limit = self.settings.limits.time if time_limit is None else time_limit
-        request = StreamRequest(
-            what, reduce, agents, sync, late, on_loss, up, down, dict(parameters or {}), limit
-        )
-        return open_stream(self._session, request, self._maker.for_stream, self._printer.follow)
-
-    # --- the cluster itself --------------------------------------------------------------------
+        if fanout < 0 or fanout == 1:
+            raise ConfigurationError(
+                f"a junction cannot have {fanout} children",
+                where="fanout",
+                hint="at least 2, or 0 for no junctions",
+            )
+        agents = self._session.tree.agents
+        tree = plan(agents, fanout, spares=self.settings.cluster.spares)
+        session = self._new_tree(tree, self._session)
+        session.start()
+        made = Topology(session, self.settings, self._variables, self._printer, self._must_be_open)
+        self._topologies = [known for known in self._topologies if not known.closed]
+        self._topologies.append(made)
+        return made
 
     @property
     def agents(self) -> tuple[AgentView, ...]:
@@ -318,26 +238,6 @@ class Cluster(Messaging):
             AgentView(record.rank, record.pid, record.state.value, record.incarnation)
             for record in self._session.keeper.places.agents()
         )
-
-    @property
-    def target(self) -> Target:
-        """What programs are built for: what the agents' interpreter said it runs on."""
-        return self.targets[0]
-
-    @property
-    def targets(self) -> tuple[Target, ...]:
-        """What programs are built for where agents are of several kinds."""
-        return targets_of(self._session.platforms)
-
-    @property
-    def session(self) -> Session:
-        """The tree underneath: streams and requests, for tools."""
-        return self._session
-
-    @property
-    def closed(self) -> bool:
-        """Whether the cluster is closed."""
-        return self._session.closed
 
     def close(self) -> None:
         """Cancel what runs, end all processes, leave nothing behind.
@@ -348,15 +248,14 @@ class Cluster(Messaging):
             return
         for watch in self._watches:
             watch.close()
-        for run in self._runs:
-            run.cancel()
+        for topology in self._topologies:
+            topology.close()
+        self._cancel_runs()
         self._tasks.close()
         self._session.close()
         self._relay.close()
         self._log_output.close()
-        for run in self._runs:
-            run.wait()
-        self._runs.clear()
+        self._wait_for_runs()
 
     def _must_be_open(self) -> None:
         if os.getpid() != self._pid:

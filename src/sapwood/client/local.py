@@ -17,7 +17,7 @@ from sapwood.comm.link import LinkTiming
 from sapwood.comm.streams.stream import Position
 from sapwood.core.errors import ConfigurationError, ResourceError
 from sapwood.core.rankset import parse_ranks
-from sapwood.core.topology import ROOT, plan
+from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.cores import usable_cores
 from sapwood.environment.logs import configure_logging
@@ -29,7 +29,7 @@ from sapwood.gpu.agents import agents_by_default
 from sapwood.session.options import SessionOptions
 from sapwood.session.session import Session
 
-AGENT_ENTRY = "sapwood.activity.worker:main"
+AGENT_ENTRY = "sapwood.activity.workshop:main"
 JUNCTION_ENTRY = "sapwood.activity.junction:main"
 RUNNER_ENTRY = "sapwood.activity.procedures:main"
 
@@ -86,37 +86,42 @@ def local(
     runners = _runner_options(count, chosen)
     output = configure_logging(chosen.log)
     tree = plan(count, width, spares=chosen.cluster.spares)
-    session = Session(
-        SessionOptions(
-            tree=tree,
-            agent_entry=AGENT_ENTRY,
-            junction_entry=JUNCTION_ENTRY,
-            runner_entry=RUNNER_ENTRY,
-            runner_modules=(RUNNER_ENTRY.partition(":")[0], *RUNNER_LIBRARIES),
-            interpreter=_command(chosen.cluster.interpreter, "cluster.interpreter"),
-            interpreters=_interpreters(chosen.cluster, tree.size),
-            ready_timeout=chosen.cluster.ready_timeout,
-            timing=_timing(chosen.comm),
-            inline_limit=chosen.comm.inline_limit,
-            shared_memory=chosen.comm.shared_memory,
-            backlog=chosen.comm.backlog,
-            restart=chosen.restart,
-            environment=exports,
-            extra=msgspec.msgpack.encode(AgentSettings(runners)),
-        )
-    )
     printer = OutputPrinter()
-    session.host_filters(
-        lambda loop, forge, post: FilterHost(
-            Position(), loop, runners, forge, post, partial(printer.take, ROOT)
-        )
+    options = SessionOptions(
+        tree=tree,
+        agent_entry=AGENT_ENTRY,
+        junction_entry=JUNCTION_ENTRY,
+        runner_entry=RUNNER_ENTRY,
+        runner_modules=(RUNNER_ENTRY.partition(":")[0], *RUNNER_LIBRARIES),
+        interpreter=_command(chosen.cluster.interpreter, "cluster.interpreter"),
+        interpreters=_interpreters(chosen.cluster, tree.size),
+        ready_timeout=chosen.cluster.ready_timeout,
+        timing=_timing(chosen.comm),
+        inline_limit=chosen.comm.inline_limit,
+        shared_memory=chosen.comm.shared_memory,
+        backlog=chosen.comm.backlog,
+        restart=chosen.restart,
+        environment=exports,
+        extra=msgspec.msgpack.encode(AgentSettings(runners)),
     )
+
+    def new_tree(shape: Tree, host: Session | None) -> Session:
+        """Return a session over this tree, with own agents or with those of another session."""
+        session = Session(msgspec.structs.replace(options, tree=shape), host)
+        session.host_filters(
+            lambda loop, forge, post: FilterHost(
+                Position(), loop, runners, forge, post, partial(printer.take, ROOT)
+            )
+        )
+        return session
+
     try:
+        session = new_tree(tree, None)
         session.start()
     except BaseException:
         output.close()
         raise
-    return Cluster(session, chosen, exports, output, printer)
+    return Cluster(session, chosen, exports, output, printer, new_tree)
 
 
 def _site_variables(settings: Settings) -> dict[str, str]:

@@ -84,12 +84,16 @@ class SpawnFailed(msgspec.Struct, frozen=True, tag="spawn-failed"):
 
 
 class Exited(msgspec.Struct, frozen=True, tag="exited"):
-    """A process ended; ``status`` is its exit code, or minus the signal that killed it."""
+    """A process ended; ``status`` is its exit code, or minus the signal that killed it.
+
+    Where something else is known of its end, ``reason`` says that.
+    """
 
     rank: int
     incarnation: int
     pid: int
     status: int
+    reason: str = ""
 
 
 Order = Configure | Spawn | Kill | Serve

@@ -114,7 +114,8 @@ class Zygote:
 
     def _serve(self) -> bool:
         """Take in what there is; False when the front end is gone."""
-        ready = self._poll.poll(None if self._complete or not self._members else 0)
+        more_to_import = not self._complete and (self._members or self._waiting)
+        ready = self._poll.poll(0 if more_to_import else None)
         if not ready:
             self._complete_imports()
         for descriptor, _ in ready:

@@ -42,6 +42,11 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
         """Ranks of the junctions."""
         return range(self.agents + 1, self.size)
 
+    @property
+    def agent_ranks(self) -> range:
+        """Ranks of the agents."""
+        return range(1, self.agents + 1)
+
     def is_agent(self, rank: int) -> bool:
         """Whether a rank is a leaf."""
         return 0 < rank <= self.agents

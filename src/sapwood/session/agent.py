@@ -13,6 +13,7 @@ from sapwood.comm import plain
 from sapwood.comm.groups.members import Members
 from sapwood.comm.loop import Timer
 from sapwood.comm.payload import Payload
+from sapwood.comm.reactor import Reactor
 from sapwood.contexts.forge import Forge
 from sapwood.core.errors import ProtocolError, SapwoodError
 from sapwood.session.member import Member, MemberConfiguration, read_configuration
@@ -88,7 +89,13 @@ class Agent(Member):
         on_mail: Given what becomes of tagged messages.
     """
 
-    def __init__(self, configuration: MemberConfiguration, rank: int, incarnation: int) -> None:
+    def __init__(
+        self,
+        configuration: MemberConfiguration,
+        rank: int,
+        incarnation: int,
+        loop: Reactor | None = None,
+    ) -> None:
         self.groups = Members(rank, self._post, self._later)
         super().__init__(
             configuration,
@@ -108,6 +115,7 @@ class Agent(Member):
                 le.SendEnded: self._mailed,
                 le.Progressed: self._mailed,
             },
+            loop=loop,
         )
         self.post = self.place.post
         self.all_ready = False

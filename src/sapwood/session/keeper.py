@@ -27,9 +27,15 @@ from sapwood.environment.logs import logger
 from sapwood.environment.restart import RestartBudget
 from sapwood.environment.settings import RestartSettings
 from sapwood.session.places import PlaceEvent, Places, PlaceState
-from sapwood.session.zygotes import Command, Zygotes
+from sapwood.session.zygotes import Command, Starter, Zygotes
 
 _log = logger("session")
+
+MakeHosts = Callable[[Callable[[orders.Report], None]], Starter]
+"""Makes what begins places in processes that are there already, and reports on them."""
+
+HOSTS: Command = ("agents of another session",)
+"""Stands for those processes where others have the command of an interpreter."""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -62,9 +68,10 @@ class Keeper:
         on_change: Told of places that are lost or back.
         interpreters: The command that starts Python for the places that do not run on the
             plan's.
+        hosts: Makes what begins the places of the agents, where these belong to another session.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - each is another side of a session
         self,
         tree: Tree,
         entry: Callable[[int], str],
@@ -74,6 +81,7 @@ class Keeper:
         patience: float,
         on_change: Callable[[Change], None],
         interpreters: Mapping[int, Command] = MappingProxyType({}),
+        hosts: MakeHosts | None = None,
     ) -> None:
         self.places = Places(tree)
         self.restarts = 0
@@ -84,6 +92,9 @@ class Keeper:
         self._budget = RestartBudget(restart)
         self._patience = patience
         self._on_change = on_change
+        self._hosts = hosts
+        if hosts is not None:
+            interpreters = dict.fromkeys(tree.agent_ranks, HOSTS)
         self._zygotes = Zygotes(self._spawner_of, interpreters)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = threading.Event()
@@ -229,7 +240,7 @@ class Keeper:
         if record.state is PlaceState.LOST:
             self._respawn_where_gone()
         else:
-            self._repair([report.rank], describe_status(report.status))
+            self._repair([report.rank], report.reason or describe_status(report.status))
 
     def _other_reported(self, command: Command, report: orders.Report) -> None:
         if isinstance(report, orders.Ready):
@@ -309,12 +320,14 @@ class Keeper:
         ]
 
     @property
-    def _spawner(self) -> Spawner:
+    def _spawner(self) -> Starter:
         return self._zygotes.main
 
-    def _spawner_of(self, command: Command) -> Spawner:
+    def _spawner_of(self, command: Command) -> Starter:
         if not command:
             return self._new_spawner()
+        if command == HOSTS and self._hosts is not None:
+            return self._hosts(self._reported)
         # The session's folder is removed by the zygote of the default interpreter alone.
         return Spawner(
             msgspec.structs.replace(self._plan, interpreter=command),

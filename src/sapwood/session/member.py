@@ -90,6 +90,7 @@ class Member:
         incarnation: Which process at this place it is.
         handlers: What to do with effects.
         gather: What the node gathers with; agents need none.
+        loop: The loop of the process, if it has one already.
     """
 
     def __init__(
@@ -99,10 +100,11 @@ class Member:
         incarnation: int,
         handlers: Handlers,
         gather: NewGathering | None = None,
+        loop: Reactor | None = None,
     ) -> None:
         self.configuration = configuration
         self.rank = rank
-        self.loop = Reactor()
+        self.loop = Reactor() if loop is None else loop
         identity = Identity(
             configuration.cluster,
             rank,
@@ -126,8 +128,12 @@ class Member:
         # default thresholds cost a fifth of the time of a small wave.
         gc.freeze()
         gc.set_threshold(GARBAGE_THRESHOLD, 50, 50)
-        self.loop.spawn(self._live())
+        self.begin()
         self.loop.run()
+
+    def begin(self) -> None:
+        """Take the place; the loop may run already."""
+        self.loop.spawn(self._live())
 
     def end(self) -> None:
         """Let :meth:`run` return."""

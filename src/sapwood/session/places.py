@@ -88,6 +88,11 @@ class PlaceRecord:
         self._tally[following] += 1
         self.state = following
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether its process is there and can be reached."""
+        return self.state is PlaceState.READY
+
     def __repr__(self) -> str:
         return f"PlaceRecord({self.rank}, {self.state.value}, pid {self.pid})"
 

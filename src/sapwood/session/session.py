@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -41,6 +42,7 @@ from sapwood.session.agent import READY
 from sapwood.session.folder import make_folder
 from sapwood.session.gate import Gate
 from sapwood.session.groups import SessionGroups
+from sapwood.session.hosts import Hosts
 from sapwood.session.keeper import Change, Keeper
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.mailbox import Mailbox
@@ -64,14 +66,17 @@ class Session:
 
     Args:
         options: How it is made.
+        host: The session whose agents take part, as leaves of this further tree; without one it
+            starts its own.
 
     Raises (from :meth:`start`):
         ResourceError: Processes cannot be started.
         AgentLostError: A process ended before it was ready, again and again.
     """
 
-    def __init__(self, options: SessionOptions) -> None:
+    def __init__(self, options: SessionOptions, host: "Session | None" = None) -> None:
         self.options = options
+        self._host = host
         self.tree = options.tree
         self.pool = BlockPool(options.inline_limit)
         self._folder = make_folder()
@@ -104,14 +109,13 @@ class Session:
         )
         node = Node(identity, options.tree, timing, gathering(self.pool.place))
         self._address = configuration.address(ROOT)
+        encoded = msgspec.msgpack.encode(configuration)
         self.keeper = Keeper(
             options.tree,
             self._entry,
-            orders.Configure(
-                str(self._folder), msgspec.msgpack.encode(configuration), options.environment
-            ),
+            orders.Configure(str(self._folder), encoded, options.environment),
             Plan(
-                (options.agent_entry.partition(":")[0],),
+                () if host is not None else (options.agent_entry.partition(":")[0],),
                 (options.junction_entry.partition(":")[0], *options.runner_modules),
                 options.runner_entry,
                 REHEARSAL,
@@ -121,6 +125,7 @@ class Session:
             2 * timing.failure_after,
             self._places_changed,
             options.interpreters,
+            partial(Hosts, host, configuration.cluster, encoded) if host is not None else None,
         )
         gate = Gate(4 * options.backlog, self._thread)
         self.questions = Questions(self._thread, self._post, self.pool, gate)
@@ -163,6 +168,8 @@ class Session:
     @property
     def platforms(self) -> tuple[tuple[str, str], ...]:
         """Architecture and C library of each kind of processes; none before :meth:`start`."""
+        if self._host is not None:
+            return self._host.platforms
         return tuple((zygote.architecture, zygote.libc) for zygote in self.keeper.zygotes)
 
     @property

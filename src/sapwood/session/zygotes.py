@@ -4,13 +4,42 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from sapwood.contexts import orders
 from sapwood.contexts.forge import Forge
-from sapwood.contexts.spawner import Spawner
 
 Command = tuple[str, ...]
 """The command that starts an interpreter; empty for the one that all run on by default."""
+
+
+class Starter(Protocol):
+    """What begins and ends the processes of places: a zygote, or agents that are there already."""
+
+    @property
+    def pid(self) -> int:
+        """Process id of the zygote."""
+
+    def start(self) -> None:
+        """Start it; orders may follow at once."""
+
+    def listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Hear reports on a loop; called on its thread."""
+
+    def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
+        """Begin processes."""
+
+    def kill(self, pid: int) -> None:
+        """End a process."""
+
+    def forge(self) -> Forge:
+        """Return what has runners forked for the front end itself."""
+
+    def detach(self) -> None:
+        """Stop listening."""
+
+    def close(self) -> None:
+        """End all, and wait for that."""
 
 
 class Zygotes:
@@ -22,22 +51,22 @@ class Zygotes:
     """
 
     def __init__(
-        self, make: Callable[[Command], Spawner], interpreters: Mapping[int, Command]
+        self, make: Callable[[Command], Starter], interpreters: Mapping[int, Command]
     ) -> None:
         self._make = make
         self._interpreters = dict(interpreters)
         commands: tuple[Command, ...] = ((), *self._interpreters.values())
         self._spawners = {command: make(command) for command in dict.fromkeys(commands)}
 
-    def __iter__(self) -> Iterator[Spawner]:
+    def __iter__(self) -> Iterator[Starter]:
         return iter(self._spawners.values())
 
     @property
-    def main(self) -> Spawner:
+    def main(self) -> Starter:
         """The one of the default interpreter."""
         return self._spawners[()]
 
-    def of(self, rank: int) -> Spawner:
+    def of(self, rank: int) -> Starter:
         """Return the one that forks the process of a place."""
         return self._spawners[self._interpreters.get(rank, ())]
 

@@ -1,0 +1,98 @@
+"""The process of an agent: its runner, and a worker for each tree that it has a place in."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sapwood.activity import orders
+from sapwood.activity.correspondence import Correspondence
+from sapwood.activity.printed import Printed
+from sapwood.activity.worker import Worker
+from sapwood.code.runner import asks
+from sapwood.code.runner.binding import Binding
+from sapwood.code.runner.door import Door, Visit
+from sapwood.code.runner.host import RunnerHost
+from sapwood.comm import plain
+from sapwood.contexts.forge import Forge
+from sapwood.core.errors import ResourceError
+from sapwood.core.topology import ROOT
+from sapwood.session.agent import Agent, Contribution
+from sapwood.session.group_visits import GroupVisits
+from sapwood.session.guest import Guest, Guests
+from sapwood.session.member import read_configuration
+
+if TYPE_CHECKING:
+    from sapwood.activity.relay import Relay
+
+
+class Workshop:
+    """Connects an agent with its runner.
+
+    Args:
+        agent: The agent.
+        settings: What it needs of the settings.
+        forge: Has its runners forked.
+
+    Attributes:
+        visits: Who answers what user code asks while it runs, by the question's name.
+    """
+
+    def __init__(self, agent: Agent, settings: orders.AgentSettings, forge: Forge) -> None:
+        self._agent = agent
+        self._output = Printed()
+        self._output_sent = False
+        options = msgspec.structs.replace(settings.runner, ordinal=max(agent.rank - 1, 0))
+        self._runner = RunnerHost(agent.loop, options, forge, self._printed)
+        self._binding = Binding(options.ordinal, options.bound_agents)
+        self.visits: dict[str, Callable[[Visit], None]] = {**GroupVisits(agent.groups).handlers}
+        welcome = asks.Welcome(agent.rank, agent.configuration.tree.agents)
+        self._runner.door = Door(agent.loop, welcome, self.visits)
+        self._worker = Worker(agent, self._runner, self._binding)
+        Correspondence(agent, self.visits)
+        Guests(agent, self._settle)
+        agent.waves[orders.RELAY] = self._relay_waves
+        agent.on_answered = self._output_taken
+        self._relay: Relay | None = None
+
+    def _settle(self, guest: Guest) -> Callable[[], None]:
+        """Make a place in a further tree work: it shares the runner."""
+        return Worker(guest, self._runner, self._binding, f"{guest.tree} ").close
+
+    def _relay_waves(self, contribution: Contribution) -> None:
+        """Let waves pass without the interpreter from now on, where that can be."""
+        contribution.give(plain.encode({}), None)
+        path = plain.decode(contribution.arrived.body)["library"]
+        from sapwood.activity.relay import Relay  # noqa: PLC0415 - short sessions do not need it
+
+        if self._relay is None:
+            worker = self._worker
+            with contextlib.suppress(ResourceError):  # then everything goes the long way
+                relay = Relay(path, self._agent, self._runner, worker.order_of, worker.passed)
+                worker.relayed = lambda run: relay.passed.pop(run, 0)
+                self._relay = relay
+
+    # --- output --------------------------------------------------------------------------------
+
+    def _printed(self, data: bytes) -> None:
+        self._output.add(data)
+        if not self._output_sent:
+            self._output_taken()
+
+    def _output_taken(self) -> None:
+        """Send what was printed meanwhile: one message is under way at a time."""
+        data = self._output.take()
+        self._output_sent = bool(data)
+        if data:
+            self._agent.ask(ROOT, orders.OUTPUT, plain.encode(data))
+
+
+def main(configuration: bytes, rank: int, incarnation: int, forge: Forge) -> None:
+    """Run an agent that runs user code; entry of a forked process."""
+    settings = read_configuration(configuration)
+    agent = Agent(settings, rank, incarnation)
+    Workshop(agent, orders.decode_settings(settings.extra), forge)
+    agent.run()

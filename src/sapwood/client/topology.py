@@ -1,0 +1,72 @@
+"""Another tree over the agents of a cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Self
+
+from sapwood.client.output import OutputPrinter
+from sapwood.client.tree_work import TreeWork
+from sapwood.core.errors import ClosedError
+from sapwood.environment.settings import Settings
+from sapwood.session.session import Session
+
+
+class Topology(TreeWork):
+    """Another tree over the agents of a cluster; made by :meth:`Cluster.topology`.
+
+    It has streams and runs. Tasks, messages and groups belong to the cluster. Use it as a context
+    manager, or call :meth:`close`.
+
+    Args:
+        session: The tree.
+        settings: All settings.
+        variables: What builds find in their environment besides that of this process.
+        printer: Shows what agents print.
+        follow_cluster: Raises what the cluster raises when it cannot be used any more.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        settings: Settings,
+        variables: Mapping[str, str],
+        printer: OutputPrinter,
+        follow_cluster: Callable[[], None],
+    ) -> None:
+        super().__init__(session, settings, variables, printer)
+        self._pid = os.getpid()
+        self._follow_cluster = follow_cluster
+
+    def close(self) -> None:
+        """Cancel what runs, end its junctions; the agents go on with the cluster.
+
+        A process that was forked from the cluster's owner closes nothing.
+        """
+        if os.getpid() != self._pid:
+            return
+        self._cancel_runs()
+        self._session.close()
+        self._wait_for_runs()
+
+    def _must_be_open(self) -> None:
+        self._follow_cluster()
+        if self.closed:
+            raise ClosedError("the topology is closed", hint="make a new one from its cluster")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return "<Topology: closed>"
+        places = self._session.keeper.places
+        ready = sum(record.is_ready for record in places.agents())
+        tree = self._session.tree
+        shape = f"{len(tree.junctions)} junctions" if tree.junctions else "no junctions"
+        running = sum(not run.done() for run in self._runs)
+        return f"<Topology: {ready} of {tree.agents} agents ready, {shape}, {running} runs>"

@@ -1,0 +1,189 @@
+"""What is done in a tree: programs run over data, and streams."""
+
+import abc
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from sapwood.activity.run import Run, RunOptions
+from sapwood.client.output import OutputPrinter
+from sapwood.client.stream import Stream
+from sapwood.client.stream_opening import StreamRequest, open_stream
+from sapwood.client.stream_options import FilterSource, Late, Loss
+from sapwood.client.user_code import CodeMaker
+from sapwood.code.cache import BuildCache
+from sapwood.code.load import load_program
+from sapwood.code.program import NativeFunctionRef, Program, data_of
+from sapwood.code.target import Target, targets_of
+from sapwood.core.errors import ConfigurationError
+from sapwood.data.sources import load
+from sapwood.environment.settings import Settings
+from sapwood.session.session import Session
+
+AgentLoss = Literal["replace", "fail"]
+
+
+class TreeWork(abc.ABC):
+    """Runs and streams of one tree.
+
+    Args:
+        session: The tree.
+        settings: All settings.
+        variables: What builds find in their environment besides that of this process.
+        printer: Shows what agents print.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        settings: Settings,
+        variables: Mapping[str, str],
+        printer: OutputPrinter,
+    ) -> None:
+        self.settings = settings
+        self._session = session
+        self._variables = dict(variables)
+        self._printer = printer
+        self._runs: list[Run] = []
+        self._cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
+        self._maker = CodeMaker(self._cache, self._build_environment, lambda: self.targets)
+
+    def run(
+        self,
+        program: Program | type[Program] | str | Path,
+        data: Any = None,
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        chunk: int | None = None,
+        time_limit: float | None = None,
+        on_agent_loss: AgentLoss = "replace",
+    ) -> Run:
+        """Start a program over data and return at once.
+
+        Args:
+            program: A program, its class, or the folder or file it is in.
+            data: Arrays, a dictionary of arrays, a path, a ``range`` or a dataset; without
+                data the program's own ``default_data``.
+            parameters: Values for the program's parameters.
+            chunk: Items that stay together; by default slices as even as possible.
+            time_limit: Seconds that one map call may take; by default ``limits.time``.
+            on_agent_loss: ``"replace"`` goes on with a new process, ``"fail"`` ends the run.
+
+        Raises:
+            ProgramError: The program cannot be loaded.
+            DataError: The data cannot be used.
+            ClosedError: The cluster is closed.
+
+        Example:
+            ::
+
+                with sapwood.local(agents=4) as cluster:
+                    run = cluster.run(KMeans(colours=16), data=pixels)
+                    print(run.result())
+        """
+        self._must_be_open()
+        if on_agent_loss not in {"replace", "fail"}:
+            raise ConfigurationError(
+                f"on_agent_loss is {on_agent_loss!r}", hint="use 'replace' or 'fail'"
+            )
+        loaded = load_program(program, parameters or {})
+        limit = self.settings.limits.time if time_limit is None else time_limit
+        run = Run(
+            self._session,
+            loaded,
+            load(data_of(loaded, data), fields=loaded.inputs),
+            self._cache,
+            RunOptions(chunk, limit, on_agent_loss, self._build_environment(), self.targets),
+        )
+        self._runs = [known for known in self._runs if not known.done()]
+        self._runs.append(run)
+        return run
+
+    def stream(  # noqa: PLR0913 - what a stream can be; all but the first by name
+        self,
+        what: str | Callable[..., Any] | NativeFunctionRef,
+        *,
+        reduce: str | Mapping[str, str] | FilterSource = "gather",
+        agents: Sequence[int] | None = None,
+        sync: str | float = "all",
+        late: Late = "drop",
+        on_loss: Loss = "replace",
+        up: FilterSource | Mapping[str, FilterSource] | None = None,
+        down: FilterSource | Mapping[str, FilterSource] | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        time_limit: float | None = None,
+    ) -> Stream:
+        """Open a stream: values go down to agents, what they make of them is reduced up.
+
+        Args:
+            what: A Python function of one value, a native function (``program["name"]``), or
+                ``"echo"`` for agents that return what they are sent. A generator function
+                sends each value up by itself; it needs ``sync="none"``.
+            reduce: A reduction for whole values, a dictionary of reductions by field, or an own
+                filter: an associative function of two values, a :class:`sapwood.Filter`, or a
+                native function ``void combine(double *into, const double *from, size_t n)``.
+            agents: Ranks of the agents that take part; all by default.
+            sync: ``"all"`` waits for all agents, a number waits so many milliseconds, ``"none"``
+                passes on each contribution at once.
+            late: Whether what comes after a time-out is dropped, or goes into the ``"next"`` wave.
+            on_loss: ``"replace"`` waits for new agents, ``"partial"`` goes on without them,
+                ``"fail"`` fails the waves that wait for them.
+            up: Own filters on the way up, also by place: ``{"depth 1": f, "rank 9": g, "*": h}``.
+            down: Own filters for what is broadcast, in the same forms.
+            parameters: Of own filters; :meth:`Stream.configure` changes them.
+            time_limit: Seconds that one call of a function or filter may take; by default
+                ``limits.time``.
+
+        Raises:
+            ConfigurationError: What is asked for is no stream.
+            ClosedError: The cluster is closed.
+
+        Example:
+            ::
+
+                with cluster.stream(math.sqrt, reduce="sum") as stream:
+                    print(stream.broadcast(9.0).result().total)  # 3.0 from each agent
+        """
+        self._must_be_open()
+        limit = self.settings.limits.time if time_limit is None else time_limit
+        request = StreamRequest(
+            what, reduce, agents, sync, late, on_loss, up, down, dict(parameters or {}), limit
+        )
+        return open_stream(self._session, request, self._maker.for_stream, self._printer.follow)
+
+    @property
+    def target(self) -> Target:
+        """What programs are built for: what the agents' interpreter said it runs on."""
+        return self.targets[0]
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """What programs are built for where agents are of several kinds."""
+        return targets_of(self._session.platforms)
+
+    @property
+    def session(self) -> Session:
+        """The tree underneath: streams and requests, for tools."""
+        return self._session
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self._session.closed
+
+    def _cancel_runs(self) -> None:
+        for run in self._runs:
+            run.cancel()
+
+    def _wait_for_runs(self) -> None:
+        for run in self._runs:
+            run.wait()
+        self._runs.clear()
+
+    def _build_environment(self) -> dict[str, str]:
+        return {**os.environ, **self._variables}
+
+    @abc.abstractmethod
+    def _must_be_open(self) -> None:
+        """Raise ClosedError if it cannot be used any more."""

@@ -1,0 +1,182 @@
+"""C2-ROUTE: several trees over the same agents at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sapwood
+from sapwood.core.errors import ClosedError, ConfigurationError, RunnerCrashError, UserCodeError
+from sapwood.environment.settings import CommSettings
+
+TIMEOUT = 60.0
+QUICK = CommSettings(heartbeat=0.2, failure_after=1.0)
+MakeCluster = Callable[..., sapwood.Cluster]
+Programs = Callable[..., sapwood.Program]
+Until = Callable[[Callable[[], object]], None]
+
+
+def process_of(_value: Any) -> int:
+    """Return which process this is."""
+    return os.getpid()
+
+
+def twice(value: float) -> float:
+    """Return twice the value."""
+    return 2 * value
+
+
+def end_itself(_value: Any) -> None:
+    """Crash."""
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def total(stream: sapwood.Stream, value: Any) -> Any:
+    """Broadcast a value and return what comes back."""
+    return stream.broadcast(value).result(TIMEOUT).total
+
+
+@pytest.mark.row("C2-ROUTE")
+def test_trees_of_several_shapes_work_at_once(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(6)
+    with cluster.topology(2) as deep, cluster.topology(3) as wide:
+        trees: list[Any] = [cluster, deep, wide]
+        assert [len(tree.session.tree.junctions) for tree in trees] == [0, 5, 2]
+        streams = [tree.stream(twice, reduce="sum") for tree in trees]
+        waves = [
+            (number, stream.broadcast(float(number))) for number in range(20) for stream in streams
+        ]
+        assert all(wave.result(TIMEOUT).total == 12.0 * number for number, wave in waves)
+
+
+@pytest.mark.row("C2-ROUTE")
+def test_all_trees_use_the_same_runners(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(4)
+    with cluster.topology(2) as deep:
+        here = total(cluster.stream(process_of), 0)
+        there = total(deep.stream(process_of), 0)
+        assert set(here) == set(there)
+        assert len(here) == 4
+
+
+def test_runs_over_both_trees_at_the_same_time(
+    make_cluster: MakeCluster, program: Programs
+) -> None:
+    cluster = make_cluster(4)
+    with cluster.topology(2) as deep:
+        runs = [tree.run(program("Steps", steps=60), np.ones(8)) for tree in (cluster, deep)]
+        assert [run.result(TIMEOUT) for run in runs] == [8.0 * sum(range(1, 61))] * 2
+
+
+def test_own_filters_run_in_its_junctions(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(4)
+    with cluster.topology(2) as deep, deep.stream("echo", reduce=max) as stream:
+        assert total(stream, 3) == 3
+
+
+@pytest.mark.parametrize("victim", ["agent", "junction"])
+def test_what_is_lost_is_replaced_in_both_trees(
+    make_cluster: MakeCluster, program: Programs, until: Until, victim: str
+) -> None:
+    cluster = make_cluster(4, comm=QUICK)
+    with cluster.topology(2) as deep:
+        runs = [tree.run(program("Steps", steps=400), np.ones(8)) for tree in (cluster, deep)]
+        until(lambda: all(run.progress.iteration >= 5 for run in runs))
+        pids = {"agent": cluster.agents[1].pid, "junction": deep.session.keeper.places[5].pid}
+        os.kill(pids[victim], signal.SIGKILL)
+        assert [run.result(TIMEOUT) for run in runs] == [8.0 * sum(range(1, 401))] * 2
+        until(lambda: all(record.is_ready for record in deep.session.keeper.places))
+        assert total(deep.stream(twice, reduce="sum"), 1.0) == 8.0
+
+
+def test_a_runner_that_crashes_for_one_tree_serves_the_other_again(
+    make_cluster: MakeCluster,
+) -> None:
+    cluster = make_cluster(2)
+    with cluster.topology(0) as other:
+        good, bad = cluster.stream(twice, reduce="sum"), other.stream(end_itself)
+        assert total(good, 1.0) == 4.0
+        with pytest.raises(RunnerCrashError, match="end_itself"):
+            bad.broadcast(0).result(TIMEOUT)
+        assert total(good, 2.0) == 8.0
+
+
+def test_an_agent_that_hangs_is_replaced_in_both_trees(
+    make_cluster: MakeCluster, until: Until
+) -> None:
+    cluster = make_cluster(4, comm=QUICK)
+    with cluster.topology(2) as deep:
+        streams = [tree.stream(twice, reduce="sum") for tree in (cluster, deep)]
+        assert [total(stream, 1.0) for stream in streams] == [8.0, 8.0]
+        former = cluster.agents[0].pid
+        os.kill(former, signal.SIGSTOP)
+        assert [total(stream, 1.0) for stream in streams] == [8.0, 8.0]
+        assert cluster.agents[0].pid != former
+
+
+def test_a_closed_topology_leaves_the_cluster_as_it_was(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(3)
+    agents = cluster.agents
+    deep = cluster.topology(2)
+    stream = deep.stream(twice, reduce="sum")
+    assert total(stream, 1.0) == 6.0
+    assert repr(deep) == "<Topology: 3 of 3 agents ready, 2 junctions, 0 runs>"
+    deep.close()
+    deep.close()
+    assert repr(deep) == "<Topology: closed>"
+    with pytest.raises(ClosedError, match="closed"):
+        deep.stream(twice)
+    with pytest.raises(ClosedError):
+        total(stream, 1.0)
+    assert cluster.agents == agents
+    assert total(cluster.stream(twice, reduce="sum"), 1.0) == 6.0
+
+
+def test_topologies_that_are_closed_leave_nothing_in_the_agents(
+    make_cluster: MakeCluster, until: Until
+) -> None:
+    cluster = make_cluster(3)
+
+    def files() -> int:
+        return sum(len(list(Path(f"/proc/{agent.pid}/fd").iterdir())) for agent in cluster.agents)
+
+    def use(fanout: int) -> None:
+        with cluster.topology(fanout) as tree:
+            assert total(tree.stream(twice, reduce="sum"), 2.0) == 12.0
+
+    use(0)  # now the runners are there
+    before = files()
+    for fanout in (0, 2, 3, 2):
+        use(fanout)
+    until(lambda: files() == before)
+
+
+def test_it_ends_with_its_cluster(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(2)
+    deep = cluster.topology(0)
+    wave = deep.stream(twice, reduce="sum").broadcast(1.0)
+    assert wave.result(TIMEOUT).total == 4.0
+    cluster.close()
+    assert deep.closed
+
+
+def test_an_error_in_one_tree_is_none_in_the_other(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(3)
+    with cluster.topology(2) as deep:
+        good, bad = cluster.stream(twice, reduce="sum"), deep.stream(int, reduce="sum")
+        failing = bad.broadcast("no number")
+        assert total(good, 1.0) == 6.0
+        with pytest.raises(UserCodeError, match="no number"):
+            failing.result(TIMEOUT)
+
+
+@pytest.mark.parametrize("fanout", [-1, 1])
+def test_what_can_be_no_tree_is_refused(make_cluster: MakeCluster, fanout: int) -> None:
+    with pytest.raises(ConfigurationError, match="children"):
+        make_cluster(2).topology(fanout)
