@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -20,13 +20,23 @@ from sapwood.contexts import orders
 from sapwood.contexts.forge import Forge
 from sapwood.core.errors import AgentLostError, ClosedError, SapwoodError
 from sapwood.session.guest import JOIN, LEAVE, Invitation
+from sapwood.session.keeper import Keeper
 from sapwood.session.options import PlacesChanged
-
-if TYPE_CHECKING:
-    from sapwood.session.session import Session
 
 LEAVE_TIMEOUT = 5.0
 """Seconds that agents get to leave a tree when it ends."""
+
+
+class Home(Protocol):
+    """The session that the agents belong to."""
+
+    keeper: Keeper
+
+    def ask(self, rank: int, handler: str, value: Any) -> Future[Any]:
+        """Have a handler called at an agent."""
+
+    def subscribe(self, listener: Callable[[PlacesChanged], None]) -> Callable[[], None]:
+        """Have a function told of lost and replaced places; what is returned ends that."""
 
 
 class Hosts:
@@ -41,7 +51,7 @@ class Hosts:
 
     def __init__(
         self,
-        session: Session,
+        session: Home,
         tree: str,
         configuration: bytes,
         on_report: Callable[[orders.Report], None],
