@@ -229,7 +229,7 @@ class Stream:
     @property
     def closed(self) -> bool:
         """Whether the stream is closed."""
-        return self._handle.closed is not None
+        return self._state == "closed" or self._handle.closed is not None
 
     def close(self, *, timeout: float = CLOSING) -> None:
         """Delete the stream: places forget it, and what agents do for it is cancelled.
@@ -246,6 +246,7 @@ class Stream:
             with contextlib.suppress(SapwoodError, TimeoutError):
                 self._sweep(sweeps.FLUSH, timeout)
         self._unsubscribe()
+        self._state = "closed"
         if not self._session.closed:
             self._handle.close()
 
@@ -305,6 +306,8 @@ class Stream:
 
     def _must_be_open(self) -> None:
         reason = self._handle.closed
+        if reason is None and self._state == "closed":  # the loop's thread will hear of it
+            reason = ClosedError("the stream was closed")
         if isinstance(reason, ClosedError | CancelledError):
             raise ClosedError(reason.what, hint="open a new one with cluster.stream()")
         if reason is not None:

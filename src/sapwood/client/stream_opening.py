@@ -11,6 +11,7 @@ from sapwood.activity.crash_site import name_crash_site
 from sapwood.client.stream import Stream, parameters_body
 from sapwood.client.stream_options import (
     MAX_CODE,
+    check_time_limit,
     checked_agents,
     checked_loss,
     filters,
@@ -20,7 +21,9 @@ from sapwood.client.stream_options import (
 )
 from sapwood.code.program import NativeFunctionRef
 from sapwood.code.spelling import suggest
+from sapwood.comm.messages import REPLACE
 from sapwood.core.errors import ConfigurationError
+from sapwood.session.places import PlaceState
 from sapwood.session.session import Session
 from sapwood.session.streams import StreamOptions
 
@@ -53,8 +56,10 @@ def open_stream(
 
     Raises:
         ConfigurationError: What is asked for is no stream.
+        AgentLostError: It is to wait for an agent that is lost for good.
     """
     debug_files: dict[str, Path] = {}
+    check_time_limit(request.time_limit)
 
     def encode(function: Any, role: str) -> orders.UserCode:
         code, files = make_code(function, request.time_limit)
@@ -92,10 +97,21 @@ def open_stream(
             hint="send values to the agents in waves: stream.broadcast(value)",
         )
     agents = checked_agents(request.agents, session.tree.agents)
+    if options.on_loss == REPLACE:
+        _must_come_back(session, agents)
     handle = session.open_stream(handler, reduce, agents, options=options)
     handle.explain = lambda error: name_crash_site(error, debug_files)
     what = request.what if isinstance(request.what, str) else name_of(request.what)
     return Stream(session, handle, what, dict(request.parameters), called)
+
+
+def _must_come_back(session: Session, agents: Sequence[int]) -> None:
+    """Raise the reason why an agent stays lost: a stream that replaces would wait for ever."""
+    places = session.keeper.places
+    if session.failure is not None and any(
+        places[rank].state is PlaceState.LOST for rank in agents
+    ):
+        raise session.failure
 
 
 def _handler(

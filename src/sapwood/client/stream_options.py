@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -80,6 +81,15 @@ def checked_agents(agents: Sequence[int] | None, count: int) -> list[int]:
             hint=f"agents have the ranks 1 to {count}",
         )
     return ranks
+
+
+def check_time_limit(seconds: Any) -> None:
+    """Raise ConfigurationError unless it is a number of seconds, or 0 for no limit."""
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 <= seconds < math.inf:
+        raise ConfigurationError(
+            f"time_limit is {seconds!r}", hint="give seconds, or 0 for no limit"
+        )
 
 
 def reductions(

@@ -21,7 +21,6 @@ from sapwood.core.errors import (
     AgentLostError,
     ClosedError,
     ConfigurationError,
-    DataValueError,
     ProtocolError,
     UserCodeError,
 )
@@ -404,19 +403,3 @@ def test_what_agents_have_sent_arrives_before_the_stream_ends(
         os.kill(junction, signal.SIGCONT)
     found += [event.total for event in events]
     assert sorted(found) == sorted([*range(50), *range(50)])
-
-
-@pytest.mark.row("C2-RED")
-def test_a_wave_that_fits_into_no_message_fails_at_the_junction(cluster: sapwood.Cluster) -> None:
-    with cluster.stream(lambda count: list(range(10**8, 10**8 + count))) as stream:
-        with pytest.raises(DataValueError, match="without its arrays") as caught:
-            total(stream, 900_000)
-        assert "junction" in caught.value.where
-        assert total(stream, 1) == [[10**8]] * 4
-    assert [agent.incarnation for agent in cluster.agents] == [1] * 4
-
-
-@pytest.mark.row("C2-P2P")
-def test_long_bytes_travel_in_waves_of_any_size(cluster: sapwood.Cluster) -> None:
-    with cluster.stream("echo") as stream:
-        assert total(stream, {"x": b"q" * 5_000_000}) == [{"x": b"q" * 5_000_000}] * 4
