@@ -20,13 +20,13 @@ from sapwood.comm import plain
 from sapwood.contexts.forge import Forge
 from sapwood.core.errors import ResourceError
 from sapwood.core.topology import ROOT
-from sapwood.session.agent import Agent, Contribution
+from sapwood.session.agent import JOIN, Agent, Contribution, Question
 from sapwood.session.group_visits import GroupVisits
-from sapwood.session.guest import Guest, Guests
 from sapwood.session.member import read_configuration
 
 if TYPE_CHECKING:
     from sapwood.activity.relay import Relay
+    from sapwood.session.guest import Guest
 
 
 class Workshop:
@@ -53,10 +53,15 @@ class Workshop:
         self._runner.door = Door(agent.loop, welcome, self.visits)
         self._worker = Worker(agent, self._runner, self._binding)
         Correspondence(agent, self.visits)
-        Guests(agent, self._settle)
+        agent.requests[JOIN] = self._first_guest
         agent.waves[orders.RELAY] = self._relay_waves
         agent.on_answered = self._output_taken
         self._relay: Relay | None = None
+
+    def _first_guest(self, question: Question) -> None:
+        from sapwood.session.guest import Guests  # noqa: PLC0415 - most agents know one tree
+
+        Guests(self._agent, self._settle).join(question)
 
     def _settle(self, guest: Guest) -> Callable[[], None]:
         """Make a place in a further tree work: it shares the runner."""

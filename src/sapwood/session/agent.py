@@ -21,6 +21,12 @@ from sapwood.session.member import Member, MemberConfiguration, read_configurati
 READY = "ready"
 """Handler of the service stream: all places of the tree are there."""
 
+JOIN = "tree.join"
+"""Request that an agent take its place in a further tree; the answer is its process id."""
+
+LEAVE = "tree.leave"
+"""Request that it leave that tree again."""
+
 
 class Contribution:
     """A wave that an agent is to answer, once."""

@@ -7,14 +7,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from sapwood.session.agent import Agent, Question
+from sapwood.session.agent import JOIN, LEAVE, Agent, Question
 from sapwood.session.member import MemberConfiguration, read_configuration
-
-JOIN = "tree.join"
-"""Request that an agent take its place in a further tree; the answer is its process id."""
-
-LEAVE = "tree.leave"
-"""Request that it leave that tree again."""
 
 
 class Invitation(msgspec.Struct, frozen=True):
@@ -86,10 +80,11 @@ class Guests:
         self._host = host
         self._settle = settle
         self._guests: dict[str, Guest] = {}
-        host.requests[JOIN] = self._join
+        host.requests[JOIN] = self.join
         host.requests[LEAVE] = self._leave
 
-    def _join(self, question: Question) -> None:
+    def join(self, question: Question) -> None:
+        """Take a place as a question asks."""
         invitation = msgspec.convert(question.value(), Invitation)
         configuration = read_configuration(invitation.configuration)
         self._end(configuration.cluster)

@@ -19,7 +19,8 @@ import msgspec
 from sapwood.contexts import orders
 from sapwood.contexts.forge import Forge
 from sapwood.core.errors import AgentLostError, ClosedError, SapwoodError
-from sapwood.session.guest import JOIN, LEAVE, Invitation
+from sapwood.session.agent import JOIN, LEAVE
+from sapwood.session.guest import Invitation
 from sapwood.session.keeper import Keeper
 from sapwood.session.options import PlacesChanged
 

@@ -11,7 +11,7 @@ import pytest
 
 from sapwood.contexts import orders
 from sapwood.core.errors import AgentLostError, ProtocolError
-from sapwood.session.guest import JOIN, LEAVE
+from sapwood.session.agent import JOIN, LEAVE
 from sapwood.session.hosts import Hosts
 from sapwood.session.options import PlacesChanged
 
