@@ -7,9 +7,11 @@
 
 Every result is checked against numpy. A figure is the median over runs, each the least of a few
 calls; its floor is the plain loop, built by g++ with -O3 -march=native and without -ffast-math.
-The bounds are those that patched code is meant to keep with one worker. The figures ``of-one`` have
-the time of one worker as their floor: two workers are to take at most 0.62 of it, which is 1.6
-times as fast.
+The bounds are those that patched code is meant to keep with one worker. With several workers the
+floor is the plain loop on as many threads, with the same bound. The figures ``of-one`` have the
+time of one worker as their floor: two workers are to take at most 0.62 of it, which is 1.6 times as
+fast; ``plain.….of-one`` says what two threads of the plain loop take on this machine at that time,
+which has to share its memory, and its processors with other programs.
 """
 
 from __future__ import annotations
@@ -95,13 +97,15 @@ def check(case: str, a: Array, b: Array, out: Array) -> None:
         np.testing.assert_allclose(out[512:].view(np.int32), counts, atol=2)
 
 
-def seconds(function: Callable[..., Any], arrays: tuple[Array, Array, Array], n: int) -> float:
+def seconds(
+    function: Callable[..., Any], arrays: tuple[Array, Array, Array], n: int, workers: int = 1
+) -> float:
     """Return the least time of a few calls."""
     pointers = [ctypes.c_void_p(array.ctypes.data) for array in arrays]
     times = []
     for _ in range(CALLS):
         started = time.perf_counter()
-        function(*pointers, ctypes.c_int(n))
+        function(*pointers, ctypes.c_int(n), ctypes.c_int(workers))
         times.append(time.perf_counter() - started)
     return min(times)
 
@@ -119,16 +123,21 @@ def main() -> None:
             for case, (floor, n, bound) in CASES.items():
                 arrays = data_of(case, n // 10 if options.quick and case != "matmul" else n)
                 size = len(arrays[0])
-                mine, theirs = [], []
+                kind = "plain" if workers == 1 else "threads"
+                mine, theirs, one = [], [], []
                 for _ in range(options.runs):
                     mine.append(seconds(patched[f"{case}_cuda"], arrays, size))
                     check(case, *arrays)
-                    theirs.append(seconds(plain[f"{floor}_plain"], arrays, size))
+                    theirs.append(seconds(plain[f"{floor}_{kind}"], arrays, size, workers))
+                    check(case, *arrays)
+                    one.append(seconds(plain[f"{floor}_plain"], arrays, size))
                 name = f"cuda.{case}.bound-{bound}"
                 report.add(Figure.of(name, workers, mine, theirs, unit="ms"))
                 if workers == 1:
                     alone[case] = mine
-                elif case in alone:
+                else:
+                    report.add(Figure.of(f"plain.{case}.of-one", workers, theirs, one, unit="ms"))
+                if workers > 1 and case in alone:
                     name = f"cuda.{case}.of-one.bound-{OF_ONE}"
                     report.add(Figure.of(name, workers, mine, alone[case], unit="ms"))
 

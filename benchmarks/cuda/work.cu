@@ -1,5 +1,8 @@
-// Kernels as one writes them, and the plain loops of the same work.
+// Kernels as one writes them, and the plain loops of the same work, on one thread and on several.
 #include <cuda_runtime.h>
+
+#include <thread>
+#include <vector>
 
 #define BLOCKS(n, b) (((n) + (b) - 1) / (b))
 #define TILE 16
@@ -67,6 +70,15 @@ __global__ void kmeans_kernel(const float *points, const float *centres, float *
     atomicAdd(&counts[best], 1);
 }
 
+// Calls part(number, first, last) for each part of n things, each on a thread of its own.
+template <class Part> void divided(int n, int workers, Part part) {
+    std::vector<std::thread> threads;
+    for (int w = 1; w < workers; w++)
+        threads.emplace_back(part, w, int(int64_t(n) * w / workers), int(int64_t(n) * (w + 1) / workers));
+    part(0, 0, n / workers);
+    for (auto &thread : threads) thread.join();
+}
+
 extern "C" {
 void map_cuda(const float *a, const float *b, float *c, int n) { map_kernel<<<BLOCKS(n, 256), 256>>>(a, b, c, n); }
 void stride_cuda(const float *a, const float *b, float *c, int n) { stride_kernel<<<256, 256>>>(a, b, c, n); }
@@ -89,14 +101,15 @@ void sum_plain(const float *x, const float *, float *out, int n) {
 void matmul_cuda(const float *a, const float *b, float *c, int n) {
     matmul_kernel<<<dim3(n / TILE, n / TILE), dim3(TILE, TILE)>>>(a, b, c, n);
 }
-void matmul_plain(const float *a, const float *b, float *c, int n) {
-    for (int i = 0; i < n; i++)
+static void matmul_rows(const float *a, const float *b, float *c, int n, int first, int last) {
+    for (int i = first; i < last; i++)
         for (int j = 0; j < n; j++) {
             float sum = 0.0f;
             for (int k = 0; k < n; k++) sum += a[i * n + k] * b[k * n + j];
             c[i * n + j] = sum;
         }
 }
+void matmul_plain(const float *a, const float *b, float *c, int n) { matmul_rows(a, b, c, n, 0, n); }
 void kmeans_cuda(const float *points, const float *centres, float *sums, int n) {
     int *counts = (int *)(sums + CENTRES * DIMS);
     memset(sums, 0, (CENTRES * DIMS + CENTRES) * sizeof(float));
@@ -118,6 +131,32 @@ void kmeans_plain(const float *points, const float *centres, float *sums, int n)
         }
         for (int j = 0; j < DIMS; j++) sums[best * DIMS + j] += points[i * DIMS + j];
         counts[best]++;
+    }
+}
+void map_threads(const float *a, const float *b, float *c, int n, int workers) {
+    divided(n, workers, [=](int, int first, int last) { map_plain(a + first, b + first, c + first, last - first); });
+}
+void sum_threads(const float *x, const float *, float *out, int n, int workers) {
+    std::vector<float> sums(16 * workers); // a line of the cache for each
+    divided(n, workers, [&](int w, int first, int last) { sum_plain(x + first, nullptr, &sums[16 * w], last - first); });
+    out[0] = 0.0f;
+    for (int w = 0; w < workers; w++) out[0] += sums[16 * w];
+}
+void matmul_threads(const float *a, const float *b, float *c, int n, int workers) {
+    divided(n, workers, [=](int, int first, int last) { matmul_rows(a, b, c, n, first, last); });
+}
+void kmeans_threads(const float *points, const float *centres, float *sums, int n, int workers) {
+    const int size = CENTRES * DIMS + CENTRES;
+    std::vector<std::vector<float>> parts(workers);
+    divided(n, workers, [&](int w, int first, int last) {
+        parts[w].resize(size);
+        kmeans_plain(points + first * DIMS, centres, parts[w].data(), last - first);
+    });
+    memset(sums, 0, size * sizeof(float));
+    int *counts = (int *)(sums + CENTRES * DIMS);
+    for (auto &part : parts) {
+        for (int i = 0; i < CENTRES * DIMS; i++) sums[i] += part[i];
+        for (int i = 0; i < CENTRES; i++) counts[i] += ((int *)(part.data() + CENTRES * DIMS))[i];
     }
 }
 }

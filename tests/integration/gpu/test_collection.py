@@ -234,3 +234,14 @@ def test_queens_by_recursion(collection: ctypes.CDLL, size: int, wanted: int) ->
     total = np.zeros(1, np.int32)
     run(collection.queens_run, size, total)
     assert total[0] == wanted
+
+
+@pytest.mark.parametrize("blocks", [1, 7, 16, 33, 64])
+@pytest.mark.parametrize("threads", [32, 1024])
+def test_grids_of_any_size(collection: ctypes.CDLL, blocks: int, threads: int) -> None:
+    n, rows = 40_007, 3
+    at, turns, seen = np.zeros((rows, n), np.int32), np.zeros(rows, np.int32), np.zeros(n, np.int32)
+    run(collection.places_run, at, turns, seen, n, blocks, threads, rows)
+    np.testing.assert_array_equal(at, np.tile(np.arange(n) % (blocks * threads), (rows, 1)))
+    np.testing.assert_array_equal(turns, n)
+    np.testing.assert_array_equal(seen, np.arange(n))

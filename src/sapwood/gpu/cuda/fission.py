@@ -15,6 +15,7 @@ from sapwood.gpu.cuda.calls import BARRIERS, CallGraph
 from sapwood.gpu.cuda.dynamic import dynamic_pointer, file_scope_dynamic, is_dynamic
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.indices import edit_indices
+from sapwood.gpu.cuda.merging import Merging
 from sapwood.gpu.cuda.parse import Function, declared_names, plain, walk
 from sapwood.gpu.cuda.parts import NotPossibleError, Part, PartWriter
 from sapwood.gpu.cuda.stride import StrideLoop, find_stride_loop
@@ -102,14 +103,24 @@ class _Cutter:
         writer.write()
         edits.extend(self._block_edits)
         names = used_words(self._kernel.body)
-        self._prologue += file_scope_dynamic(self._kernel.source, names)
+        dynamic = file_scope_dynamic(self._kernel.source, names)
+        self._prologue += dynamic
+        view = self._view(can_merge=not (writer.keeps_threads or dynamic))
         edits.insert(
             self._kernel.body.start_byte + 1,
-            " const ::sapwood_cuda::BlockView sapwood_b = ::sapwood_cuda::view(); (void)sapwood_b;"
+            f" const ::sapwood_cuda::BlockView sapwood_b = ::sapwood_cuda::{view}; (void)sapwood_b;"
             + self._prologue
             + writer.prologue,
         )
         return CutKernel(edits, self._shared)
+
+    def _view(self, *, can_merge: bool) -> str:
+        """Return what gives the kernel its block, or several as one."""
+        merging = Merging(self._variables.nodes, self._kernel.words)
+        shared = any(v.is_shared for known in self._variables.by_name.values() for v in known)
+        if not can_merge or shared or self._cuts or not merging.possible:
+            return "view()"
+        return f"merged_view({'true' if merging.whole_rows else 'false'})"
 
     # Finding the skeleton: what contains a barrier.
 

@@ -89,7 +89,8 @@ class PartWriter:
         self._edits = edits
         self._parts = parts
         self._kernel = kernel
-        self._returns = any(_returns(part) for part in parts)
+        later = len(parts) > 1 or any(p.compound.id != kernel.body.id for p in parts)
+        self._alive = later and any(_returns(part) for part in parts)
         self._expanded = self._find_expanded()
         self._placed = bool(
             kernel.words & graph.placed - {kernel.name}
@@ -100,12 +101,13 @@ class PartWriter:
 
     def write(self) -> None:
         """Make the edits."""
-        later = len(self._parts) > 1 or any(
-            p.compound.id != self._kernel.body.id for p in self._parts
-        )
-        self._alive = self._returns and later
         for number, part in enumerate(self._parts):
             self._write_part(number, part)
+
+    @property
+    def keeps_threads(self) -> bool:
+        """Whether anything is kept or asked for each thread of the block."""
+        return bool(self._alive or self._expanded or self._placed)
 
     def _find_expanded(self) -> dict[str, Variable]:
         """Return the variables that live across a cut and cannot be computed again."""
@@ -151,7 +153,7 @@ class PartWriter:
                     " for (int sapwood_i = 0; sapwood_i < sapwood_b.threads; sapwood_i++)"
                     f" sapwood_v_{variable.name}[sapwood_i] = {variable.name};"
                 )
-        if self._returns:
+        if self._alive:
             text += " bool sapwood_dead = false; (void)sapwood_dead;"
             text += " bool sapwood_gone[::sapwood_cuda::max_threads]; (void)sapwood_gone;"
             text += " for (int sapwood_i = 0; sapwood_i < sapwood_b.threads; sapwood_i++)"

@@ -532,3 +532,24 @@ extern "C" int queens_run(int size, int *total) {
     to_host(total, d, 1);
     return cudaGetLastError();
 }
+
+// Blocks that are run as larger ones, in grids of any size.
+__global__ void places(int *at, int *turns, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y;
+    for (int j = i; j < n; j += gridDim.x * blockDim.x) {
+        at[row * n + j] = i;
+        atomicAdd(&turns[row], 1);
+    }
+}
+__global__ void once(int *at, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    at[i] += i;
+}
+extern "C" int places_run(int *at, int *turns, int *seen, int n, int blocks, int threads, int rows) {
+    int *a = to_device(at, n * rows), *t = to_device(turns, rows), *s = to_device(seen, n);
+    places<<<dim3(blocks, rows), threads>>>(a, t, n);
+    once<<<GRID(n, threads), threads>>>(s, n);
+    to_host(at, a, n * rows), to_host(turns, t, rows), to_host(seen, s, n);
+    return cudaGetLastError();
+}

@@ -25,6 +25,20 @@ inline BlockView view() {
             int(b.grid.x),  int(b.grid.y),  int(b.grid.z),  int(b.threads)};
 }
 
+// Several blocks of a row as one larger block, for kernels that cannot tell; `whole_rows` says that
+// they count the blocks of a row.
+constexpr unsigned most_merged = 16, most_merged_threads = 4096;
+inline BlockView merged_view(bool whole_rows) {
+    Block &b = *self->block;
+    unsigned n = most_merged;
+    while (n > 1 && (n > b.may_merge || b.index.x % n || n * b.threads > most_merged_threads || (whole_rows && b.grid.x % n)))
+        n /= 2;
+    b.merged = n;
+    BlockView one = view();
+    one.bx /= int(n), one.gx /= int(n), one.sx *= int(n), one.threads *= int(n);
+    return one;
+}
+
 // For device functions that ask which thread they are in.
 inline void enter_thread(int x, int y, int z, int rank) {
     self->index = uint3{unsigned(x), unsigned(y), unsigned(z)};

@@ -188,7 +188,7 @@ void launch(const char *name, const Configuration &how, Kernel kernel, Arguments
     uint64_t blocks = uint64_t(how.grid.x) * how.grid.y * how.grid.z;
     Pool &workers = pool();
     uint64_t share = blocks / (workers.count() * 16ull);
-    share = share < 1 ? 1 : share;
+    share = share < 1 ? 1 : share < 16 ? share : (share + 15) & ~uint64_t(15); // blocks may be merged
     std::atomic<uint64_t> next{0};
     std::string kernel_name = name, problem;
     auto job = [&](Worker &worker) {
@@ -204,10 +204,12 @@ void launch(const char *name, const Configuration &how, Kernel kernel, Arguments
         block.outside.block = &block;
         for (uint64_t first; (first = next.fetch_add(share)) < blocks;) {
             uint64_t end = first + share < blocks ? first + share : blocks;
-            for (uint64_t b = first; b < end; b++) {
+            for (uint64_t b = first; b < end; b += block.merged) {
                 if (!block.failure->empty()) break;
                 block.index = uint3{unsigned(b % how.grid.x), unsigned(b / how.grid.x % how.grid.y),
                                     unsigned(b / how.grid.x / how.grid.y)};
+                const uint64_t left = end - b, row = how.grid.x - block.index.x;
+                block.may_merge = unsigned(left < row ? left : row), block.merged = 1;
                 self = &block.outside;
 #if defined(__cpp_exceptions)
                 try {
