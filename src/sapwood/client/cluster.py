@@ -156,7 +156,7 @@ class Cluster(TreeWork, Messaging):
             agents: Their ranks; all by default.
 
         Raises:
-            ConfigurationError: There is no such agent, or one is named twice.
+            ConfigurationError: There is no such agent, one is named twice, or none at all.
 
         Example:
             ::
@@ -168,7 +168,9 @@ class Cluster(TreeWork, Messaging):
         self._must_be_open()
         every = range(1, self._session.tree.agents + 1)
         ranks = checked(ROOT, [ROOT, *(every if agents is None else agents)], len(every))[1:]
-        return AgentGroup(tuple(ranks), self._session.groups, self._call_at)
+        if not ranks:
+            raise ConfigurationError("a group needs at least one agent")
+        return AgentGroup(tuple(ranks), self._session, self._call_at)
 
     def _call_at(
         self, ranks: Sequence[int], function: Callable[..., Any], args: Any, kwargs: Any

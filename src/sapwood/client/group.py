@@ -12,10 +12,16 @@ from sapwood.comm.groups.entrance import ONCE
 from sapwood.comm.groups.handle import NOTHING, Group, GroupOptions
 from sapwood.comm.groups.round import LEFT
 from sapwood.comm.reductions import make_reduction
-from sapwood.core.errors import ClosedError, ConfigurationError, GroupError, SapwoodError
+from sapwood.core.errors import (
+    AgentLostError,
+    ClosedError,
+    ConfigurationError,
+    GroupError,
+    SapwoodError,
+)
 from sapwood.core.rankset import fold
 from sapwood.core.request import Request
-from sapwood.session.groups import SessionGroups
+from sapwood.session.session import Session
 
 CallAt = Callable[[Sequence[int], Callable[..., Any], Any, Any], "list[Future[Any]]"]
 """Has agents make a call each."""
@@ -42,9 +48,10 @@ class AgentGroup:
         agents: Their ranks, in order.
     """
 
-    def __init__(self, agents: tuple[int, ...], groups: SessionGroups, call_at: CallAt) -> None:
+    def __init__(self, agents: tuple[int, ...], session: Session, call_at: CallAt) -> None:
         self.agents = agents
-        self._groups = groups
+        self._session = session
+        self._groups = session.groups
         self._call_at = call_at
 
     def barrier(self, *, timeout: float | None = None, wait: bool = True) -> Any:
@@ -225,6 +232,7 @@ class AgentGroup:
         timeout: float | None,
         wait: bool,
     ) -> Any:
+        self._must_be_there()
         unique = f"{ONCE}operation {next(_numbers)} of the front end"
         members = [0, *self.agents]
         futures = self._call_at(
@@ -243,6 +251,15 @@ class AgentGroup:
 
         threading.Thread(target=run, name="sapwood-group", daemon=True).start()
         return request
+
+    def _must_be_there(self) -> None:
+        """Raise AgentLostError where an agent is gone: the others would wait for it."""
+        gone = self._session.keeper.places.gone(self.agents)
+        if gone:
+            raise self._session.failure or AgentLostError(
+                f"{fold('agent', gone)} is being replaced",
+                hint="the values that it kept are lost; try again when it is back",
+            )
 
     def __len__(self) -> int:
         return len(self.agents)

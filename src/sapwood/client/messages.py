@@ -12,6 +12,7 @@ from sapwood.comm.match import ANY
 from sapwood.core.errors import ConfigurationError, SapwoodError, TimeLimitError
 from sapwood.core.rankset import fold
 from sapwood.core.request import Message, Request, take_message
+from sapwood.core.topology import ROOT
 from sapwood.session.session import Session
 
 if TYPE_CHECKING:
@@ -153,8 +154,13 @@ class Messaging:
 
         Other than with ``submit`` the call is made there and nowhere else: if the agent is lost,
         the future ends with ``AgentLostError``.
+
+        Raises:
+            ConfigurationError: There is no such agent.
         """
         (rank,) = self._places(agent)
+        if rank == ROOT:
+            raise ConfigurationError("the front end is no agent", hint="call the function here")
         return self._call_on((rank,), function, args, kwargs)[rank]
 
     # --- how ---------------------------------------------------------------------------------

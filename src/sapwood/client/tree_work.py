@@ -10,7 +10,7 @@ from sapwood.activity.run import Run, RunOptions
 from sapwood.client.output import OutputPrinter
 from sapwood.client.stream import Stream
 from sapwood.client.stream_opening import StreamRequest, open_stream
-from sapwood.client.stream_options import FilterSource, Late, Loss
+from sapwood.client.stream_options import FilterSource, Late, Loss, check_time_limit
 from sapwood.client.user_code import CodeMaker
 from sapwood.code.cache import BuildCache
 from sapwood.code.load import load_program
@@ -87,8 +87,9 @@ class TreeWork(abc.ABC):
             raise ConfigurationError(
                 f"on_agent_loss is {on_agent_loss!r}", hint="use 'replace' or 'fail'"
             )
-        loaded = load_program(program, parameters or {})
         limit = self.settings.limits.time if time_limit is None else time_limit
+        check_time_limit(limit)
+        loaded = load_program(program, parameters or {})
         run = Run(
             self._session,
             loaded,

@@ -69,7 +69,11 @@ class Request(Future[Any]):
         return super().exception(self._left(timeout))
 
     def cancel(self) -> bool:
-        """Take the operation back; return whether that was still possible."""
+        """Take the operation back; return whether that was still possible.
+
+        A message that is being sent is taken back where it has not arrived, which takes a moment:
+        this returns False, and the result is a ``CancelledError`` if it was in time.
+        """
         if self._on_cancel is not None and not self.done() and not self._on_cancel(self):
             return False
         return super().cancel()
@@ -87,6 +91,13 @@ class Request(Future[Any]):
         It is called on the thread that takes messages in and must return at once.
         """
         self._on_progress.append(function)
+
+    def set_result(self, result: Any) -> None:
+        """Note the result; what moved in pieces is there now."""
+        arrived, total = self._moved
+        if arrived < total:
+            self.moved(total, total)
+        super().set_result(result)
 
     def moved(self, arrived: int, total: int) -> None:
         """Note how much of a large message has arrived; for those who move it."""

@@ -119,6 +119,11 @@ class Places:
         """Return the agents, in order."""
         return [record for record in self if self._tree.is_agent(record.rank)]
 
+    def gone(self, ranks: Sequence[int]) -> list[int]:
+        """Return those of some places that have no process, or one that is not there yet."""
+        absent = (PlaceState.LOST, PlaceState.STARTING)
+        return [rank for rank in ranks if self._records[rank].state in absent]
+
 
 def census_of(places: Places, ranks: Sequence[int], reason: str, *, back: bool) -> le.Announce:
     """Return what all places are to hear of some that are gone or back."""

@@ -23,6 +23,7 @@ from sapwood.core.errors import (
     GroupError,
     ProgramError,
 )
+from sapwood.environment.settings import RestartSettings
 
 TIMEOUT = 60.0
 MakeCluster = Callable[..., sapwood.Cluster]
@@ -201,6 +202,24 @@ def test_a_lost_agent_is_an_error_at_the_others(
             future.result(TIMEOUT)
     until(lambda: all(agent.state == "ready" for agent in cluster.agents))
     group.barrier(timeout=TIMEOUT)
+
+
+def test_nobody_waits_for_an_agent_that_is_lost_for_good(
+    make_cluster: MakeCluster, until: Callable[[Callable[[], object]], None]
+) -> None:
+    cluster = make_cluster(3, restart=RestartSettings(limit=0))
+    os.kill(cluster.agents[1].pid, signal.SIGKILL)
+    until(lambda: cluster.session.failure is not None)
+    with pytest.raises(AgentLostError, match="rank 2"):
+        cluster.group().barrier()
+    cluster.group([1, 3]).barrier(timeout=TIMEOUT)
+
+
+def test_a_group_has_members_that_are_agents(cluster: sapwood.Cluster) -> None:
+    with pytest.raises(ConfigurationError, match="at least one"):
+        cluster.group([])
+    with pytest.raises(ConfigurationError, match="no agent"):
+        cluster.submit_to(0, abs, 1)
 
 
 def through_it_all(rounds: int) -> list[int]:

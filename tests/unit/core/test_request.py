@@ -55,3 +55,13 @@ def test_all_of_several_can_be_waited_for() -> None:
     assert not wait_all(requests, timeout=0.001)
     threading.Timer(0.01, requests[1].set_result, [1]).start()
     assert wait_all(requests)
+
+
+def test_what_has_arrived_has_arrived_whole() -> None:
+    seen: list[tuple[int, int]] = []
+    request = Request()
+    request.on_progress(lambda arrived, total: seen.append((arrived, total)))
+    request.moved(3, 10)
+    request.set_result(None)
+    assert seen == [(3, 10), (10, 10)]
+    assert request.progress() == (10, 10)

@@ -3,7 +3,7 @@ import itertools
 import pytest
 
 from sapwood.core.errors import ProtocolError
-from sapwood.core.topology import kary
+from sapwood.core.topology import flat, kary
 from sapwood.session.places import TRANSITIONS, PlaceEvent, PlaceRecord, Places, PlaceState
 
 
@@ -36,3 +36,14 @@ def test_agents_are_the_leaves_in_order() -> None:
 
 def test_a_record_says_what_it_is() -> None:
     assert repr(PlaceRecord(3)) == "PlaceRecord(3, starting, pid 0)"
+
+
+def test_places_are_gone_until_their_process_is_there() -> None:
+    places = Places(flat(3))
+    for rank in (1, 2, 3):
+        places[rank].advance(PlaceEvent.JOINED)
+    places[1].advance(PlaceEvent.CUT_OFF)
+    places[2].advance(PlaceEvent.GONE)
+    assert places.gone((1, 2, 3)) == [2]
+    places[2].advance(PlaceEvent.SPAWNED)
+    assert places.gone((1, 2, 3)) == [2]
