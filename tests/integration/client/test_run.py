@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-import threading
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -16,8 +14,6 @@ import pytest
 
 import sapwood
 from sapwood.core.errors import (
-    CancelledError,
-    ClosedError,
     ConfigurationError,
     DataError,
     DataValueError,
@@ -27,7 +23,6 @@ from sapwood.core.errors import (
     SapwoodError,
     UserCodeError,
 )
-from sapwood.environment.settings import ClusterSettings, PlaceSettings, Settings
 
 TIMEOUT = 60.0
 MakeCluster = Callable[..., sapwood.Cluster]
@@ -308,105 +303,3 @@ def test_data_that_are_not_numbers_end_the_run(cluster: sapwood.Cluster, program
 def test_fields_that_are_missing_are_named(cluster: sapwood.Cluster, program: Programs) -> None:
     with pytest.raises(SapwoodError, match="data"):
         cluster.run(program("Steps"), {"x": np.arange(3)}).result(TIMEOUT)
-
-
-# --- ends ----------------------------------------------------------------------------------------
-
-
-def test_a_run_can_be_cancelled_in_the_middle_of_a_map(
-    cluster: sapwood.Cluster, program: Programs, until: Until, tmp_path: Path
-) -> None:
-    run = cluster.run(program("Endless", folder=str(tmp_path)), np.arange(9))
-    until(lambda: len(list(tmp_path.iterdir())) == 3)
-    assert not run.done()
-    assert run.cancel()
-    with pytest.raises(CancelledError):
-        run.result(TIMEOUT)
-    assert run.cancelled()
-    assert run.progress.state is sapwood.RunState.CANCELLED
-    assert not run.cancel()
-    until(lambda: not any(Path(f"/proc/{path.name}").exists() for path in tmp_path.iterdir()))
-    assert cluster.submit(pow, 2, 3).result(TIMEOUT) == 8
-
-
-def test_a_run_can_be_cancelled_before_it_begins(
-    cluster: sapwood.Cluster, program: Programs
-) -> None:
-    run = cluster.run(program("Steps", steps=1_000_000), np.arange(9))
-    run.cancel()
-    with pytest.raises(CancelledError):
-        run.result(TIMEOUT)
-
-
-def test_cancelling_one_run_spares_the_others(cluster: sapwood.Cluster, program: Programs) -> None:
-    doomed = cluster.run(program("Steps", steps=1_000_000), np.ones(9))
-    other = cluster.run(program("Steps", steps=50), np.ones(9))
-    doomed.cancel()
-    assert other.result(TIMEOUT) == 9.0 * sum(range(1, 51))
-    assert doomed.wait(TIMEOUT)
-
-
-def test_closing_ends_what_runs(
-    make_cluster: MakeCluster, program: Programs, until: Until, tmp_path: Path
-) -> None:
-    cluster = make_cluster(2)
-    run = cluster.run(program("Endless", folder=str(tmp_path)), np.arange(9))
-    until(lambda: len(list(tmp_path.iterdir())) == 2)
-    cluster.close()
-    assert isinstance(run.exception(TIMEOUT), (CancelledError, ClosedError))
-    cluster.close()
-    for attempt in (
-        lambda: cluster.run(program("Steps"), np.arange(3)),
-        lambda: cluster.submit(pow, 2, 3),
-        lambda: cluster.map(abs, [1]),
-    ):
-        with pytest.raises(ClosedError, match="the cluster is closed"):
-            attempt()
-
-
-def test_clusters_do_not_disturb_each_other(make_cluster: MakeCluster, program: Programs) -> None:
-    first, second = make_cluster(2), make_cluster(3)
-    runs = [cluster.run(program("Steps"), np.ones(6)) for cluster in (first, second)]
-    assert [run.result(TIMEOUT) for run in runs] == [6.0 * 55] * 2
-    first.close()
-    assert second.run(program("Steps"), np.ones(6)).result(TIMEOUT) == 6.0 * 55
-
-
-def test_a_cluster_belongs_to_all_threads(cluster: sapwood.Cluster, program: Programs) -> None:
-    results: list[float] = []
-
-    def work() -> None:
-        results.append(cluster.run(program("Steps"), np.ones(6)).result(TIMEOUT))
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == [6.0 * 55] * 4
-
-
-@pytest.mark.parametrize("agents", [0, -1, 100_000])
-def test_impossible_numbers_of_agents_are_refused(agents: int) -> None:
-    with pytest.raises(ConfigurationError, match="agent"):
-        sapwood.local(agents)
-
-
-@pytest.mark.parametrize(
-    "cluster",
-    [
-        ClusterSettings(interpreter=["/nowhere/python"]),
-        ClusterSettings(places={"1": PlaceSettings(interpreter=["/nowhere/python"])}),
-    ],
-)
-def test_an_interpreter_that_is_not_there_is_refused(cluster: ClusterSettings) -> None:
-    with pytest.raises(ConfigurationError, match="/nowhere/python is no program"):
-        sapwood.local(2, settings=Settings(cluster=cluster))
-
-
-@pytest.mark.parametrize("ranks", ["0", "3", "1-9", "first", ""])
-def test_only_places_of_the_tree_can_have_an_interpreter(ranks: str) -> None:
-    places = {ranks: PlaceSettings(interpreter=[sys.executable])}
-    settings = Settings(cluster=ClusterSettings(places=places))
-    with pytest.raises(ConfigurationError, match="gives no place of this tree an interpreter"):
-        sapwood.local(2, settings=settings)

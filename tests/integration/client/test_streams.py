@@ -18,7 +18,6 @@ import pytest
 
 import sapwood
 from sapwood.core.errors import (
-    AgentLostError,
     ClosedError,
     ConfigurationError,
     ProtocolError,
@@ -45,8 +44,9 @@ def cluster(make_cluster: MakeCluster) -> sapwood.Cluster:
     return make_cluster(4, fanout=2)
 
 
-def kill(cluster: sapwood.Cluster, rank: int) -> None:
-    os.kill(cluster.session.keeper.places[rank].pid, signal.SIGKILL)
+def work(value: dict[str, Any]) -> int:
+    time.sleep(value["seconds"])
+    return 1
 
 
 def scaled(value: float) -> dict[str, Any]:
@@ -188,65 +188,6 @@ def test_answers_of_a_stream_that_does_not_wait_come_one_by_one(cluster: sapwood
         assert all(one.total["x"].sum() == 4999950000 for one in seen)
 
 
-# --- losses -----------------------------------------------------------------------------------
-
-
-def wait_for_it(value: dict[str, Any]) -> int:
-    if "begun" in value:
-        Path(value["begun"], str(os.getpid())).touch()
-    time.sleep(value["seconds"])
-    return 1
-
-
-@pytest.mark.row("D-2")
-@pytest.mark.parametrize("lost", [2, 5], ids=["agent", "junction"])
-def test_a_wave_goes_on_without_who_is_lost(
-    cluster: sapwood.Cluster, until: Until, lost: int, tmp_path: Path
-) -> None:
-    gone = [lost] if cluster.session.tree.is_agent(lost) else []  # what is below a junction lives
-    with cluster.stream(wait_for_it, reduce="sum", on_loss="partial") as stream:
-        assert total(stream, {"seconds": 0}) == 4
-        wave = stream.broadcast({"seconds": 1, "begun": str(tmp_path)})
-        until(lambda: len(list(tmp_path.iterdir())) == 4)
-        kill(cluster, lost)
-        result = wave.result(TIMEOUT)
-        assert result.missing_agents == gone
-        assert result.total == 4 - len(gone)
-        until(lambda: stream.broadcast({"seconds": 0}).result(TIMEOUT).total == 4)
-
-
-@pytest.mark.row("D-2")
-def test_a_wave_fails_and_names_who_is_lost(cluster: sapwood.Cluster, until: Until) -> None:
-    named: list[str] = []
-
-    def works() -> bool:
-        try:
-            return bool(total(stream, {"seconds": 0}) == 4)
-        except AgentLostError as error:
-            named.append(str(error))
-            return False
-
-    with cluster.stream(wait_for_it, reduce="sum", on_loss="fail") as stream:
-        assert total(stream, {"seconds": 0}) == 4
-        wave = stream.broadcast({"seconds": 1})
-        kill(cluster, 2)
-        with pytest.raises(AgentLostError, match="agent 2"):
-            wave.result(TIMEOUT)
-        until(works)
-    assert all("agent 2" in text for text in named)
-
-
-@pytest.mark.row("D-2")
-@pytest.mark.parametrize("sync", ["all", "none"])
-def test_a_wave_waits_for_the_replacement(cluster: sapwood.Cluster, sync: Any) -> None:
-    with cluster.stream(wait_for_it, reduce="sum", sync=sync) as stream:
-        stream.broadcast({"seconds": 0}).result(TIMEOUT)
-        wave = stream.broadcast({"seconds": 0.5})
-        kill(cluster, 2)
-        result = wave.result(TIMEOUT)
-        assert (result.agents, result.missing_agents) == ([1, 2, 3, 4], [])
-
-
 # --- life -------------------------------------------------------------------------------------
 
 
@@ -273,7 +214,7 @@ def test_after_a_flush_waves_go_on_and_after_a_quiesce_they_wait(cluster: sapwoo
 
 @pytest.mark.row("C3-STREAM")
 def test_what_agents_have_to_say_waits_while_a_stream_is_quiet(cluster: sapwood.Cluster) -> None:
-    with cluster.stream(wait_for_it, reduce="sum") as stream:
+    with cluster.stream(work, reduce="sum") as stream:
         wave = stream.broadcast({"seconds": 0.3})
         stream.quiesce(TIMEOUT)
         queued = {place.rank: place.queued for place in stream.counters(TIMEOUT).places}
@@ -306,7 +247,7 @@ def test_a_generator_pauses_while_its_stream_is_quiet(cluster: sapwood.Cluster) 
 
 @pytest.mark.row("C3-STREAM")
 def test_a_closed_stream_says_so(cluster: sapwood.Cluster) -> None:
-    stream = cluster.stream(wait_for_it, reduce="sum")
+    stream = cluster.stream(work, reduce="sum")
     wave = stream.broadcast({"seconds": 30})
     stream.close()
     with pytest.raises(ClosedError):

@@ -2,14 +2,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sapwood.comm import active, values
 from sapwood.comm import events as ev
 from sapwood.comm import letter_events as le
-from sapwood.core.errors import CommunicationError, SapwoodError
-from sapwood.core.topology import ROOT, flat, kary
+from sapwood.comm.messages.letters import Letter
+from sapwood.core.errors import CommunicationError, ExecutionError, SapwoodError
+from sapwood.core.topology import ROOT, Tree, flat, kary, plan
 from sapwood.testing.network import Network
+
+seeds = st.integers(0, 2**16)
+shapes = st.builds(plan, st.integers(1, 17), st.sampled_from([0, 2, 3, 4]))
 
 
 def started(**options: Any) -> Network:
@@ -78,3 +85,129 @@ def test_open_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     network.ask(ROOT, 1, 1, None)
     with pytest.raises(CommunicationError, match="more than 1 requests"):
         network.ask(ROOT, 1, 2, None)
+
+
+# --- over whole trees -----------------------------------------------------------------------------
+
+
+@given(shapes, seeds, st.data())
+def test_a_request_goes_from_anywhere_to_anywhere(
+    tree: Tree, seed: int, data: st.DataObject
+) -> None:
+    source = data.draw(st.integers(0, tree.size - 1))
+    destination = data.draw(st.integers(0, tree.size - 1).filter(lambda rank: rank != source))
+    network = Network(tree, seed, lambda rank, value: [rank, value])
+    network.start()
+    network.ask(source, destination, 7, {"x": np.arange(3)})
+    network.run()
+    (answered,) = network.observed(ev.Answered)
+    assert answered.error is None
+    assert answered.number == 7
+    view = answered.payload.view if answered.payload is not None else b""
+    rank, value = values.decode(answered.body, view)
+    assert rank == destination
+    assert value["x"].tolist() == [0, 1, 2]
+    (asked,) = network.observed(ev.Asked)
+    assert asked.source == source
+
+
+def loss_of(tree: Tree, lost: int) -> le.Announce:
+    return le.Announce(tuple((rank, 1) for rank in tree.subtree(lost)), (), "killed")
+
+
+def error_of(answered: ev.Answered) -> SapwoodError:
+    assert answered.error is not None
+    return SapwoodError.from_record(answered.error)
+
+
+@given(shapes, seeds, st.data())
+def test_a_request_to_a_place_that_is_gone_is_answered_with_its_loss(
+    tree: Tree, seed: int, data: st.DataObject
+) -> None:
+    lost = data.draw(st.integers(1, tree.size - 1))
+    network = Network(tree, seed)
+    network.start()
+    network.kill(lost)
+    network.run()
+    network.post(ROOT, loss_of(tree, lost))
+    network.run()
+    source = data.draw(st.sampled_from(sorted(network.nodes)))
+    network.ask(source, lost, 7, None)
+    network.run()
+    (answered,) = network.observed(ev.Answered)
+    assert error_of(answered).code == "SW402"
+
+
+@given(shapes, seeds, st.data())
+def test_a_request_of_the_root_under_way_is_answered_when_its_place_is_lost(
+    tree: Tree, seed: int, data: st.DataObject
+) -> None:
+    lost = data.draw(st.integers(1, tree.size - 1))
+    network = Network(tree, seed)
+    network.start()
+    network.ask(ROOT, lost, 7, None)
+    network.run(data.draw(st.integers(0, 4)))
+    network.kill(lost)
+    network.run()
+    network.post(ROOT, loss_of(tree, lost))
+    network.run()
+    (answered,) = network.observed(ev.Answered)
+    if answered.error is not None:
+        assert error_of(answered).code == "SW402"
+    assert len(network.nodes[ROOT].requests) == 0
+
+
+def test_a_request_to_a_place_that_does_not_exist_is_answered() -> None:
+    network = Network(kary(4, 2))
+    network.start()
+    for source in (ROOT, 1):
+        network.ask(source, 99, 7, None)
+    network.run()
+    assert [error_of(answered).code for answered in network.observed(ev.Answered)] == ["SW402"] * 2
+
+
+def test_an_error_is_an_answer() -> None:
+    def refuse(_rank: int, _value: Any) -> Any:
+        raise ExecutionError("no")
+
+    network = Network(flat(1), 0, refuse)
+    network.start()
+    network.ask(ROOT, 1, 7, None)
+    network.run()
+    (answered,) = network.observed(ev.Answered)
+    assert error_of(answered).what == "no"
+
+
+def test_an_answer_that_nobody_waits_for_is_dropped() -> None:
+    network = Network(flat(1))
+    network.start()
+    network.post(1, ev.Answer(ROOT, 99, b"", None))
+    network.run()
+    assert network.observed(ev.Answered) == []
+    assert network.problems == []
+
+
+def test_who_waits_for_an_answer_of_another_agent_hears_of_its_loss() -> None:
+    tree = kary(4, 2)
+    network = Network(tree)
+    network.start()
+    network.pause(4)
+    network.ask(1, 4, 7, None)
+    network.run()
+    network.kill(4)
+    network.run()
+    assert network.observed(ev.Answered) == []
+    network.post(ROOT, loss_of(tree, 4))
+    network.run()
+    (answered,) = network.observed(ev.Answered, 1)
+    assert error_of(answered).what == "agent 4 is gone: killed"
+
+
+@pytest.mark.parametrize("destination", [ROOT, 2])
+@pytest.mark.parametrize("source", [ROOT, 3])
+def test_a_letter_in_the_name_of_somebody_else_is_dropped(source: int, destination: int) -> None:
+    network = Network(flat(3))
+    network.start()
+    network.send(1, ROOT, Letter(source, destination, 0, 1 << 32, 0, 1, 0, 1, 1, "test"))
+    network.run()
+    assert network.observed(ev.Asked) == []

@@ -1,0 +1,131 @@
+"""How runs and clusters end, and what is refused before they begin."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sapwood
+from sapwood.core.errors import (
+    CancelledError,
+    ClosedError,
+    ConfigurationError,
+)
+from sapwood.environment.settings import ClusterSettings, PlaceSettings, Settings
+
+TIMEOUT = 60.0
+MakeCluster = Callable[..., sapwood.Cluster]
+Programs = Callable[..., sapwood.Program]
+Until = Callable[[Callable[[], object]], None]
+
+
+def numbers(*shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(1).normal(size=shape)
+
+
+# --- ends ----------------------------------------------------------------------------------------
+
+
+def test_a_run_can_be_cancelled_in_the_middle_of_a_map(
+    cluster: sapwood.Cluster, program: Programs, until: Until, tmp_path: Path
+) -> None:
+    run = cluster.run(program("Endless", folder=str(tmp_path)), np.arange(9))
+    until(lambda: len(list(tmp_path.iterdir())) == 3)
+    assert not run.done()
+    assert run.cancel()
+    with pytest.raises(CancelledError):
+        run.result(TIMEOUT)
+    assert run.cancelled()
+    assert run.progress.state is sapwood.RunState.CANCELLED
+    assert not run.cancel()
+    until(lambda: not any(Path(f"/proc/{path.name}").exists() for path in tmp_path.iterdir()))
+    assert cluster.submit(pow, 2, 3).result(TIMEOUT) == 8
+
+
+def test_a_run_can_be_cancelled_before_it_begins(
+    cluster: sapwood.Cluster, program: Programs
+) -> None:
+    run = cluster.run(program("Steps", steps=1_000_000), np.arange(9))
+    run.cancel()
+    with pytest.raises(CancelledError):
+        run.result(TIMEOUT)
+
+
+def test_cancelling_one_run_spares_the_others(cluster: sapwood.Cluster, program: Programs) -> None:
+    doomed = cluster.run(program("Steps", steps=1_000_000), np.ones(9))
+    other = cluster.run(program("Steps", steps=50), np.ones(9))
+    doomed.cancel()
+    assert other.result(TIMEOUT) == 9.0 * sum(range(1, 51))
+    assert doomed.wait(TIMEOUT)
+
+
+def test_closing_ends_what_runs(
+    make_cluster: MakeCluster, program: Programs, until: Until, tmp_path: Path
+) -> None:
+    cluster = make_cluster(2)
+    run = cluster.run(program("Endless", folder=str(tmp_path)), np.arange(9))
+    until(lambda: len(list(tmp_path.iterdir())) == 2)
+    cluster.close()
+    assert isinstance(run.exception(TIMEOUT), (CancelledError, ClosedError))
+    cluster.close()
+    for attempt in (
+        lambda: cluster.run(program("Steps"), np.arange(3)),
+        lambda: cluster.submit(pow, 2, 3),
+        lambda: cluster.map(abs, [1]),
+    ):
+        with pytest.raises(ClosedError, match="the cluster is closed"):
+            attempt()
+
+
+def test_clusters_do_not_disturb_each_other(make_cluster: MakeCluster, program: Programs) -> None:
+    first, second = make_cluster(2), make_cluster(3)
+    runs = [cluster.run(program("Steps"), np.ones(6)) for cluster in (first, second)]
+    assert [run.result(TIMEOUT) for run in runs] == [6.0 * 55] * 2
+    first.close()
+    assert second.run(program("Steps"), np.ones(6)).result(TIMEOUT) == 6.0 * 55
+
+
+def test_a_cluster_belongs_to_all_threads(cluster: sapwood.Cluster, program: Programs) -> None:
+    results: list[float] = []
+
+    def work() -> None:
+        results.append(cluster.run(program("Steps"), np.ones(6)).result(TIMEOUT))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [6.0 * 55] * 4
+
+
+@pytest.mark.parametrize("agents", [0, -1, 100_000])
+def test_impossible_numbers_of_agents_are_refused(agents: int) -> None:
+    with pytest.raises(ConfigurationError, match="agent"):
+        sapwood.local(agents)
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        ClusterSettings(interpreter=["/nowhere/python"]),
+        ClusterSettings(places={"1": PlaceSettings(interpreter=["/nowhere/python"])}),
+    ],
+)
+def test_an_interpreter_that_is_not_there_is_refused(cluster: ClusterSettings) -> None:
+    with pytest.raises(ConfigurationError, match="/nowhere/python is no program"):
+        sapwood.local(2, settings=Settings(cluster=cluster))
+
+
+@pytest.mark.parametrize("ranks", ["0", "3", "1-9", "first", ""])
+def test_only_places_of_the_tree_can_have_an_interpreter(ranks: str) -> None:
+    places = {ranks: PlaceSettings(interpreter=[sys.executable])}
+    settings = Settings(cluster=ClusterSettings(places=places))
+    with pytest.raises(ConfigurationError, match="gives no place of this tree an interpreter"):
+        sapwood.local(2, settings=settings)

@@ -1,0 +1,102 @@
+"""What becomes of the waves of a stream when a place is lost: replace, partial, fail."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+
+import sapwood
+from sapwood.core.errors import (
+    AgentLostError,
+)
+
+TIMEOUT = 60.0
+MakeCluster = Callable[..., sapwood.Cluster]
+Until = Callable[[Callable[[], object]], None]
+
+
+@pytest.fixture(autouse=True)
+def pickled_by_value() -> Iterator[None]:
+    """Send the functions of this file as code: runners cannot import a test."""
+    module = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(module)
+    yield
+    cloudpickle.unregister_pickle_by_value(module)
+
+
+@pytest.fixture
+def cluster(make_cluster: MakeCluster) -> sapwood.Cluster:
+    """Four agents below two junctions."""
+    return make_cluster(4, fanout=2)
+
+
+def kill(cluster: sapwood.Cluster, rank: int) -> None:
+    os.kill(cluster.session.keeper.places[rank].pid, signal.SIGKILL)
+
+
+def total(stream: sapwood.Stream, value: Any = None) -> Any:
+    return stream.broadcast(value).result(TIMEOUT).total
+
+
+def wait_for_it(value: dict[str, Any]) -> int:
+    if "begun" in value:
+        Path(value["begun"], str(os.getpid())).touch()
+    time.sleep(value["seconds"])
+    return 1
+
+
+@pytest.mark.row("D-2")
+@pytest.mark.parametrize("lost", [2, 5], ids=["agent", "junction"])
+def test_a_wave_goes_on_without_who_is_lost(
+    cluster: sapwood.Cluster, until: Until, lost: int, tmp_path: Path
+) -> None:
+    gone = [lost] if cluster.session.tree.is_agent(lost) else []  # what is below a junction lives
+    with cluster.stream(wait_for_it, reduce="sum", on_loss="partial") as stream:
+        assert total(stream, {"seconds": 0}) == 4
+        wave = stream.broadcast({"seconds": 1, "begun": str(tmp_path)})
+        until(lambda: len(list(tmp_path.iterdir())) == 4)
+        kill(cluster, lost)
+        result = wave.result(TIMEOUT)
+        assert result.missing_agents == gone
+        assert result.total == 4 - len(gone)
+        until(lambda: stream.broadcast({"seconds": 0}).result(TIMEOUT).total == 4)
+
+
+@pytest.mark.row("D-2")
+def test_a_wave_fails_and_names_who_is_lost(cluster: sapwood.Cluster, until: Until) -> None:
+    named: list[str] = []
+
+    def works() -> bool:
+        try:
+            return bool(total(stream, {"seconds": 0}) == 4)
+        except AgentLostError as error:
+            named.append(str(error))
+            return False
+
+    with cluster.stream(wait_for_it, reduce="sum", on_loss="fail") as stream:
+        assert total(stream, {"seconds": 0}) == 4
+        wave = stream.broadcast({"seconds": 1})
+        kill(cluster, 2)
+        with pytest.raises(AgentLostError, match="agent 2"):
+            wave.result(TIMEOUT)
+        until(works)
+    assert all("agent 2" in text for text in named)
+
+
+@pytest.mark.row("D-2")
+@pytest.mark.parametrize("sync", ["all", "none"])
+def test_a_wave_waits_for_the_replacement(cluster: sapwood.Cluster, sync: Any) -> None:
+    with cluster.stream(wait_for_it, reduce="sum", sync=sync) as stream:
+        stream.broadcast({"seconds": 0}).result(TIMEOUT)
+        wave = stream.broadcast({"seconds": 0.5})
+        kill(cluster, 2)
+        result = wave.result(TIMEOUT)
+        assert (result.agents, result.missing_agents) == ([1, 2, 3, 4], [])

@@ -1,0 +1,250 @@
+"""Who may say what, and what a place makes of silence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from sapwood.comm import events as ev
+from sapwood.comm import messages as msg
+from sapwood.comm.attachment import RETRY_PAUSE
+from sapwood.comm.link import Identity, LinkTiming
+from sapwood.comm.messages import PROTOCOL_VERSION, StreamSpec
+from sapwood.comm.messages import letters as letter_messages
+from sapwood.comm.node import Node
+from sapwood.comm.reduction import gathering
+from sapwood.core.errors import ErrorRecord, ProtocolError
+from sapwood.core.rankset import from_ranges
+from sapwood.core.topology import ROOT, Tree, flat, kary
+from sapwood.testing.network import Network
+
+TIMING = LinkTiming(heartbeat=1.0, failure_after=5.0)
+ME = Identity("cluster", ROOT, 1, 100, "here", b"secret")
+KIDS = Identity("cluster", 1, 1, 101, "here", b"secret")
+
+# --- who may say what ----------------------------------------------------------------------------
+
+SPEC = StreamSpec(1, "test", ((1, 3),), {"x": "sum"})
+RECORD = ErrorRecord(code="SW200", what="no")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        msg.Open(SPEC),
+        msg.Close(1),
+        msg.Down(1, 1, 0, b""),
+        msg.Hello(PROTOCOL_VERSION, "cluster", 1, 1, 1, "here"),
+        msg.Welcome(PROTOCOL_VERSION, 1, 1, "here"),
+        msg.Refused("no"),
+        msg.Detached(3, 1, 1, "gone"),
+        msg.Detached(0, 1, 1, "gone"),
+        msg.Detached(2**60, 1, 1, "gone"),
+        msg.Attached((msg.Placed(2, 2, 1, 1, 1),)),
+        msg.Attached((msg.Placed(0, 2, 1, 1, 1),)),
+        msg.Attached((msg.Placed(1, 1, 2, 1, 3),)),
+        msg.Attached((), anew=2),
+        msg.Release(2, 9, 9),
+        msg.Return(2),
+        msg.OpenStreams(()),
+        msg.Failed(1, 1, 0, 2, RECORD),
+        msg.Up(1, 1, 0, ((2, 3),), 1.0, b"\xc0"),
+        msg.Up(1, 1, 0, ((1, 3),), 1.0, b"\xc0"),
+        msg.Up(1, 1, 0, (), 1.0, b"\xc0"),
+        msg.Up(1, 1, 0, ((1, 2**60),), 1.0, b"\xc0"),
+        msg.Up(1, 1, 0, ((2**60, 1), (1, 2**60)), 1.0, b"\xc0"),
+        letter_messages.Census(((2, 1),)),
+    ],
+    ids=str,
+)
+def test_an_agent_that_says_what_it_may_not_say_is_cut_off(message: msg.AnyMessage) -> None:
+    network = Network(flat(3))
+    network.start()
+    network.open_stream(1, {"x": "sum"})
+    network.broadcast(1, {"x": 1})
+    network.pause(1)
+    network.send(1, ROOT, message)
+    network.run()
+    assert len(network.problems) == 1
+    (lost,) = network.observed(ev.PlacesLost)
+    assert from_ranges(lost.ranks) == {1}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        msg.Up(1, 1, 0, ((1, 2),), 1.0, b"\xc0"),
+        msg.Failed(1, 1, 0, 1, RECORD),
+        msg.Attached((msg.Placed(1, 2, 1, 1, 5),)),
+        msg.Detached(1, 1, 1, "gone"),
+        msg.Welcome(PROTOCOL_VERSION, 0, 1, "here"),
+    ],
+    ids=str,
+)
+def test_a_parent_that_says_what_it_may_not_say_is_cut_off(message: msg.AnyMessage) -> None:
+    network = Network(kary(4, 2))
+    network.start()
+    network.open_stream(1, {"x": "sum"})
+    network.send(ROOT, 5, message)
+    network.run()
+    if not isinstance(message, msg.Up):  # an answer to a wave that is not open is dropped
+        assert len(network.problems) == 1
+    assert network.observed(ev.WaveCompleted) == []
+
+
+def greeted_node(tree: Tree, identity: Identity = ME) -> Node:
+    return Node(identity, tree, TIMING, gathering())
+
+
+def say(node: Node, message: msg.AnyMessage, link: int = 1) -> list[ev.Effect]:
+    return node.step(0.0, ev.Received(link, message, None))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"credential": b"wrong"},
+        {"credential": b""},
+        {"version": PROTOCOL_VERSION + 1},
+        {"cluster": "other"},
+        {"rank": 9},
+        {"rank": 0},
+        {"rank": -1},
+    ],
+    ids=str,
+)
+def test_a_stranger_is_told_why_and_sent_away(change: dict[str, Any]) -> None:
+    node = greeted_node(flat(2))
+    node.step(0.0, ev.LinkOpened(1, initiator=False))
+    effects = say(node, msgspec.structs.replace(KIDS.hello(), **change))
+    refused, disconnect = effects
+    assert isinstance(refused, ev.Transmit)
+    assert isinstance(refused.message, msg.Refused)
+    assert isinstance(disconnect, ev.Disconnect)
+    with pytest.raises(ProtocolError, match="before the handshake"):
+        say(node, msg.Heartbeat())
+
+
+def test_only_a_newer_process_takes_the_place_of_another() -> None:
+    node = greeted_node(flat(2))
+    for link, incarnation in ((1, 2), (2, 2), (3, 1), (4, 3)):
+        node.step(0.0, ev.LinkOpened(link, initiator=False))
+        effects = say(node, msgspec.structs.replace(KIDS.hello(), incarnation=incarnation), link)
+        admitted = any(isinstance(effect, ev.PlaceJoined) for effect in effects)
+        assert admitted == (link in {1, 4})
+    assert [number for number, link in node.links.items() if link.usable] == [1, 4]
+    # The end of the link of the older one is no loss any more.
+    assert node.step(0.0, ev.LinkClosed(1, "closed")) == []
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        msg.Open(SPEC),
+        msg.Up(1, 1, 0, ((1, 2),), 1.0, b""),
+        letter_messages.Letter(1, 0, 0, 1 << 32, 0, 1, 0, 1, 1, "x"),
+        msg.Heartbeat(),
+        msg.Goodbye(),
+        msg.Welcome(PROTOCOL_VERSION, 1, 1, "here"),
+    ],
+    ids=str,
+)
+def test_nothing_is_heard_before_the_greeting(message: msg.AnyMessage) -> None:
+    node = greeted_node(flat(2))
+    node.step(0.0, ev.LinkOpened(1, initiator=False))
+    with pytest.raises(ProtocolError, match="before the handshake"):
+        say(node, message)
+
+
+@pytest.mark.parametrize("initiator", [False, True])
+def test_who_does_not_greet_in_time_is_cut_off(initiator: bool) -> None:
+    node = greeted_node(flat(2), KIDS if initiator else ME)
+    if initiator:
+        node.step(0.0, ev.Begin())
+    node.step(0.0, ev.LinkOpened(1, initiator=initiator))
+    effects = [effect for now in range(7) for effect in node.step(float(now), ev.Tick())]
+    (disconnect,) = effects
+    assert isinstance(disconnect, ev.Disconnect)
+    after = node.step(6.0, ev.LinkClosed(1, disconnect.reason))
+    assert after == ([ev.Connect(ROOT, RETRY_PAUSE)] if initiator else [])
+
+
+def test_a_parent_that_is_somebody_else_is_refused() -> None:
+    node = greeted_node(flat(2), KIDS)
+    assert node.step(0.0, ev.Begin()) == [ev.Connect(ROOT)]
+    node.step(0.0, ev.LinkOpened(1, initiator=True))
+    with pytest.raises(ProtocolError, match="expected rank 0, met 2"):
+        say(node, msg.Welcome(PROTOCOL_VERSION, 2, 1, "here"))
+
+
+def test_who_is_refused_ends() -> None:
+    node = greeted_node(flat(2), KIDS)
+    node.step(0.0, ev.LinkOpened(1, initiator=True))
+    effects = say(node, msg.Refused("wrong credential"))
+    assert ev.ParentLost("wrong credential") in effects
+
+
+# --- time ----------------------------------------------------------------------------------------
+
+
+def test_idle_neighbours_that_beat_are_not_suspected() -> None:
+    network = Network(kary(4, 2), timing=TIMING)
+    network.start()
+    network.advance(60.0)
+    assert network.observed(ev.PlaceSilent) == []
+
+
+def test_a_stopped_neighbour_is_noticed_once_by_those_around_it() -> None:
+    tree = kary(4, 2)
+    network = Network(tree, timing=TIMING)
+    network.start()
+    network.pause(5)
+    network.advance(20.0)
+    silent = [
+        (seen.rank, seen.effect.rank)
+        for seen in network.observations
+        if isinstance(seen.effect, ev.PlaceSilent)
+    ]
+    assert sorted(silent) == [(0, 5), (1, 5), (2, 5)]
+    assert all(effect.seconds > TIMING.failure_after for effect in network.observed(ev.PlaceSilent))
+
+
+def test_a_process_that_was_stopped_itself_does_not_blame_its_neighbours() -> None:
+    network = Network(kary(4, 2), timing=TIMING)
+    network.start()
+    network.advance(3.0)
+    network.pause(ROOT)
+    network.advance(30.0)
+    network.resume(ROOT)
+    before = len(network.observed(ev.PlaceSilent, ROOT))
+    network.post(ROOT, ev.Tick())  # before it reads what came meanwhile
+    network.advance(30.0)
+    assert len(network.observed(ev.PlaceSilent, ROOT)) == before == 0
+
+
+def test_a_stopped_place_is_condemned_and_ends_when_it_wakes() -> None:
+    tree = kary(4, 2)
+    network = Network(tree, timing=TIMING)
+    network.start()
+    network.pause(5)
+    network.advance(20.0)
+    (lost,) = [one for one in network.observed(ev.PlacesLost) if one.condemned]
+    assert lost.top == 5
+    assert [network.nodes[rank].router.parent for rank in (1, 2)] == [ROOT, ROOT]
+    news = len(network.observed(ev.PlaceJoined))
+    network.resume(5)
+    network.advance(20.0)
+    assert sorted(network.nodes) == [0, 1, 2, 3, 4, 6]
+    assert [network.nodes[rank].router.parent for rank in (1, 2)] == [ROOT, ROOT]
+    assert len(network.observed(ev.PlaceJoined)) == news  # nobody was disturbed
+    assert network.problems == []
+
+
+def test_leaving_ends_what_is_below() -> None:
+    network = Network(kary(4, 2))
+    network.start()
+    network.post(ROOT, ev.Leave("done"))
+    network.run()
+    assert list(network.nodes) == [ROOT]
