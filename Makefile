@@ -16,7 +16,8 @@ demo: $(VENV)/with-examples ## quantise the colours of a photograph on four agen
 	$(BIN)/sapwood run examples/quantize --agents 4 -p colours=16 --output quantized.png
 
 test: $(VENV)/with-test ## run the unit, integration and system tests
-	$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m compileall -q src
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
 
 check: $(VENV)/with-check ## check format, lint, types, layers and spelling
 	$(BIN)/ruff format --check
@@ -31,6 +32,7 @@ bench: $(VENV)/with-bench ## run every benchmark at its full size
 
 # Nightly: as many seeds of the simulator as time allows (SEEDS=…); not one of the five.
 # First a million hostile frames to places of all kinds (FRAMES=…).
+# Then the tests that `make test` leaves out: long matrices of compilers.
 torture: $(VENV)/with-test
 	$(BIN)/python -m sapwood.testing.fuzz --frames $(FRAMES)
 	$(BIN)/sapwood simulate --seeds $(SEEDS) --agents 40 --fanout 3 --waves 6 \
@@ -41,6 +43,7 @@ torture: $(VENV)/with-test
 	    $(BIN)/sapwood simulate --what $$what --seeds $(SEEDS) --agents 40 --fanout 3 --waves 4 \
 	    --crash 0.0005 --pause 0.0002 --zygote 0.0001 --sever 0.01 --clog 0.0005 \
 	    --partition 0.0002 --drop 0.01 --duplicate 0.01 --reorder 0.01; done
+	$(BIN)/pytest -m nightly -n auto --maxprocesses 4 --dist worksteal
 
 docs: $(VENV)/with-docs ## build the documentation into docs/_build; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html

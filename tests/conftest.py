@@ -9,12 +9,23 @@ from pathlib import Path
 
 import pytest
 import uvloop
+from hypothesis import settings
 
 # libuv keeps a pipe for signals from the first loop of a process on: let it be there already.
 uvloop.new_event_loop().close()
 
+# How long an example may take says nothing where many processes share the processors.
+settings.register_profile("sapwood", deadline=None)
+settings.load_profile("sapwood")
+
 GRACE = 5.0
 """Seconds that dying processes and threads get to be gone."""
+
+
+def pytest_collection_finish() -> None:
+    """Spare the collector what stays to the end: thousands of tests and all imported modules."""
+    gc.collect()
+    gc.freeze()
 
 
 class Leftovers:
@@ -55,11 +66,13 @@ def own_surroundings(
 ) -> None:
     """Keep the user's configuration out of tests, and what tests make out of the user's folders."""
     home = tmp_path_factory.getbasetemp()
+    # Both workers use one build cache: headers take long to precompile.
+    common = home.parent if "PYTEST_XDIST_WORKER" in os.environ else home
     runtime = home / "run"
     runtime.mkdir(exist_ok=True)
     # Sessions of other programs on this machine come and go in the usual folders.
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(common / "cache"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
     monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
     for name in list(os.environ):

@@ -7,7 +7,6 @@ that begins with ``sapwood`` must exist.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
@@ -17,6 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from sapwood.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -73,23 +75,33 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
         elif block.language == "python" and block.note != "not run":
             script.append(block.text)
     (tmp_path / "page.py").write_text("\n".join(script), encoding="utf-8")
-    finished = run([sys.executable, "page.py"], tmp_path)
+    finished = subprocess.run(
+        [sys.executable, "page.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
     assert finished.returncode == 0, finished.stderr
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if has_files(page)], ids=page_id)
-def test_the_files_of_a_page_are_right(page: Path, tmp_path: Path) -> None:
+def test_the_files_of_a_page_are_right(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     for block in blocks_of(page):
         if block.file:
             target = tmp_path / block.file
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(block.text, encoding="utf-8")
     for program in tmp_path.rglob("program.toml"):
-        finished = run([*sapwood(), "program", "show", str(program.parent)], tmp_path)
-        assert finished.returncode == 0, finished.stderr
+        answer = CliRunner().invoke(app, ["program", "show", str(program.parent)])
+        assert answer.exit_code == 0, answer.stderr
     for settings in tmp_path.rglob("sapwood.toml"):
-        finished = run([*sapwood(), "config", "validate", str(settings)], tmp_path)
-        assert finished.returncode == 0, finished.stderr
+        answer = CliRunner().invoke(app, ["config", "validate", str(settings)])
+        assert answer.exit_code == 0, answer.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
@@ -102,17 +114,5 @@ def test_the_commands_of_a_page_exist(page: Path) -> None:
         if line.startswith("sapwood ")
     }
     for command in commands:
-        finished = run([*sapwood(), *command, "--help"], ROOT)
-        assert finished.returncode == 0, finished.stderr
-
-
-def sapwood() -> list[str]:
-    return [sys.executable, "-c", "from sapwood.cli.main import main; main()"]
-
-
-def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"XDG_CACHE_HOME": str(folder / "cache")}
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=100,
-        check=False,
-    )  # fmt: skip
+        answer = CliRunner().invoke(app, [*command, "--help"])
+        assert answer.exit_code == 0, answer.stderr

@@ -256,14 +256,16 @@ class Network:
 
     def step(self) -> bool:
         """Let one thing happen, whichever the seed says; return whether there was any."""
+        waiting, answers, tries = self.waiting, self._answers, self.tries
         while True:
-            if self._try_to_connect():
+            if tries and self._try_to_connect():
                 return True
-            if not self.waiting and not self._answers:
+            ready = len(waiting)
+            if not ready and not answers:
                 return False
-            chosen = self.chance.randrange(len(self.waiting) + len(self._answers))
-            if chosen < len(self.waiting):
-                wire = self.waiting.draw()
+            chosen = self.chance.randrange(ready + len(answers))
+            if chosen < ready:
+                wire = waiting.draw()
                 if wire is None:
                     continue
                 if wire.target in self._paused:
@@ -271,19 +273,17 @@ class Network:
                     continue
                 self._deliver(wire)
                 return True
-            number = chosen - len(self.waiting)
-            entry = self._answers[number]
+            number = chosen - ready
+            entry = answers[number]
             if entry[0] in self._paused:
-                number = next(
-                    (i for i, one in enumerate(self._answers) if one[0] not in self._paused), -1
-                )
+                number = next((i for i, one in enumerate(answers) if one[0] not in self._paused), -1)
                 if number < 0:
-                    if not self.waiting:
+                    if not waiting:
                         return False
                     continue
-                entry = self._answers[number]
-            self._answers[number] = self._answers[-1]
-            self._answers.pop()
+                entry = answers[number]
+            answers[number] = answers[-1]
+            answers.pop()
             self._give_answer(*entry)
             return True
 

@@ -8,11 +8,13 @@ events, so a failure can be had again: ``sapwood simulate --seed …``.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import itertools
 import logging
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
 
@@ -39,6 +41,9 @@ PATIENCE = 120.0
 
 PLACE_SECONDS = 3e-4
 """Mean virtual time between two things that happen at one place."""
+
+COLLECT_AFTER = 200_000
+"""New objects after which rubbish is collected: as often as usual takes a third of the time."""
 
 TIMING = LinkTiming(heartbeat=0.5, failure_after=3.0)
 
@@ -113,7 +118,6 @@ class Simulation:
         self.network = Network(self.tree, options.seed, _answer, self.timing)
         self.network.on_end = self._process_ended
         self.loop = VirtualLoop(self.network.clock)
-        self._seen = 0
         self._completed: list[ev.WaveCompleted] = []
         self._ready = False
         self._steps = self._attached = 0
@@ -146,7 +150,8 @@ class Simulation:
         level = log.level
         log.setLevel(logging.CRITICAL)  # lost places are the point here, and no news
         try:
-            self._run()
+            with _collecting_seldom():
+                self._run()
         except (InvariantError, SapwoodError) as error:
             raise InvariantError(f"{error}\nto have it again: {self.command()}") from error
         finally:
@@ -225,29 +230,31 @@ class Simulation:
         self._until(self._tree_is_whole, faults=False)
 
     def _until(self, condition: Callable[[], bool], *, faults: bool) -> None:
-        deadline = self.network.clock.now() + PATIENCE
+        network, loop, clock, chance = self.network, self.loop, self.network.clock, self._random
+        observations = network.observations
+        deadline = clock.now() + PATIENCE
+        rate, likely = self.tree.size / PLACE_SECONDS, self.options.faults.chance
         while not condition():
             self._steps += 1
-            if self.network.clock.now() > deadline:
+            if clock.now() > deadline:
                 raise InvariantError(f"no progress in {PATIENCE:g} s of virtual time")
-            if faults:
-                self._inject()
-            if self.network.step():
-                self.network.clock.advance(self._random.expovariate(self.tree.size / PLACE_SECONDS))
+            if faults and chance.random() < likely:
+                self._injector.inject()
+            if network.step():
+                clock.advance(chance.expovariate(rate))
             else:
-                due = min(self.loop.next_due(), self.network.tries.next_due())
+                due = min(loop.next_due(), network.tries.next_due())
                 if math.isinf(due):
                     raise InvariantError("nothing is under way, and nothing will be")
-                self.network.clock.advance(max(0.0, due - self.network.clock.now()))
-            self.loop.run_due()
-            self._notice()
+                clock.advance(max(0.0, due - clock.now()))
+            loop.run_due()
+            if observations:
+                self._notice()
 
     def _notice(self) -> None:
         """Give the keeper what the root wants it to know."""
         observations = self.network.observations
-        while self._seen < len(observations):
-            seen = observations[self._seen]
-            self._seen += 1
+        for seen in observations:  # it grows while what was seen has consequences
             effect = seen.effect
             if seen.rank != ROOT:
                 self._saw_below(seen.rank, effect)
@@ -258,7 +265,6 @@ class Simulation:
             else:
                 self._saw(effect)
         observations.clear()
-        self._seen = 0
 
     def _saw(self, effect: Any) -> None:
         """Take in what the root wants done besides."""
@@ -269,10 +275,6 @@ class Simulation:
 
     def _saw_below(self, rank: int, effect: Any) -> None:
         """Take in what another place wants done besides."""
-
-    def _inject(self) -> None:
-        if self._random.random() < self.options.faults.chance:
-            self._injector.inject()
 
     def _tick(self) -> None:
         for rank in list(self.network.nodes):
@@ -335,3 +337,14 @@ class Simulation:
 
 def _answer(rank: int, value: Any) -> Any:
     return {"sum": rank * value["wave"], "who": rank, "count": 1}
+
+
+@contextlib.contextmanager
+def _collecting_seldom() -> Iterator[None]:
+    """Look for rubbish less often: places are circles of objects, and many live to the end."""
+    before = gc.get_threshold()
+    gc.set_threshold(max(before[0], COLLECT_AFTER), *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

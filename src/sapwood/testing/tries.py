@@ -29,6 +29,10 @@ class Tries:
         self._due = [entry for entry in self._due if entry[2] != rank]
         heapq.heapify(self._due)
 
+    def __bool__(self) -> bool:
+        """Whether any place is about to connect, now or later."""
+        return bool(self._due)
+
     def take(self) -> tuple[int, int] | None:
         """Take out who is to connect to whom now."""
         if not self._due or self._due[0][0] > self._time():

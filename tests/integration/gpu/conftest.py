@@ -25,7 +25,8 @@ Build = Callable[..., Path]
 def build_kernels(tmp_path_factory: pytest.TempPathFactory) -> Build:
     """Return a function that builds CUDA sources, each combination once."""
     done: dict[tuple[Any, ...], Path] = {}
-    cache = tmp_path_factory.mktemp("headers")
+    base = tmp_path_factory.getbasetemp()
+    cache = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
 
     def build(compiler: str, mode: str, *sources: str, folder: Path = KERNELS) -> Path:
         if shutil.which(compiler) is None:

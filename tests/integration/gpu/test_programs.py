@@ -15,9 +15,17 @@ PROGRAMS = Path(__file__).parent / "programs"
 NAMES = sorted(path.stem for path in PROGRAMS.glob("*.cu"))
 
 
+COMPILERS = ("clang++", "g++")
+MATRIX = [
+    # Each program is built by one of them, in turn, in every run of the tests.
+    pytest.param(name, compiler, marks=() if (number + turn) % 2 == 0 else pytest.mark.nightly)
+    for number, name in enumerate(NAMES)
+    for turn, compiler in enumerate(COMPILERS)
+]
+
+
 @pytest.mark.row("A-GPU-3")
-@pytest.mark.parametrize("compiler", ["clang++", "g++"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "compiler"), MATRIX)
 def test_it_builds_and_its_own_check_passes(name: str, compiler: str, tmp_path: Path) -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"this machine has no {compiler}")
