@@ -120,7 +120,7 @@ class Network:
         self._held: dict[int, list[Wire]] = {}
         self._watchers = Watchers()
         self.filters = SimulatedFilters(self.post)
-        self.on_end: Callable[[int], None] = _nobody_cares
+        self.on_end: Callable[[int], None] = lambda _rank: None
 
     # --- places ------------------------------------------------------------------------------
 
@@ -146,10 +146,7 @@ class Network:
         if isinstance(node, LossyNode):
             node.world = self
         observe = partial(self._observe, rank)
-
-        def lives() -> bool:
-            return self.nodes.get(rank) is node
-
+        lives = partial(self._is_at, rank, node)
         skewed = skewed_clock(self.clock, self.chance, self.skew)
         self.places[rank] = Place(
             node,
@@ -206,6 +203,9 @@ class Network:
         for wire in self._held.pop(rank, []):
             self.waiting.add(wire)
         self._watchers.resumed(rank)
+
+    def _is_at(self, rank: int, node: Node) -> bool:
+        return self.nodes.get(rank) is node
 
     def is_paused(self, rank: int) -> bool:
         """Whether a process is stopped."""
@@ -276,7 +276,9 @@ class Network:
             number = chosen - ready
             entry = answers[number]
             if entry[0] in self._paused:
-                number = next((i for i, one in enumerate(answers) if one[0] not in self._paused), -1)
+                number = next(
+                    (i for i, one in enumerate(answers) if one[0] not in self._paused), -1
+                )
                 if number < 0:
                     if not waiting:
                         return False
@@ -394,7 +396,3 @@ class Network:
         owner = (rank, effect.wave) if isinstance(effect, ev.WaveArrived) else None
         payload = Payload(encoded.payload(), owner=owner) if encoded.nbytes else None
         self.post(rank, success(effect, encoded.body, payload))
-
-
-def _nobody_cares(_rank: int) -> None:
-    pass
