@@ -51,6 +51,14 @@ class Serve(msgspec.Struct, frozen=True, tag="serve"):
     """Fork runners for the front end, too: the datagram brings a socket for that."""
 
 
+class Attend(msgspec.Struct, frozen=True, tag="attend"):
+    """Fork the processes of a further tree, too: the datagram brings its control socket.
+
+    What is ordered there has a configuration of its own. Its end ends those processes only; when
+    all are gone, the zygote closes its side.
+    """
+
+
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """The zygote has imported everything.
 
@@ -96,7 +104,7 @@ class Exited(msgspec.Struct, frozen=True, tag="exited"):
     reason: str = ""
 
 
-Order = Configure | Spawn | Kill | Serve
+Order = Configure | Spawn | Kill | Serve | Attend
 Report = Ready | Spawned | SpawnFailed | Exited
 
 encode = msgspec.msgpack.Encoder().encode

@@ -51,6 +51,8 @@ class Spawner:
         configure: What its processes get.
         on_report: Told what the zygote reports, on the loop's thread.
         on_end: Told when the zygote is gone without having been closed.
+        borrow: Returns a control socket of the zygote of another tree, which forks the processes of
+            this one, too; while there is none, this tree has a zygote of its own.
     """
 
     def __init__(
@@ -59,18 +61,20 @@ class Spawner:
         configure: orders.Configure,
         on_report: Callable[[orders.Report], None],
         on_end: Callable[[], None],
+        borrow: Callable[[], socket.socket] | None = None,
     ) -> None:
         self._plan = plan
         self._configure = configure
         self._on_report = on_report
         self._on_end = on_end
+        self._borrow = borrow
         self._loop: asyncio.AbstractEventLoop | None = None
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def pid(self) -> int:
-        """Process id of the zygote; 0 before the start."""
+        """Process id of the zygote; 0 before the start, or of one that is borrowed."""
         return self._process.pid if self._process is not None else 0
 
     def start(self) -> None:
@@ -79,6 +83,11 @@ class Spawner:
         Raises:
             ResourceError: The process cannot be started.
         """
+        if self._borrow is not None:
+            with contextlib.suppress(ResourceError):
+                self._control = self._borrow()
+                self._control.send(orders.encode(self._configure))
+                return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             command = _command(self._plan, theirs.fileno())
@@ -118,28 +127,55 @@ class Spawner:
         Raises:
             ResourceError: The zygote is gone.
         """
-        if self._control is None:
-            raise ResourceError("no runner can be started: the zygote is gone")
+        return Forge(self._hand_over(orders.Serve()))
+
+    def lend(self) -> socket.socket:
+        """Return a control socket for a further tree; from any thread.
+
+        Raises:
+            ResourceError: The zygote is gone.
+        """
+        return self._hand_over(orders.Attend())
+
+    def _hand_over(self, order: orders.Order) -> socket.socket:
+        """Give the zygote one end of a connection, and return the other."""
+        control = self._control
+        if control is None:
+            raise ResourceError("no process can be started: the zygote is gone")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
-                socket.send_fds(self._control, [orders.encode(orders.Serve())], [theirs.fileno()])
+                socket.send_fds(control, [orders.encode(order)], [theirs.fileno()])
             except OSError as error:
                 ours.close()
-                raise ResourceError(f"no runner can be started: {error.strerror}") from error
-        return Forge(ours)
+                raise ResourceError(f"no process can be started: {error.strerror}") from error
+        return ours
 
     def close(self) -> None:
-        """End the zygote and all its descendants, and wait for that."""
-        self._let_go()
+        """End the zygote and all its descendants, and wait for that.
+
+        Of a borrowed one only those of this tree are ended.
+        """
         zygote = self._process
         if zygote is None:
+            self._part()
             return
+        self._let_go()
         try:
             zygote.wait(END_TIMEOUT)
         except subprocess.TimeoutExpired:
             zygote.kill()
             zygote.wait()
+
+    def _part(self) -> None:
+        """Let a borrowed zygote end the processes of this tree, and wait for that."""
+        if self._control is not None:
+            self._control.settimeout(END_TIMEOUT)
+            with contextlib.suppress(OSError):  # it is gone itself, or hangs
+                self._control.shutdown(socket.SHUT_WR)
+                while self._control.recv(orders.MAX_ORDER):
+                    pass
+            self._let_go()
 
     def detach(self) -> None:
         """Stop listening; called on the loop's thread before :meth:`close`."""

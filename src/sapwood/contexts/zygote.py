@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from sapwood.contexts import forge, orders, process
+from sapwood.contexts.members import Member, Tree
 
 FIRST_FD = 3
 """First descriptor that is not stdin, stdout or stderr."""
@@ -61,17 +62,6 @@ class Plan(msgspec.Struct, frozen=True):
     interpreter: tuple[str, ...] = ()
 
 
-class Member:
-    """A process of the tree that this zygote forked."""
-
-    __slots__ = ("channel", "runners", "spec")
-
-    def __init__(self, spec: orders.ProcessSpec, channel: socket.socket) -> None:
-        self.spec = spec
-        self.channel = channel
-        self.runners: set[int] = set()
-
-
 class Zygote:
     """The state of the zygote process.
 
@@ -81,13 +71,12 @@ class Zygote:
     """
 
     def __init__(self, control: socket.socket, plan: Plan) -> None:
-        self._control = control
+        self._main = Tree(control)
+        self._trees = {control.fileno(): self._main}
         self._plan = plan
         self._complete = False
         self._imported: set[str] = set()
-        self._waiting: list[orders.ProcessSpec] = []
-        self._configuration = b""
-        self._folder = ""
+        self._waiting: list[tuple[Tree, orders.ProcessSpec]] = []
         self._members: dict[int, Member] = {}
         self._channels: dict[int, Member] = {}
         self._runners: dict[int, Member] = {}
@@ -99,7 +88,7 @@ class Zygote:
         process.forget_signals()  # here, once: it costs a child a tenth of its start
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
-        self._poll.register(self._control, select.POLLIN)
+        self._poll.register(self._main.control, select.POLLIN)
         self._poll.register(self._wake_read, select.POLLIN)
         try:
             while self._serve():
@@ -107,10 +96,10 @@ class Zygote:
         finally:
             self._end()
 
-    def report(self, report: orders.Report) -> None:
-        """Tell the front end, if it is still there."""
-        with contextlib.suppress(OSError):
-            self._control.send(orders.encode(report))
+    def ready(self, seconds: float) -> None:
+        """Tell the front end that all is imported, and how long that took."""
+        machine = os.uname().machine
+        self._main.report(orders.Ready(os.getpid(), seconds, machine, process.c_library()))
 
     def _serve(self) -> bool:
         """Take in what there is; False when the front end is gone."""
@@ -122,8 +111,8 @@ class Zygote:
             if descriptor == self._wake_read:
                 self._drain()
                 self._reap()
-            elif descriptor == self._control.fileno():
-                if not self._obey():
+            elif descriptor in self._trees:
+                if not self._obey(self._trees[descriptor]):
                     return False
             elif descriptor in self._channels:
                 self._forge(self._channels[descriptor])
@@ -131,67 +120,94 @@ class Zygote:
 
     # --- members of the tree -------------------------------------------------------------------
 
-    def _obey(self) -> bool:
+    def _obey(self, tree: Tree) -> bool:
+        """Do what a front end wants; False when the main one is gone."""
         try:
-            data, descriptors, _, _ = socket.recv_fds(self._control, orders.MAX_ORDER, 1)
+            data, descriptors, _, _ = socket.recv_fds(tree.control, orders.MAX_ORDER, 1)
         except ConnectionResetError:
             data = b""
-        if not data:
+        if not data and tree is self._main:
             return False
+        if not data:
+            self._part_with(tree)
+            return True
         order = orders.decode_order(data)
         if isinstance(order, orders.Configure):
-            self._configuration, self._folder = order.configuration, order.folder
+            tree.configuration, tree.folder = order.configuration, order.folder
             os.environ.update(order.environment)
-            if self._plan.rehearsal:
+            if self._plan.rehearsal and tree is self._main:
                 find_entry(self._plan.rehearsal)(order.configuration)
                 gc.freeze()
         elif isinstance(order, orders.Spawn):
-            self._spawn(order.processes)
+            self._spawn([(tree, spec) for spec in order.processes])
         elif isinstance(order, orders.Serve):
-            front_end = Member(orders.ProcessSpec("", 0, 0), socket.socket(fileno=descriptors[0]))
-            self._listen_to(front_end)
+            front_end = orders.ProcessSpec("", 0, 0)
+            self._listen_to(Member(tree, front_end, socket.socket(fileno=descriptors[0])))
+        elif isinstance(order, orders.Attend):
+            self._trees[descriptors[0]] = Tree(socket.socket(fileno=descriptors[0]))
+            self._poll.register(descriptors[0], select.POLLIN)
         elif order.pid in self._members:
             os.kill(order.pid, order.signal)
         return True
 
-    def _spawn(self, specs: Sequence[orders.ProcessSpec]) -> None:
+    def _part_with(self, tree: Tree) -> None:
+        """A front end wants nothing any more: end the processes of its tree."""
+        tree.over = True
+        self._poll.unregister(tree.control)
+        self._waiting = [waiting for waiting in self._waiting if waiting[0] is not tree]
+        for pid, member in self._members.items():
+            if member.tree is tree:
+                os.kill(pid, signal.SIGKILL)
+        self._clear_away(tree)
+
+    def _clear_away(self, tree: Tree) -> None:
+        """Leave nothing of a tree whose processes are gone."""
+        if any(member.tree is tree for member in self._members.values()):
+            return
+        del self._trees[tree.control.fileno()]
+        tree.remove_folder()
+        tree.control.close()
+
+    def _spawn(self, wanted: Sequence[tuple[Tree, orders.ProcessSpec]]) -> None:
         """Fork processes one right after the other, and note afterwards who they are.
 
         After a fork each page that this process writes to is copied first: the less happens
         between two forks, the sooner the last process is there.
         """
         parent = os.getpid()
-        forked: list[tuple[orders.ProcessSpec, int | OSError, Channels]] = []
-        for spec in specs:
+        forked: list[tuple[Tree, orders.ProcessSpec, int | OSError, Channels]] = []
+        for tree, spec in wanted:
             module = spec.entry.partition(":")[0]
             if module in self._plan.later and module not in self._imported:
-                self._waiting.append(spec)
+                self._waiting.append((tree, spec))
                 continue
             channels: Channels = ()
             try:
                 channels = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 pid = os.fork()
             except OSError as error:
-                forked.append((spec, error, channels))
+                forked.append((tree, spec, error, channels))
                 continue
             if pid == 0:
-                self._become(spec, parent, channels[1])
-            forked.append((spec, pid, channels))
-        for spec, outcome, channels in forked:
-            self._note(spec, outcome, channels)
+                self._become(tree, spec, parent, channels[1])
+            forked.append((tree, spec, pid, channels))
+        for tree, spec, outcome, channels in forked:
+            self._note(tree, spec, outcome, channels)
 
-    def _note(self, spec: orders.ProcessSpec, outcome: int | OSError, channels: Channels) -> None:
+    def _note(
+        self, tree: Tree, spec: orders.ProcessSpec, outcome: int | OSError, channels: Channels
+    ) -> None:
         if isinstance(outcome, OSError):
             for channel in channels:
                 channel.close()
             reason = outcome.strerror or str(outcome)
-            self.report(orders.SpawnFailed(spec.rank, spec.incarnation, reason))
+            tree.report(orders.SpawnFailed(spec.rank, spec.incarnation, reason))
             return
         ours, theirs = channels
         theirs.close()
-        member = self._members[outcome] = Member(spec, ours)
+        member = self._members[outcome] = Member(tree, spec, ours)
         self._listen_to(member)
-        self.report(orders.Spawned(spec.rank, spec.incarnation, outcome))
+        tree.report(orders.Spawned(spec.rank, spec.incarnation, outcome))
 
     def _listen_to(self, member: Member) -> None:
         """Fork runners when a process asks for them."""
@@ -199,7 +215,9 @@ class Zygote:
         self._channels[member.channel.fileno()] = member
         self._poll.register(member.channel, select.POLLIN)
 
-    def _become(self, spec: orders.ProcessSpec, parent: int, channel: socket.socket) -> NoReturn:
+    def _become(
+        self, tree: Tree, spec: orders.ProcessSpec, parent: int, channel: socket.socket
+    ) -> NoReturn:
         """Run a member's entry in the child, and never return."""
         status = 1
         try:
@@ -208,7 +226,7 @@ class Zygote:
             self._let_go(channel.fileno())
             gc.enable()
             entry: Entry = find_entry(spec.entry)
-            entry(self._configuration, spec.rank, spec.incarnation, forge.Forge(channel))
+            entry(tree.configuration, spec.rank, spec.incarnation, forge.Forge(channel))
             status = 0
         except BaseException:  # noqa: BLE001 - the last frame of a process reports everything
             sys.excepthook(*sys.exc_info())
@@ -304,7 +322,9 @@ class Zygote:
                 member = self._members.pop(pid)
                 self._forget(member)
                 spec = member.spec
-                self.report(orders.Exited(spec.rank, spec.incarnation, pid, status))
+                member.tree.report(orders.Exited(spec.rank, spec.incarnation, pid, status))
+                if member.tree.over:
+                    self._clear_away(member.tree)
             elif pid in self._runners:
                 member = self._runners.pop(pid)
                 member.runners.discard(pid)
@@ -314,7 +334,7 @@ class Zygote:
                 self._tell(member, forge.Ended(pid, status))
 
     def _end(self) -> None:
-        """Kill all descendants, orphans included, and remove the folder."""
+        """Kill all descendants, orphans included, and remove the folders."""
         signal.set_wakeup_fd(-1)
         while living := process.children(os.getpid()):
             for pid in living:
@@ -322,10 +342,8 @@ class Zygote:
                     os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(-1, 0)
-        if self._folder:
-            import shutil  # noqa: PLC0415 - it imports all compressors, and is needed once, at the end
-
-            shutil.rmtree(self._folder, ignore_errors=True)
+        for tree in self._trees.values():
+            tree.remove_folder()
 
 
 def find_entry(name: str) -> Any:
@@ -351,5 +369,5 @@ def main(descriptor: int, encoded_plan: str) -> None:
     gc.freeze()
     zygote = Zygote(control, plan)
     seconds = time.perf_counter() - begin
-    zygote.report(orders.Ready(os.getpid(), seconds, os.uname().machine, process.c_library()))
+    zygote.ready(seconds)
     zygote.run()

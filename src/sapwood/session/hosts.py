@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
@@ -23,6 +24,7 @@ from sapwood.session.agent import JOIN, LEAVE
 from sapwood.session.guest import Invitation
 from sapwood.session.keeper import Keeper
 from sapwood.session.options import PlacesChanged
+from sapwood.session.zygotes import Starter
 
 LEAVE_TIMEOUT = 5.0
 """Seconds that agents get to leave a tree when it ends."""
@@ -38,6 +40,33 @@ class Home(Protocol):
 
     def subscribe(self, listener: Callable[[PlacesChanged], None]) -> Callable[[], None]:
         """Have a function told of lost and replaced places; what is returned ends that."""
+
+
+class Tenancy:
+    """What a further tree has of the session of its agents.
+
+    Args:
+        session: Theirs.
+        tree: Name of the further tree.
+        configuration: What all its places share, encoded.
+    """
+
+    def __init__(self, session: Home, tree: str, configuration: bytes) -> None:
+        self._session = session
+        self._tree = tree
+        self._configuration = configuration
+
+    def agents(self, on_report: Callable[[orders.Report], None]) -> Starter:
+        """Return what begins and ends the places of agents."""
+        return Hosts(self._session, self._tree, self._configuration, on_report)
+
+    def lend(self) -> socket.socket:
+        """Return a control socket of the session's zygote, for the junctions.
+
+        Raises:
+            ResourceError: It is gone.
+        """
+        return self._session.keeper.lend()
 
 
 class Hosts:
@@ -105,6 +134,14 @@ class Hosts:
             ResourceError: The zygote is gone.
         """
         return self._session.keeper.forge()
+
+    def lend(self) -> socket.socket:
+        """Return a control socket for a further tree.
+
+        Raises:
+            ResourceError: The zygote is gone.
+        """
+        return self._session.keeper.lend()
 
     def detach(self) -> None:
         """Report nothing any more."""

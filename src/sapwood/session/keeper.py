@@ -7,10 +7,12 @@ policy.
 """
 
 import asyncio
+import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
+from typing import Protocol
 
 import msgspec
 
@@ -31,11 +33,18 @@ from sapwood.session.zygotes import Command, Starter, Zygotes
 
 _log = logger("session")
 
-MakeHosts = Callable[[Callable[[orders.Report], None]], Starter]
-"""Makes what begins places in processes that are there already, and reports on them."""
-
 HOSTS: Command = ("agents of another session",)
-"""Stands for those processes where others have the command of an interpreter."""
+"""Stands for those agents where others have the command of an interpreter."""
+
+
+class Landlord(Protocol):
+    """What a keeper has of another session, whose agents are the leaves of its tree."""
+
+    def agents(self, on_report: Callable[[orders.Report], None]) -> Starter:
+        """Return what begins and ends the places of agents."""
+
+    def lend(self) -> socket.socket:
+        """Return a control socket of a zygote, for the junctions."""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -68,7 +77,7 @@ class Keeper:
         on_change: Told of places that are lost or back.
         interpreters: The command that starts Python for the places that do not run on the
             plan's.
-        hosts: Makes what begins the places of the agents, where these belong to another session.
+        landlord: Another session, where the agents belong to that.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - each is another side of a session
@@ -81,7 +90,7 @@ class Keeper:
         patience: float,
         on_change: Callable[[Change], None],
         interpreters: Mapping[int, Command] = MappingProxyType({}),
-        hosts: MakeHosts | None = None,
+        landlord: Landlord | None = None,
     ) -> None:
         self.places = Places(tree)
         self.restarts = 0
@@ -92,8 +101,8 @@ class Keeper:
         self._budget = RestartBudget(restart)
         self._patience = patience
         self._on_change = on_change
-        self._hosts = hosts
-        if hosts is not None:
+        self._landlord = landlord
+        if landlord is not None:
             interpreters = dict.fromkeys(tree.agent_ranks, HOSTS)
         self._zygotes = Zygotes(self._spawner_of, interpreters)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -144,6 +153,14 @@ class Keeper:
             ResourceError: The zygote is gone.
         """
         return self._zygotes.forge()
+
+    def lend(self) -> socket.socket:
+        """Return a control socket of the zygote, for a further tree; from any thread.
+
+        Raises:
+            ResourceError: The zygote is gone.
+        """
+        return self._zygotes.main.lend()
 
     def detach(self) -> None:
         """Hear of nothing any more."""
@@ -326,8 +343,8 @@ class Keeper:
     def _spawner_of(self, command: Command) -> Starter:
         if not command:
             return self._new_spawner()
-        if command == HOSTS and self._hosts is not None:
-            return self._hosts(self._reported)
+        if command == HOSTS and self._landlord is not None:
+            return self._landlord.agents(self._reported)
         # The session's folder is removed by the zygote of the default interpreter alone.
         return Spawner(
             msgspec.structs.replace(self._plan, interpreter=command),
@@ -337,7 +354,8 @@ class Keeper:
         )
 
     def _new_spawner(self) -> Spawner:
-        return Spawner(self._plan, self._configure, self._reported, self._zygote_ended)
+        borrow = None if self._landlord is None else self._landlord.lend
+        return Spawner(self._plan, self._configure, self._reported, self._zygote_ended, borrow)
 
     @property
     def failure(self) -> SapwoodError | None:

@@ -13,7 +13,6 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -42,7 +41,7 @@ from sapwood.session.agent import READY
 from sapwood.session.folder import make_folder
 from sapwood.session.gate import Gate
 from sapwood.session.groups import SessionGroups
-from sapwood.session.hosts import Hosts
+from sapwood.session.hosts import Tenancy
 from sapwood.session.keeper import Change, Keeper
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.mailbox import Mailbox
@@ -125,7 +124,7 @@ class Session:
             2 * timing.failure_after,
             self._places_changed,
             options.interpreters,
-            partial(Hosts, host, configuration.cluster, encoded) if host is not None else None,
+            Tenancy(host, configuration.cluster, encoded) if host is not None else None,
         )
         gate = Gate(4 * options.backlog, self._thread)
         self.questions = Questions(self._thread, self._post, self.pool, gate)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -34,6 +35,9 @@ class Starter(Protocol):
 
     def forge(self) -> Forge:
         """Return what has runners forked for the front end itself."""
+
+    def lend(self) -> socket.socket:
+        """Return a control socket for a further tree."""
 
     def detach(self) -> None:
         """Stop listening."""

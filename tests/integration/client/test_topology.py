@@ -80,7 +80,7 @@ def test_own_filters_run_in_its_junctions(make_cluster: MakeCluster) -> None:
         assert total(stream, 3) == 3
 
 
-@pytest.mark.parametrize("victim", ["agent", "junction"])
+@pytest.mark.parametrize("victim", ["agent", "junction", "zygote"])
 def test_what_is_lost_is_replaced_in_both_trees(
     make_cluster: MakeCluster, program: Programs, until: Until, victim: str
 ) -> None:
@@ -88,7 +88,11 @@ def test_what_is_lost_is_replaced_in_both_trees(
     with cluster.topology(2) as deep:
         runs = [tree.run(program("Steps", steps=400), np.ones(8)) for tree in (cluster, deep)]
         until(lambda: all(run.progress.iteration >= 5 for run in runs))
-        pids = {"agent": cluster.agents[1].pid, "junction": deep.session.keeper.places[5].pid}
+        pids = {
+            "agent": cluster.agents[1].pid,
+            "junction": deep.session.keeper.places[5].pid,
+            "zygote": cluster.session.keeper.zygote_pid,
+        }
         os.kill(pids[victim], signal.SIGKILL)
         assert [run.result(TIMEOUT) for run in runs] == [8.0 * sum(range(1, 401))] * 2
         until(lambda: all(record.is_ready for record in deep.session.keeper.places))

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -55,18 +56,24 @@ def breed(configuration, rank, incarnation, forge):
 class Front:
     """A front end with a loop that runs when the test waits."""
 
-    def __init__(self, folder: Path, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        environment: dict[str, str] | None = None,
+        borrow: Callable[[], socket.socket] | None = None,
+    ) -> None:
         self.loop = asyncio.new_event_loop()
         self.reports: list[orders.Report] = []
         self.ended = False
         self.folder = folder / "session"
-        self.folder.mkdir()
+        self.folder.mkdir(parents=True)
         self.notes = folder / "notes"
         self.spawner = Spawner(
             Plan(("entries",)),
             orders.Configure(str(self.folder), str(self.notes).encode(), environment or {}),
             self.reports.append,
             self._end,
+            borrow,
         )
         self.spawner.start()
         self.spawner.listen(self.loop)
@@ -253,3 +260,54 @@ def wait_for(condition: Callable[[], object]) -> None:
         assert loop.time() < deadline
         loop.run_until_complete(asyncio.sleep(0.005))
     loop.close()
+
+
+def test_a_further_tree_borrows_the_zygote_and_ends_alone(
+    make_front: Callable[[], Front], tmp_path: Path
+) -> None:
+    first = make_front()
+    first.spawn("sleep", 1)
+    first.until(first.spawned)
+    second = Front(tmp_path / "second", borrow=first.spawner.lend)
+    assert second.spawner.pid == 0
+    second.spawn("sleep", 1, 2)
+    second.spawn("write", 3)
+    second.until(lambda: second.exits() == {3: 0})
+    assert second.notes.read_text() == "3 1 green\n"
+    sleeping = [pid for rank, pid in second.spawned().items() if rank != 3]
+    second.close()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in sleeping)
+    assert not second.folder.exists()
+    assert not first.exits()
+    assert first.folder.exists()
+    first.spawn("leave", 4)
+    first.until(lambda: first.exits() == {4: 4})
+
+
+def test_a_zygote_that_ends_is_told_to_all_that_borrow_it(
+    make_front: Callable[[], Front], tmp_path: Path
+) -> None:
+    first = make_front()
+    second = Front(tmp_path / "second", borrow=first.spawner.lend)
+    second.spawn("sleep", 1)
+    second.until(second.spawned)
+    os.kill(first.spawner.pid, signal.SIGKILL)
+    second.until(lambda: second.ended)
+    first.until(lambda: first.ended)
+    (sleeping,) = second.spawned().values()
+    second.until(lambda: not Path(f"/proc/{sleeping}").exists())
+    second.close()
+
+
+def test_who_cannot_borrow_has_a_zygote_of_its_own(
+    make_front: Callable[[], Front], tmp_path: Path
+) -> None:
+    first = make_front()
+    first.spawner.detach()
+    first.spawner.close()
+    second = Front(tmp_path / "second", borrow=first.spawner.lend)
+    assert second.spawner.pid
+    second.spawn("sleep", 1)
+    second.until(second.spawned)
+    second.close()
+    assert not second.folder.exists()

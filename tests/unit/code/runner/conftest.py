@@ -25,8 +25,8 @@ CHANNELS = 64
 """Hosts that one zygote serves in its life."""
 
 ZYGOTE = """
-import select, socket, sys
-from sapwood.contexts import orders, process, zygote
+import socket, sys
+from sapwood.contexts import members, orders, process, zygote
 
 process.adopt_orphans()
 control, *channels = [socket.socket(fileno=int(word)) for word in sys.argv[1:]]
@@ -34,10 +34,8 @@ server = zygote.Zygote(
     control, zygote.Plan((), ("sapwood.activity.procedures",), "sapwood.activity.procedures:main")
 )
 for number, channel in enumerate(channels, start=1):
-    channel.settimeout(0)
-    member = zygote.Member(orders.ProcessSpec("", number, 1), channel)
-    server._members[-number] = server._channels[channel.fileno()] = member
-    server._poll.register(channel, select.POLLIN)
+    agent = members.Member(members.Tree(control), orders.ProcessSpec("", number, 1), channel)
+    server._listen_to(agent)
 server._complete_imports()
 server.run()
 """
