@@ -8,6 +8,8 @@ import pytest
 
 from sapwood.comm.neighbourhood import Effects
 from sapwood.comm.streams.delays import Delays
+from sapwood.comm.streams.emissions import Emissions
+from sapwood.comm.streams.emitted import Heard
 from sapwood.comm.streams.sweeps import Sweeps
 from sapwood.comm.streams.wave import Wave
 from sapwood.testing.injector import Faults
@@ -72,6 +74,31 @@ def test_the_simulations_see_what_they_are_about() -> None:
     assert sum(run.partial for run in runs) > 0
     failing = [simulated(StreamKind(on_loss="fail"), seed) for seed in range(SEEDS)]
     assert sum(len(run.failed) for run in failing) > 0
+
+
+EMITTING = StreamKind(sync="none")
+
+
+@pytest.mark.row("C3-STREAM")
+@pytest.mark.row("D-2")
+@pytest.mark.parametrize("own", [False, True], ids=["plain", "own"])
+def test_what_agents_send_unasked_arrives_once_and_in_order(*, own: bool) -> None:
+    faults = Faults(crash=0.001, sever=0.003, clog=0.001, partition=0.0005, pause=0.0003)
+    kind = StreamKind(sync="none", own_filters=own)
+    runs = [simulated(kind, seed, faults) for seed in range(16)]
+    assert sum(len(sent) for run in runs for sent in run.emitted.values()) > 2000
+
+
+def test_a_place_that_does_not_send_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Emissions, "again", lambda _emissions, _stream: [])
+    with pytest.raises(InvariantError, match="no progress"):
+        until_one_fails(EMITTING)
+
+
+def test_a_value_that_is_taken_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Heard, "takes", lambda _heard, _number: True)
+    with pytest.raises(InvariantError):
+        until_one_fails(EMITTING)
 
 
 def until_one_fails(kind: StreamKind) -> None:

@@ -9,6 +9,7 @@ from sapwood.comm import events as ev
 from sapwood.comm import plain
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.payload import Payload
+from sapwood.comm.streams.emissions import is_full
 from sapwood.core.errors import SapwoodError
 from sapwood.session.agent import Agent, Contribution
 
@@ -54,12 +55,12 @@ class StreamCalls:
             self.stream_closed(stream)
 
     def step(self, generating: "Generating") -> None:
-        """Have a generator go on, or later if its stream is quiet."""
+        """Have a generator go on, or later if its stream is quiet or takes no more at present."""
         number = generating.contribution.arrived.spec.stream
         stream = self._agent.place.node.streams.get(number)
         if stream is None:
             return
-        if stream.quiet:
+        if is_full(stream):
             self._paused.setdefault(number, []).append(generating)
             return
         self._submit(
@@ -70,7 +71,7 @@ class StreamCalls:
         """Send a value up that no wave asked for."""
         payload = outcome.payload
         if payload is not None and payload.ref is not None:
-            # Nothing confirms it: it travels in the message, and its memory is free at once.
+            # It is kept until the root has it; the runner's memory is free at once.
             copy = Payload(bytes(payload.view))
             if isinstance(payload.owner, Lease):
                 self._runner.give_back(payload.owner)

@@ -1,6 +1,5 @@
 """A stream as users hold it: broadcast down the tree, reduce up, wave by wave."""
 
-import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -238,13 +237,13 @@ class Stream:
         :meth:`waves` yields it; unless the stream is quiet, or ``with`` ends by an error.
 
         Args:
-            timeout: Seconds to wait for that; what is not there then is lost.
+            timeout: Seconds to wait for that; what is not there then is lost. Agents whose
+                process has ended are not waited for.
         """
         open_still = not self._session.closed and self._handle.closed is None
         may_wait = timeout > 0 and not self._session.is_own_thread
         if open_still and may_wait and self._handle.spec.sync.kind == "none":
-            with contextlib.suppress(SapwoodError, TimeoutError):
-                self._sweep(sweeps.FLUSH, timeout)
+            self._session.drain([self._handle], timeout)
         self._unsubscribe()
         self._state = "closed"
         if not self._session.closed:

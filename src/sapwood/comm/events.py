@@ -294,7 +294,7 @@ class SweepDone(Effect, frozen=True):
 
 
 class StreamResumed(Effect, frozen=True):
-    """Agent: a stream that was quiet moves again."""
+    """Agent: a stream that was quiet, or had too much under way, moves again."""
 
     stream: int
 

@@ -172,7 +172,8 @@ class Node:
     # --- letters ---------------------------------------------------------------------------
 
     def _tick(self, now: float, event: ev.Tick) -> Effects:
-        return self._near.tick(now, event) + self.letters.tick(now, event)
+        effects = self._near.tick(now, event) + self.letters.tick(now, event)
+        return effects + self._streams.tick()
 
     def forget(self) -> None:
         """Drop all letters: this place ends, and their memory is wanted back."""

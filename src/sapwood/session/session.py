@@ -5,6 +5,7 @@ the tree; everything that changes happens on that thread, and the methods here m
 from any other.
 """
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -26,6 +27,7 @@ from sapwood.comm.node import Node
 from sapwood.comm.place import Place
 from sapwood.comm.pool import BlockPool
 from sapwood.comm.reduction import gathering
+from sapwood.comm.streams.sweeps import FLUSH
 from sapwood.comm.transport.base import Listener
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.contexts import orders
@@ -33,7 +35,7 @@ from sapwood.contexts.forge import Forge
 from sapwood.contexts.zygote import Plan
 from sapwood.core.clock import MonotonicClock
 from sapwood.core.errors import ClosedError, SapwoodError
-from sapwood.core.rankset import to_ranges
+from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.core.topology import ROOT
 from sapwood.environment.lifecycle import Lifecycle, State
 from sapwood.environment.logs import logger
@@ -47,10 +49,16 @@ from sapwood.session.loop_thread import LoopThread
 from sapwood.session.mailbox import Mailbox
 from sapwood.session.member import MemberConfiguration
 from sapwood.session.options import PlacesChanged, SessionOptions
-from sapwood.session.places import census_of
+from sapwood.session.places import PlaceState, census_of
 from sapwood.session.questions import Questions
 from sapwood.session.stream_table import Filters, StreamTable
 from sapwood.session.streams import StreamHandle, StreamOptions
+
+CLOSING = 5.0
+"""Seconds that the end of a cluster waits for what agents have sent of themselves."""
+
+DRAIN_PAUSE = 0.02
+"""Seconds between two looks for places that are cut off from the tree."""
 
 _log = logger("session")
 
@@ -176,12 +184,38 @@ class Session:
         """Whether the caller is the session's own thread, which must not wait for it."""
         return self._thread.is_current
 
+    def drain(self, streams: Sequence[StreamHandle], seconds: float) -> None:
+        """Wait until what agents have sent of themselves so far has arrived.
+
+        Args:
+            streams: On which.
+            seconds: How long to wait at most. Processes that have ended are not waited for.
+        """
+        end = time.monotonic() + seconds
+        for stream in streams:
+            with contextlib.suppress(SapwoodError, TimeoutError):
+                while self._is_unheard(stream, end) and time.monotonic() < end:
+                    time.sleep(DRAIN_PAUSE)  # until places that were cut off are back
+
+    def _is_unheard(self, stream: StreamHandle, end: float) -> bool:
+        """Flush a stream; say whether agents that live were not reached."""
+        swept = stream.sweep(FLUSH).result(max(0.0, end - time.monotonic()))
+        unheard = from_ranges(stream.spec.members) - from_ranges(swept.reached)
+        alive = (PlaceState.READY, PlaceState.ADRIFT)
+        return any(self.keeper.places[rank].state in alive for rank in unheard)
+
     def close(self) -> None:
-        """End all processes and leave nothing behind; a second call does nothing."""
+        """End all processes and leave nothing behind; a second call does nothing.
+
+        What agents have sent of themselves before arrives first, if that takes no longer than
+        :data:`CLOSING`.
+        """
         with self._lock:
             if self._closed:
                 return
             self._closed = True
+        if self.life.state is State.READY and not self.is_own_thread:
+            self.drain(self.streams.unasked(), CLOSING)
         if self.life.state is not State.CREATED:
             self.life.move(State.STOPPING)
         if self._thread.started:

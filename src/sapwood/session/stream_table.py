@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from sapwood.comm import events as ev
-from sapwood.comm.messages import StreamSpec
+from sapwood.comm.messages import NO_WAIT, StreamSpec
 from sapwood.comm.payload import Payload
 from sapwood.comm.pool import BlockPool
 from sapwood.comm.reduction import Accumulator
@@ -115,6 +115,11 @@ class StreamTable:
         handle = StreamHandle(spec, self._thread, self._post, self._pool, self._forget, gate)
         self._thread.post(self._open, handle)
         return handle
+
+    def unasked(self) -> list[StreamHandle]:
+        """Return the streams on which agents send of themselves; from any thread."""
+        streams = list(self._streams.values())
+        return [stream for stream in streams if stream.spec.sync.kind == NO_WAIT]
 
     def abandon(self, reason: SapwoodError) -> None:
         """Close all streams; on the loop's thread."""

@@ -18,6 +18,7 @@ from sapwood.comm.messages import FilterAt, StreamSpec, Synchronisation
 from sapwood.comm.payload import Payload
 from sapwood.comm.reduction import WHOLE
 from sapwood.comm.streams import sweeps
+from sapwood.comm.streams.emissions import is_full
 from sapwood.core.errors import AgentLostError
 from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.core.topology import ROOT
@@ -25,6 +26,12 @@ from sapwood.testing.simulation import STREAM, InvariantError, Simulation, Simul
 
 STRIDE = 10_000
 """A contribution is numbered rank times this plus wave."""
+
+EMITTED = 10**9
+"""Values that agents send unasked are numbered from here on."""
+
+EMIT_SECONDS = 0.002
+"""Mean virtual time between two of them."""
 
 ANSWER_SECONDS = 0.02
 """Virtual time-out of waves: about as long as an undisturbed wave takes."""
@@ -78,6 +85,10 @@ class StreamSimulation(Simulation):
         self._swept: set[int] = set()
         self._sweep = 0
         self._versions: dict[int, int] = {}
+        self.emitted: dict[tuple[int, int], list[int]] = {}
+        self.arrived: dict[tuple[int, int], list[int]] = {}
+        self._emitter: dict[int, tuple[int, int]] = {}
+        self._emitting = kind.sync == "none"
         self.network.filters.own = self._own_filter
         self.network.answer = _contribution
 
@@ -111,6 +122,8 @@ class StreamSimulation(Simulation):
         )
         self.network.post(ROOT, ev.OpenStream(spec))
         version = 1
+        if self._emitting:
+            self.later(EMIT_SECONDS, self._emit)
         for number in range(1, self.options.waves + 1):
             if self._random.random() < kind.sweeps:
                 self._sweep_through()
@@ -124,23 +137,62 @@ class StreamSimulation(Simulation):
             wanted = number - kind.pipelined + 1
             self._until(partial(self._all_over, wanted), faults=True)
         self._until(partial(self._all_over, self.options.waves), faults=True)
+        self._emitting = False
         self._until(self.keeper.places.all_ready, faults=False)
+        self._injector.stop()
+        self._until(self._all_has_arrived, faults=False)
         self.network.post(ROOT, ev.CloseStream(STREAM))
         self._until(self._stream_is_gone, faults=False)
         self._check_end()
+
+    def _emit(self) -> None:
+        """Have some agent send a value that nobody asked for, if it is not to wait."""
+        if not self._emitting:
+            return
+        self.later(EMIT_SECONDS, self._emit)
+        rank = self._random.randint(1, self.options.agents)
+        node = self.network.nodes.get(rank)
+        stream = node.streams.get(STREAM) if node is not None else None
+        if node is None or stream is None or self.network.is_paused(rank) or is_full(stream):
+            return
+        process, number = (rank, node.identity.incarnation), EMITTED + len(self._emitter)
+        self._emitter[number] = process
+        self.emitted.setdefault(process, []).append(number)
+        body = values.encode([number]).body
+        self.network.post(rank, ev.Emit(STREAM, 1.0, body, None))
+
+    def _has_arrived(self, number: int) -> None:
+        """Check that what arrives unasked is the next that its process had sent."""
+        process = self._emitter[number]
+        arrived = self.arrived.setdefault(process, [])
+        arrived.append(number)
+        if arrived != self.emitted[process][: len(arrived)]:
+            raise InvariantError(f"agent {process[0]} had sent {number} at another time")
+
+    def _all_has_arrived(self) -> bool:
+        """Whether all has arrived that processes which live have sent of themselves."""
+        for rank, node in self.network.nodes.items():
+            process = (rank, node.identity.incarnation)
+            if self.emitted.get(process) != self.arrived.get(process):
+                return False
+        return True
 
     def _sweep_through(self) -> None:
         if self._random.random() < 0.5:
             self._one_sweep(sweeps.FLUSH)
             return
         self._one_sweep(sweeps.QUIESCE)
-        completed, singles = len(self._completed), sum(map(len, self._singles.values()))
+        completed, singles = len(self._completed), self._single_values()
         end = self.network.clock.now() + 10 * ANSWER_SECONDS
         self._until(lambda: self.network.clock.now() > end, faults=True)
-        moved = (len(self._completed), sum(map(len, self._singles.values())))
+        moved = (len(self._completed), self._single_values())
         if moved != (completed, singles):  # waves may fail: a loss is told at once
             raise InvariantError("something moved on a quiet stream")
         self._one_sweep(sweeps.RESUME)
+
+    def _single_values(self) -> int:
+        """Return how many values have come by themselves."""
+        return sum(map(len, [*self._singles.values(), *self.arrived.values()]))
 
     def _one_sweep(self, action: str) -> None:
         self._sweep += 1
@@ -164,6 +216,9 @@ class StreamSimulation(Simulation):
                 raise InvariantError(f"wave {effect.wave} failed: {effect.error.what}")
         elif isinstance(effect, ev.Contributed):
             number = self._decoded(effect)[0]
+            if not effect.wave:
+                self._has_arrived(number)
+                return
             self._count(number, effect.wave)
             self._singles.setdefault(effect.wave, set()).add(number // STRIDE)
             if from_ranges(effect.ranks) != {number // STRIDE}:

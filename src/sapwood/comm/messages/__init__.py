@@ -12,6 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from sapwood.comm.messages.base import Message
+from sapwood.comm.messages.emissions import Taken
 from sapwood.comm.messages.groups import (
     Disturbed,
     Enter,
@@ -334,6 +335,7 @@ AnyMessage = (
     | Draw
     | Piece
     | Retracted
+    | Taken
     | Enter
     | Entered
     | GroupPart

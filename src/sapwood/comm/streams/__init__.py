@@ -6,6 +6,8 @@
     What a place does with waves; how streams begin and end, and who is back comes into them.
 ``losses.py``, ``delays.py``, ``singles.py``
     Policies on loss, time-outs, streams that do not wait.
+``emissions.py``, ``emitted.py``
+    What agents send without being asked, kept until the root has it.
 ``filtering.py``, ``outbox.py``, ``parameters.py``
     Own filters, what waits behind them, and their parameters.
 ``large.py``, ``draws.py``, ``sending.py``, ``announcements.py``, ``offers.py``, ``confluence.py``

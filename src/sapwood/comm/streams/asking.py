@@ -192,8 +192,10 @@ class Asking:
     def moves_again(self, stream: Stream) -> Effects:
         """A stream is no longer quiet: ask for what is missing, pass on what is complete."""
         effects: Effects = []
+        refused, stream.refused = stream.refused, {}
         for wave in tuple(stream.waves.values()):
-            effects += self.look_for(stream, wave, tuple(wave.missing) if stream.waits else ())
+            ranks = wave.missing if stream.waits else refused.get(wave.number, ())
+            effects += self.look_for(stream, wave, tuple(ranks))
             effects += self.when_complete(stream, wave)
         return effects
 

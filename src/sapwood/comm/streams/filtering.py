@@ -139,7 +139,11 @@ class Filtering:
 
     def _single_answered(self, stream: Stream, message: msg.Up, event: ev.Filtered) -> Effects:
         if event.error is not None:
-            return self._fail(stream, message.wave, message.attempt, event)
+            failed = self._fail(stream, message.wave, message.attempt, event)
+            if message.wave:
+                return failed
+            # What was sent unasked is numbered: those after it are taken when it has come.
+            return failed + self._single(stream, msgspec.structs.replace(message, body=b""), None)
         passed = msgspec.structs.replace(message, body=event.body)
         return self._single(stream, passed, event.payload)
 

@@ -7,7 +7,7 @@ from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
-from sapwood.comm.streams.life import StreamEvent
+from sapwood.comm.streams.life import StreamEvent, StreamState
 from sapwood.comm.streams.stream import Position, Stream
 from sapwood.comm.streams.wave import NewGathering
 from sapwood.core.errors import ProtocolError
@@ -27,6 +27,7 @@ class Opening:
         position: Where this place is.
         follow: Has a stream be quiet, or be quiet no more.
         ended: Told the number of each stream that ends.
+        again: Sends what the root has not confirmed to a parent that has the stream.
         is_agent: Whether it is a leaf.
     """
 
@@ -38,6 +39,7 @@ class Opening:
         position: Position,
         follow: Callable[[float, Stream], Effects],
         ended: Callable[[int], None] = lambda _stream: None,
+        again: Callable[[Stream], Effects] = lambda _stream: [],
         *,
         is_agent: bool,
     ) -> None:
@@ -46,6 +48,7 @@ class Opening:
         self._gather = gather
         self._follow = follow
         self._ended = ended
+        self._again = again
         self._position = position
         self._is_agent = is_agent
         self._knows = near.rank == ROOT
@@ -92,13 +95,13 @@ class Opening:
         links = self._near.links_to((rank,))
         streams = [stream for stream in self.open.values() if stream.concerns(rank)]
         effects: Effects = [ev.Transmit(links, msg.Open(stream.spec)) for stream in streams]
-        if fresh and self._near.router.tree.is_agent(rank):
+        quiet = tuple(stream.spec.stream for stream in streams if stream.quiet)
+        if fresh and not quiet and self._near.router.tree.is_agent(rank):
             return effects  # it has none that could have ended, and tells nobody
         if not self._knows:
             self._curious.add(rank)
             return effects
         numbers = tuple(stream.spec.stream for stream in streams)
-        quiet = tuple(stream.spec.stream for stream in streams if stream.quiet)
         # Last: a place that has heard it tells others, and must have all streams by then.
         return [*effects, ev.Transmit(links, msg.OpenStreams(numbers, quiet))]
 
@@ -113,6 +116,9 @@ class Opening:
             if stream.quiet != (number in message.quiet):  # a sweep has passed by the former parent
                 told.update(stream.children)
                 effects += self._follow(link.last_heard, stream)
+            elif stream.state is StreamState.DRAINING:  # what it waits for came by elsewhere
+                told.update(stream.children)
+                stream.settle()
         links = self._near.links_to(sorted(told))
         self._curious.clear()
         return [ev.Transmit(links, message), *effects] if links else effects
@@ -124,8 +130,9 @@ class Opening:
     def on_open(self, link: Link, message: msg.Open, _payload: Any) -> Effects:
         """A stream begins."""
         self._near.must_be_parent(link)
-        if message.spec.stream in self.open:
-            return []
+        known = self.open.get(message.spec.stream)
+        if known is not None:
+            return [] if known.waits else self._again(known) + self._pass_on(known, message)
         stream = self._new_stream(message.spec)
         effects: Effects = [ev.StreamOpened(message.spec)] if self._is_agent else []
         return effects + self._pass_on(stream, message)

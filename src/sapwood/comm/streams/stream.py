@@ -24,6 +24,7 @@ from sapwood.comm.messages import (
 from sapwood.comm.payload import Payload
 from sapwood.comm.routing import Router
 from sapwood.comm.streams.counters import Counters
+from sapwood.comm.streams.emitted import Heard, Sent
 from sapwood.comm.streams.life import TRANSITIONS, StreamEvent, StreamState
 from sapwood.comm.streams.outbox import Outbox
 from sapwood.comm.streams.shares import Shares, divide
@@ -55,15 +56,17 @@ class UnderWay:
         waiting: Children that have not answered.
         reached: Agents that have.
         reports: What places below reported.
+        sent: At an agent: number of the last contribution that it had sent of itself.
     """
 
-    __slots__ = ("message", "reached", "reports", "waiting")
+    __slots__ = ("message", "reached", "reports", "sent", "waiting")
 
     def __init__(self, message: Sweep, waiting: set[int]) -> None:
         self.message = message
         self.waiting = waiting
         self.reached: list[tuple[int, int]] = []
         self.reports: list[PlaceReport] = []
+        self.sent = 0
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -115,6 +118,9 @@ class Stream:
         wave_versions: Which of them a wave uses, in a stream that does not wait.
         detained: What is to happen once the stream moves again.
         lent: Memory of own filters' results on their way down, by wave.
+        sent: What this agent has sent without being asked.
+        refused: Root: whose contributions to which wave came in a quiet time.
+        heard: Root: what has come of that, by agent.
         jobs: What own filters work on, by ticket of the outbox.
     """
 
@@ -128,9 +134,9 @@ class Stream:
         "counters",
         "deadlines",
         "detained",
-        "emitted",
         "filters",
         "gather",
+        "heard",
         "jobs",
         "kept",
         "last_wave",
@@ -141,6 +147,8 @@ class Stream:
         "pending",
         "plain",
         "quiet",
+        "refused",
+        "sent",
         "spec",
         "state",
         "sweeps",
@@ -185,7 +193,9 @@ class Stream:
         self.detained: list[ev.Event] = []
         self.lent: list[tuple[int, Payload]] = []
         self.jobs: dict[int, Wave | Up | tuple[Down, int]] = {}
-        self.emitted = 0
+        self.sent: Sent | None = None
+        self.heard: dict[int, Heard] = {}
+        self.refused: dict[int, set[int]] = {}
         self.sweeps: dict[int, UnderWay] = {}
         self.waits = spec.sync.kind != NO_WAIT
         share = max(SHORTEST_PART, 1.0 - TIME_LOST_PER_LEVEL * position.depth)
@@ -235,6 +245,11 @@ class Stream:
         """
         self.state = TRANSITIONS.after(self.state, event)
         self.quiet = self.state is not StreamState.OPEN
+
+    def settle(self) -> None:
+        """The place above is quiet: so is this one, whatever it waited for."""
+        self.advance(StreamEvent.DRAINED)
+        self.sweeps.clear()
 
     def begin(
         self,

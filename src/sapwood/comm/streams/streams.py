@@ -6,8 +6,10 @@ from typing import Any
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
+from sapwood.comm.messages.emissions import Taken
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.streams.emissions import Emissions
 from sapwood.comm.streams.opening import Opening
 from sapwood.comm.streams.parameters import Parameters
 from sapwood.comm.streams.stream import Position, Stream
@@ -40,7 +42,8 @@ class Streams:
         self.open: dict[int, Stream] = {}
         position = Position(near.rank, depth)
         sweeps = self._sweeps = Sweeps(near, self._moving, is_agent=is_agent)
-        self._waves = Waves(near, self.open, is_agent=is_agent)
+        emissions = self._emissions = Emissions(near, self.open, sweeps.sent_arrived)
+        self._waves = Waves(near, self.open, emissions, is_agent=is_agent)
         self.large = self._waves.large
         self._opening = Opening(
             near,
@@ -49,6 +52,7 @@ class Streams:
             position,
             sweeps.follow,
             lambda stream: self.large.over(stream, lambda _wave: True),
+            emissions.again,
             is_agent=is_agent,
         )
         self._parameters = Parameters(near, self.open)
@@ -61,7 +65,7 @@ class Streams:
             ev.CloseStream: opening.close_stream,
             ev.Broadcast: waves.broadcast,
             ev.Contribute: waves.contribute,
-            ev.Emit: waves.emit,
+            ev.Emit: self._emissions.emit,
             ev.Fail: waves.fail,
             ev.TimeUp: waves.time_up,
             ev.Filtered: waves.filtered,
@@ -82,6 +86,7 @@ class Streams:
             msg.Abandon: waves.on_abandon,
             **self.large.messages(),
             msg.Configure: self._parameters.on_configure,
+            Taken: self._emissions.on_taken,
             msg.Sweep: self._on_sweep,
             msg.Swept: self._on_swept,
         }
@@ -111,6 +116,8 @@ class Streams:
         self._opening.parent_changed()
         for stream in self.open.values():
             self._waves.asking.parent_changed(stream)
+            self._emissions.parent_changed(stream)
+            self._sweeps.parent_changed(stream)
         self.large.parent_changed(self.open)
 
     def agents_lost(self, ranks: Iterable[int], reason: str) -> Effects:
@@ -120,11 +127,17 @@ class Streams:
             effects += self._waves.losses.agents_lost(stream, ranks, reason)
         return effects
 
+    def tick(self) -> Effects:
+        """Root: confirm what agents have sent of themselves."""
+        return self._emissions.tick()
+
     def _sweep(self, now: float, event: ev.SweepStream) -> Effects:
         stream = self.open.get(event.stream)
         if stream is None:
             raise ProtocolError("the stream is closed")
-        return self._sweeps.begin(now, stream, msg.Sweep(event.stream, event.number, event.action))
+        told = self._emissions.tell(stream) if stream.heard else []
+        message = msg.Sweep(event.stream, event.number, event.action)
+        return told + self._sweeps.begin(now, stream, message)
 
     def _on_sweep(self, link: Link, message: msg.Sweep, _payload: Any) -> Effects:
         return self._sweeps.arrived(link, self.open.get(message.stream), message)
@@ -136,6 +149,7 @@ class Streams:
         """A stream is no longer quiet: do what had to wait."""
         detained, stream.detained = stream.detained, []
         effects = self._waves.asking.moves_again(stream)
+        effects += self._emissions.moves_again(stream)
         table = self.events()
         for event in detained:
             effects += table[type(event)](now, event)

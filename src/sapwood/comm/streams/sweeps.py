@@ -25,6 +25,9 @@ RESUME = "resume"
 QUERY = "query"
 """What a sweep does at each place."""
 
+ORDERLY = {FLUSH, QUIESCE}
+"""Sweeps that come back behind all that agents had sent before."""
+
 MAX_SWEEPS = 64
 """Sweeps that are under way in one stream at a time."""
 
@@ -84,6 +87,19 @@ class Sweeps:
                     effects += self._back(stream, sweep)
         return effects
 
+    def sent_arrived(self, stream: Stream, upto: int) -> Effects:
+        """Agent: what it had sent of itself has arrived up to some number."""
+        effects: Effects = []
+        for sweep in [one for one in stream.sweeps.values() if one.sent <= upto]:
+            effects += self._back(stream, sweep)
+        return effects
+
+    def parent_changed(self, stream: Stream) -> None:
+        """The former parent, which waited for the end of sweeps, waits no more."""
+        if self._is_agent:
+            for sweep in list(stream.sweeps.values()):
+                self._back(stream, sweep)
+
     def follow(self, now: float, stream: Stream) -> Effects:
         """Be quiet, or quiet no more, as a new parent is: a sweep has passed this place by."""
         if not stream.quiet:
@@ -110,6 +126,10 @@ class Sweeps:
         if self._is_agent:
             sweep.reached.append((self._near.rank, self._near.rank + 1))
         if not there:
+            own = stream.sent
+            if own is not None and own.kept and message.action in ORDERLY:
+                sweep.sent = own.last  # answered when all that has arrived
+                return moved
             return moved + self._back(stream, sweep)
         sent: Effects = [ev.Transmit(self._near.links_to(tuple(there)), message)]
         return self._behind(stream, message, sent) + moved

@@ -15,8 +15,10 @@ from sapwood.comm.streams.announcements import Announcements
 from sapwood.comm.streams.asking import Asking
 from sapwood.comm.streams.delays import Delays, without_late
 from sapwood.comm.streams.draws import Draws
+from sapwood.comm.streams.emissions import Emissions
 from sapwood.comm.streams.filtering import Filtering
 from sapwood.comm.streams.large import Large
+from sapwood.comm.streams.life import StreamState
 from sapwood.comm.streams.losses import Losses
 from sapwood.comm.streams.offered import Confluence
 from sapwood.comm.streams.offers import Offers
@@ -24,12 +26,9 @@ from sapwood.comm.streams.sending import Sending
 from sapwood.comm.streams.singles import Singles
 from sapwood.comm.streams.stream import Stream
 from sapwood.comm.streams.wave import Kept, Wave
-from sapwood.core.errors import ProtocolError, ResourceError, SapwoodError
+from sapwood.core.errors import ProtocolError, SapwoodError
 from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import ROOT
-
-MAX_DETAINED = 10_000
-"""Contributions that wait at one place for the end of a quiet time, without being asked for."""
 
 
 class Waves:
@@ -38,11 +37,20 @@ class Waves:
     Args:
         near: The neighbours.
         streams: The open streams.
+        emissions: What agents send of themselves.
         is_agent: Whether this place is a leaf.
     """
 
-    def __init__(self, near: Neighbourhood, streams: dict[int, Stream], *, is_agent: bool) -> None:
+    def __init__(
+        self,
+        near: Neighbourhood,
+        streams: dict[int, Stream],
+        emissions: Emissions,
+        *,
+        is_agent: bool,
+    ) -> None:
         self.open = streams
+        self.emissions = emissions
         self._near = near
         self._is_agent = is_agent
         self._myself = frozenset((near.rank,))
@@ -164,28 +172,6 @@ class Waves:
         stream.keep(wave, kept)
         return self.asking.give(stream, wave, attempt, kept)
 
-    def emit(self, _now: float, event: ev.Emit) -> Effects:
-        """Agent: contribute without having been asked.
-
-        Raises:
-            ResourceError: Too much waits for the end of a quiet time.
-        """
-        stream = self.open.get(event.stream)
-        if stream is None:
-            return []
-        if stream.quiet:
-            if len(stream.detained) >= MAX_DETAINED:
-                raise ResourceError(
-                    f"more than {MAX_DETAINED} contributions wait on a quiet stream"
-                )
-            stream.detained.append(event)
-            return []
-        stream.emitted += 1
-        if stream.counters is not None:
-            stream.counters.up(event.body, event.payload)
-        message = msg.Up(event.stream, 0, stream.emitted, self._my_ranges, event.weight, event.body)
-        return self._near.to_parent(message, event.payload)
-
     def on_up(self, link: Link, message: msg.Up, payload: Payload | None) -> Effects:
         """A contribution of a child."""
         stream = self.open.get(message.stream)
@@ -210,6 +196,22 @@ class Waves:
         self, link: Link, stream: Stream, message: msg.Up, payload: Payload | None
     ) -> Effects:
         self._must_cover(link, message)
+        if self._near.rank == ROOT:
+            if stream.state is StreamState.QUIET:  # from a place that had been away
+                stream.refused.setdefault(message.wave, set()).add(message.ranks[0][0])
+                return []
+            if not message.wave:
+                return self._emitted(stream, message, payload)
+        return self._one_by_one(stream, message, payload)
+
+    def _emitted(self, stream: Stream, message: msg.Up, payload: Payload | None) -> Effects:
+        """Root: what an agent has sent of itself, the next in order or something else."""
+        if not self.emissions.is_next(stream, message):
+            return []
+        effects = self._one_by_one(stream, message, payload)
+        return effects + self.emissions.told_at_once(stream, message.ranks[0][0])
+
+    def _one_by_one(self, stream: Stream, message: msg.Up, payload: Payload | None) -> Effects:
         if not stream.filters_up or not message.body:
             effects = self._singles.send_on(stream, message, payload)
             return effects if stream.outbox is None else stream.outbox.put(effects)

@@ -1,0 +1,12 @@
+"""What the root says of contributions that nobody asked for: tag 39."""
+
+from __future__ import annotations
+
+from sapwood.comm.messages.base import Message
+
+
+class Taken(Message, tag=39, frozen=True):
+    """The root has what these agents sent of themselves: ``(rank, number)``, and all before."""
+
+    stream: int
+    upto: tuple[tuple[int, int], ...]

@@ -1,0 +1,202 @@
+"""What agents send without being asked arrives once and in order, whatever is lost on its way.
+
+An agent numbers what it sends in a stream, from 1 on in each process, and keeps it until the root
+has said that it has it. The root takes number after number and drops all others. Whatever is lost
+with a place, the next parent says ``Open`` to those below, and it goes down to the agents: they
+send again what they keep. An agent that keeps a window of them is to send no more meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sapwood.comm import events as ev
+from sapwood.comm import messages as msg
+from sapwood.comm.link import Link
+from sapwood.comm.messages.emissions import Taken
+from sapwood.comm.neighbourhood import Effects, Neighbourhood
+from sapwood.comm.streams.emitted import WINDOW, Heard, Sent
+from sapwood.comm.streams.life import StreamState
+from sapwood.comm.streams.stream import Stream
+from sapwood.core.errors import ResourceError
+from sapwood.core.topology import ROOT
+
+TELL_AFTER = WINDOW // 4
+"""Contributions of an agent after which the root says at once that it has them; else at a tick."""
+
+MAX_WAITING = 10_000
+"""Contributions of one agent that wait: for the end of a quiet time, or to be confirmed."""
+
+
+class Emissions:
+    """What agents send of themselves, at one place.
+
+    Args:
+        near: The neighbours.
+        streams: The open streams.
+        arrived: Told up to which number what this agent has sent in a stream has arrived.
+    """
+
+    def __init__(
+        self,
+        near: Neighbourhood,
+        streams: dict[int, Stream],
+        arrived: Callable[[Stream, int], Effects],
+    ) -> None:
+        self.open = streams
+        self.arrived = arrived
+        self._near = near
+
+    # --- at the agent ---------------------------------------------------------------------------
+
+    def emit(self, _now: float, event: ev.Emit) -> Effects:
+        """Send a contribution without having been asked, and keep it.
+
+        Raises:
+            ResourceError: Too much waits for the end of a quiet time, or to be confirmed.
+        """
+        stream = self.open.get(event.stream)
+        if stream is None:
+            return []
+        waiting = len(stream.detained) + (len(stream.sent.kept) if stream.sent is not None else 0)
+        if waiting >= MAX_WAITING:
+            raise ResourceError(f"more than {MAX_WAITING} contributions wait on a stream")
+        if stream.quiet:
+            stream.detained.append(event)
+            return []
+        if stream.counters is not None:
+            stream.counters.up(event.body, event.payload)
+        sent = stream.sent
+        if sent is None:
+            sent = stream.sent = Sent(self._near.identity.incarnation)
+        sent.last += 1
+        rank = self._near.rank
+        ranks = ((rank, rank + 1),)
+        message = msg.Up(event.stream, 0, sent.last, ranks, event.weight, event.body)
+        sent.kept.append((message, event.payload))
+        return self._near.to_parent(message, event.payload) if sent.may_send else []
+
+    def parent_changed(self, stream: Stream) -> None:
+        """Nothing is sent until the parent is known to have the stream."""
+        if stream.sent is not None:
+            stream.sent.may_send = False
+
+    def again(self, stream: Stream) -> Effects:
+        """Send again what is not confirmed: the parent has the stream, or has it again."""
+        sent = stream.sent
+        if sent is None:
+            return []
+        sent.may_send = stream.state is not StreamState.QUIET
+        effects: Effects = []
+        for message, payload in sent.kept if sent.may_send else ():
+            effects += self._near.to_parent(message, payload)
+        return effects
+
+    def moves_again(self, stream: Stream) -> Effects:
+        """A quiet time is over: send again what the root did not take in it."""
+        return self.again(stream)
+
+    def on_taken(self, link: Link, message: Taken, _payload: Any) -> Effects:
+        """The root has contributions."""
+        self._near.must_be_parent(link)
+        stream = self.open.get(message.stream)
+        if stream is None:
+            return []
+        effects: Effects = []
+        below: dict[int, list[tuple[int, int]]] = {}
+        for rank, number in message.upto:
+            if rank == self._near.rank:
+                effects += self._confirmed(stream, number)
+            elif self._near.router.is_below(rank):
+                hop = self._near.router.next_hop(rank)
+                below.setdefault(hop, []).append((rank, number))
+        return effects + self._tell(stream, below)
+
+    def _confirmed(self, stream: Stream, number: int) -> Effects:
+        sent = stream.sent
+        if sent is None:
+            return []  # it is the process before this one that had sent it
+        while sent.kept and sent.kept[0][0].attempt <= number:
+            sent.kept.popleft()
+        effects = self.arrived(stream, sent.kept[0][0].attempt - 1 if sent.kept else sent.last)
+        if sent.waited_for and len(sent.kept) <= WINDOW // 2:
+            sent.waited_for = False
+            effects.append(ev.StreamResumed(stream.spec.stream))
+        return effects
+
+    # --- at the root ----------------------------------------------------------------------------
+
+    def is_next(self, stream: Stream, message: msg.Up) -> bool:
+        """Whether a contribution is the next one of its agent; then it counts as taken."""
+        rank = message.ranks[0][0]
+        heard = stream.heard.get(rank)
+        if heard is None:
+            heard = stream.heard[rank] = Heard()
+        if heard.takes(message.attempt):
+            return True
+        stream.repeated()
+        if message.attempt <= heard.last:
+            heard.told = 0  # it is not known there: say it again
+        return False
+
+    def told_at_once(self, stream: Stream, rank: int) -> Effects:
+        """Confirm what an agent has sent, if that is much or somebody waits for it."""
+        heard = stream.heard[rank]
+        if stream.sweeps or heard.last - heard.told >= TELL_AFTER:
+            return self._told(stream, [rank])
+        return []
+
+    def tick(self) -> Effects:
+        """Confirm what is not confirmed yet."""
+        if self._near.rank != ROOT:
+            return []
+        effects: Effects = []
+        for stream in self.open.values():
+            if stream.heard:
+                effects += self.tell(stream)
+        return effects
+
+    def tell(self, stream: Stream) -> Effects:
+        """Confirm all that has come in a stream."""
+        return self._told(
+            stream, [rank for rank, heard in stream.heard.items() if heard.told < heard.last]
+        )
+
+    def _told(self, stream: Stream, ranks: list[int]) -> Effects:
+        below: dict[int, list[tuple[int, int]]] = {}
+        for rank in ranks:
+            if self._near.router.is_below(rank):
+                heard = stream.heard[rank]
+                heard.told = heard.last
+                hop = self._near.router.next_hop(rank)
+                below.setdefault(hop, []).append((rank, heard.last))
+        return self._tell(stream, below)
+
+    def _tell(self, stream: Stream, below: dict[int, list[tuple[int, int]]]) -> Effects:
+        number = stream.spec.stream
+        return [
+            ev.Transmit(self._near.links_to((hop,)), Taken(number, tuple(upto)))
+            for hop, upto in sorted(below.items())
+        ]
+
+
+def is_full(stream: Stream) -> bool:
+    """Whether an agent is to send nothing of itself at present, and hears when it may.
+
+    Example:
+        >>> from sapwood.comm.messages import StreamSpec
+        >>> from sapwood.comm.routing import Router
+        >>> from sapwood.core.errors import ResourceError
+    from sapwood.core.topology import kary
+        >>> spec = StreamSpec(1, "echo", ((1, 3),))
+        >>> is_full(Stream(spec, Router(kary(2, 2), 1), None))
+        False
+    """
+    if stream.quiet:
+        return True
+    sent = stream.sent
+    if sent is None or len(sent.kept) < WINDOW:
+        return False
+    sent.waited_for = True
+    return True
