@@ -19,6 +19,8 @@ of the same shared object on the same slices.
     runtimes do between calls, without the noise of the work. Floor: as ``iterate.wall``. Open
     MPI's processes spin while they wait and all others sleep, so it can be below this floor.
 
+``unbound`` is Sapwood with ``limits.bind = false``: Linux chooses the cores.
+
 The peers: ``mpi_allreduce`` (every rank moves the centres) and ``mpi_reduce_bcast`` (rank 0
 does), by ``mpirun --oversubscribe --mca mpi_yield_when_idle 1``. Without Open MPI on the
 machine they are left out, and a note says so.
@@ -43,6 +45,7 @@ from floors import measure_floor
 from peers.environment import PeerMissingError, mpi_python
 from report import HERE, Figure, Options, Report, read_options
 from sapwood.code.build import build
+from sapwood.environment.configuration import load_configuration
 
 POINTS, DIMENSIONS, CLUSTERS, ROUNDS = 400_000, 16, 16, 20
 
@@ -107,7 +110,11 @@ def main() -> None:
 def measure(case: Case, program: sapwood.Program, python: Path | None, options: Options) -> Times:
     """Run the floor, Sapwood and the peers in turn."""
     times = Times()
-    with sapwood.local(agents=case.agents) as cluster:
+    unbound = load_configuration({"limits.bind": False}).settings
+    with (
+        sapwood.local(case.agents) as cluster,
+        sapwood.local(case.agents, settings=unbound) as free,
+    ):
         for _ in range(options.runs):
             floors = measure_floor(
                 "barrier",
@@ -120,6 +127,7 @@ def measure(case: Case, program: sapwood.Program, python: Path | None, options: 
             times.barrier += floors["barrier"]
             own = min(floors["calls"])
             found = {"sapwood": _by_sapwood(cluster, program, case)}
+            found["unbound"] = _by_sapwood(free, program, case)
             if python is not None:
                 found |= {name: _by_mpi(python, case, name) for name in PEERS}
             for name, seconds in found.items():

@@ -14,6 +14,11 @@ Every measurement is cold: a fresh Python imports ``sapwood`` and calls ``sapwoo
 ``startup.first_run``
     The first run on a new cluster: a Python map over one item per agent; every agent forks its
     runner meanwhile. Floor: as ``startup.ready``.
+``startup.topology``
+    ``cluster.topology(fanout=4)``: another tree over the same agents, until all are ready in it.
+    Floor: as ``startup.ready``.
+``startup.pss_topology``
+    What that takes in memory, all its processes together.
 """
 
 from __future__ import annotations
@@ -52,6 +57,8 @@ def measure(agents: int, options: Options, report: Report) -> None:
         ("startup.pss_ready", "idle", pss, "MiB"),
         ("startup.pss_working", "working", pss, "MiB"),
         ("startup.first_run", "first_run", seconds, "ms"),
+        ("startup.topology", "topology", seconds, "ms"),
+        ("startup.pss_topology", "topology_pss", pss, "MiB"),
     ):
         report.add(Figure.of(name, agents, [start[key] for start in starts], floor, unit=unit))
 

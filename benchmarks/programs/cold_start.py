@@ -10,6 +10,8 @@ import sys
 import time
 from typing import Any, ClassVar
 
+TOPOLOGY_FANOUT = 4
+
 begin_import = time.perf_counter()
 from sapwood import Program, local  # noqa: E402 - the import itself is measured
 
@@ -42,7 +44,13 @@ def main() -> None:
         first_run = time.perf_counter() - begin
         assert total["items"] == agents
         working = total_pss(descendants())
+        begin = time.perf_counter()
+        with cluster.topology(fanout=TOPOLOGY_FANOUT) as topology:
+            further = time.perf_counter() - begin
+            assert topology.run(Touch(), range(agents)).result()["items"] == agents
+            with_topology = total_pss(descendants())
     found = {"import": import_seconds, "seconds": seconds, "first_run": first_run}
+    found |= {"topology": further, "topology_pss": with_topology - working}
     print(json.dumps({**found, "idle": idle / agents, "working": working / agents}))
 
 
