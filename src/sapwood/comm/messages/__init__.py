@@ -299,6 +299,14 @@ class Abandon(Message, tag=32, frozen=True):
     confirmed: int = 0
 
 
+class Without(Message, tag=15, frozen=True):
+    """A wave goes on without these ranks, whose processes are lost, downwards."""
+
+    stream: int
+    wave: int
+    ranks: Ranges
+
+
 class Configure(Message, tag=33, frozen=True):
     """Parameters of the filters for the waves that name this version, downwards."""
 
@@ -329,6 +337,7 @@ AnyMessage = (
     | Sweep
     | Swept
     | Abandon
+    | Without
     | Configure
     | Offer
     | Announced

@@ -9,27 +9,40 @@ that are only adrift, because a junction above them is lost, are not lost.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
+from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
-from sapwood.comm.neighbourhood import Effects
+from sapwood.comm.link import Link
+from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.streams.stream import Stream
 from sapwood.comm.streams.wave import Wave
 from sapwood.core.errors import AgentLostError
-from sapwood.core.rankset import fold
+from sapwood.core.rankset import fold, from_ranges, to_ranges
 
 OnFull = Callable[[Stream, Wave], Effects]
 OnFailed = Callable[[msg.Failed], Effects]
 
 
 class Losses:
-    """Takes lost agents out of waves; at the root.
+    """Takes lost agents out of waves; the root decides, and the places below are told.
 
     Args:
+        near: The neighbours.
+        streams: The open streams.
         complete: Ends a wave that nobody is waited for any more.
         failed: Fails a wave.
     """
 
-    def __init__(self, complete: OnFull, failed: OnFailed) -> None:
+    def __init__(
+        self,
+        near: Neighbourhood,
+        streams: dict[int, Stream],
+        complete: OnFull,
+        failed: OnFailed,
+    ) -> None:
+        self.open = streams
+        self._near = near
         self._complete = complete
         self._failed = failed
 
@@ -59,4 +72,26 @@ class Losses:
             ).to_record()
             number = stream.spec.stream
             return self._failed(msg.Failed(number, wave.number, wave.attempt, min(gone), error))
-        return self._complete(stream, wave)
+        # Places below may have new processes there by now: they are not to wait for those.
+        told = self._told(stream, wave, wave.asked_for(set(gone)))
+        return told + self._complete(stream, wave)
+
+    def on_without(self, link: Link, message: msg.Without, _payload: Any) -> Effects:
+        """A wave goes on without agents that are lost."""
+        self._near.must_be_parent(link)
+        stream = self.open.get(message.stream)
+        wave = stream.waves.get(message.wave) if stream is not None else None
+        if stream is None or wave is None:
+            return []
+        told = self._told(stream, wave, wave.without(from_ranges(message.ranks)))
+        return told + self._complete(stream, wave)
+
+    def _told(self, stream: Stream, wave: Wave, asked: dict[int, set[int]]) -> Effects:
+        tree, number = self._near.router.tree, stream.spec.stream
+        return [
+            ev.Transmit(
+                self._near.links_to((child,)), msg.Without(number, wave.number, to_ranges(ranks))
+            )
+            for child, ranks in sorted(asked.items())
+            if not tree.is_agent(child)
+        ]

@@ -84,6 +84,7 @@ class Streams:
             msg.Up: waves.on_up,
             msg.Failed: waves.on_failed,
             msg.Abandon: waves.on_abandon,
+            msg.Without: waves.losses.on_without,
             **self.large.messages(),
             msg.Configure: self._parameters.on_configure,
             Taken: self._emissions.on_taken,

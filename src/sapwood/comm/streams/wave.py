@@ -328,10 +328,35 @@ class Wave:
     def give_up(self, ranks: AbstractSet[int]) -> set[int]:
         """Wait no more for those of the ranks that are not in; return who they are."""
         asked = {rank for asks in self.waiting.values() for ask in asks for rank in ask.ranks}
-        out = (asked | self.missing).intersection(ranks)
-        self.given_up |= out
+        offered = {rank for offer in self.offers for rank in from_ranges(offer.ranks)}
+        out = (asked | offered | self.missing).intersection(ranks)
+        self.given_up |= ranks
         self.missing -= out
         return out
+
+    def asked_for(self, ranks: AbstractSet[int]) -> dict[int, set[int]]:
+        """Return which children were asked for which of some ranks, and have not answered."""
+        told: dict[int, set[int]] = {}
+        for child, asks in self.waiting.items():
+            meant = {rank for ask in asks for rank in ask.ranks}.intersection(ranks)
+            if meant:
+                told[child] = meant
+        return told
+
+    def without(self, ranks: AbstractSet[int]) -> dict[int, set[int]]:
+        """Wait no more for some ranks; return which children were asked for which of them.
+
+        A child that was asked for others, too, will answer for those.
+        """
+        told = self.asked_for(ranks)
+        self.give_up(ranks)
+        for child in told:
+            left = tuple(ask for ask in self.waiting[child] if not ask.ranks <= self.given_up)
+            if left:
+                self.waiting[child] = left
+            else:
+                del self.waiting[child]
+        return told
 
     def scope(self) -> set[int]:
         """Return all ranks that this wave is to bring together here."""

@@ -67,7 +67,7 @@ class Waves:
         )
         offers = self._offers = Offers(near, streams, draws, self)
         self.large = Large(near, draws, sending, announcements, offers)
-        self.losses = Losses(self.asking.when_complete, self.wave_failed)
+        self.losses = Losses(near, streams, self.asking.when_complete, self.wave_failed)
         self._delays = Delays(near.rank, self.full, self.wave_failed)
 
     # --- down -----------------------------------------------------------------------------------
