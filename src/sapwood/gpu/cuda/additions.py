@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from sapwood.gpu.cuda.calls import GRID_SYNC
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.parse import Function, plain, walk
 from sapwood.gpu.cuda.variables import Variables
@@ -29,7 +30,7 @@ def edit_atomics(kernel: Function, variables: Variables, edits: Edits) -> str:
             edits.replace(
                 callee.start_byte, callee.end_byte, f"::sapwood_cuda::own::{named[id(call)]}"
             )
-    if any(word.startswith(_FENCE) for word in kernel.words):
+    if any(word.startswith(_FENCE) or word == GRID_SYNC for word in kernel.words):
         return ""
     text = ""
     pointers = [parameter.name for parameter in kernel.parameters if "*" in parameter.type]

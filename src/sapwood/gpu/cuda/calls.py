@@ -8,7 +8,10 @@ from typing import Final
 
 from sapwood.gpu.cuda.parse import INDICES, CudaSource, Function, walk
 
-BARRIERS: Final = frozenset({"__syncthreads"})
+GRID_SYNC: Final = "__sapwood_grid_sync"
+"""What patched kernels call where all blocks of the grid meet."""
+
+BARRIERS: Final = frozenset({"__syncthreads", GRID_SYNC})
 VOTING_BARRIERS: Final = frozenset({"__syncthreads_count", "__syncthreads_or", "__syncthreads_and"})
 IN_STEP: Final = "__sapwood_in_step"
 """What patched sources call where lanes of a warp have to run in step."""
@@ -18,7 +21,10 @@ _WARP = re.compile(
     r"reduce_\w+)_sync$|__syncwarp$|__activemask$"
 )
 _GROUPS = frozenset(
-    {"cooperative_groups", "cg", "this_thread_block", "tiled_partition", "coalesced_threads"}
+    {
+        *("cooperative_groups", "cg", "this_thread_block", "this_grid", "tiled_partition"),
+        "coalesced_threads",
+    }
 )
 _ATOMIC = re.compile(r"atomic\w+$|__threadfence\w*$|__nanosleep$")
 _WORD = re.compile(r"\b[A-Za-z_]\w*\b")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,8 +11,6 @@ from sapwood.core.errors import BuildError
 from sapwood.gpu.cuda.architecture import Trouble
 from sapwood.gpu.cuda.constructs import (
     GPU_ONLY,
-    GRID_ADVICE,
-    GRID_GROUPS,
     HEADERS,
     PLAIN,
     REFUSED,
@@ -97,31 +94,11 @@ def unsupported(source: CudaSource) -> list[Finding]:
                 ):
                     advice = "launch from the host, or loop inside the kernel"
                     found.append(_refused(source, launch.node, "dynamic parallelism", advice))
-    found += _grid_barriers(source)
     found += [_trouble(source, each) for each in source.troubles]
     lines: dict[tuple[int, str], Finding] = {}
     for each in sorted(found, key=lambda f: f.line):
         lines.setdefault((each.line, each.what), each)
     return list(lines.values())
-
-
-def _grid_barriers(source: CudaSource) -> Iterator[Finding]:
-    """Yield where a whole grid waits; to ask it for ranks and sizes is no harm."""
-    if b"grid" not in source.data:
-        return
-    text = source.data.decode("utf-8", "replace")
-    grids = set(re.findall(r"\bgrid_group\s*&?\s*(\w+)", text))
-    grids |= set(re.findall(r"\b(\w+)\s*=\s*(?:\w+::)*this_grid\s*\(", text))
-    for node in walk(source.root):
-        if node.type != "call_expression":
-            continue
-        callee = node.child_by_field_name("function")
-        group, _, method = plain(callee.text).rpartition(".")
-        if method.split("::")[-1] == "sync" and not group:
-            group = plain(node.child_by_field_name("arguments").text).strip("()")
-            method = "sync"
-        if method == "sync" and (group in grids or "this_grid" in group):
-            yield _refused(source, node, GRID_GROUPS, GRID_ADVICE)
 
 
 def _trouble(source: CudaSource, found: Trouble) -> Finding:

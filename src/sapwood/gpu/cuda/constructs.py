@@ -48,7 +48,7 @@ REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
             "use the runtime API: cudaMalloc, …",
         ),
         (
-            r"cudaLaunch(?:Kernel\w*|CooperativeKernel\w*|Device)$",
+            r"cudaLaunch(?:KernelEx\w*|CooperativeKernelMultiDevice|Device)$",
             "launches by function",
             "write kernel<<<grid, block>>>(…)",
         ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sapwood.gpu.cuda.calls import is_warp_operation
+from sapwood.gpu.cuda.calls import BARRIERS, is_warp_operation
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.parse import CudaSource, Function, declared_names, plain, walk
 
@@ -50,7 +50,7 @@ def _distributed(node: Any, outer: str) -> str:
     value = node.child_by_field_name("condition").child_by_field_name("value")
     if node.child_by_field_name("alternative") is not None or value is None or _meets(value):
         raise _NotPossibleError
-    if any(n.type in _LEAVES or plain(n.text) == "__syncthreads" for n in walk(node)):
+    if any(n.type in _LEAVES or plain(n.text) in BARRIERS for n in walk(node)):
         raise _NotPossibleError
     name = f"{CONDITION}{node.start_byte}"
     both = f"{outer} && ({plain(value.text)})" if outer else plain(value.text)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sapwood.gpu.cuda.additions import edit_atomics
-from sapwood.gpu.cuda.calls import BARRIERS, CallGraph
+from sapwood.gpu.cuda.calls import BARRIERS, GRID_SYNC, CallGraph
+from sapwood.gpu.cuda.control import LOOPS, arms, branches, condition, jumps_out, target_loop
 from sapwood.gpu.cuda.dynamic import dynamic_pointer, file_scope_dynamic, is_dynamic
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.indices import edit_indices
@@ -33,7 +34,6 @@ _REFUSED: Final = {
     "preproc_include": "#include",
     "ERROR": "text that cannot be parsed",
 }
-_LOOPS: Final = {"for_statement", "while_statement", "do_statement"}
 
 
 class CutKernel:
@@ -169,12 +169,12 @@ class _Cutter:
         """Return the names that the skeleton uses, for itself or for what it uses."""
         found: set[str] = set()
         for node in self._variables.nodes:
-            if node.id in self._cuts and node.type in _LOOPS | {"if_statement"}:
+            if node.id in self._cuts and node.type in LOOPS | {"if_statement"}:
                 for field in ("condition", "initializer", "update"):
                     part = node.child_by_field_name(field)
                     found |= used_words(part) if part is not None else set()
-            if node.type == "if_statement" and node.id in self._skeleton and _jumps_out(node):
-                found |= used_words(_condition(node))
+            if node.type == "if_statement" and node.id in self._skeleton and jumps_out(node):
+                found |= used_words(condition(node))
             if node.type == "expression_statement" and node.id in self._skeleton:
                 changed = _changed(next(iter(node.named_children), None))
                 found |= used_words(node) if changed in self._variables.uniform else set()
@@ -200,7 +200,7 @@ class _Cutter:
                 self._block_edits.replace(child.start_byte, child.end_byte, "")
             elif _is_barrier_statement(child):
                 part, before = self._flush(compound, part, before)
-                self._block_edits.replace(child.start_byte, child.end_byte, ";")
+                self._block_edits.replace(child.start_byte, child.end_byte, _once(child))
             elif child.id in self._cuts:
                 part, before = self._flush(compound, part, before)
                 self._structured(child)
@@ -280,13 +280,13 @@ class _Cutter:
     def _is_jump(self, node: Any) -> bool:
         """Whether it is a break or continue of a loop of the skeleton, for all threads."""
         jumps = [j for j in walk(node) if j.type in {"break_statement", "continue_statement"}]
-        jumps = [j for j in jumps if _target_loop(j, node) is None]
+        jumps = [j for j in jumps if target_loop(j, node) is None]
         if not jumps:
             return False
         if node.type in {"break_statement", "continue_statement"}:
             return True
-        if node.type == "if_statement" and self._variables.is_uniform(_condition(node)):
-            inside = [n for n in _branches(node) if n.type != "comment"]
+        if node.type == "if_statement" and self._variables.is_uniform(condition(node)):
+            inside = [n for n in branches(node) if n.type != "comment"]
             if all(n.type in {"break_statement", "continue_statement"} for n in inside):
                 return True
         raise NotPossibleError(f"line {_line(jumps[0])}: some threads leave a loop with a barrier")
@@ -295,22 +295,22 @@ class _Cutter:
         if node.type == "compound_statement":
             self._run(node)
             return
-        if node.type not in _LOOPS | {"if_statement"}:
+        if node.type not in LOOPS | {"if_statement"}:
             raise NotPossibleError(f"line {_line(node)}: a barrier inside {node.type}")
         self._require_uniform(node)
-        bodies = [node.child_by_field_name("body")] if node.type in _LOOPS else list(_arms(node))
+        bodies = [node.child_by_field_name("body")] if node.type in LOOPS else list(arms(node))
         for body in bodies:
             if body.type == "compound_statement":
                 self._run(body)
             elif _is_barrier_statement(body):
-                self._block_edits.replace(body.start_byte, body.end_byte, ";")
+                self._block_edits.replace(body.start_byte, body.end_byte, _once(body))
             elif body.id in self._cuts:
                 self._structured(body)
             else:
                 self._parts.append(Part(body, [body], [], None))
 
     def _require_uniform(self, node: Any) -> None:
-        parts = [_condition(node)]
+        parts = [condition(node)]
         if node.type == "for_statement":
             parts += [node.child_by_field_name(name) for name in ("initializer", "update")]
         for part in parts:
@@ -341,6 +341,11 @@ def _is_barrier(node: Any) -> bool:
     }
 
 
+def _once(statement: Any) -> str:
+    """Return what the block does at a barrier: nothing, or meet the other blocks."""
+    return "::sapwood_cuda::meet_blocks();" if GRID_SYNC in plain(statement.text) else ";"
+
+
 def _is_barrier_statement(node: Any) -> bool:
     inner = next(iter(node.named_children), None) if node.type == "expression_statement" else None
     return inner is not None and _is_barrier(inner)
@@ -355,41 +360,3 @@ def _changed(node: Any) -> str:
         return ""
     target = node.child_by_field_name("left") or node.child_by_field_name("argument")
     return plain(target.text) if target is not None and target.type == "identifier" else ""
-
-
-def _jumps_out(node: Any) -> bool:
-    return any(
-        each.type in {"break_statement", "continue_statement"} and _target_loop(each, node) is None
-        for each in walk(node)
-    )
-
-
-def _target_loop(jump: Any, limit: Any) -> Any:
-    """Return the loop inside of ``limit`` that a break or continue belongs to."""
-    node = jump
-    while node is not None and node.id != limit.id:
-        node = node.parent
-        if node.type in _LOOPS or (
-            node.type == "switch_statement" and jump.type == "break_statement"
-        ):
-            return node
-    return None
-
-
-def _condition(node: Any) -> Any:
-    return node.child_by_field_name("condition")
-
-
-def _arms(node: Any) -> list[Any]:
-    arms = [node.child_by_field_name("consequence")]
-    other = node.child_by_field_name("alternative")
-    if other is not None:
-        arms.append(other.named_children[-1] if other.type == "else_clause" else other)
-    return arms
-
-
-def _branches(node: Any) -> list[Any]:
-    found: list[Any] = []
-    for arm in _arms(node):
-        found += arm.named_children if arm.type == "compound_statement" else [arm]
-    return found

@@ -6,17 +6,19 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from sapwood.gpu.cuda.calls import GRID_SYNC
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.parse import CudaSource, Function, plain, walk
 
 _BLOCK: Final = re.compile(
     r"(?:(?:cg|cooperative_groups)::)?this_thread_block\(\)|thread_block::this_thread_block\(\)"
 )
+_GRID: Final = re.compile(r"(?:(?:cg|cooperative_groups)::)?this_grid\(\)")
 _TILE: Final = re.compile(
     r"(?:(?:cg|cooperative_groups)::)?tiled_partition<\s*(\w+)\s*>\(\s*(\w+|[\w:]+\(\))\s*\)"
 )
 _GROUP: Final = re.compile(
-    r"(?:(?:cg|cooperative_groups)::)?(?:thread_block|thread_group|thread_block_tile<\s*\w+\s*>|auto)"
+    r"(?:(?:cg|cooperative_groups)::)?(?:thread_block|thread_group|grid_group|thread_block_tile<\s*\w+\s*>|auto)"
 )
 _RANK: Final = "(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z))"
 _SIZE: Final = "(blockDim.x * blockDim.y * blockDim.z)"
@@ -29,6 +31,23 @@ _OF_BLOCK: Final = {
     "group_index": "blockIdx",
     "group_dim": "blockDim",
     "dim_threads": "blockDim",
+}
+_WHOLE: Final = "grid"
+"""Stands where a tile has its width."""
+_BLOCKS: Final = "((unsigned long long)gridDim.x * gridDim.y * gridDim.z)"
+_NUMBER: Final = (
+    "(blockIdx.x + (unsigned long long)gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z))"
+)
+_OF_GRID: Final = {
+    "sync": f"{GRID_SYNC}()",
+    "thread_rank": f"({_NUMBER} * {_SIZE} + {_RANK})",
+    "size": f"({_BLOCKS} * {_SIZE})",
+    "num_threads": f"({_BLOCKS} * {_SIZE})",
+    "block_rank": _NUMBER,
+    "num_blocks": _BLOCKS,
+    "group_dim": "gridDim",
+    "dim_blocks": "gridDim",
+    "block_index": "blockIdx",
 }
 
 
@@ -96,7 +115,11 @@ def _groups(kernel: Function) -> dict[str, tuple[Any, str]]:
             continue
         if _BLOCK.fullmatch(text):
             found[name] = (node, "")
-        elif tile is not None and (tile[2] in found or _BLOCK.fullmatch(tile[2])):
+        elif _GRID.fullmatch(text):
+            found[name] = (node, _WHOLE)
+        elif tile is not None and (
+            _BLOCK.fullmatch(tile[2]) or found.get(tile[2], (None, _WHOLE))[1] != _WHOLE
+        ):
             found[name] = (node, tile[1])
     return found
 
@@ -113,7 +136,8 @@ def _use(
         call = above.parent
         word = plain(call.child_by_field_name("function").text) if call is not None else ""
         if word in {"sync", "cg::sync", "cooperative_groups::sync"}:
-            return call, "__syncwarp()" if width else "__syncthreads()"
+            barriers = {"": "__syncthreads()", _WHOLE: f"{GRID_SYNC}()"}
+            return call, barriers.get(width, "__syncwarp()")
         made = call.parent if call is not None else None
         if made is not None and made.type == "init_declarator":  # a tile of the block
             other = plain(made.child_by_field_name("declarator").text)
@@ -124,7 +148,8 @@ def _use(
         return None
     method = plain(above.child_by_field_name("field").text)
     arguments = [plain(a.text) for a in call.child_by_field_name("arguments").named_children]
-    text = _of_tile(method, width, arguments) if width else _OF_BLOCK.get(method)
+    known = {"": _OF_BLOCK, _WHOLE: _OF_GRID}.get(width)
+    text = _of_tile(method, width, arguments) if known is None else known.get(method)
     return None if text is None else (call, text)
 
 

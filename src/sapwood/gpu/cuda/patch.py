@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from sapwood.gpu.cuda.by_address import edit_calls
 from sapwood.gpu.cuda.calls import BARRIERS, CallGraph
 from sapwood.gpu.cuda.dynamic import dynamic_declaration, dynamic_pointer, is_dynamic
 from sapwood.gpu.cuda.edits import Edits
@@ -140,6 +141,7 @@ def _patch(source: CudaSource, graph: CallGraph, *, fiber_only: str) -> Patched:
         keep_endless_loops(function, edits)
     for launch in source.launches:
         _edit_launch(launch, edits)
+    edit_calls(source, edits)
     for node in source.shared:
         if node.start_byte not in inside and is_dynamic(node):
             _edit_dynamic(node, edits)

@@ -20,9 +20,12 @@ class thread_block {
 };
 inline thread_block this_thread_block() { return {}; }
 
-// All blocks of a launch: which thread of them one is, but no barrier.
+// All blocks of a launch; they can meet if it is cooperative.
 class grid_group {
   public:
+    static void sync(const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
+        __sapwood_grid_sync(file, line);
+    }
     static unsigned long long block_rank() {
         const uint3 b = sapwood_cuda::self->block->index;
         const dim3 n = sapwood_cuda::self->block->grid;
@@ -38,7 +41,7 @@ class grid_group {
     static dim3 group_dim() { return sapwood_cuda::self->block->grid; }
     static dim3 dim_blocks() { return group_dim(); }
     static dim3 block_index() { return sapwood_cuda::self->block->index; }
-    static bool is_valid() { return false; }
+    static bool is_valid() { return sapwood_cuda::self->block->meeting != nullptr; }
 };
 inline grid_group this_grid() { return {}; }
 

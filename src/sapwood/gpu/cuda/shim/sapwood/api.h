@@ -6,7 +6,7 @@
 
 #include "counts.h"
 #include "device.h"
-#include "launch.h"
+#include "together.h"
 
 enum cudaMemcpyKind {
     cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost,

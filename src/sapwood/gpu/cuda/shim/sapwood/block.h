@@ -48,12 +48,16 @@ struct SumsBase {
     virtual void flush() = 0;
 };
 
+struct Meeting;
+
 struct Block {
     uint3 index{0, 0, 0};
     dim3 size, grid;
     unsigned threads = 0, alive = 0, arrived = 0, generation = 0, idle = 0;
     int count = 0, last_count = 0, all = 1, last_all = 1;
     unsigned may_merge = 1, merged = 1; // blocks of the row that the worker has now, and that were done as one
+    Meeting *meeting = nullptr; // where the blocks of a cooperative launch meet
+    unsigned met = 0;           // the barrier of this block after which it has met the others
     size_t dynamic_bytes = 0;
     void *dynamic = nullptr;
     const std::string *kernel = nullptr;

@@ -59,7 +59,7 @@ inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
     p->clockRate = 1000000, p->memoryClockRate = 1000000, p->memoryBusWidth = 64, p->l2CacheSize = 1 << 20;
     p->major = 7, p->multiProcessorCount = int(sapwood_cuda::pool().count()), p->maxThreadsPerMultiProcessor = 1024;
     p->maxBlocksPerMultiProcessor = 1, p->integrated = p->canMapHostMemory = p->unifiedAddressing = 1;
-    p->managedMemory = p->concurrentManagedAccess = 1;
+    p->managedMemory = p->concurrentManagedAccess = p->cooperativeLaunch = 1;
     return cudaSuccess;
 }
 inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which, int device) {
@@ -86,7 +86,9 @@ inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which, int 
         case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = int(p.sharedMemPerMultiprocessor); break;
         case cudaDevAttrIntegrated: case cudaDevAttrCanMapHostMemory: case cudaDevAttrUnifiedAddressing:
         case cudaDevAttrPageableMemoryAccess: case cudaDevAttrHostNativeAtomicSupported:
-        case cudaDevAttrManagedMemory: case cudaDevAttrConcurrentManagedAccess: *value = 1; break;
+        case cudaDevAttrManagedMemory: case cudaDevAttrConcurrentManagedAccess: case cudaDevAttrCooperativeLaunch:
+            *value = 1;
+            break;
         default: *value = 0;
     }
     return cudaSuccess;

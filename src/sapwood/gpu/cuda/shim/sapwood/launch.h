@@ -125,6 +125,18 @@ class Pool {
         done_.wait(lock, [this] { return busy_ == 0; });
     }
 
+    // Runs a job on a new thread for each number below a count, all at the same time.
+    template <class Job> void run_together(Job &job, uint64_t count) {
+        std::lock_guard<std::mutex> one(launch_);
+        alone = count == 1;
+        std::vector<std::thread> threads;
+        for (uint64_t i = 1; i < count; i++)
+            threads.emplace_back([&job, i] { job(*std::make_unique<Worker>(), i); });
+        job(*workers_[0], 0);
+        for (auto &thread : threads) thread.join();
+        alone = count_ == 1;
+    }
+
     unsigned count() const { return count_; }
 
   private:
@@ -179,6 +191,54 @@ struct Configuration {
     }
 };
 
+// Gets a worker ready for the blocks of a launch.
+inline void prepare(Worker &worker, const Configuration &how, const std::string &name, std::string &problem) {
+    Block &block = worker.block;
+    block.kernel = &name;
+    block.failure = &problem;
+    block.size = how.block;
+    block.grid = how.grid;
+    block.threads = how.block.x * how.block.y * how.block.z;
+    block.dynamic_bytes = how.shared;
+    block.dynamic = worker.dynamic.reserve(how.shared);
+    block.outside.block = &block;
+}
+
+// Runs a block, and maybe the next ones of its row with it, those before `end`.
+template <class Kernel, class... Arguments>
+void run_block(Block &block, const Configuration &how, uint64_t b, uint64_t end, Kernel &kernel, Arguments &...arguments) {
+    block.index = uint3{unsigned(b % how.grid.x), unsigned(b / how.grid.x % how.grid.y),
+                        unsigned(b / how.grid.x / how.grid.y)};
+    const uint64_t left = end - b, row = how.grid.x - block.index.x;
+    block.may_merge = unsigned(left < row ? left : row), block.merged = 1;
+    Thread *before = self;
+    self = &block.outside;
+#if defined(__cpp_exceptions)
+    try {
+        kernel(arguments...);
+    } catch (const KernelEnded &) {
+    } // what happened is in the block's failure
+#else
+    kernel(arguments...);
+#endif
+    self = before;
+}
+
+inline void finish(Block &block) {
+    for (auto &sums : block.sums)
+        if (sums) sums->flush();
+}
+
+inline cudaError_t end_launch(const std::string &name, const std::string &problem) {
+    last_kernel = name;
+    if (problem.empty()) {
+        report_stray(memory().check());
+        return failure.empty() ? last_error : failure_error;
+    }
+    failure = problem;
+    return fail(failure_error);
+}
+
 // Calls the kernel once for each block of the grid, on all workers, and waits for the end.
 template <class Kernel, class... Arguments>
 void launch(const char *name, const Configuration &how, Kernel kernel, Arguments... arguments) {
@@ -193,46 +253,16 @@ void launch(const char *name, const Configuration &how, Kernel kernel, Arguments
     std::string kernel_name = name, problem;
     auto job = [&](Worker &worker) {
         Block &block = worker.block;
-        Thread *before = self;
-        block.kernel = &kernel_name;
-        block.failure = &problem;
-        block.size = how.block;
-        block.grid = how.grid;
-        block.threads = how.block.x * how.block.y * how.block.z;
-        block.dynamic_bytes = how.shared;
-        block.dynamic = worker.dynamic.reserve(how.shared);
-        block.outside.block = &block;
+        prepare(worker, how, kernel_name, problem);
         for (uint64_t first; (first = next.fetch_add(share)) < blocks;) {
             uint64_t end = first + share < blocks ? first + share : blocks;
-            for (uint64_t b = first; b < end; b += block.merged) {
-                if (!block.failure->empty()) break;
-                block.index = uint3{unsigned(b % how.grid.x), unsigned(b / how.grid.x % how.grid.y),
-                                    unsigned(b / how.grid.x / how.grid.y)};
-                const uint64_t left = end - b, row = how.grid.x - block.index.x;
-                block.may_merge = unsigned(left < row ? left : row), block.merged = 1;
-                self = &block.outside;
-#if defined(__cpp_exceptions)
-                try {
-                    kernel(arguments...);
-                } catch (const KernelEnded &) {
-                } // what happened is in the block's failure
-#else
-                kernel(arguments...);
-#endif
-            }
+            for (uint64_t b = first; b < end && problem.empty(); b += block.merged)
+                run_block(block, how, b, end, kernel, arguments...);
         }
-        self = before;
-        for (auto &sums : block.sums)
-            if (sums) sums->flush();
+        finish(block);
     };
     workers.run(job, blocks);
-    last_kernel = kernel_name;
-    if (!problem.empty()) {
-        failure = problem;
-        fail(failure_error);
-    } else {
-        report_stray(memory().check());
-    }
+    end_launch(kernel_name, problem);
 }
 
 // The clock of kernels, at the rate that the device says it has.
