@@ -16,8 +16,14 @@ VOTING_BARRIERS: Final = frozenset({"__syncthreads_count", "__syncthreads_or", "
 IN_STEP: Final = "__sapwood_in_step"
 """What patched sources call where lanes of a warp have to run in step."""
 
+FOLD: Final = "__sapwood_fold_sync"
+"""A reduction of a tile by any operation, on the way to an exchange."""
+
+CLEAR: Final = "::sapwood_cuda::clear_exchange"
+"""What a cut kernel does once for the block before threads vote."""
+
 _WARP = re.compile(
-    r"__sapwood_in_step$|__(?:shfl|shfl_up|shfl_down|shfl_xor|ballot|any|all|match_any|match_all|"
+    r"__sapwood_in_step$|__sapwood_fold_sync$|__(?:shfl|shfl_up|shfl_down|shfl_xor|ballot|any|all|match_any|match_all|"
     r"reduce_\w+)_sync$|__syncwarp$|__activemask$"
 )
 _GROUPS = frozenset(

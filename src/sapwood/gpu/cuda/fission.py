@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sapwood.gpu.cuda.additions import edit_atomics
-from sapwood.gpu.cuda.calls import BARRIERS, GRID_SYNC, CallGraph
+from sapwood.gpu.cuda.calls import BARRIERS, CLEAR, GRID_SYNC, CallGraph
 from sapwood.gpu.cuda.control import LOOPS, arms, branches, condition, jumps_out, target_loop
 from sapwood.gpu.cuda.dynamic import dynamic_pointer, file_scope_dynamic, is_dynamic
 from sapwood.gpu.cuda.edits import Edits
@@ -274,6 +274,8 @@ class _Cutter:
         if node.type == "expression_statement":
             change = next(iter(node.named_children), None)
             target = _changed(change)
+            if change is not None and plain(change.text).startswith(CLEAR):
+                return True
             return target in uniform and target in self._variables.by_name
         return self._is_jump(node)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from sapwood.gpu.cuda.calls import GRID_SYNC
+from sapwood.gpu.cuda.calls import FOLD, GRID_SYNC
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.parse import CudaSource, Function, plain, walk
 
@@ -31,6 +31,18 @@ _OF_BLOCK: Final = {
     "group_index": "blockIdx",
     "group_dim": "blockDim",
     "dim_threads": "blockDim",
+}
+_REDUCES: Final = frozenset({"reduce", "cg::reduce", "cooperative_groups::reduce"})
+_OPERATION: Final = re.compile(
+    r"(?:(?:cg|cooperative_groups)::)?(plus|less|greater|bit_and|bit_or|bit_xor)<[^<>]*>(?:\(\)|\{\})"
+)
+_OPERATIONS: Final = {
+    "plus": "Add",
+    "less": "Min",
+    "greater": "Max",
+    "bit_and": "And",
+    "bit_or": "Or",
+    "bit_xor": "Xor",
 }
 _WHOLE: Final = "grid"
 """Stands where a tile has its width."""
@@ -138,6 +150,8 @@ def _use(
         if word in {"sync", "cg::sync", "cooperative_groups::sync"}:
             barriers = {"": "__syncthreads()", _WHOLE: f"{GRID_SYNC}()"}
             return call, barriers.get(width, "__syncwarp()")
+        if word in _REDUCES and width not in {"", _WHOLE}:
+            return _reduced(call, name, width)
         made = call.parent if call is not None else None
         if made is not None and made.type == "init_declarator":  # a tile of the block
             other = plain(made.child_by_field_name("declarator").text)
@@ -153,11 +167,23 @@ def _use(
     return None if text is None else (call, text)
 
 
+def _reduced(call: Any, name: str, width: str) -> tuple[Any, str] | None:
+    given = [plain(each.text) for each in call.child_by_field_name("arguments").named_children]
+    operation = _OPERATION.fullmatch(given[2]) if len(given) == 3 and given[0] == name else None
+    if operation is None:
+        return None
+    fold = f"::sapwood_cuda::{_OPERATIONS[operation[1]]}()"
+    return call, f"{FOLD}({_lanes(width)}, {given[1]}, {fold})"
+
+
+def _lanes(width: str) -> str:
+    return "0xffffffffu" if width == "32" else f"::sapwood_cuda::tile_lanes({_RANK}, {width})"
+
+
 def _of_tile(method: str, width: str, arguments: list[str]) -> str | None:
     given = ", ".join(arguments)
     if method in {"shfl", "shfl_up", "shfl_down", "shfl_xor"} and len(arguments) == 2:
-        lanes = "0xffffffffu" if width == "32" else f"::sapwood_cuda::tile_lanes({_RANK}, {width})"
-        return f"__{method}_sync({lanes}, {given}, {width})"
+        return f"__{method}_sync({_lanes(width)}, {given}, {width})"
     if method in {"any", "all", "ballot"} and width == "32" and len(arguments) == 1:
         return f"__{method}_sync(0xffffffffu, {given})"
     return {

@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sapwood.gpu.cuda.calls import IN_STEP, VOTING_BARRIERS, CallGraph, is_warp_operation
+from sapwood.gpu.cuda.calls import (
+    CLEAR,
+    FOLD,
+    IN_STEP,
+    VOTING_BARRIERS,
+    CallGraph,
+    is_warp_operation,
+)
 from sapwood.gpu.cuda.distribution import CONDITION, distribute_conditions
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.groups import without_groups
@@ -26,8 +33,22 @@ _SHUFFLES: Final = {
 _VOTES: Final = {
     "__ballot_sync": "exchange_ballot",
     "__any_sync": "exchange_any",
-    "__all_sync": "exchange_all",
+    "__all_sync": "exchange_none",
 }
+_FOLDS: Final = {
+    "__reduce_add_sync": "::sapwood_cuda::Add()",
+    "__reduce_min_sync": "::sapwood_cuda::Min()",
+    "__reduce_max_sync": "::sapwood_cuda::Max()",
+    "__reduce_and_sync": "::sapwood_cuda::And()",
+    "__reduce_or_sync": "::sapwood_cuda::Or()",
+    "__reduce_xor_sync": "::sapwood_cuda::Xor()",
+    FOLD: "",  # says its operation itself
+}
+_MATCHES: Final = {
+    "__match_any_sync": "exchange_match",
+    "__match_all_sync": "exchange_match_all",
+}
+_EXCHANGES: Final = frozenset({*_SHUFFLES, *_VOTES, *_FOLDS, *_MATCHES})
 _RANK: Final = (
     " const int sapwood_rank = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);"
 )
@@ -102,16 +123,17 @@ def _exchanges(source: CudaSource, kernel: Function) -> Edits | None:
             declared += watched
         elif word in VOTING_BARRIERS:
             count = _count(node, word, kernel, edits)
-            if count is None or returns:
+            if count is None:
                 return None
             declared += count[0]
             if count[1] is not None:
                 known = before.get(count[1].id, (None, ""))[1]
                 before[count[1].id] = (count[1], known + count[2])
-        elif word in _SHUFFLES or word in _VOTES:
+        elif word in _EXCHANGES:
             made = _Exchange(node, word, kernel, types)
-            # Threads that are gone write nothing: what they wrote last would count again.
-            if not made.possible or (returns and (made.condition or word in _VOTES)):
+            # Threads that are gone write nothing: only votes know that from a vote against.
+            alone = word in _FOLDS or word in _MATCHES
+            if not made.possible or (returns and (made.condition or alone)):
                 return None
             declared += made.declared
             known = before.get(made.statement.id, (None, ""))[1]
@@ -171,8 +193,10 @@ def _count(call: Any, word: str, kernel: Function, edits: Edits) -> tuple[str, A
     declared += f" __shared__ int {count};"
     taken = f"::sapwood_cuda::block_count({said}, {_THREADS})"
     if word != "__syncthreads_count":
-        taken += " != 0" if word == "__syncthreads_or" else f" == {_THREADS}"
-    put = f"{said}[sapwood_rank] = (({plain(arguments[0].text)}) != 0); __syncthreads(); "
+        taken += " != 0" if word == "__syncthreads_or" else " == 0"
+    sign = "==" if word == "__syncthreads_and" else "!="  # threads that are gone say nothing
+    put = f"{CLEAR}({said}); "
+    put += f"{said}[sapwood_rank] = (({plain(arguments[0].text)}) {sign} 0); __syncthreads(); "
     put += f"{count} = {taken};"
     edits.replace(call.start_byte, call.end_byte, count)
     loop = _loop_that_asks(call)
@@ -217,7 +241,8 @@ class _Exchange:
         self.statement = _under_condition(holder(call, kernel))
         self.possible = False
         self.condition = ""
-        if self.statement is None or len(given) < 2 or any(_calls(each) for each in given[1:]):
+        asked = given[1:2] if word == FOLD else given[1:]  # an operation is made, not called
+        if self.statement is None or len(given) < 2 or any(_calls(each) for each in asked):
             return
         if _is_handed_on(self.statement):
             self.condition = plain(self.statement.child_by_field_name("condition").text)
@@ -226,21 +251,36 @@ class _Exchange:
         self.possible = bool(kind)
         array, lanes = f"sapwood_e{call.start_byte}", f"sapwood_l{call.start_byte}"
         mask, *rest = map(plain, (each.text for each in given))
-        value = f"(({rest[0]}) != 0)" if vote else rest[0]
+        sign = "==" if word == "__all_sync" else "!="
+        value = f"(({rest[0]}) {sign} 0)" if vote else rest[0]
         size = "[::sapwood_cuda::exchange_size] = {};"
         self.declared = f" __shared__ {kind} {array}{size}"
         self.put = f"{array}[sapwood_rank] = {value};"
-        name = f"::sapwood_cuda::{(_VOTES if vote else _SHUFFLES)[word]}"
-        self.get = f"{name}({array}, sapwood_rank, {', '.join(rest[1:])})"
+        self.get = _read(word, array, mask, rest[1:])
         if vote:
-            self.get = f"{name}({array}, sapwood_rank, {mask}, {_THREADS})"
+            self.put = f"{CLEAR}({array}); {self.put}"
         if self.condition:  # lanes that do not take part give nothing
-            self.put = f"{array}[sapwood_rank] = {self.condition} ? {value} : ({kind})0;"
+            empty = f"{CLEAR}({array}); " if vote else ""
+            self.put = f"{empty}{array}[sapwood_rank] = {self.condition} ? {value} : ({kind})0;"
         if self.condition and _meets_behind(self.statement, kernel):
             self.declared += f" __shared__ unsigned char {lanes}{size}"
             self.put += f" {lanes}[sapwood_rank] = {self.condition};"
             there = f"({lanes}, sapwood_rank, {mask}, {_THREADS})"
             self.get = f"(::sapwood_cuda::require_lanes{there}, {self.get})"
+
+
+def _read(word: str, array: str, mask: str, rest: list[str]) -> str:
+    """Return the expression that reads what all threads have written."""
+    if word in _SHUFFLES:
+        return f"::sapwood_cuda::{_SHUFFLES[word]}({array}, sapwood_rank, {', '.join(rest)})"
+    given = [array, "sapwood_rank", mask, _THREADS]
+    if word in _FOLDS:
+        name = "exchange_fold"
+        given += rest or [_FOLDS[word]]
+    else:
+        name = (_VOTES | _MATCHES)[word]
+        given += rest
+    return f"::sapwood_cuda::{name}({', '.join(given)})"
 
 
 def _meets_behind(statement: Any, kernel: Function) -> bool:

@@ -475,12 +475,13 @@ __global__ void tiles(const int *x, int *sum, int *most, int *same, int *all) {
     cg::thread_block_tile<32> tile = cg::tiled_partition<32>(block);
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     int v = x[i];
+    unsigned u = v;
     sum[i] = cg::reduce(tile, v, cg::plus<int>());
     most[i] = cg::reduce(tile, v, cg::greater<int>());
     same[i] = __match_any_sync(0xffffffff, v);
     int equal = 0;
     __match_all_sync(0xffffffff, v, &equal);
-    all[i] = equal + 2 * __reduce_add_sync(0xffffffff, unsigned(v));
+    all[i] = equal + 2 * __reduce_add_sync(0xffffffff, u);
 }
 extern "C" int tiles_run(const int *x, int *sum, int *most, int *same, int *all, int n) {
     tiles<<<n / 128, 128>>>(x, sum, most, same, all);

@@ -117,9 +117,51 @@ inline void require_lanes(const unsigned char *came, int rank, unsigned mask, in
 inline int exchange_any(const unsigned char *values, int rank, unsigned mask, int threads) {
     return exchange_ballot(values, rank, mask, threads) != 0;
 }
-inline int exchange_all(const unsigned char *values, int rank, unsigned mask, int threads) {
-    unsigned there = threads - (rank & ~(warp_size - 1)) >= warp_size ? ~0u : (1u << (threads % warp_size)) - 1;
-    return exchange_ballot(values, rank, mask, threads) == (mask & there);
+inline int exchange_none(const unsigned char *values, int rank, unsigned mask, int threads) {
+    return exchange_ballot(values, rank, mask, threads) == 0;
+}
+inline void clear_exchange(unsigned char *values) { memset(values, 0, exchange_size); }
+
+// Which of a warp's lanes there are, of those of a mask.
+inline unsigned exchange_lanes(int rank, unsigned mask, int threads) {
+    const int left = threads - (rank & ~(warp_size - 1));
+    return left >= warp_size ? mask : mask & ((1u << left) - 1);
+}
+struct Add { template <class T> T operator()(T a, T b) const { return a + b; } };
+struct Min { template <class T> T operator()(T a, T b) const { return a < b ? a : b; } };
+struct Max { template <class T> T operator()(T a, T b) const { return a > b ? a : b; } };
+struct And { template <class T> T operator()(T a, T b) const { return a & b; } };
+struct Or { template <class T> T operator()(T a, T b) const { return a | b; } };
+struct Xor { template <class T> T operator()(T a, T b) const { return a ^ b; } };
+template <class T, class Fold> inline T exchange_fold(const T *values, int rank, unsigned mask, int threads, Fold fold) {
+    const T *warp = values + (rank & ~(warp_size - 1));
+    unsigned rest = exchange_lanes(rank, mask, threads);
+    if (rest == ~0u) { // what compilers vectorise
+        T total = warp[0];
+        for (int lane = 1; lane < warp_size; lane++) total = fold(total, warp[lane]);
+        return total;
+    }
+    T total = warp[__builtin_ctz(rest)];
+    for (rest &= rest - 1; rest; rest &= rest - 1) total = fold(total, warp[__builtin_ctz(rest)]);
+    return total;
+}
+template <class T> inline unsigned exchange_match(const T *values, int rank, unsigned mask, int threads) {
+    const T *warp = values + (rank & ~(warp_size - 1));
+    unsigned same = 0;
+    if constexpr (std::is_integral_v<T>) {
+        if (exchange_lanes(rank, mask, threads) == ~0u) { // what compilers vectorise
+            for (int lane = 0; lane < warp_size; lane++) same |= unsigned(warp[lane] == values[rank]) << lane;
+            return same;
+        }
+    }
+    for (unsigned rest = exchange_lanes(rank, mask, threads); rest; rest &= rest - 1)
+        same |= unsigned(!memcmp(warp + __builtin_ctz(rest), values + rank, sizeof(T))) << __builtin_ctz(rest);
+    return same;
+}
+template <class T> inline unsigned exchange_match_all(const T *values, int rank, unsigned mask, int threads, int *all) {
+    const unsigned lanes = exchange_lanes(rank, mask, threads);
+    *all = exchange_match(values, rank, mask, threads) == lanes;
+    return *all ? lanes : 0;
 }
 
 } // namespace sapwood_cuda
