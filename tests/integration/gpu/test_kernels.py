@@ -131,6 +131,13 @@ def test_a_parameter_that_threads_change(kernels: ctypes.CDLL) -> None:
     np.testing.assert_array_equal(out.reshape(3, 32), [(7 + 31 - t) * 100 + 7 + t] * 3)
 
 
+def test_pointers_to_variables_of_the_other_side_of_a_barrier(kernels: ctypes.CDLL) -> None:
+    out = zeros(I, 96)
+    assert call(kernels.pointed_run, out, len(out)) == 0
+    t = np.arange(96)
+    np.testing.assert_array_equal(out, 10 * t + 1000 * (t + 1) + t**2 + 10 * t + 5 * t)
+
+
 def test_template_with_functor(kernels: ctypes.CDLL) -> None:
     x = F[:1000].astype(np.float64)
     assert call(kernels.functor_run, x, len(x)) == 0

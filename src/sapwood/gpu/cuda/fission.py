@@ -18,7 +18,8 @@ from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.indices import edit_indices
 from sapwood.gpu.cuda.merging import Merging
 from sapwood.gpu.cuda.parse import Function, declared_names, plain, walk
-from sapwood.gpu.cuda.parts import NotPossibleError, Part, PartWriter
+from sapwood.gpu.cuda.part import NotPossibleError, Part
+from sapwood.gpu.cuda.parts import PartWriter
 from sapwood.gpu.cuda.stride import StrideLoop, find_stride_loop
 from sapwood.gpu.cuda.variables import Variables, used_words
 

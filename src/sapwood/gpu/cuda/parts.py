@@ -7,6 +7,7 @@ from typing import Any, Final
 from sapwood.gpu.cuda.calls import CallGraph
 from sapwood.gpu.cuda.dynamic import dynamic_pointer, is_dynamic
 from sapwood.gpu.cuda.edits import Edits
+from sapwood.gpu.cuda.expansion import find_expanded
 from sapwood.gpu.cuda.guards import (
     counts_with_thread,
     guard_words,
@@ -14,7 +15,8 @@ from sapwood.gpu.cuda.guards import (
     joined,
     limit_of,
 )
-from sapwood.gpu.cuda.parse import INDICES, Function, declared_names, plain, walk
+from sapwood.gpu.cuda.parse import INDICES, Function, declared_names, plain
+from sapwood.gpu.cuda.part import Part
 from sapwood.gpu.cuda.stride import StrideLoop
 from sapwood.gpu.cuda.variables import Variable, Variables, used_words
 from sapwood.gpu.cuda.vectorising import independence, keep_sums_rolled
@@ -31,42 +33,6 @@ _EVERYWHERE: Final = (
     "-> bool { (void)sapwood_x; (void)sapwood_y; (void)sapwood_z; "
 )
 _THREAD: Final = "const int sapwood_t = sapwood_row + sapwood_x; (void)sapwood_t; "
-
-
-class NotPossibleError(Exception):
-    """A kernel cannot be cut; the text says why."""
-
-
-class Part:
-    """Statements that stand together and hold no barrier.
-
-    Attributes:
-        compound: What they stand in.
-        statements: The statements.
-        before: Declarations among them that are moved before the loop.
-        stride: The grid-stride loop that the part is, if it is one.
-        declared: Names that the statements declare for what follows.
-    """
-
-    def __init__(
-        self, compound: Any, statements: list[Any], before: list[Any], stride: StrideLoop | None
-    ) -> None:
-        self.compound = compound
-        self.statements = statements
-        self.before = before
-        self.stride = stride
-        self.declared = {
-            name
-            for node in statements
-            if node.type == "declaration"
-            for name in declared_names(node)
-        }
-        self.words: set[str] = set().union(*(used_words(node) for node in statements))
-
-    @property
-    def nodes(self) -> list[Any]:
-        """Everything in it."""
-        return [each for node in self.statements for each in walk(node)]
 
 
 class PartWriter:
@@ -91,7 +57,7 @@ class PartWriter:
         self._kernel = kernel
         later = len(parts) > 1 or any(p.compound.id != kernel.body.id for p in parts)
         self._alive = later and any(_returns(part) for part in parts)
-        self._expanded = self._find_expanded()
+        self._expanded = find_expanded(variables, parts)
         self._placed = bool(
             kernel.words & graph.placed - {kernel.name}
             or any(_bare_index(node) for node in variables.nodes)
@@ -108,40 +74,6 @@ class PartWriter:
     def keeps_threads(self) -> bool:
         """Whether anything is kept or asked for each thread of the block."""
         return bool(self._alive or self._expanded or self._placed)
-
-    def _find_expanded(self) -> dict[str, Variable]:
-        """Return the variables that live across a cut and cannot be computed again."""
-        found: dict[str, Variable] = {}
-        for part in self._parts:
-            for name in part.declared - self._variables.floating:
-                if not any(name in other.words for other in self._parts if other is not part):
-                    continue
-                variables = self._variables.by_name[name]
-                outer = [v for v in variables if v.declaration.parent.type == "compound_statement"]
-                in_skeleton = [v for v in outer if self._in_skeleton(v)]
-                if len(in_skeleton) != 1:
-                    raise NotPossibleError(f"{name} is declared twice")
-                self._require_expandable(in_skeleton[0])
-                found[name] = in_skeleton[0]
-        for variable in self._variables.parameters:
-            if variable.changes and variable.name not in self._variables.uniform:
-                found[variable.name] = variable
-        return found
-
-    def _in_skeleton(self, variable: Variable) -> bool:
-        return any(
-            variable.declaration.id == node.id for part in self._parts for node in part.statements
-        )
-
-    @staticmethod
-    def _require_expandable(variable: Variable) -> None:
-        line = variable.declaration.start_point[0] + 1
-        if variable.is_reference or "auto" in variable.type.split("*")[0].split():
-            raise NotPossibleError(f"line {line}: {variable.name} lives across a barrier")
-        if variable.value is not None and variable.value.type == "initializer_list":
-            items = [plain(child.text) for child in variable.value.named_children]
-            if any(item not in {"0", "0.0f", "0.f", "0.0", "0."} for item in items):
-                raise NotPossibleError(f"line {line}: the initial list of {variable.name}")
 
     def _write_prologue(self) -> str:
         text = ""

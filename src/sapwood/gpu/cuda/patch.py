@@ -22,7 +22,7 @@ from sapwood.gpu.cuda.endless import keep_endless_loops
 from sapwood.gpu.cuda.fission import cut_kernel
 from sapwood.gpu.cuda.naming import with_own_names
 from sapwood.gpu.cuda.parse import CudaSource, Function, Launch, plain, walk
-from sapwood.gpu.cuda.parts import NotPossibleError
+from sapwood.gpu.cuda.part import NotPossibleError
 from sapwood.gpu.cuda.shuffles import without_warp_operations
 from sapwood.gpu.cuda.steps import with_steps
 
@@ -200,11 +200,24 @@ def _edit_launch(launch: Launch, edits: Edits) -> None:
     edits.replace(
         inner[-1].end_byte + at,
         arguments.start_byte + 1 + at,
-        f"), [&](auto &...sapwood_a) {{ {launch.kernel}(sapwood_a...); }}{',' if given else ''} ",
+        f"), {_call(launch.kernel, given)}{',' if given else ''} ",
     )
     for each in given:
         if each.type == "null" or plain(each.text) == "NULL":
             edits.replace(each.start_byte + at, each.end_byte + at, "nullptr")
+
+
+def _call(kernel: str, given: list[Any]) -> str:
+    """Return what calls a kernel with its arguments; a literal 0 may be a pointer there."""
+    zeros = [plain(each.text) == "0" for each in given]
+    if not any(zeros) or any(each.type == "parameter_pack_expansion" for each in given):
+        return f"[&](auto &...sapwood_a) {{ {kernel}(sapwood_a...); }}"
+    names = [f"sapwood_a{number}" for number in range(len(given))]
+    taken = ", ".join(
+        "auto &" if zero else f"auto &{name}" for name, zero in zip(names, zeros, strict=True)
+    )
+    passed = ", ".join("0" if zero else name for name, zero in zip(names, zeros, strict=True))
+    return f"[&]({taken}) {{ {kernel}({passed}); }}"
 
 
 def _edit_dynamic(node: Any, edits: Edits) -> None:

@@ -325,3 +325,34 @@ API int bad_launch_run() {
     int first = cudaGetLastError();
     return first * 1000 + cudaGetLastError();
 }
+
+// Pointers that live across a barrier, to variables that are named on one side of it only.
+struct Shape {
+    int side;
+    __device__ virtual int area() const { return side; }
+};
+struct Square : Shape {
+    __device__ int area() const override { return side * side; }
+};
+struct Holder { const int *what; };
+
+__global__ void pointed_kernel(int *x, const int *none) {
+    int t = threadIdx.x, number = 10 * t;
+    int row[3];
+    row[1] = t + 1;
+    Square square;
+    square.side = t;
+    int other = 5 * t;
+    int &alias = other;
+    const int *p = &number, *q = row + 1, *r = &alias;
+    const Shape *shape = &square;
+    Holder holder = {&number};
+    __syncthreads();
+    x[t] = *p + 1000 * *q + shape->area();
+    __syncthreads();
+    x[t] += *holder.what + *r + (none ? 1 : 0);
+}
+API int pointed_run(int *x, int n) {
+    pointed_kernel<<<1, n>>>(x, 0);
+    return cudaGetLastError();
+}

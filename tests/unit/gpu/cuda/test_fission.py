@@ -73,3 +73,27 @@ def test_fiber_mode_can_be_asked_for() -> None:
     sources = read_sources({"a.cu": b"__global__ void k(int *x) { x[0] = 1; }"})
     (mode,) = patch_sources(sources, fiber_only="asked for")["a.cu"].kernels
     assert mode.mode is Mode.FIBER
+
+
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        ("float a; float *p = &a; __syncthreads(); x[0] = *p;", "a"),
+        ("float a[3]; float *p = a + 1; __syncthreads(); x[0] = *p;", "a"),
+        ("float a[3][4]; float *p = a[1]; __syncthreads(); x[0] = *p;", "a"),
+        ("float a; float &b = a; float *p = &b; __syncthreads(); x[0] = *p;", "a"),
+        ("float a; float *p = pick(a); __syncthreads(); x[0] = *p;", "a"),
+    ],
+)
+def test_what_a_pointer_across_a_barrier_may_point_to_is_kept(body: str, kept: str) -> None:
+    mode, text = kernel(body, "__device__ float *pick(float &from) { return &from; }")
+    assert mode.mode is Mode.BLOCK
+    assert f"sapwood_v_{kept}[" in text
+
+
+def test_an_address_that_nobody_keeps_costs_nothing() -> None:
+    _, text = kernel(
+        "float s, c; sincosf(x[0], &s, &c); float v = s + c; __syncthreads(); x[1] = v;"
+    )
+    assert "sapwood_v_v[" in text
+    assert "sapwood_v_s[" not in text

@@ -1,0 +1,114 @@
+"""Which variables of a kernel live across a cut: each thread of the block keeps its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sapwood.gpu.cuda.parse import plain
+from sapwood.gpu.cuda.part import NotPossibleError, Part
+from sapwood.gpu.cuda.variables import Variable, Variables, used_words
+
+_NUMBERS: Final = frozenset(
+    ["bool", "char", "short", "int", "long", "signed", "unsigned", "float", "double", "size_t"]
+    + [f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+)
+"""Words of types that are numbers."""
+
+_NO_ADDRESS: Final = {"array_declarator", "sizeof_expression", "parenthesized_expression"}
+"""What the name of an array stands in without being the address of its first element."""
+
+
+def find_expanded(variables: Variables, parts: Sequence[Part]) -> dict[str, Variable]:
+    """Return the variables that live across a cut and cannot be computed again.
+
+    Raises:
+        NotPossibleError: One of them cannot be kept for each thread.
+    """
+    found = {
+        variable.name: variable
+        for variable in variables.parameters
+        if variable.changes and variable.name not in variables.uniform
+    }
+    inside: list[tuple[str, Part]] = []
+    for part in parts:
+        for name in part.declared - variables.floating:
+            if any(name in other.words for other in parts if other is not part):
+                found[name] = _expandable(variables, name, parts)
+            else:
+                inside.append((name, part))
+    return found | _pointed_to(variables, found, inside, parts)
+
+
+def _pointed_to(
+    variables: Variables,
+    found: Mapping[str, Variable],
+    inside: Sequence[tuple[str, Part]],
+    parts: Sequence[Part],
+) -> dict[str, Variable]:
+    """Return what a pointer that lives across a cut may point to: it must live as well."""
+    if not any(_may_hold_address(variable) for variable in found.values()):
+        return {}
+    return {
+        name: _expandable(variables, name, parts)
+        for name, part in inside
+        if _is_pointed_to(variables.by_name[name], name, part.nodes)
+    }
+
+
+def _expandable(variables: Variables, name: str, parts: Sequence[Part]) -> Variable:
+    in_skeleton = [
+        variable
+        for variable in variables.by_name[name]
+        if variable.declaration.parent.type == "compound_statement"
+        and any(variable.declaration.id == node.id for part in parts for node in part.statements)
+    ]
+    if len(in_skeleton) != 1:
+        raise NotPossibleError(f"{name} is declared twice")
+    (variable,) = in_skeleton
+    line = variable.declaration.start_point[0] + 1
+    if variable.is_reference or "auto" in variable.type.split("*")[0].split():
+        raise NotPossibleError(f"line {line}: {name} lives across a barrier")
+    if variable.value is not None and variable.value.type == "initializer_list":
+        items = [plain(child.text) for child in variable.value.named_children]
+        if any(item not in {"0", "0.0f", "0.f", "0.0", "0."} for item in items):
+            raise NotPossibleError(f"line {line}: the initial list of {name}")
+    return variable
+
+
+def _may_hold_address(variable: Variable) -> bool:
+    """Whether a variable may be or contain a pointer: it is not a number, nor an array of them."""
+    words = variable.type.replace("*", " * ").split()
+    return not words or not _NUMBERS.issuperset(words)
+
+
+def _is_pointed_to(known: Sequence[Variable], name: str, nodes: Sequence[Any]) -> bool:
+    """Whether somebody may keep the address of a variable that is used in some nodes."""
+    if any(variable.is_reference or variable.is_shared for variable in known):
+        return False
+    changes = [change.type for variable in known for change in variable.changes]
+    if "pointer_expression" in changes or "call_expression" in changes:
+        return True
+    if any("][" in variable.extents.replace(" ", "") for variable in known):
+        return True  # a row of it is an address, too
+    is_array = any(variable.is_array for variable in known)
+    return any(
+        _binds(node, name)
+        or (is_array and node.type == "identifier" and plain(node.text) == name and _decays(node))
+        for node in nodes
+    )
+
+
+def _binds(node: Any, name: str) -> bool:
+    """Whether a declaration makes a reference to a variable, or to a part of it."""
+    if node.type != "init_declarator":
+        return False
+    declarator, value = node.child_by_field_name("declarator"), node.child_by_field_name("value")
+    return "&" in plain(declarator.text) and value is not None and name in used_words(value)
+
+
+def _decays(node: Any) -> bool:
+    """Whether the name of an array stands for the address of its first element."""
+    if node.parent.type == "subscript_expression":
+        return bool(node.parent.child_by_field_name("argument") != node)
+    return node.parent.type not in _NO_ADDRESS
