@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import pytest
 
@@ -27,15 +25,6 @@ from sapwood.environment.settings import RestartSettings
 
 TIMEOUT = 60.0
 MakeCluster = Callable[..., sapwood.Cluster]
-
-
-@pytest.fixture(autouse=True)
-def pickled_by_value() -> Iterator[None]:
-    """Send the functions of this file as code: runners cannot import a test."""
-    module = sys.modules[__name__]
-    cloudpickle.register_pickle_by_value(module)
-    yield
-    cloudpickle.unregister_pickle_by_value(module)
 
 
 def everything(members: list[int], nbytes: int) -> dict[str, Any]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import pytest
 
@@ -51,15 +49,6 @@ double alone(const double *from, size_t n) { return n ? from[0] : 0; }
 
 
 MAP = '[map]\nfunction = "alone"\n'
-
-
-@pytest.fixture(autouse=True)
-def pickled_by_value() -> Iterator[None]:
-    """Send the classes of this file as code: runners cannot import a test."""
-    module = sys.modules[__name__]
-    cloudpickle.register_pickle_by_value(module)
-    yield
-    cloudpickle.unregister_pickle_by_value(module)
 
 
 @pytest.fixture

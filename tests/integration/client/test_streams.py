@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import pytest
 
@@ -27,15 +25,6 @@ from sapwood.core.errors import (
 TIMEOUT = 60.0
 MakeCluster = Callable[..., sapwood.Cluster]
 Until = Callable[[Callable[[], object]], None]
-
-
-@pytest.fixture(autouse=True)
-def pickled_by_value() -> Iterator[None]:
-    """Send the functions of this file as code: runners cannot import a test."""
-    module = sys.modules[__name__]
-    cloudpickle.register_pickle_by_value(module)
-    yield
-    cloudpickle.unregister_pickle_by_value(module)
 
 
 @pytest.fixture

@@ -8,11 +8,10 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import pytest
 
@@ -30,15 +29,6 @@ from sapwood.environment.settings import LimitSettings
 TIMEOUT = 60.0
 MakeCluster = Callable[..., sapwood.Cluster]
 Until = Callable[[Callable[[], object]], None]
-
-
-@pytest.fixture(autouse=True)
-def pickled_by_value() -> Iterator[None]:
-    """Send the functions of this file as code: runners cannot import a test."""
-    module = sys.modules[__name__]
-    cloudpickle.register_pickle_by_value(module)
-    yield
-    cloudpickle.unregister_pickle_by_value(module)
 
 
 def test_results_come_back_in_order(cluster: sapwood.Cluster) -> None:
