@@ -138,6 +138,13 @@ def test_pointers_to_variables_of_the_other_side_of_a_barrier(kernels: ctypes.CD
     np.testing.assert_array_equal(out, 10 * t + 1000 * (t + 1) + t**2 + 10 * t + 5 * t)
 
 
+def test_parameters_of_which_each_thread_changes_its_own(kernels: ctypes.CDLL) -> None:
+    out = zeros(I, 96)
+    assert call(kernels.own_run, out, len(out)) == 0
+    t = np.arange(96)
+    np.testing.assert_array_equal(out, 6 + 6 * t + 1000 * (2 + 4 * t) + 100 + t + 7 + t)
+
+
 def test_template_with_functor(kernels: ctypes.CDLL) -> None:
     x = F[:1000].astype(np.float64)
     assert call(kernels.functor_run, x, len(x)) == 0

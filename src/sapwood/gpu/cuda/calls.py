@@ -58,6 +58,7 @@ class CallGraph:
         meeting: Names that, when called, wait for other threads, with the word that says so.
         device_variables: Names of variables on the device.
         declared: Names of functions that are declared apart from their definition.
+        array_members: Names of members of classes that are arrays.
         placed: Names that need to know which thread they run in.
         atomic: Names that hold atomic operations or arrays of their own.
     """
@@ -68,6 +69,7 @@ class CallGraph:
         self.macro_words: frozenset[str] = frozenset()
         self.device_variables: frozenset[str] = frozenset()
         self.declared: frozenset[str] = frozenset()
+        self.array_members: frozenset[str] = frozenset()
         words: dict[str, set[str]] = {}
         arrays: set[str] = set()
         for source in sources:
@@ -75,6 +77,7 @@ class CallGraph:
             self.macro_words |= source.macro_words
             self.device_variables |= source.device_variables
             self.declared |= source.declared
+            self.array_members |= source.array_members
             for function in source.functions:
                 self.functions.setdefault(function.name, []).append(function)
                 words.setdefault(function.name, set()).update(function.words)

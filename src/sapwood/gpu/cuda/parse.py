@@ -104,6 +104,12 @@ class Function:
         return "__global__" in self.attributes
 
     @property
+    def is_const(self) -> bool:
+        """Whether it is a method that does not change its object."""
+        head = text_of(self.source, self.node.start_byte, self.body.start_byte)
+        return "const" in head.rpartition(")")[2].split()
+
+    @property
     def line(self) -> int:
         """Line of its definition."""
         return int(self.node.start_point[0]) + 1
@@ -138,6 +144,13 @@ class Launch(msgspec.Struct, frozen=True):
     line: int
 
 
+def _is_member(declarator: Any) -> bool:
+    """Whether a declarator is one of a field of a class."""
+    while declarator.type.endswith("declarator"):
+        declarator = declarator.parent
+    return bool(declarator.type == "field_declaration")
+
+
 class CudaSource:
     """One source or header, parsed.
 
@@ -151,6 +164,7 @@ class CudaSource:
         macro_words: What macros speak of, apart from their arguments.
         device_variables: Names of ``__device__``, ``__constant__`` and ``__managed__`` variables.
         declared: Names of functions that are declared without a body.
+        array_members: Names of members of classes that are arrays.
         shared: Nodes of ``__shared__`` declarations.
         includes: Names of included files; those in quotes with ``"`` before them.
         troubles: What cannot be right for host and device at once.
@@ -212,6 +226,11 @@ class CudaSource:
             for node in declarations
             if (_function_declarator(node)) is not None
             for name in declared_names(node)
+        )
+        self.array_members = frozenset(
+            plain(node.child_by_field_name("declarator").text).split("[", maxsplit=1)[0].strip()
+            for node in nodes
+            if node.type == "array_declarator" and _is_member(node)
         )
         self.includes = [m[1].decode() + m[2].decode() for m in _INCLUDE.finditer(seen)]
 

@@ -19,6 +19,10 @@ _CONTROL: Final = {
 }
 
 
+_BINDING: Final = {"init_declarator", "for_range_loop"}
+"""What may bind a reference to a variable."""
+
+
 class Variable:
     """A local variable.
 
@@ -237,20 +241,58 @@ def changed_names(node: Any, graph: CallGraph) -> Iterator[str]:
         target = node.child_by_field_name("argument")
     elif node.type == "call_expression":
         yield from _given_by_reference(node, graph)
+    elif node.type in _BINDING and _is_reference(node):
+        target = node.child_by_field_name("value") or node.child_by_field_name("right")
     while target is not None and target.type in {"field_expression", "parenthesized_expression"}:
         target = target.child_by_field_name("argument") or next(iter(target.named_children), None)
     if target is not None and target.type == "identifier":
         yield plain(target.text)
     elif target is not None and target.type == "subscript_expression":
-        root = target.child_by_field_name("argument")
-        while root is not None and root.type == "subscript_expression":
-            root = root.child_by_field_name("argument")
-        if root is not None and root.type == "identifier" and node.type != "pointer_expression":
-            yield from ()  # the memory changes, not the name
+        yield from _owner(target, graph)
+    if _is_array_member(node, graph) and node.parent.type != "subscript_expression":
+        yield from _owner(node, graph)  # the address of its first element
+
+
+def _is_reference(node: Any) -> bool:
+    """Whether a declaration makes a reference by which a variable can be changed."""
+    declarator = node.child_by_field_name("declarator")
+    holder = node.parent if node.type == "init_declarator" else node
+    is_const = any(plain(child.text) == "const" for child in holder.children)
+    return not is_const and declarator.type == "reference_declarator"
+
+
+def _is_array_member(node: Any, graph: CallGraph) -> bool:
+    """Whether an expression is ``object.member`` with a member that is an array."""
+    return bool(
+        node.type == "field_expression"
+        and node.children[1].type == "."
+        and plain(node.child_by_field_name("field").text) in graph.array_members
+    )
+
+
+def _owner(node: Any, graph: CallGraph) -> Iterator[str]:
+    """Yield the variable that an element lies in, if it lies in no other memory."""
+    while node.type in {"field_expression", "subscript_expression", "parenthesized_expression"}:
+        if node.type == "subscript_expression":
+            inner = node.child_by_field_name("argument")
+            if inner.type != "subscript_expression" and not _is_array_member(inner, graph):
+                return
+        elif node.type == "field_expression" and node.children[1].type != ".":
+            return
+        node = node.child_by_field_name("argument") or next(iter(node.named_children))
+    if node.type == "identifier":
+        yield plain(node.text)
 
 
 def _given_by_reference(node: Any, graph: CallGraph) -> Iterator[str]:
-    callee = plain(node.child_by_field_name("function").text).split("<")[0].split("::")[-1]
+    function = node.child_by_field_name("function")
+    if function.type == "field_expression" and function.children[1].type == ".":
+        called, on = plain(function.child_by_field_name("field").text), function.children[0]
+    else:
+        called, on = "operator()", function
+    if any(not method.is_const for method in graph.functions.get(called, [])):
+        yield from _owner(on, graph)
+    callee = plain(function.text).split("<")[0].split("::")[-1]
     functions = graph.functions.get(callee, [])
     by_reference = callee == "swap" or any(
         "&" in parameter.type for function in functions for parameter in function.parameters

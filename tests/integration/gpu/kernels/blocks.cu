@@ -356,3 +356,37 @@ API int pointed_run(int *x, int n) {
     pointed_kernel<<<1, n>>>(x, 0);
     return cudaGetLastError();
 }
+
+// Parameters by value, of which each thread changes its own.
+struct Own {
+    int a[2], n;
+    int *out;
+    __device__ void add(int v) { n += v; }
+    __device__ int sum() const { return a[0] + a[1] + n; }
+};
+struct Adder {
+    int s;
+    __device__ int operator()(int v) { return s += v; }
+};
+__device__ void raise(int *x, int by) { x[1] += by; }
+
+__global__ void own_kernel(Own p, Adder adder, int m) {
+    int t = threadIdx.x;
+    p.a[0] += t;
+    p.add(2 * t);
+    raise(p.a, 3 * t);
+    int &by = m;
+    by += t;
+    adder(t);
+    __syncthreads();
+    Own local = p;
+    local.a[1] += t;
+    __syncthreads();
+    p.out[t] = p.sum() + 1000 * local.a[1] + m + adder(0);
+}
+API int own_run(int *x, int n) {
+    Own p = {{1, 2}, 3, x};
+    Adder adder = {7};
+    own_kernel<<<1, n>>>(p, adder, 100);
+    return cudaGetLastError() + !isfinite(1.0f);
+}

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chrono>
-#include <cmath>
+#include <math.h>
 #include <type_traits>
 
 #include "types.h"
