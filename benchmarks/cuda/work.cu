@@ -1,9 +1,6 @@
 // Kernels as one writes them, and the plain loops of the same work, on one thread and on several.
 #include <cuda_runtime.h>
 
-#include <thread>
-#include <vector>
-
 #define BLOCKS(n, b) (((n) + (b) - 1) / (b))
 #define TILE 16
 #define DIMS 32
@@ -70,15 +67,6 @@ __global__ void kmeans_kernel(const float *points, const float *centres, float *
     atomicAdd(&counts[best], 1);
 }
 
-// Calls part(number, first, last) for each part of n things, each on a thread of its own.
-template <class Part> void divided(int n, int workers, Part part) {
-    std::vector<std::thread> threads;
-    for (int w = 1; w < workers; w++)
-        threads.emplace_back(part, w, int(int64_t(n) * w / workers), int(int64_t(n) * (w + 1) / workers));
-    part(0, 0, n / workers);
-    for (auto &thread : threads) thread.join();
-}
-
 extern "C" {
 void map_cuda(const float *a, const float *b, float *c, int n) { map_kernel<<<BLOCKS(n, 256), 256>>>(a, b, c, n); }
 void stride_cuda(const float *a, const float *b, float *c, int n) { stride_kernel<<<256, 256>>>(a, b, c, n); }
@@ -133,6 +121,21 @@ void kmeans_plain(const float *points, const float *centres, float *sums, int n)
         counts[best]++;
     }
 }
+}
+
+#include <thread>
+#include <vector>
+
+// Calls part(number, first, last) for each part of n things, each on a thread of its own.
+template <class Part> void divided(int n, int workers, Part part) {
+    std::vector<std::thread> threads;
+    for (int w = 1; w < workers; w++)
+        threads.emplace_back(part, w, int(int64_t(n) * w / workers), int(int64_t(n) * (w + 1) / workers));
+    part(0, 0, n / workers);
+    for (auto &thread : threads) thread.join();
+}
+
+extern "C" {
 void map_threads(const float *a, const float *b, float *c, int n, int workers) {
     divided(n, workers, [=](int, int first, int last) { map_plain(a + first, b + first, c + first, last - first); });
 }
