@@ -22,6 +22,9 @@ from sapwood.gpu.cuda.parse import CudaSource, Function, plain, walk
 WARP: Final = 32
 """Lanes of a warp: neighbours that are farther apart are in another one."""
 
+_MOST_PENDING: Final = 256
+"""Accesses since a barrier that a further one is compared with."""
+
 _DISJOINT: Final = re.compile(r"%|\^|&(?!&)|==")
 """What a condition has that chooses threads none of which reads what another one writes."""
 
@@ -80,7 +83,7 @@ def _hazards(function: Function, graph: CallGraph) -> Iterator[tuple[Any, str]]:
             if _conflict(before, access, since):
                 yield access.statement, access.array
                 break
-        since.append(access)
+        since = [*since[-_MOST_PENDING:], access]
 
 
 def _conflict(before: Access, after: Access, since: list[Access]) -> bool:
