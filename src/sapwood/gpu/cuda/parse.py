@@ -23,6 +23,7 @@ from sapwood.gpu.cuda.conditions import Conditions, defined_names
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.host_names import may_hold, rename_on_host
 from sapwood.gpu.cuda.macros import expand_in_kernels, kernel_bodies
+from sapwood.gpu.cuda.rewriting import rewritten
 
 ATTRIBUTES: Final = ("__global__", "__device__", "__host__")
 
@@ -41,32 +42,6 @@ SUFFIXES: Final = frozenset(
 INDICES: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*([<"])([^">\n]+)[">]', re.MULTILINE)
-_REWRITTEN = (
-    (re.compile(rb"\b__noinline__\b"), lambda m: b" " * len(m[0])),
-    (re.compile(rb"\bstatic(\s+__shared__)\b"), lambda m: b" " * 6 + m[1]),
-    (re.compile(rb"\b(__shared__\s+)static\b"), lambda m: m[1] + b" " * 6),
-    (  # as before CUDA 9: all lanes that are there
-        re.compile(rb"\b__((?:shfl|shfl_up|shfl_down|shfl_xor|any|all|ballot))(\s*)\("),
-        lambda m: b"__" + m[1] + b"_sync" + m[2] + b"(0xffffffffu, ",
-    ),
-    (  # the grammar does not know __align__, nor any alignment behind a type
-        re.compile(
-            rb"(__shared__\s+)((?:[\w:]+(?:<[\w:, ]*>)?\s+)*)"
-            rb"(?:__align__|alignas)\s*\(([^()]*(?:\([^()]*\))?)\)"
-        ),
-        lambda m: m[1] + b"__attribute__((aligned(" + m[3] + b"))) " + m[2],
-    ),
-    (
-        re.compile(rb"(?:__align__|alignas)\s*\(([^()]*)\)(\s*)(__shared__)"),
-        lambda m: m[3] + b" __attribute__((aligned(" + m[1] + b")))" + m[2],
-    ),
-    (  # the grammar takes it for comparisons
-        re.compile(
-            rb"\b(?:(?:cg|cooperative_groups)::)?thread_block_tile\s*<\s*\w+\s*>(?=\s+\w+\s*=)"
-        ),
-        lambda m: b"auto" + b" " * (len(m[0]) - 4),
-    ),
-)
 
 
 class Parameter(msgspec.Struct, frozen=True):
@@ -179,8 +154,7 @@ class CudaSource:
         *,
         is_resolved: bool = False,
     ) -> None:
-        for pattern, replacement in _REWRITTEN:
-            data = pattern.sub(replacement, data)
+        data = rewritten(data)
         self.name = name
         known = self._conditions = conditions or Conditions({}, ())
         self.troubles: tuple[Trouble, ...] = ()

@@ -1,0 +1,44 @@
+"""Words of CUDA that the grammar or C++ compilers do not take, as words that they take."""
+
+from __future__ import annotations
+
+import re
+
+_REWRITTEN = (
+    (re.compile(rb"\b__noinline__\b"), lambda m: b" " * len(m[0])),
+    (re.compile(rb"\bstatic(\s+__shared__)\b"), lambda m: b" " * 6 + m[1]),
+    (re.compile(rb"\b(__shared__\s+)static\b"), lambda m: m[1] + b" " * 6),
+    (  # as before CUDA 9: all lanes that are there
+        re.compile(rb"\b__((?:shfl|shfl_up|shfl_down|shfl_xor|any|all|ballot))(\s*)\("),
+        lambda m: b"__" + m[1] + b"_sync" + m[2] + b"(0xffffffffu, ",
+    ),
+    (  # the grammar does not know __align__, nor any alignment behind a type
+        re.compile(
+            rb"(__shared__\s+)((?:[\w:]+(?:<[\w:, ]*>)?\s+)*)"
+            rb"(?:__align__|alignas)\s*\(([^()]*(?:\([^()]*\))?)\)"
+        ),
+        lambda m: m[1] + b"__attribute__((aligned(" + m[3] + b"))) " + m[2],
+    ),
+    (
+        re.compile(rb"(?:__align__|alignas)\s*\(([^()]*)\)(\s*)(__shared__)"),
+        lambda m: m[3] + b" __attribute__((aligned(" + m[1] + b")))" + m[2],
+    ),
+    (  # the grammar takes it for comparisons
+        re.compile(
+            rb"\b(?:(?:cg|cooperative_groups)::)?thread_block_tile\s*<\s*\w+\s*>(?=\s+\w+\s*=)"
+        ),
+        lambda m: b"auto" + b" " * (len(m[0]) - 4),
+    ),
+)
+
+
+def rewritten(data: bytes) -> bytes:
+    """Return a source with other words, each on its line.
+
+    Example:
+        >>> rewritten(b"v = __shfl_down(v, 1); static __shared__ int s;")
+        b'v = __shfl_down_sync(0xffffffffu, v, 1);        __shared__ int s;'
+    """
+    for pattern, replacement in _REWRITTEN:
+        data = pattern.sub(replacement, data)
+    return data

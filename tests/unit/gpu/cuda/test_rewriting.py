@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import pytest
+
+from sapwood.gpu.cuda.rewriting import rewritten
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("__any(p)", "__any_sync(0xffffffffu, p)"),
+        ("__shared__ static int s;", "__shared__        int s;"),
+        ("__shared__ alignas(8) T s[4];", "__shared__ __attribute__((aligned(8))) T s[4];"),
+            "__shared__ __align__(16) float s[4];",
+            "__shared__ __attribute__((aligned(16)))  float s[4];",
+        ),
+        ("thread_block_tile<32> t = f();", "auto                  t = f();"),
+        ("int a = b;", "int a = b;"),
+    ],
+)
+def test_words_that_compilers_take(text: str, wanted: str) -> None:
+    assert rewritten(text.encode()).decode().split() == wanted.split()
+
+
+def test_lines_stay() -> None:
+    text = b"static\n__shared__ int s;\n__noinline__ void f();"
+    assert rewritten(text).count(b"\n") == text.count(b"\n")
