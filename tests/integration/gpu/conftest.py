@@ -7,11 +7,13 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from sapwood.code.bundle import digest
+from sapwood.code.cache import BuildCache, CacheEntry
 from sapwood.code.languages.base import BuildRequest
+from sapwood.code.languages.compiled import LIBRARY
 from sapwood.code.target import host_target
 from sapwood.gpu.cuda.language import CHOICE, MODE, Cuda
 
@@ -23,23 +25,22 @@ Build = Callable[..., Path]
 
 @pytest.fixture(scope="session")
 def build_kernels(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """Return a function that builds CUDA sources, each combination once."""
-    done: dict[tuple[Any, ...], Path] = {}
+    """Return a function that builds CUDA sources, each combination once for all workers."""
     base = tmp_path_factory.getbasetemp()
-    cache = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
+    folder_of_all = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
+    cache = BuildCache(folder_of_all / "kernels")
+    kept: list[CacheEntry] = []
 
     def build(compiler: str, mode: str, *sources: str, folder: Path = KERNELS) -> Path:
         if shutil.which(compiler) is None:
             pytest.skip(f"this machine has no {compiler}")
-        key = (compiler, mode, sources, folder)
-        if key not in done:
-            place = tmp_path_factory.mktemp("kernels")
-            (place / "out").mkdir()
-            shutil.copytree(folder, place / "sources")
+
+        def fill(output: Path, scratch: Path) -> dict[str, str]:
+            shutil.copytree(folder, scratch / "sources")
             request = BuildRequest(
-                folder=place / "sources",
+                folder=scratch / "sources",
                 sources=sources,
-                output=place / "out",
+                output=output,
                 target=host_target(),
                 environment={
                     **os.environ,
@@ -47,11 +48,14 @@ def build_kernels(tmp_path_factory: pytest.TempPathFactory) -> Build:
                     MODE: mode,
                     "CXX": compiler,
                     "CXXFLAGS": "-O1" if mode == "fiber" else "",
-                    "XDG_CACHE_HOME": str(cache),
+                    "XDG_CACHE_HOME": str(folder_of_all),
                 },
             )
-            done[key] = request.output / Cuda().build(request).library
-        return done[key]
+            return {"library": Cuda().build(request).library}
+
+        words = "\0".join((compiler, mode, *sources, str(folder)))
+        kept.append(cache.get_or_build(digest([("kernels", words.encode())]), fill))
+        return kept[-1].path(LIBRARY)
 
     return build
 
