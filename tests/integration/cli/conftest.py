@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-COMMAND = [sys.executable, "-c", "from sapwood.cli.main import main; main()"]
+from sapwood.cli.main import app
 
 Sapwood = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -26,18 +26,18 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def sapwood(tmp_path: Path, environment: dict[str, str]) -> Sapwood:
-    """Run the command line to its end, in the test's own folder."""
+def sapwood(
+    tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> Sapwood:
+    """Run the command line to its end, in this process and in the test's own folder."""
 
     def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*COMMAND, *arguments],
-            cwd=tmp_path,
-            env={**environment, **variables},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
+        for name, value in {**environment, **variables}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.chdir(tmp_path)
+        answer = CliRunner().invoke(app, arguments, prog_name="sapwood")
+        return subprocess.CompletedProcess(
+            arguments, answer.exit_code, answer.stdout, answer.stderr
         )
 
     return run
