@@ -48,6 +48,43 @@ def test_groups_complete_or_name_who_is_gone(block: int) -> None:
     assert 0 < sum(failed for _, failed in runs) < sum(report.waves for report, _ in runs) / 2
 
 
+LEFT = [
+    (
+        {"seed": 22, "agents": 13, "fanout": 2, "waves": 4},
+        Faults(
+            crash=0.002, zygote=0.0001, sever=0.01, swizzle=0.0002, partition=0.0002, reorder=0.01
+        ),
+    ),
+    (
+        {"seed": 122, "agents": 37, "fanout": 2, "waves": 12},
+        Faults(crash=0.0005, sever=0.01, clog=0.0005, partition=0.0005, reorder=0.01),
+    ),
+    (
+        {"seed": 162, "agents": 8, "fanout": 2, "waves": 12},
+        Faults(crash=0.0003, pause=0.0002, sever=0.003, clog=0.001, partition=0.0002),
+    ),
+    (
+        {"seed": 508, "agents": 39, "fanout": 6, "waves": 8},
+        Faults(
+            zygote=0.0001,
+            sever=0.003,
+            clog=0.0005,
+            partition=0.0005,
+            drop=0.01,
+            duplicate=0.01,
+            reorder=0.01,
+        ),
+    ),
+]
+"""A group numbered above its turn; a process that was told of the end of the one before it;
+a number for members that are lost; a move whose withdrawal was lost with the former link."""
+
+
+@pytest.mark.parametrize(("what", "faults"), LEFT, ids=["turn", "former", "lost", "moved"])
+def test_courses_of_events_that_left_an_entry_behind(what: dict[str, Any], faults: Faults) -> None:
+    GroupSimulation(SimulationOptions(**what, faults=faults)).run()
+
+
 def until_one_fails() -> None:
     faults = Faults(crash=0.002, sever=0.003)
     for seed in range(30):

@@ -31,6 +31,9 @@ class Listener(Protocol):
     def places_left(self, ranks: Sequence[int], reason: str, top: int) -> Effects:
         """Places cannot be reached below this one any more; the link of ``top`` is gone."""
 
+    def places_moved(self, ranks: Sequence[int]) -> Effects:
+        """Places are reached by another child than before."""
+
     def parent_changed(self, reason: str) -> Effects:
         """What the former parent asked for is not to be answered any more."""
 
@@ -254,6 +257,7 @@ class Neighbourhood:
             news.append(placed)
             if before not in (router.parent, router.next_hop(placed.rank)):
                 effects += self._let_go(before, placed)
+                effects += self.listener.places_moved(router.subtree(placed.rank))
         if not news:
             return effects
         # What was below a place that is attached anew is told by itself, if it is there still.

@@ -152,6 +152,10 @@ class Node:
             effects += self._streams.agents_lost((top,), reason)
         return effects
 
+    def places_moved(self, ranks: Sequence[int]) -> Effects:
+        """Places are reached by another child than before."""
+        return self.groups.places_moved(ranks)
+
     def parent_changed(self, _reason: str) -> Effects:
         """What the former parent asked for is not to be answered any more."""
         self._streams.parent_changed()

@@ -93,9 +93,3 @@ class PieceSimulation(Simulation):
             raise InvariantError(f"wave {number} is {total}")
         if not np.allclose(total["mean"], (agents + 1) / 2):
             raise InvariantError(f"wave {number} has the mean {total['mean']}")
-
-    def _check_end(self) -> None:
-        super()._check_end()
-        left = {rank: len(node.large) for rank, node in self.network.nodes.items()}
-        if any(left.values()):
-            raise InvariantError(f"large arrays are on their way still: {left}")

@@ -22,6 +22,7 @@ import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm.link import LinkTiming
+from sapwood.comm.node import Node
 from sapwood.contexts import orders
 from sapwood.contexts.zygote import Plan
 from sapwood.core.errors import SapwoodError
@@ -333,6 +334,22 @@ class Simulation:
     def _check_end(self) -> None:
         if self.network.problems:
             raise InvariantError(f"peers broke the protocol: {self.network.problems[:3]}")
+        left = {rank: left_behind(node) for rank, node in self.network.nodes.items()}
+        if any(left.values()):
+            raise InvariantError(f"something is left: { {k: v for k, v in left.items() if v} }")
+
+
+def left_behind(node: Node) -> dict[str, int]:
+    """Return what a place still knows of streams, groups and letters, by kind, where it does."""
+    counts = {
+        "streams": len(node.streams),
+        "arrays on their way": len(node.large),
+        "groups": len(node.groups.open),
+        "groups that form": len(node.groups.forming),
+        "requests": len(node.requests),
+        "transfers": len(node.transfers),
+    }
+    return {kind: count for kind, count in counts.items() if count}
 
 
 def _answer(rank: int, value: Any) -> Any:

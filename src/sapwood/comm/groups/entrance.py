@@ -122,6 +122,9 @@ class Entrance:
             what = f"member {rank} gave up, or its process was replaced, before all had entered"
             error = GroupError(what).to_record()
             return self._near.to_parent(gmsg.GroupEnded(message.group, *key, error))
+        if not where.attached:
+            return []  # they are lost or elsewhere by now, which the parent hears
+        where.turn = False  # who gave the number has the group, too: members may have moved since
         return self._begin(key, message.group, where)
 
     def _begin(self, key: Key, number: gmsg.GroupNumber, where: Membership) -> Effects:
@@ -201,6 +204,19 @@ class Entrance:
             self._forget(key, forming, ranks)  # those above hear of it themselves
             if key in self.forming:
                 effects += self._go_on(key, forming)
+        return effects
+
+    def places_moved(self, ranks: Collection[int]) -> Effects:
+        """Forget who was below one child and is below another one: there it enters again.
+
+        What it had said of itself may be lost with its former link: that it waits no more.
+        """
+        effects: Effects = []
+        for key, forming in list(self.forming.items()):
+            if not forming.entered.isdisjoint(ranks):
+                told = forming.told.intersection(ranks)
+                self._forget(key, forming, ranks)
+                effects += self._withdrawn(key, told)
         return effects
 
     def parent_changed(self) -> Effects:

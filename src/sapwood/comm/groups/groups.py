@@ -61,6 +61,7 @@ class Groups:
             gmsg.Regroup: again.on_regroup,
         }
         self.places_left = again.places_left
+        self.places_moved = entrance.places_moved
         self.places_came = again.places_came
         self.parent_changed = again.parent_changed
 
@@ -275,6 +276,7 @@ class Groups:
             return []
         newest = self._near.router.newest
         lost = {rank for rank, incarnation in places if newest(rank)[0] <= incarnation}
+        lost.discard(self._near.rank)  # one that was here before this process
         formed = [(number, group.where) for number, group in self.open.items()]
         forming = [(gmsg.NO_GROUP, forming.where) for forming in self.forming.values()]
         effects: Effects = []
