@@ -75,12 +75,30 @@ LEFT = [
             reorder=0.01,
         ),
     ),
+    (
+        {"seed": 1672, "agents": 39, "fanout": 3, "waves": 4},
+        Faults(sever=0.01, partition=0.0005, drop=0.01, duplicate=0.01, reorder=0.01),
+    ),
+    (
+        {"seed": 1617, "agents": 36, "fanout": 2, "waves": 8},
+        Faults(
+            crash=0.0003,
+            pause=0.0005,
+            sever=0.01,
+            swizzle=0.0002,
+            partition=0.0005,
+            reorder=0.01,
+        ),
+    ),
 ]
 """A group numbered above its turn; a process that was told of the end of the one before it;
-a number for members that are lost; a move whose withdrawal was lost with the former link."""
+a number for members that are lost; a move whose withdrawal was lost with the former link;
+one by which a number was lost; a place below which there was no member for a while."""
 
 
-@pytest.mark.parametrize(("what", "faults"), LEFT, ids=["turn", "former", "lost", "moved"])
+@pytest.mark.parametrize(
+    ("what", "faults"), LEFT, ids=["turn", "former", "lost", "moved", "number", "empty"]
+)
 def test_courses_of_events_that_left_an_entry_behind(what: dict[str, Any], faults: Faults) -> None:
     GroupSimulation(SimulationOptions(**what, faults=faults)).run()
 

@@ -61,7 +61,7 @@ class Groups:
             gmsg.Regroup: again.on_regroup,
         }
         self.places_left = again.places_left
-        self.places_moved = entrance.places_moved
+        self.places_moved = again.places_moved
         self.places_came = again.places_came
         self.parent_changed = again.parent_changed
 
@@ -102,6 +102,8 @@ class Groups:
         group = self.open.get(message.group)
         if group is None:
             error = self._regrouping.why_ended(message.group)
+            if error is None:
+                return []  # forgotten when no member was below: the next attempt comes by here
             return [ev.Transmit((link.number,), gmsg.GroupEnded(message.group, (), "", error))]
         if message.attempt != group.attempt or group.disturbed:
             return []
@@ -249,9 +251,14 @@ class Groups:
         if message.group == gmsg.NO_GROUP:
             return self._entrance.over(message)
         group = self.open.pop(message.group, None)
-        if group is None:
-            return []
         self._regrouping.ended(message.group, message.error)
+        if group is None:
+            # Forgotten when no member was below; those that are by now may wait for it.
+            if not self._entrance.are_places(message.members):
+                return []
+            below = self._entrance.membership(message.members, message.name).below
+            links = self._near.links_to(tuple(below))
+            return [ev.Transmit(links, message)] if links else []
         where = self._entrance.membership(*group.where.key)
         effects: Effects = [gev.Discarded(payload) for payload in group.release(MAX_ROUND)]
         links = self._near.links_to({*where.below, *group.where.below})

@@ -153,7 +153,14 @@ class Regrouping:
 
     def places_left(self, ranks: Collection[int]) -> Effects:
         """Places cannot be reached below this one any more."""
-        effects = self._entrance.places_left(ranks)
+        return self._entrance.places_left(ranks) + self._disturbed(ranks)
+
+    def places_moved(self, ranks: Collection[int]) -> Effects:
+        """Places are reached by another child: what was sent by the former one may be lost."""
+        return self._entrance.places_moved(ranks) + self._disturbed(ranks)
+
+    def _disturbed(self, ranks: Collection[int]) -> Effects:
+        effects: Effects = []
         for group in list(self._open.values()):
             if any(contains(group.where.members, rank) for rank in ranks):
                 effects += self.disturb(group)
@@ -183,7 +190,6 @@ class Regrouping:
         while len(self._ended) > MAX_REMEMBERED:
             self._ended.popitem(last=False)
 
-    def why_ended(self, number: gmsg.GroupNumber) -> ErrorRecord:
-        """Return why a group that is not known here is over."""
-        error = self._ended.get(number)
-        return error if error is not None else GroupError("the group is gone").to_record()
+    def why_ended(self, number: gmsg.GroupNumber) -> ErrorRecord | None:
+        """Return why a group that is not known here is over; None if that is not known."""
+        return self._ended.get(number)

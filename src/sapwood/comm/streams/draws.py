@@ -104,6 +104,10 @@ class Draws:
     def __len__(self) -> int:
         return len(self._flows)
 
+    def has(self, stream: int) -> bool:
+        """Whether something of a stream is being drawn."""
+        return any(flow.stream == stream for flow in self._flows.values())
+
     def flows(self) -> tuple[Flow, ...]:
         """Return what is being drawn."""
         return tuple(self._flows.values())

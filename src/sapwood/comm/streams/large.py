@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sapwood.comm.link import Link
-from sapwood.comm.messages.pieces import Announced, Draw, Offer, Piece, Retracted
+from sapwood.comm.messages.pieces import Announced, Draw, Offer, Retracted
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
 from sapwood.comm.streams.announcements import Announcements
@@ -42,9 +42,14 @@ class Large:
         self._sending = sending
         self._announcements = announcements
         self.offers = offers
+        self.on_piece = draws.on_piece
 
     def __len__(self) -> int:
         return len(self._draws) + len(self._sending) + len(self._announcements)
+
+    def is_moving(self, stream: int) -> bool:
+        """Whether arrays of a stream are on their way to this place."""
+        return self._draws.has(stream)
 
     def flows(self) -> tuple[Flow, ...]:
         """Return what is being drawn."""
@@ -57,7 +62,6 @@ class Large:
             Retracted: self.offers.on_retracted,
             Announced: self._announcements.on_announced,
             Draw: self._on_draw,
-            Piece: self._draws.on_piece,
         }
 
     def _on_draw(self, link: Link, message: Draw, _payload: Any) -> Effects:

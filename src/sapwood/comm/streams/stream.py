@@ -56,10 +56,11 @@ class UnderWay:
         waiting: Children that have not answered.
         reached: Agents that have.
         reports: What places below reported.
+        held: Whether it waits for large arrays that are on their way to this place.
         sent: At an agent: number of the last contribution that it had sent of itself.
     """
 
-    __slots__ = ("message", "reached", "reports", "sent", "waiting")
+    __slots__ = ("held", "message", "reached", "reports", "sent", "waiting")
 
     def __init__(self, message: Sweep, waiting: set[int]) -> None:
         self.message = message
@@ -67,6 +68,7 @@ class UnderWay:
         self.reached: list[tuple[int, int]] = []
         self.reports: list[PlaceReport] = []
         self.sent = 0
+        self.held = False
 
 
 class Position(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.messages.emissions import Taken
+from sapwood.comm.messages.pieces import Piece
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
 from sapwood.comm.streams.emissions import Emissions
@@ -41,7 +42,7 @@ class Streams:
     ) -> None:
         self.open: dict[int, Stream] = {}
         position = Position(near.rank, depth)
-        sweeps = self._sweeps = Sweeps(near, self._moving, is_agent=is_agent)
+        sweeps = self._sweeps = Sweeps(near, self._has_large, self._moving, is_agent=is_agent)
         emissions = self._emissions = Emissions(near, self.open, sweeps.sent_arrived)
         self._waves = Waves(near, self.open, emissions, is_agent=is_agent)
         self.large = self._waves.large
@@ -86,6 +87,7 @@ class Streams:
             msg.Abandon: waves.on_abandon,
             msg.Without: waves.losses.on_without,
             **self.large.messages(),
+            Piece: self._on_piece,
             msg.Configure: self._parameters.on_configure,
             Taken: self._emissions.on_taken,
             msg.Sweep: self._on_sweep,
@@ -115,11 +117,11 @@ class Streams:
     def parent_changed(self) -> None:
         """What the former parent asked for is not to be answered any more."""
         self._opening.parent_changed()
+        self.large.parent_changed(self.open)
         for stream in self.open.values():
             self._waves.asking.parent_changed(stream)
             self._emissions.parent_changed(stream)
             self._sweeps.parent_changed(stream)
-        self.large.parent_changed(self.open)
 
     def agents_lost(self, ranks: Iterable[int], reason: str) -> Effects:
         """Root: places are gone, wherever they were."""
@@ -129,8 +131,22 @@ class Streams:
         return effects
 
     def tick(self) -> Effects:
-        """Root: confirm what agents have sent of themselves."""
-        return self._emissions.tick()
+        """Confirm what agents have sent of themselves; look for sweeps that may go on."""
+        effects = self._emissions.tick()
+        for stream in self.open.values():
+            if stream.sweeps:
+                effects += self._sweeps.look_again(stream)
+        return effects
+
+    def _has_large(self, stream: int) -> bool:
+        return self.large.is_moving(stream)
+
+    def _on_piece(self, link: Link, message: Piece, payload: Payload | None) -> Effects:
+        effects = self.large.on_piece(link, message, payload)
+        stream = self.open.get(message.stream)
+        if stream is not None and stream.sweeps and not self.large.is_moving(message.stream):
+            effects += self._sweeps.look_again(stream)
+        return effects
 
     def _sweep(self, now: float, event: ev.SweepStream) -> Effects:
         stream = self.open.get(event.stream)

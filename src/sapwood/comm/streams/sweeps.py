@@ -13,7 +13,7 @@ from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
-from sapwood.comm.streams.life import TRANSITIONS, StreamEvent
+from sapwood.comm.streams.life import TRANSITIONS, StreamEvent, StreamState
 from sapwood.comm.streams.stream import Stream, UnderWay
 from sapwood.core.errors import ProtocolError
 from sapwood.core.rankset import joined
@@ -37,14 +37,21 @@ class Sweeps:
 
     Args:
         near: The neighbours.
+        has_large: Whether large arrays of a stream are on their way to this place.
         moving: Does what had to wait while a stream was quiet.
         is_agent: Whether this place is a leaf.
     """
 
     def __init__(
-        self, near: Neighbourhood, moving: Callable[[float, Stream], Effects], *, is_agent: bool
+        self,
+        near: Neighbourhood,
+        has_large: Callable[[int], bool],
+        moving: Callable[[float, Stream], Effects],
+        *,
+        is_agent: bool,
     ) -> None:
         self._near = near
+        self._has_large = has_large
         self._moving = moving
         self._is_agent = is_agent
 
@@ -97,8 +104,17 @@ class Sweeps:
     def parent_changed(self, stream: Stream) -> None:
         """The former parent, which waited for the end of sweeps, waits no more."""
         if self._is_agent:
-            for sweep in list(stream.sweeps.values()):
-                self._back(stream, sweep)
+            stream.sweeps.clear()
+            if stream.state is StreamState.DRAINING:
+                stream.advance(StreamEvent.DRAINED)
+
+    def look_again(self, stream: Stream) -> Effects:
+        """Go on with sweeps that were behind large arrays."""
+        effects: Effects = []
+        for sweep in [one for one in stream.sweeps.values() if one.held]:
+            sweep.held = False
+            effects += self._back(stream, sweep)
+        return effects
 
     def follow(self, now: float, stream: Stream) -> Effects:
         """Be quiet, or quiet no more, as a new parent is: a sweep has passed this place by."""
@@ -137,6 +153,9 @@ class Sweeps:
     def _back(self, stream: Stream, sweep: UnderWay) -> Effects:
         """All that are there have answered."""
         message = sweep.message
+        if message.action in ORDERLY and self._has_large(message.stream):
+            sweep.held = True  # the bytes of what was sent before are not all here
+            return []
         del stream.sweeps[message.number]
         if message.action == QUIESCE:
             self._advance(stream, StreamEvent.DRAINED)
