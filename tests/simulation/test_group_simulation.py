@@ -90,14 +90,19 @@ LEFT = [
             reorder=0.01,
         ),
     ),
+    (
+        {"seed": 3254, "agents": 30, "fanout": 6, "waves": 8},
+        Faults(clog=0.001, duplicate=0.01),
+    ),
 ]
 """A group numbered above its turn; a process that was told of the end of the one before it;
 a number for members that are lost; a move whose withdrawal was lost with the former link;
-one by which a number was lost; a place below which there was no member for a while."""
+one by which a number was lost; a place below which there was no member for a while;
+one that waited for a member which was elsewhere by then."""
 
 
 @pytest.mark.parametrize(
-    ("what", "faults"), LEFT, ids=["turn", "former", "lost", "moved", "number", "empty"]
+    ("what", "faults"), LEFT, ids=["turn", "former", "lost", "moved", "number", "empty", "waiting"]
 )
 def test_courses_of_events_that_left_an_entry_behind(what: dict[str, Any], faults: Faults) -> None:
     GroupSimulation(SimulationOptions(**what, faults=faults)).run()

@@ -199,10 +199,10 @@ class Entrance:
         """Forget who was below: whoever lives enters again where it is attached next."""
         effects: Effects = []
         for key, forming in list(self.forming.items()):
-            if forming.entered.isdisjoint(ranks):
+            if not any(contains(key[0], rank) for rank in ranks):
                 continue
             self._forget(key, forming, ranks)  # those above hear of it themselves
-            if key in self.forming:
+            if key in self.forming:  # perhaps it was they that were waited for
                 effects += self._go_on(key, forming)
         return effects
 
