@@ -24,14 +24,15 @@ def drawn(seed: int) -> SimulationOptions:
         agents=chance.randint(5, 60),
         fanout=chance.choice([0, 2, 3, 6]),
         waves=8,
-        faults=Faults(
-            crash=chance.choice([0.0, 0.0003, 0.002]),
-            pause=chance.choice([0.0, 0.0, 0.0003]),
-            sever=chance.choice([0.0, 0.003]),
-            clog=chance.choice([0.0, 0.0, 0.001]),
-            zygote=chance.choice([0.0, 0.0, 0.0001]),
-            swizzle=chance.choice([0.0, 0.0, 0.0002]),
-            partition=chance.choice([0.0, 0.0, 0.0005]),
+        faults=Faults.drawn(
+            chance,
+            crash=(0.0, 0.0003, 0.002),
+            pause=(0.0, 0.0, 0.0003),
+            sever=(0.0, 0.003),
+            clog=(0.0, 0.0, 0.001),
+            zygote=(0.0, 0.0, 0.0001),
+            swizzle=(0.0, 0.0, 0.0002),
+            partition=(0.0, 0.0, 0.0005),
         ),
     )
 

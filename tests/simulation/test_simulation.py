@@ -30,15 +30,16 @@ def drawn(seed: int) -> SimulationOptions:
         agents=chance.randint(50, 130),
         fanout=chance.choice([0, 3, 6, 16]),
         waves=3,
-        faults=Faults(
-            crash=chance.choice([0.0, 0.0005, 0.003]),
-            pause=chance.choice([0.0, 0.0, 0.0005]),
-            zygote=chance.choice([0.0, 0.0, 0.0001]),
-            sever=chance.choice([0.0, 0.002, 0.01]),
-            clog=chance.choice([0.0, 0.0, 0.001]),
-            swizzle=chance.choice([0.0, 0.0, 0.0002]),
-            slow=chance.choice([0.0, 0.0, 0.1]),
-            skew=chance.choice([0.0, 0.05]),
+        faults=Faults.drawn(
+            chance,
+            crash=(0.0, 0.0005, 0.003),
+            pause=(0.0, 0.0, 0.0005),
+            zygote=(0.0, 0.0, 0.0001),
+            sever=(0.0, 0.002, 0.01),
+            clog=(0.0, 0.0, 0.001),
+            swizzle=(0.0, 0.0, 0.0002),
+            slow=(0.0, 0.0, 0.1),
+            skew=(0.0, 0.05),
         ),
     )
 

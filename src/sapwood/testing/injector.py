@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -62,6 +62,21 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     latency: float = 0.0
     jitter: float = 0.0
     pause_seconds: float = 6.0
+
+    @classmethod
+    def drawn(cls, chance: random.Random, **choices: Sequence[float] | float) -> Faults:
+        """Return faults of which each is drawn from its choices, in their order.
+
+        Example:
+            >>> Faults.drawn(random.Random(1), crash=(0.0, 0.01), jitter=1.0)  # doctest: +ELLIPSIS
+            Faults(crash=0.0, ... jitter=1.0, pause_seconds=6.0)
+        """
+        return cls(
+            **{
+                name: given if isinstance(given, float) else chance.choice(given)
+                for name, given in choices.items()
+            }
+        )
 
     @property
     def chance(self) -> float:
