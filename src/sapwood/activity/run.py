@@ -20,6 +20,7 @@ from sapwood.code.build import Built, build_for_all
 from sapwood.code.cache import BuildCache
 from sapwood.code.check import check_program
 from sapwood.code.image import make_image
+from sapwood.code.interruption import interrupt
 from sapwood.code.native_library import build_crash_handlers
 from sapwood.code.program import Program
 from sapwood.code.target import Target, host_target
@@ -136,6 +137,7 @@ class Run:
         if self._future.done():
             return False
         self._cancelled.set()
+        interrupt(self._thread)
         if self._crew is not None:
             self._crew.fail(CancelledError("the run was cancelled"))
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -14,6 +15,7 @@ from typing import Final
 
 from sapwood.code.cache import default_cache_folder
 from sapwood.code.interface import Interface
+from sapwood.code.interruption import interruptible
 from sapwood.code.languages.base import Artefact, BuildRequest, LoadedCode
 from sapwood.code.shared_library import SharedLibrary
 from sapwood.code.target import host_target
@@ -238,9 +240,11 @@ def _run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -
         process_group=0,
     ) as process:
         try:
-            output, _ = process.communicate(timeout=COMPILE_SECONDS)
+            with interruptible(process):
+                output, _ = process.communicate(timeout=COMPILE_SECONDS)
         except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended already
+                os.killpg(process.pid, signal.SIGKILL)
             raise
     return process.returncode, output
 
