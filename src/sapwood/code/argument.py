@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import operator
 from collections.abc import Callable
 from typing import Any, Final
@@ -20,6 +21,9 @@ Lengths = dict[str, int]
 
 MISSING: Final = object()
 """Stands for an argument that was not given."""
+
+_LARGEST_SINGLE: Final = float(np.finfo(np.float32).max)
+"""What a C ``float`` can hold, at most."""
 
 _INTEGERS: Final[dict[str, Any]] = {
     "i1": ctypes.c_int8,
@@ -86,6 +90,8 @@ class ScalarChecker(Checker):
             self.convert = self._integer
         elif dtype.kind == "b":
             self.convert = self._boolean
+        elif dtype == np.float32:
+            self.convert = self._single
 
     def _integer(self, value: Any) -> int:
         if type(value) is not int:
@@ -106,6 +112,15 @@ class ScalarChecker(Checker):
         if isinstance(value, int | float | np.floating | np.integer) or _is_zero_dimensional(value):
             return float(value)
         raise self._wrong(value, "a number")
+
+    def _single(self, value: Any) -> float:
+        number = self._real(value)
+        if _LARGEST_SINGLE < abs(number) < math.inf:
+            raise self.error(
+                f"is {number:g}, which {self.signature.c} cannot hold",
+                f"give at most {_LARGEST_SINGLE:g}, or declare it double",
+            )
+        return number
 
     def _boolean(self, value: Any) -> bool:
         if isinstance(value, bool | np.bool_) or (

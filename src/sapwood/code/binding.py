@@ -272,8 +272,10 @@ class NativeFunction:
                 f"{self.signature.name} takes {len(self._positions)} arguments by position, "
                 f"got {len(args)}",
                 where=self.signature.where,
-                hint=(f"they are: {self._usage()}" if self._positions else "")
-                + outputs_hint(self.signature),
+                hint=(
+                    (f"they are: {self._usage()}" if self._positions else "")
+                    + outputs_hint(self.signature)
+                ).removeprefix("; "),
             )
         for index, value in zip(self._positions, args, strict=False):
             values[index] = value

@@ -145,6 +145,9 @@ def test_numbers_are_converted_only_where_nothing_is_lost(native: OpenProgram) -
         call(native, "not_", 1)
     with pytest.raises(ArgumentError, match="twice: parameter factor wants float"):
         call(native, "twice", np.zeros(1, "f4"), "2")
+    with pytest.raises(ArgumentError, match=r"factor is 1e\+300, which float cannot hold"):
+        call(native, "twice", np.zeros(1, "f4"), 1e300)
+    call(native, "twice", np.zeros(1, "f4"), float("inf"))
 
 
 def test_a_program_parameter_is_the_default_of_its_name(native: OpenProgram) -> None:
