@@ -136,6 +136,7 @@ def test_the_same_seed_is_the_same_course_of_events() -> None:
 
 
 @pytest.mark.row("D-6")
+@pytest.mark.timeout(400)  # on a busy machine it takes more than the usual limit
 def test_ten_thousand_agents_of_which_one_in_a_hundred_crashes() -> None:
     options = SimulationOptions(
         agents=10_000, fanout=16, waves=20, faults=Faults(crash=100 / 600_000)
