@@ -137,3 +137,9 @@ def test_who_moves_in_a_quiet_time_goes_on_when_the_others_do() -> None:
     for seed in (8, 23):
         options = SimulationOptions(seed=seed, agents=30, fanout=3, waves=6, faults=faults)
         StreamSimulation(options, StreamKind()).run()
+
+
+def test_a_child_may_answer_for_ranks_that_a_wave_goes_on_without_by_then() -> None:
+    faults = Faults(crash=0.001, pause=0.0005, zygote=0.0002, partition=0.0005)
+    options = SimulationOptions(seed=429, agents=13, fanout=2, waves=8, faults=faults)
+    StreamSimulation(options, StreamKind(on_loss="partial", own_filters=True)).run()

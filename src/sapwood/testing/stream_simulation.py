@@ -271,6 +271,7 @@ class StreamSimulation(Simulation):
             self._injector.crashes
             + self._injector.pauses
             + self._injector.zygotes
+            + self._injector.clogged
             + self.network.breaks
         )
 

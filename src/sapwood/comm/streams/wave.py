@@ -226,9 +226,11 @@ class Wave:
         wanted = {rank for ask in asks if ask.attempt <= message.attempt for rank in ask.ranks}
         # The bounds come from a peer: they are looked at before they are counted out.
         count = sum(stop - start for start, stop in message.ranks)
-        few = all(start < stop for start, stop in message.ranks) and count <= len(wanted)
+        most = len(wanted) + len(self.given_up)
+        few = all(start < stop for start, stop in message.ranks) and count <= most
         given = from_ranges(message.ranks) if few else set()
-        if len(given) != count or not given <= wanted or (child in wanted and child not in given):
+        allowed = wanted | self.given_up  # it may not have heard yet that these are not wanted
+        if len(given) != count or not given <= allowed or (child in wanted and child not in given):
             raise ProtocolError(f"rank {child} contributes for ranks that it was not asked for")
         if not message.ranks and not message.late and message.body:
             raise ProtocolError(f"rank {child} contributes for nobody")
