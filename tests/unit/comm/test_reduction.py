@@ -211,6 +211,30 @@ def test_a_piece_of_the_wrong_shape_names_its_agent() -> None:
     assert caught.value.where == "agent 2"
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"count": 7},
+        {"groups": []},
+        {"pieces": []},
+        {"count": 2, "mean": 1.0, "squares": 3.0},
+        {"counts": np.zeros(3), "outside": np.zeros(3)},
+    ],
+)
+def test_a_value_of_a_user_is_never_taken_for_a_partial_result(value: Any) -> None:
+    for kind in ("count", "classes", "gather"):
+        junction = Accumulator({"x": kind})
+        junction.add({"x": value}, 1, 1.0)
+        junction.add({"x": value}, 2, 1.0)
+        root = Accumulator({"x": kind})
+        root.add(junction.partial(), 3, 2.0)
+        found = root.total()["x"]
+        assert found == 2 if kind == "count" else len(found) == (1 if kind == "classes" else 2)
+    for kind in ("variance", "histogram:0:1:4", "concat"):
+        with pytest.raises(ExecutionError, match="cannot reduce field 'x'"):
+            Accumulator({"x": kind}).add({"x": value}, 1, 1.0)
+
+
 @pytest.mark.parametrize("value", [{}, {"a": 1}, {"a": 1, "b": 2, "c": 3}, None, [1], 5])
 def test_wrong_fields_name_the_agent_and_what_was_expected(value: Any) -> None:
     accumulator = Accumulator({"a": "sum", "b": "sum"})

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 
 from sapwood.comm import values
+from sapwood.comm.reductions.partials import marked, partial_of
 from sapwood.core.errors import ExecutionError
 from sapwood.core.rankset import fold, from_ranges, to_ranges
-
-GATHERED = "sapwood:gathered"
-"""Key under which a junction hands on what it gathered: no value of a user has it."""
 
 
 class Concat:
@@ -25,16 +23,17 @@ class Concat:
 
     def add(self, value: Any, rank: int, _weight: float) -> None:
         """Take one more contribution: a value, or the pieces of a subtree."""
-        if isinstance(value, dict):
-            if value.keys() != {"pieces"}:
-                raise ExecutionError("a dictionary cannot be put after another")
-            self.pieces.extend((int(first), piece) for first, piece in value["pieces"])
+        pieces = partial_of(value)
+        if pieces is not None:
+            self.pieces.extend((int(first), piece) for first, piece in pieces)
+        elif isinstance(value, dict):
+            raise ExecutionError("a dictionary cannot be put after another")
         else:
             self.pieces.append((rank, value))
 
     def partial(self) -> Any:
         """Return what travels on to the next vertex."""
-        return {"pieces": self.pieces}
+        return marked(self.pieces)
 
     def total(self) -> Any:
         """Return the result."""
@@ -59,14 +58,15 @@ class Gather:
 
     def add(self, value: Any, rank: int, _weight: float) -> None:
         """Take one more contribution: a value, or the values of a subtree."""
-        if isinstance(value, dict) and value.keys() == {GATHERED}:
-            self.values.extend((int(first), one) for first, one in value[GATHERED])
+        gathered = partial_of(value)
+        if gathered is not None:
+            self.values.extend((int(first), one) for first, one in gathered)
         else:
             self.values.append((rank, value))
 
     def partial(self) -> Any:
         """Return what travels on to the next vertex."""
-        return {GATHERED: [[rank, value] for rank, value in self.values]}
+        return marked([[rank, value] for rank, value in self.values])
 
     def total(self) -> Any:
         """Return the result."""
@@ -83,14 +83,15 @@ class Count:
 
     def add(self, value: Any, _rank: int, _weight: float) -> None:
         """Take one more contribution: a value, or the count of a subtree."""
-        if isinstance(value, dict) and value.keys() == {"count"}:
-            self.value += int(value["count"])
+        counted = partial_of(value)
+        if counted is not None:
+            self.value += int(counted)
         elif value is not None:
             self.value += 1
 
     def partial(self) -> Any:
         """Return what travels on to the next vertex."""
-        return {"count": self.value}
+        return marked(self.value)
 
     def total(self) -> Any:
         """Return the result."""
@@ -139,8 +140,9 @@ class Classes:
 
     def add(self, value: Any, rank: int, _weight: float) -> None:
         """Take one more contribution: a value, or the groups of a subtree."""
-        if isinstance(value, dict) and value.keys() == {"groups"}:
-            for one, ranges in value["groups"]:
+        groups = partial_of(value)
+        if groups is not None:
+            for one, ranges in groups:
                 self._join(one, from_ranges((int(a), int(b)) for a, b in ranges))
         else:
             self._join(value, {rank})
@@ -152,7 +154,7 @@ class Classes:
 
     def partial(self) -> Any:
         """Return what travels on to the next vertex."""
-        return {"groups": [[value, to_ranges(ranks)] for value, ranks in self.groups.values()]}
+        return marked([[value, to_ranges(ranks)] for value, ranks in self.groups.values()])
 
     def total(self) -> Any:
         """Return the result."""

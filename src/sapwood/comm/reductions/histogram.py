@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from sapwood.comm.reductions.numbers import counted, number
+from sapwood.comm.reductions.partials import marked, partial_of
 from sapwood.core.errors import ExecutionError, ProgramError
 
 MAX_BINS = 2**24
@@ -46,9 +47,10 @@ class Histogram:
 
     def add(self, value: Any, _rank: int, _weight: float) -> None:
         """Take one more contribution: numbers, or the counts of a subtree."""
-        if isinstance(value, dict):
-            self.counts += value["counts"]
-            self.outside += value["outside"]
+        partial = partial_of(value)
+        if partial is not None:
+            self.counts += partial["counts"]
+            self.outside += partial["outside"]
             return
         numbers = np.asarray(counted(number(value))).ravel()
         if numbers.dtype.kind not in "biuf":
@@ -63,7 +65,7 @@ class Histogram:
 
     def partial(self) -> Any:
         """Return what travels on to the next vertex."""
-        return {"counts": self.counts, "outside": self.outside}
+        return marked({"counts": self.counts, "outside": self.outside})
 
     def total(self) -> Any:
         """Return the result."""

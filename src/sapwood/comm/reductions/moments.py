@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sapwood.comm.reductions.numbers import check_alike, number, real
+from sapwood.comm.reductions.partials import marked, partial_of
 from sapwood.core.errors import ExecutionError
 
 
@@ -63,8 +64,9 @@ class Variance:
 
     def add(self, value: Any, _rank: int, _weight: float) -> None:
         """Take one more contribution: samples, or the moments of a subtree."""
-        if isinstance(value, dict):
-            self._merge(int(value["count"]), value["mean"], value["squares"])
+        moments = partial_of(value)
+        if moments is not None:
+            self._merge(int(moments["count"]), moments["mean"], moments["squares"])
             return
         samples = np.atleast_1d(real(number(value)))
         if len(samples):
@@ -92,7 +94,7 @@ class Variance:
 
     def partial(self) -> Any:
         """Return what travels on to the next vertex."""
-        return {"count": self.count, "mean": self.mean, "squares": self.squares}
+        return marked({"count": self.count, "mean": self.mean, "squares": self.squares})
 
     def total(self) -> Any:
         """Return the result."""
