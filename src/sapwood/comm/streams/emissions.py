@@ -187,8 +187,7 @@ def is_full(stream: Stream) -> bool:
     Example:
         >>> from sapwood.comm.messages import StreamSpec
         >>> from sapwood.comm.routing import Router
-        >>> from sapwood.core.errors import ResourceError
-    from sapwood.core.topology import kary
+        >>> from sapwood.core.topology import kary
         >>> spec = StreamSpec(1, "echo", ((1, 3),))
         >>> is_full(Stream(spec, Router(kary(2, 2), 1), None))
         False
