@@ -16,6 +16,7 @@ A language without declared types (Python) returns ``{"y": …}`` from ``scale``
 """
 
 import contextlib
+import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -232,11 +233,12 @@ def can_be_loaded_again_and_again(sample: Sample, folder: Path) -> None:
     product = make(sample, folder)
     with loaded(sample, product) as code:
         twice_of(code, 1)
+    gc.collect()  # what others have left may have files open
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - only their number
     for number in range(20):
         with loaded(sample, product) as code:
             assert twice_of(code, number) == 2 * number
-    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208 - as above
+    assert len(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208 - as above
 
 
 def refuses_a_damaged_file(sample: Sample, folder: Path) -> None:

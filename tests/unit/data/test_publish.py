@@ -1,3 +1,4 @@
+import gc
 import os
 from pathlib import Path
 
@@ -80,11 +81,12 @@ def test_items_outside_the_dataset_are_refused(start: int, stop: int) -> None:
 
 
 def test_a_closed_dataset_gives_no_references_and_holds_no_descriptor() -> None:
+    gc.collect()  # what other tests have left may have files open
     before = set(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names only
     published = load(np.ones(10)).publish()
     published.close()
     published.close()
-    assert set(os.listdir("/proc/self/fd")) == before  # noqa: PTH208 - names only
+    assert set(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208 - names only
     with pytest.raises(ClosedError):
         published.ref(0, 1)
 

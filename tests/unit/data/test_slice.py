@@ -1,3 +1,4 @@
+import gc
 import os
 import subprocess
 import sys
@@ -84,12 +85,13 @@ def test_a_block_is_mapped_once() -> None:
 def test_a_slice_of_a_file_gives_its_descriptor_back(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(5000.0))
     with load(tmp_path / "a.npy").publish() as published:
+        gc.collect()  # what other tests have left may have files open
         before = len(list(Path("/proc/self/fd").iterdir()))
         part = open_slice(published.ref(3000, 5000), MappedBlocks())
         assert part.data[0] == 3000
         assert not part.data.flags.writeable
         del part
-        assert len(list(Path("/proc/self/fd").iterdir())) == before
+        assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 
 def test_a_file_that_changed_or_went_is_an_error(tmp_path: Path) -> None:
