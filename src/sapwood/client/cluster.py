@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from html import escape
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
@@ -231,6 +231,8 @@ class Cluster(TreeWork, Messaging):
         made = Topology(session, self.settings, self._variables, self._printer, self._must_be_open)
         self._topologies = [known for known in self._topologies if not known.closed]
         self._topologies.append(made)
+        if self.closed:  # by another thread, which knew nothing of this one
+            made.close()
         return made
 
     @property
@@ -268,12 +270,6 @@ class Cluster(TreeWork, Messaging):
         if self.closed:
             raise ClosedError("the cluster is closed", hint="make a new one with sapwood.local()")
         self._printer.follow()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         if self.closed:

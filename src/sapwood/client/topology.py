@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Self
 
 from sapwood.client.output import OutputPrinter
 from sapwood.client.tree_work import TreeWork
@@ -54,12 +53,6 @@ class Topology(TreeWork):
         self._follow_cluster()
         if self.closed:
             raise ClosedError("the topology is closed", hint="make a new one from its cluster")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         if self.closed:

@@ -4,7 +4,7 @@ import abc
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from sapwood.activity.run import Run, RunOptions
 from sapwood.client.output import OutputPrinter
@@ -184,6 +184,16 @@ class TreeWork(abc.ABC):
 
     def _build_environment(self) -> dict[str, str]:
         return {**os.environ, **self._variables}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Cancel what runs, and end the tree."""
 
     @abc.abstractmethod
     def _must_be_open(self) -> None:

@@ -18,7 +18,6 @@ from typing import Any, Protocol
 import msgspec
 
 from sapwood.contexts import orders
-from sapwood.contexts.forge import Forge
 from sapwood.core.errors import AgentLostError, ClosedError, SapwoodError
 from sapwood.session.agent import JOIN, LEAVE
 from sapwood.session.guest import Invitation
@@ -96,11 +95,6 @@ class Hosts:
         self._there: dict[int, tuple[orders.ProcessSpec, int]] = {}
         self._unsubscribe: Callable[[], None] = _nothing
 
-    @property
-    def pid(self) -> int:
-        """Process id of the zygote of the agents."""
-        return self._session.keeper.zygote_pid
-
     def start(self) -> None:
         """Hear what becomes of the agents' processes."""
         self._unsubscribe = self._session.subscribe(
@@ -124,24 +118,9 @@ class Hosts:
         """Have the agent of a process leave its place."""
         for rank, (spec, known) in list(self._there.items()):
             if known == pid:
-                left = self._session.ask(rank, LEAVE, self._tree)
-                left.add_done_callback(partial(self._has_left, rank, spec.incarnation))
-
-    def forge(self) -> Forge:
-        """Return what has runners forked for the front end itself.
-
-        Raises:
-            ResourceError: The zygote is gone.
-        """
-        return self._session.keeper.forge()
-
-    def lend(self) -> socket.socket:
-        """Return a control socket for a further tree.
-
-        Raises:
-            ResourceError: The zygote is gone.
-        """
-        return self._session.keeper.lend()
+                with contextlib.suppress(ClosedError):  # then its process ends as well
+                    left = self._session.ask(rank, LEAVE, self._tree)
+                    left.add_done_callback(partial(self._has_left, rank, spec.incarnation))
 
     def detach(self) -> None:
         """Report nothing any more."""

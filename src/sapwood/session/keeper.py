@@ -10,8 +10,8 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from types import MappingProxyType
 from typing import Protocol
 
 import msgspec
@@ -63,46 +63,55 @@ class Change(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class Keeper:
-    """Keeps the processes of a tree alive; its methods run on the loop's thread.
+@dataclass(frozen=True)
+class Beginning:
+    """How the processes of a tree begin.
 
-    Args:
-        tree: The tree.
+    Attributes:
         entry: What the process of a rank runs, as ``module:function``.
         configure: What all processes get.
         plan: What their zygote imports and forks.
-        restart: When lost processes are replaced.
-        patience: Seconds in which a place that is adrift is to be attached again, for each
-            level of the tree.
-        on_change: Told of places that are lost or back.
         interpreters: The command that starts Python for the places that do not run on the
             plan's.
         landlord: Another session, where the agents belong to that.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - each is another side of a session
+    entry: Callable[[int], str]
+    configure: orders.Configure
+    plan: Plan
+    interpreters: Mapping[int, Command] = field(default_factory=dict)
+    landlord: Landlord | None = None
+
+
+class Keeper:
+    """Keeps the processes of a tree alive; its methods run on the loop's thread.
+
+    Args:
+        tree: The tree.
+        beginning: How its processes begin.
+        restart: When lost processes are replaced.
+        patience: Seconds in which a place that is adrift is to be attached again, for each
+            level of the tree.
+        on_change: Told of places that are lost or back.
+    """
+
+    def __init__(
         self,
         tree: Tree,
-        entry: Callable[[int], str],
-        configure: orders.Configure,
-        plan: Plan,
+        beginning: Beginning,
         restart: RestartSettings,
         patience: float,
         on_change: Callable[[Change], None],
-        interpreters: Mapping[int, Command] = MappingProxyType({}),
-        landlord: Landlord | None = None,
     ) -> None:
         self.places = Places(tree)
         self.restarts = 0
         self._tree = tree
-        self._entry = entry
-        self._configure = configure
-        self._plan = plan
+        self._beginning = beginning
         self._budget = RestartBudget(restart)
         self._patience = patience
         self._on_change = on_change
-        self._landlord = landlord
-        if landlord is not None:
+        interpreters = beginning.interpreters
+        if beginning.landlord is not None:
             interpreters = dict.fromkeys(tree.agent_ranks, HOSTS)
         self._zygotes = Zygotes(self._spawner_of, interpreters)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -332,30 +341,38 @@ class Keeper:
 
     def _specs(self, ranks: Sequence[int]) -> list[orders.ProcessSpec]:
         return [
-            orders.ProcessSpec(self._entry(rank), rank, self.places[rank].incarnation)
+            orders.ProcessSpec(self._beginning.entry(rank), rank, self.places[rank].incarnation)
             for rank in ranks
         ]
 
     @property
-    def _spawner(self) -> Starter:
+    def _spawner(self) -> Spawner:
         return self._zygotes.main
 
     def _spawner_of(self, command: Command) -> Starter:
         if not command:
             return self._new_spawner()
-        if command == HOSTS and self._landlord is not None:
-            return self._landlord.agents(self._reported)
+        beginning = self._beginning
+        if command == HOSTS and beginning.landlord is not None:
+            return beginning.landlord.agents(self._reported)
         # The session's folder is removed by the zygote of the default interpreter alone.
         return Spawner(
-            msgspec.structs.replace(self._plan, interpreter=command),
-            msgspec.structs.replace(self._configure, folder=""),
+            msgspec.structs.replace(self._beginning.plan, interpreter=command),
+            msgspec.structs.replace(self._beginning.configure, folder=""),
             partial(self._other_reported, command),
             partial(self._zygote_ended, command),
         )
 
     def _new_spawner(self) -> Spawner:
-        borrow = None if self._landlord is None else self._landlord.lend
-        return Spawner(self._plan, self._configure, self._reported, self._zygote_ended, borrow)
+        landlord = self._beginning.landlord
+        borrow = None if landlord is None else landlord.lend
+        return Spawner(
+            self._beginning.plan,
+            self._beginning.configure,
+            self._reported,
+            self._zygote_ended,
+            borrow,
+        )
 
     @property
     def failure(self) -> SapwoodError | None:

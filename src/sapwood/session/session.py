@@ -44,7 +44,7 @@ from sapwood.session.folder import make_folder
 from sapwood.session.gate import Gate
 from sapwood.session.groups import SessionGroups
 from sapwood.session.hosts import Tenancy
-from sapwood.session.keeper import Change, Keeper
+from sapwood.session.keeper import Beginning, Change, Keeper
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.mailbox import Mailbox
 from sapwood.session.member import MemberConfiguration
@@ -116,23 +116,12 @@ class Session:
         )
         node = Node(identity, options.tree, timing, gathering(self.pool.place))
         self._address = configuration.address(ROOT)
-        encoded = msgspec.msgpack.encode(configuration)
         self.keeper = Keeper(
             options.tree,
-            self._entry,
-            orders.Configure(str(self._folder), encoded, options.environment),
-            Plan(
-                () if host is not None else (options.agent_entry.partition(":")[0],),
-                (options.junction_entry.partition(":")[0], *options.runner_modules),
-                options.runner_entry,
-                REHEARSAL,
-                options.interpreter,
-            ),
+            self._beginning(configuration),
             options.restart,
             2 * timing.failure_after,
             self._places_changed,
-            options.interpreters,
-            Tenancy(host, configuration.cluster, encoded) if host is not None else None,
         )
         gate = Gate(4 * options.backlog, self._thread)
         self.questions = Questions(self._thread, self._post, self.pool, gate)
@@ -371,6 +360,23 @@ class Session:
         told = PlacesChanged(change.ranks, agents, change.back, change.reason, change.adrift)
         for listener in tuple(self._listeners):
             listener(told)
+
+    def _beginning(self, configuration: MemberConfiguration) -> Beginning:
+        options, host = self.options, self._host
+        encoded = msgspec.msgpack.encode(configuration)
+        return Beginning(
+            self._entry,
+            orders.Configure(str(self._folder), encoded, options.environment),
+            Plan(
+                () if host is not None else (options.agent_entry.partition(":")[0],),
+                (options.junction_entry.partition(":")[0], *options.runner_modules),
+                options.runner_entry,
+                REHEARSAL,
+                options.interpreter,
+            ),
+            options.interpreters,
+            Tenancy(host, configuration.cluster, encoded) if host is not None else None,
+        )
 
     def _entry(self, rank: int) -> str:
         return self.options.agent_entry if self.tree.is_agent(rank) else self.options.junction_entry

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 from sapwood.contexts import orders
 from sapwood.contexts.forge import Forge
+from sapwood.contexts.spawner import Spawner
 
 Command = tuple[str, ...]
 """The command that starts an interpreter; empty for the one that all run on by default."""
@@ -16,10 +16,6 @@ Command = tuple[str, ...]
 
 class Starter(Protocol):
     """What begins and ends the processes of places: a zygote, or agents that are there already."""
-
-    @property
-    def pid(self) -> int:
-        """Process id of the zygote."""
 
     def start(self) -> None:
         """Start it; orders may follow at once."""
@@ -32,12 +28,6 @@ class Starter(Protocol):
 
     def kill(self, pid: int) -> None:
         """End a process."""
-
-    def forge(self) -> Forge:
-        """Return what has runners forked for the front end itself."""
-
-    def lend(self) -> socket.socket:
-        """Return a control socket for a further tree."""
 
     def detach(self) -> None:
         """Stop listening."""
@@ -66,9 +56,9 @@ class Zygotes:
         return iter(self._spawners.values())
 
     @property
-    def main(self) -> Starter:
+    def main(self) -> Spawner:
         """The one of the default interpreter."""
-        return self._spawners[()]
+        return cast("Spawner", self._spawners[()])  # only what is not the default can be another
 
     def of(self, rank: int) -> Starter:
         """Return the one that forks the process of a place."""

@@ -29,7 +29,7 @@ from sapwood.core.errors import SapwoodError
 from sapwood.core.rankset import fold, from_ranges
 from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.environment.settings import RestartSettings
-from sapwood.session.keeper import Change
+from sapwood.session.keeper import Beginning, Change
 from sapwood.session.places import census_of
 from sapwood.testing.injector import Faults, Injector
 from sapwood.testing.network import Network
@@ -132,9 +132,7 @@ class Simulation:
         self.keeper = SimulatedKeeper(
             self,
             self.tree,
-            lambda _rank: "none:none",
-            orders.Configure("", b""),
-            Plan(()),
+            Beginning(lambda _rank: "none:none", orders.Configure("", b""), Plan(())),
             RestartSettings(limit=1_000_000, window=1.0, backoff=0.001, backoff_max=0.05),
             2 * TIMING.failure_after,
             self._places_changed,

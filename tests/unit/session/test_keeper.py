@@ -13,7 +13,7 @@ from sapwood.contexts.zygote import Plan
 from sapwood.core.errors import AgentLostError, ResourceError
 from sapwood.core.topology import Tree, flat, kary
 from sapwood.environment.settings import RestartSettings
-from sapwood.session.keeper import Change, Keeper
+from sapwood.session.keeper import Beginning, Change, Keeper
 from sapwood.session.places import PlaceState
 
 PATIENCE = 20.0
@@ -82,7 +82,11 @@ class House:
         self.tree = tree
         configure = orders.Configure("", b"")
         self.keeper = Keeper(
-            tree, lambda _: "a:b", configure, Plan(()), restart, PATIENCE, self._changed
+            tree,
+            Beginning(lambda _: "a:b", configure, Plan(())),
+            restart,
+            PATIENCE,
+            self._changed,
         )
         self.keeper.start()
         self.keeper.listen(cast("Any", self.loop))
