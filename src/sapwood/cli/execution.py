@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import signal
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
-
-import typer
 
 from sapwood.cli.answer import Answer, show_answer
 from sapwood.cli.failures import EXIT_INTERRUPTED
+from sapwood.cli.following import follow
+from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.live import Display, open_display
 from sapwood.cli.output import print_json
 from sapwood.cli.request import RunRequest
@@ -22,12 +20,6 @@ from sapwood.client import Cluster, Dataset, Program, Run, load, load_program, l
 from sapwood.core.errors import DataMissingError, SapwoodError, UserCodeError
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
-
-POLL_SECONDS = 0.1
-"""Time between two looks at the progress of a run."""
-
-CANCEL_SECONDS = 0.7
-"""Longest wait for a cancelled run to end by itself."""
 
 
 def execute(request: RunRequest) -> int:
@@ -59,7 +51,7 @@ def run_once(cluster: Cluster, program: Program, dataset: Dataset, request: RunR
         SapwoodError: Anything that kept the run from finishing.
     """
     run = cluster.run(program, dataset, chunk=request.chunk, on_agent_loss=request.on_agent_loss)
-    if not _follow(run, _display(program, request)):
+    if not follow(run, _display(program, request)):
         return EXIT_INTERRUPTED
     result = run.result()
     answer = _answer(program, dataset, run, result, request)
@@ -94,25 +86,6 @@ def load_data(program: Program, path: Path | None) -> Dataset:
 def _display(program: Program, request: RunRequest) -> Display:
     quiet = request.quiet or request.as_json
     return open_display(program.name, quiet=quiet, verbose=request.verbose)
-
-
-def _follow(run: Run, display: Display) -> bool:
-    """Show progress until the run ends; False when Ctrl-C ended it."""
-    try:
-        while not run.wait(POLL_SECONDS):
-            display.show(run.progress)
-        display.show(run.progress)
-    except KeyboardInterrupt:
-        display.close()
-        typer.echo(
-            "sapwood: interrupted, cancelling the run; Ctrl-C again to stop at once", err=True
-        )
-        run.cancel()
-        run.wait(CANCEL_SECONDS)
-        return False
-    finally:
-        display.close()
-    return True
 
 
 def _answer(
@@ -167,17 +140,3 @@ def _named(method: str, *, file: Path | None = None) -> Iterator[None]:
             where=method,
             details={"traceback": traceback.format_exc()},
         ) from error
-
-
-@contextmanager
-def termination_interrupts() -> Iterator[None]:
-    """Let SIGTERM end the run the way Ctrl-C does, so that nothing is left behind."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -88,7 +88,7 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
             verbose=verbose,
             as_json=as_json,
         )
-        raise typer.Exit(execute(request))
+        execute(request)
 
 
 @app.command()

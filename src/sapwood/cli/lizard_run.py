@@ -13,6 +13,8 @@ import typer
 
 from sapwood.activity.run import Run
 from sapwood.cli.failures import EXIT_INTERRUPTED
+from sapwood.cli.following import follow
+from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.live import open_display
 from sapwood.cli.output import print_json
 from sapwood.client import local
@@ -26,9 +28,6 @@ from sapwood.compat.lizard.store import ProgramStore
 from sapwood.core.errors import ProgramError
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
-
-POLL_SECONDS = 0.1
-"""Time between two looks at the progress of a run."""
 
 
 class LizardRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,11 +59,12 @@ def register(folder: str, flags: Mapping[str, Any]) -> Checked:
     return checked
 
 
-def execute(request: LizardRequest) -> int:
+def execute(request: LizardRequest) -> None:
     """Register a program, run it and print its result.
 
-    Returns:
-        The exit code: 0, or 130 after Ctrl-C.
+    Raises:
+        SapwoodError: Anything that kept it from finishing.
+        typer.Exit: Ctrl-C ended the run.
     """
     settings = load_configuration(request.flags).settings
     folder = existing_directory(request.folder)
@@ -73,22 +73,20 @@ def execute(request: LizardRequest) -> int:
     if not request.as_json and not request.quiet:
         typer.echo(f"Program registered, checksum: {checksum}")
     runner = load_runner(folder, request.runner, checked)
-    with configure_logging(settings.log):
-        try:
-            with local(settings=settings) as cluster:
-                outcome = run_with_runner(
-                    cluster,
-                    checked,
-                    runner,
-                    request.settings,
-                    seed=request.seed,
-                    follow=lambda run: _follow(run, request),
-                )
-        except KeyboardInterrupt:
-            typer.echo("sapwood: interrupted, the run is cancelled", err=True)
-            return EXIT_INTERRUPTED
+    with (
+        termination_interrupts(),
+        configure_logging(settings.log),
+        local(settings=settings) as cluster,
+    ):
+        outcome = run_with_runner(
+            cluster,
+            checked,
+            runner,
+            request.settings,
+            seed=request.seed,
+            follow=lambda run: _follow(run, request),
+        )
     _show(request, checked, runner, outcome)
-    return 0
 
 
 def load_runner(folder: Path, given: Path | None, checked: Checked) -> RunnerModule:
@@ -110,13 +108,8 @@ def load_runner(folder: Path, given: Path | None, checked: Checked) -> RunnerMod
 
 def _follow(run: Run, request: LizardRequest) -> None:
     quiet = request.quiet or request.as_json
-    display = open_display(run.program.name, quiet=quiet, verbose=request.verbose)
-    try:
-        while not run.wait(POLL_SECONDS):
-            display.show(run.progress)
-        display.show(run.progress)
-    finally:
-        display.close()
+    if not follow(run, open_display(run.program.name, quiet=quiet, verbose=request.verbose)):
+        raise typer.Exit(EXIT_INTERRUPTED)
 
 
 def _show(request: LizardRequest, checked: Checked, runner: RunnerModule, outcome: Outcome) -> None:

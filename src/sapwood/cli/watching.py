@@ -7,8 +7,9 @@ import datetime as dt
 import typer
 
 from sapwood.cli import figures
-from sapwood.cli.execution import load_data, run_once, termination_interrupts
+from sapwood.cli.execution import load_data, run_once
 from sapwood.cli.failures import EXIT_INTERRUPTED, as_sapwood_error, show_error
+from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.request import RunRequest
 from sapwood.client import Cluster, load_program, local
 from sapwood.code.watch import Version

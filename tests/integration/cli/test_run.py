@@ -303,7 +303,10 @@ def read_until(descriptor: int, text: bytes) -> bytes:
     while text not in seen:
         ready, _, _ = select.select([descriptor], [], [], 30)
         assert ready, f"{text!r} never came, but {seen!r}"
-        seen += os.read(descriptor, 4096)
+        try:
+            seen += os.read(descriptor, 4096)
+        except OSError:  # EIO: nobody writes to the terminal any more
+            pytest.fail(f"the command ended before {text!r} came: {seen!r}")
     return seen
 
 

