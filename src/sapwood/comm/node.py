@@ -15,7 +15,7 @@ from sapwood.comm import letter_events
 from sapwood.comm import messages as msg
 from sapwood.comm.active import Active
 from sapwood.comm.census import Census
-from sapwood.comm.groups.groups import Groups
+from sapwood.comm.groups.first import FirstGroups
 from sapwood.comm.letters import Letters
 from sapwood.comm.link import Identity, Link, LinkTiming
 from sapwood.comm.messages import letters as letter_messages
@@ -61,7 +61,7 @@ class Node:
         self._streams = streams
         self.streams = streams.open
         self.large = streams.large
-        groups = self.groups = Groups(near, gather, is_agent=tree.is_agent(self.rank))
+        groups = self.groups = FirstGroups(near, gather, is_agent=tree.is_agent(self.rank))
         letters = self.letters = Letters(near)
         self._census = Census(near, letters)
         near.listener = self

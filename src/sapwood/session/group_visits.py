@@ -11,9 +11,8 @@ from sapwood.code.runner.door import Visit
 from sapwood.code.runner.grouping_orders import CALL, ENTER, STAY, CallOrder, EnterOrder
 from sapwood.comm import plain
 from sapwood.comm.groups import events as gev
-from sapwood.comm.groups.group import Key
 from sapwood.comm.groups.members import Members
-from sapwood.comm.messages.groups import GroupNumber
+from sapwood.comm.messages.groups import GroupNumber, Key
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import ProtocolError
 

@@ -197,9 +197,7 @@ class GroupSimulation(Simulation):
         return True
 
     def _nothing_is_left(self) -> bool:
-        return not any(
-            node.groups.open or node.groups.forming for node in self.network.nodes.values()
-        )
+        return not any(node.groups for node in self.network.nodes.values())
 
     def _process_ended(self, rank: int) -> None:
         super()._process_ended(rank)

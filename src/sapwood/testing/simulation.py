@@ -342,8 +342,7 @@ def left_behind(node: Node) -> dict[str, int]:
     counts = {
         "streams": len(node.streams),
         "arrays on their way": len(node.large),
-        "groups": len(node.groups.open),
-        "groups that form": len(node.groups.forming),
+        "groups": len(node.groups),
         "requests": len(node.requests),
         "transfers": len(node.transfers),
     }

@@ -161,6 +161,4 @@ class Troupe:
 
     def leftovers(self) -> int:
         """Groups, formations and payloads that places still know of."""
-        return sum(
-            len(node.groups.open) + len(node.groups.forming) for node in self.network.nodes.values()
-        )
+        return sum(len(node.groups) for node in self.network.nodes.values())

@@ -12,7 +12,7 @@ from typing import Any
 
 from sapwood.comm import events as ev
 from sapwood.comm.groups import events as gev
-from sapwood.comm.groups.group import Formation, Key, Membership
+from sapwood.comm.groups.group import Formation, Membership
 from sapwood.comm.link import Link
 from sapwood.comm.messages import groups as gmsg
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
@@ -47,13 +47,13 @@ class Entrance:
         *,
         is_agent: bool,
     ) -> None:
-        self.forming: dict[Key, Formation] = {}
+        self.forming: dict[gmsg.Key, Formation] = {}
         self._near = near
         self._begin_group = begin
         self._open = open_groups
         self._is_agent = is_agent
         self._count = 0
-        self._ended: OrderedDict[Key, ErrorRecord] = OrderedDict()
+        self._ended: OrderedDict[gmsg.Key, ErrorRecord] = OrderedDict()
 
     def enter(self, _now: float, event: gev.EnterGroup) -> Effects:
         """Member: enter a group."""
@@ -90,7 +90,7 @@ class Entrance:
         forming.entered |= ranks
         return self._go_on(key, forming)
 
-    def _go_on(self, key: Key, forming: Formation) -> Effects:
+    def _go_on(self, key: gmsg.Key, forming: Formation) -> Effects:
         """Begin the group if all have entered and that is decided here, or tell the parent."""
         version = self._near.router.version
         if forming.version != version:
@@ -127,7 +127,7 @@ class Entrance:
         where.turn = False  # who gave the number has the group, too: members may have moved since
         return self._begin(key, message.group, where)
 
-    def _begin(self, key: Key, number: gmsg.GroupNumber, where: Membership) -> Effects:
+    def _begin(self, key: gmsg.Key, number: gmsg.GroupNumber, where: Membership) -> Effects:
         forming = self.forming.pop(key, None)
         self._begin_group(number, where)
         effects: Effects = []
@@ -141,7 +141,7 @@ class Entrance:
             effects.append(gev.GroupEntered(*key, number))
         return effects
 
-    def found(self, key: Key, number: gmsg.GroupNumber) -> Effects | None:
+    def found(self, key: gmsg.Key, number: gmsg.GroupNumber) -> Effects | None:
         """This member waits for a group that has begun; None if it does not wait."""
         forming = self.forming.pop(key, None)
         if forming is None:
@@ -184,13 +184,13 @@ class Entrance:
         # Also where it was not told from here: who has moved may have told it from elsewhere.
         return self._near.to_parent(message)
 
-    def _forget(self, key: Key, forming: Formation, ranks: Collection[int]) -> None:
+    def _forget(self, key: gmsg.Key, forming: Formation, ranks: Collection[int]) -> None:
         forming.entered.difference_update(ranks)
         forming.told.difference_update(ranks)
         if not forming.entered:
             del self.forming[key]
 
-    def _withdrawn(self, key: Key, ranks: set[int]) -> Effects:
+    def _withdrawn(self, key: gmsg.Key, ranks: set[int]) -> Effects:
         return self._near.to_parent(gmsg.Withdrawn(*key, to_ranges(ranks))) if ranks else []
 
     # --- the tree changes ----------------------------------------------------------------------

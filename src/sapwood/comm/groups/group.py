@@ -7,24 +7,25 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sapwood.comm.groups.round import SETTLING, Round
-from sapwood.comm.messages.groups import GroupCall, GroupEnded, GroupNumber, GroupPart
+from sapwood.comm.messages.groups import (
+    MAX_ROUNDS,
+    GroupCall,
+    GroupEnded,
+    GroupNumber,
+    GroupPart,
+    Key,
+)
 from sapwood.comm.routing import Router
 from sapwood.core.errors import GroupError
-from sapwood.core.rankset import Ranges, contains, count, from_ranges, to_ranges
+from sapwood.core.rankset import contains, count, from_ranges, to_ranges
 from sapwood.core.topology import ROOT
 
 if TYPE_CHECKING:
     from sapwood.comm.payload import Payload
     from sapwood.comm.streams.wave import NewGathering
 
-MAX_ROUNDS = 64
-"""Rounds of one group that are under way at a time."""
-
 MAX_UNCONFIRMED = 64 * MAX_ROUNDS
 """Rounds of one group that a place keeps until all members have read their results."""
-
-Key = tuple[Ranges, str]
-"""What a group is called before it has a number: its members and its name."""
 
 
 class Membership:

@@ -14,7 +14,7 @@ from sapwood.comm.groups.delivery import deliver
 from sapwood.comm.groups.entrance import Entrance
 from sapwood.comm.groups.group import Formation, Membership, OpenGroup
 from sapwood.comm.groups.regrouping import Regrouping
-from sapwood.comm.groups.round import LEAVE, SETTLING, Round
+from sapwood.comm.groups.round import SETTLING, Round
 from sapwood.comm.link import Link
 from sapwood.comm.messages import groups as gmsg
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
@@ -141,7 +141,7 @@ class Groups:
         if made:
             group.hold(current.number, payload)
         if group.where.turn:
-            confirmed = current.number if current.call == LEAVE else current.taken
+            confirmed = current.number if current.call == gmsg.LEAVE else current.taken
             return self._finish(group, current.number, confirmed, body, payload)
         part = gmsg.GroupPart(
             group.number,
@@ -179,7 +179,7 @@ class Groups:
             else:
                 kept = call.operation in SETTLING or (payload is not None and payload.ref)
                 group.results[number] = (body, payload) if kept else (b"", None)
-        if call == LEAVE:
+        if call == gmsg.LEAVE:
             del self.open[group.number]
             self._regrouping.ended(group.number, GroupError("all have left the group").to_record())
         return effects + [gev.Discarded(kept) for kept in group.release(confirmed)]

@@ -7,10 +7,8 @@ from typing import Any
 
 from sapwood.comm import events as ev
 from sapwood.comm.groups import events as gev
-from sapwood.comm.groups.group import MAX_ROUNDS, Key
-from sapwood.comm.groups.round import LEAVE
 from sapwood.comm.loop import Timer
-from sapwood.comm.messages.groups import NO_GROUP, GroupNumber
+from sapwood.comm.messages.groups import LEAVE, MAX_ROUNDS, NO_GROUP, GroupNumber, Key
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import ClosedError, GroupError, SapwoodError
 from sapwood.core.topology import ROOT

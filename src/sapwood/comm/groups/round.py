@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from sapwood.comm.messages.groups import GroupCall, GroupPart
+from sapwood.comm.messages.groups import LEAVE, GroupCall, GroupPart
 from sapwood.core.errors import GroupError
 from sapwood.core.rankset import Ranges, contains, count, fold, from_ranges, joined
 
 if TYPE_CHECKING:
     from sapwood.comm.payload import Payload
     from sapwood.comm.streams.wave import NewGathering, Summary
-
-LEAVE = GroupCall("leave")
-"""The last operation of every member."""
 
 LEFT = "left"
 """Detail of the error of a group that a member left; its own error may say why."""

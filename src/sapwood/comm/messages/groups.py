@@ -14,6 +14,12 @@ GroupNumber = tuple[int, int, int]
 NO_GROUP: GroupNumber = (-1, 0, 0)
 """Number of a group that not all members have entered."""
 
+Key = tuple[Ranges, str]
+"""What a group is called before it has a number: its members and its name."""
+
+MAX_ROUNDS = 64
+"""Rounds of one group that are under way at a time."""
+
 
 class GroupCall(msgspec.Struct, frozen=True, array_like=True):
     """An operation of a group; all members of a round must call the same one.
@@ -38,6 +44,10 @@ class GroupCall(msgspec.Struct, frozen=True, array_like=True):
         if self.whole:
             words.append(self.whole)
         return f"{self.operation}({', '.join(words)})"
+
+
+LEAVE = GroupCall("leave")
+"""The last operation of every member."""
 
 
 class Enter(Message, tag=60, frozen=True):

@@ -10,8 +10,11 @@
     What agents send without being asked, kept until the root has it.
 ``filtering.py``, ``outbox.py``, ``parameters.py``
     Own filters, what waits behind them, and their parameters.
-``large.py``, ``draws.py``, ``sending.py``, ``announcements.py``, ``offers.py``, ``confluence.py``
-    Arrays that a link cannot share, drawn in pieces; ``offered.py`` says what a wave knows of them.
+``sending.py``, ``large.py``
+    Values to the children; what is imported only when an array comes that a link cannot share:
+``pieces.py``, ``draws.py``, ``forwarding.py``, ``announcements.py``, ``offers.py``
+    Such arrays, drawn in pieces and put together on the way (``confluence.py``); ``offered.py``
+    says what a wave knows of them.
 ``sweeps.py``, ``life.py``, ``counters.py``
     Flush, quiesce, resume and query; life of a stream as a table; what is counted.
 ``streams.py``

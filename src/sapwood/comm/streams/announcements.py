@@ -1,8 +1,8 @@
 """What a place does with large values that its parent announces. No I/O.
 
 An agent draws them, and so does a place whose children map its memory or whose own filter looks at
-them; any other passes them on without keeping them (``sending.py``). What has come of a value stays
-when the parent changes: the rest is drawn from the next one.
+them; any other passes them on without keeping them (``forwarding.py``). What has come of a value
+stays when the parent changes: the rest is drawn from the next one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
 from sapwood.comm.streams.draws import Assembly, Draws, Flow, pieces_of, too_large
 from sapwood.comm.streams.filtering import sent_to
-from sapwood.comm.streams.sending import Key, Sending
+from sapwood.comm.streams.forwarding import Forwarding, Key
 from sapwood.comm.streams.stream import Stream
 from sapwood.core.errors import ResourceError
 
@@ -50,7 +50,7 @@ class Announcements:
         near: The neighbours.
         streams: The open streams.
         draws: What this place draws.
-        sending: Passes values on.
+        forwarding: Passes values on.
         on_down: Takes a wave in.
         is_agent: Whether this place is a leaf.
     """
@@ -60,7 +60,7 @@ class Announcements:
         near: Neighbourhood,
         streams: dict[int, Stream],
         draws: Draws,
-        sending: Sending,
+        forwarding: Forwarding,
         on_down: OnDown,
         *,
         is_agent: bool,
@@ -68,7 +68,7 @@ class Announcements:
         self.open = streams
         self._near = near
         self._draws = draws
-        self._sending = sending
+        self._forwarding = forwarding
         self._on_down = on_down
         self._is_agent = is_agent
         self._coming: dict[Key, Coming] = {}
@@ -101,11 +101,11 @@ class Announcements:
         if self._is_agent or self._is_looked_at(stream):
             return self._wanted(link, stream, down, message.size)
         key = (message.stream, message.wave)
-        before = self._sending.deltas(key)
+        before = self._forwarding.deltas(key)
         effects = self._on_down(link, down, Payload.elsewhere(message.size))
-        told = self._sending.deltas(key) > before
-        effects += self._sending.resume(key)
-        return effects if told else effects + self._sending.decline(key)
+        told = self._forwarding.deltas(key) > before
+        effects += self._forwarding.resume(key)
+        return effects if told else effects + self._forwarding.decline(key)
 
     def _is_looked_at(self, stream: Stream) -> bool:
         """Whether the bytes must be here: children map them, or a filter works on them."""
@@ -121,12 +121,12 @@ class Announcements:
         known = number in stream.waves or number in stream.pending
         if known or (number in stream.kept and not stream.filters_down):
             effects = self._on_down(link, message, Payload.elsewhere(size))
-            return effects + self._sending.decline(key)
+            return effects + self._forwarding.decline(key)
         coming = self._coming.get(key)
         if coming is not None:
             coming.link, coming.message = link, message
             if self._draws.is_open(coming.flow):
-                return self._sending.decline(key)
+                return self._forwarding.decline(key)
             start = coming.flow.position
             coming.flow = self._draws.begin(link.rank, key, (), size, coming.assembly, start=start)
             return self._draws.more(coming.flow, start)
@@ -151,7 +151,7 @@ class Announcements:
         payload = sent[1] if sent is not None else None
         if payload is None or not payload.is_here:
             size = payload.nbytes if payload is not None else 0
-            return self._sending.drawn(link, message, size)
+            return self._forwarding.drawn(link, message, size)
         return pieces_of(link, message, payload) if message.stop else []
 
     # --- ends -----------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ class Streams:
             msg.Failed: waves.on_failed,
             msg.Abandon: waves.on_abandon,
             msg.Without: waves.losses.on_without,
-            **self.large.messages(),
+            **self.large.on_message,
             Piece: self._on_piece,
             msg.Configure: self._parameters.on_configure,
             Taken: self._emissions.on_taken,
@@ -104,7 +104,6 @@ class Streams:
         for stream in list(self.open.values()):
             effects += self._sweeps.child_lost(stream, child)
             effects += self._waves.asking.child_left(stream, child, lost=lost)
-            effects += self.large.offers.child_left(stream, child)
         return effects + self.large.child_left(child)
 
     def places_came(self, ranks: Sequence[int]) -> Effects:
@@ -117,7 +116,7 @@ class Streams:
     def parent_changed(self) -> None:
         """What the former parent asked for is not to be answered any more."""
         self._opening.parent_changed()
-        self.large.parent_changed(self.open)
+        self.large.parent_changed()
         for stream in self.open.values():
             self._waves.asking.parent_changed(stream)
             self._emissions.parent_changed(stream)
@@ -142,7 +141,7 @@ class Streams:
         return self.large.is_moving(stream)
 
     def _on_piece(self, link: Link, message: Piece, payload: Payload | None) -> Effects:
-        effects = self.large.on_piece(link, message, payload)
+        effects = self.large.on_message[Piece](link, message, payload)
         stream = self.open.get(message.stream)
         if stream is not None and stream.sweeps and not self.large.is_moving(message.stream):
             effects += self._sweeps.look_again(stream)

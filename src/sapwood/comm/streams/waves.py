@@ -11,17 +11,14 @@ from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
-from sapwood.comm.streams.announcements import Announcements
 from sapwood.comm.streams.asking import Asking
 from sapwood.comm.streams.delays import Delays, without_late
-from sapwood.comm.streams.draws import Draws
 from sapwood.comm.streams.emissions import Emissions
 from sapwood.comm.streams.filtering import Filtering
 from sapwood.comm.streams.large import Large
 from sapwood.comm.streams.life import StreamState
 from sapwood.comm.streams.losses import Losses
 from sapwood.comm.streams.offered import Confluence
-from sapwood.comm.streams.offers import Offers
 from sapwood.comm.streams.sending import Sending
 from sapwood.comm.streams.singles import Singles
 from sapwood.comm.streams.stream import Stream
@@ -56,17 +53,12 @@ class Waves:
         self._myself = frozenset((near.rank,))
         self._my_ranges = ((near.rank, near.rank + 1),)
         self._singles = Singles(near)
-        draws = self._draws = Draws(near)
-        sending = self._sending = Sending(near, draws)
+        large = self.large = Large(near, streams, self, is_agent=is_agent)
+        sending = self._sending = Sending(near, large.announce)
         self._filtering = Filtering(
             near, sending, self._finish, self._singles.send_on, self.wave_failed
         )
         self.asking = Asking(near, sending, self._filtering, self.full)
-        announcements = Announcements(
-            near, streams, draws, sending, self.on_down, is_agent=is_agent
-        )
-        offers = self._offers = Offers(near, streams, draws, self)
-        self.large = Large(near, draws, sending, announcements, offers)
         self.losses = Losses(near, streams, self.asking.when_complete, self.wave_failed)
         self._delays = Delays(near.rank, self.full, self.wave_failed)
 
@@ -115,7 +107,7 @@ class Waves:
         effects: Effects = []
         if message.confirmed > stream.confirmed_to:
             stream.forget_abandoned(message.confirmed)
-            if self._draws.touched:
+            if self.large.pieces is not None:
                 self.large.over(message.stream, message.confirmed.__ge__)
             effects += [ev.Released(kept) for kept in stream.release(message.confirmed)]
         if self._is_agent:
@@ -265,7 +257,7 @@ class Waves:
                 return self._filtering.up(stream, wave)
         try:
             if wave.offers:
-                return self._offers.full(stream, wave)
+                return self.large.full(stream, wave)
             if self._near.rank == ROOT:
                 total = wave.gathering.total() if wave.values or stream.plain else None
                 return self._completed(stream, wave, total)

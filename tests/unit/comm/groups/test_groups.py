@@ -300,9 +300,9 @@ def test_a_result_that_some_have_already_is_what_all_get() -> None:
             troupe.network.step()
             troupe._hand_out()
         for rank in (1, 2):
-            (group,) = troupe.network.nodes[rank].groups.open.values()
+            (group,) = troupe.network.nodes[rank].groups.begun().open.values()
             group.results[1] = (values.encode({"x": 77}).body, None)
-        (above,) = troupe.network.nodes[6].groups.open.values()
+        (above,) = troupe.network.nodes[6].groups.begun().open.values()
         told += 1 in above.rounds
         expected = 77 if 1 in above.rounds else 10
         troupe.network.kill(6)

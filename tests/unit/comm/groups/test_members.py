@@ -8,8 +8,7 @@ import pytest
 from sapwood.comm import events as ev
 from sapwood.comm.groups import events as gev
 from sapwood.comm.groups.members import Members
-from sapwood.comm.groups.round import LEAVE
-from sapwood.comm.messages.groups import NO_GROUP, GroupCall
+from sapwood.comm.messages.groups import LEAVE, NO_GROUP, GroupCall
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import AgentLostError, ClosedError, GroupError, SapwoodError
 
