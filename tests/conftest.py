@@ -11,6 +11,8 @@ import pytest
 import uvloop
 from hypothesis import settings
 
+from sapwood.testing.simulation import COLLECT_AFTER
+
 # libuv keeps a pipe for signals from the first loop of a process on: let it be there already.
 uvloop.new_event_loop().close()
 
@@ -23,9 +25,13 @@ GRACE = 5.0
 
 
 def pytest_collection_finish() -> None:
-    """Spare the collector what stays to the end: thousands of tests and all imported modules."""
+    """Spare the collector what stays to the end: thousands of tests and all imported modules.
+
+    What tests make it sees seldom: simulations make much that lives until they are over.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(COLLECT_AFTER, 10, 10)
 
 
 class Leftovers:

@@ -275,7 +275,7 @@ def test_a_command_that_is_stopped_leaves_nothing(tmp_path: Path, number: signal
     process.communicate(timeout=20)
     assert process.returncode == (-number if number == signal.SIGKILL else 130)
     while others := _processes_with(str(tmp_path)):
-        assert time.monotonic() < begin + 3, others
+        assert time.monotonic() < begin + 20, others
         time.sleep(0.01)
 
 

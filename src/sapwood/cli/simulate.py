@@ -112,6 +112,7 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
     from sapwood.testing.simulation import (  # noqa: PLC0415 - a slow import, wanted only here
         InvariantError,
         SimulationOptions,
+        collecting_seldom,
     )
     from sapwood.testing.simulations import made  # noqa: PLC0415 - a slow import, wanted only here
     from sapwood.testing.stream_simulation import (  # noqa: PLC0415 - a slow import, wanted only here
@@ -139,7 +140,7 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
         sync=sync.value, late=late.value, on_loss=on_loss.value, own_filters=own_filters
     )
     totals: dict[str, float] = {}
-    with reported(debug=debug, as_json=as_json):
+    with reported(debug=debug, as_json=as_json), collecting_seldom():
         for number in range(seed, seed + seeds):
             options = SimulationOptions(
                 seed=number,

@@ -113,6 +113,7 @@ class Network:
         self.chance = random.Random(seed)  # noqa: S311 - chance that can be repeated is the point
         self.waiting = Lottery(self.chance)
         self._incarnations = dict.fromkeys(range(tree.size), 0)
+        self._place_of: dict[int, int] = {}  # of each process that was ever started
         self._wires: dict[int, list[Wire]] = {}
         self._answers: list[tuple[int, Any]] = []
         self.tries = Tries(self.clock.now)
@@ -143,6 +144,7 @@ class Network:
         identity = Identity("cluster", rank, incarnation, pid, machine)
         kind = LossyNode if self.loss.any else Node
         node = self.nodes[rank] = kind(identity, self.tree, self._timing, gathering())
+        self._place_of[pid] = rank
         if isinstance(node, LossyNode):
             node.world = self
         observe = partial(self._observe, rank)
@@ -276,9 +278,8 @@ class Network:
             number = chosen - ready
             entry = answers[number]
             if entry[0] in self._paused:
-                number = next(
-                    (i for i, one in enumerate(answers) if one[0] not in self._paused), -1
-                )
+                runs = (i for i, one in enumerate(answers) if one[0] not in self._paused)
+                number = next(runs, -1)
                 if number < 0:
                     if not waiting:
                         return False
@@ -354,7 +355,8 @@ class Network:
             place.lines.give_up(link, "nobody listens any more")
 
     def _watch(self, rank: int, pid: int, ended: Callable[[], None]) -> Callable[[], None]:
-        if not any(node.identity.pid == pid for node in self.nodes.values()):
+        watched = self.nodes.get(self._place_of.get(pid, -1))
+        if watched is None or watched.identity.pid != pid:
             ended()
             return lambda: None
         return self._watchers.add(rank, pid, ended)

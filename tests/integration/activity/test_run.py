@@ -87,7 +87,7 @@ def test_a_run_survives_one_fault_after_the_other(
 def test_an_agent_that_is_stopped_is_replaced(
     make_cluster: MakeCluster, program: Programs, until: Until
 ) -> None:
-    cluster = make_cluster(4, 2, comm=CommSettings(heartbeat=0.1, failure_after=0.5))
+    cluster = make_cluster(4, 2, comm=CommSettings(heartbeat=0.5, failure_after=4.0))
     run = begin(cluster, program, until)
     os.kill(cluster.agents[2].pid, signal.SIGSTOP)
     assert run.result(TIMEOUT) == EXPECTED

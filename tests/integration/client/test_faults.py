@@ -17,6 +17,9 @@ from sapwood.environment.settings import ClusterSettings, CommSettings, RestartS
 AGENTS, FANOUT, ITERATIONS = 8, 2, 12
 PATIENCE = 60.0
 
+SILENCE = 4.0
+"""Seconds after which a place is taken for dead; a busy machine keeps a living one from less."""
+
 Until = Callable[[Callable[[], object]], None]
 
 
@@ -54,7 +57,7 @@ class Counting(sapwood.Program):
 @pytest.fixture
 def quick() -> Settings:
     return Settings(
-        comm=CommSettings(heartbeat=0.2, failure_after=1.0),
+        comm=CommSettings(heartbeat=0.5, failure_after=SILENCE),
         restart=RestartSettings(limit=100, backoff=0.01, backoff_max=0.05),
     )
 

@@ -100,6 +100,7 @@ class Grove:
         fanout: Children of a junction.
         proxied: Places that reach their parent through a proxy.
         machine: Identity of the machine of all places; by default each has its own.
+        timing: When links speak, worry and are given up.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class Grove:
         fanout: int,
         proxied: tuple[int, ...] = (),
         machine: str = "",
+        timing: LinkTiming = TIMING,
     ) -> None:
         self.tree = plan(agents, fanout)
         self.loop = asyncio.new_event_loop()
@@ -126,7 +128,7 @@ class Grove:
         }
         kinds = (ev.PlaceJoined, ev.PlacesLost, ev.WaveCompleted, ev.Answered)
         handlers: dict[Any, Any] = dict.fromkeys(kinds, self.effects.append)
-        root = Options(ROOT, agents, fanout, "", {}, "", machine, certificates, TIMING)
+        root = Options(ROOT, agents, fanout, "", {}, "", machine, certificates, timing)
         self.place: Place
         self.place, transport = new_place(root, handlers, self.loop, self.problems)
         listening = transport.listen(addresses[ROOT], self.place)
@@ -142,7 +144,7 @@ class Grove:
             others = {one: addresses[one] for one in addresses if one != home}
             listen = addresses.get(rank, "")
             options = Options(
-                rank, agents, fanout, parent, others, listen, machine, certificates, TIMING
+                rank, agents, fanout, parent, others, listen, machine, certificates, timing
             )
             command = [sys.executable, "-m", "sapwood.testing.place_process"]
             text = msgspec.json.encode(options).decode()

@@ -12,15 +12,19 @@ import pytest
 
 from sapwood.comm import events as ev
 from sapwood.comm import values
+from sapwood.comm.link import LinkTiming
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.payload import Payload
 
 MEGABYTE = 2**20
 
-SIZE = 96 * MEGABYTE
+SIZE = 64 * MEGABYTE
 """Bytes of an array: far more than a junction may hold."""
 
 MAY_HOLD = 16 * MEGABYTE
+
+TIMING = LinkTiming(heartbeat=0.5, failure_after=30.0, grace=2.0)
+"""A junction on another machine whose connection ended is waited for as long as ``grace``."""
 
 
 def resident(pid: int) -> int:
@@ -67,8 +71,8 @@ def test_a_sum_passes_a_junction_that_holds_a_part_of_it(plant_grove: Callable[.
 def test_a_junction_is_killed_while_a_large_array_passes_it(
     plant_grove: Callable[..., Any], upwards: bool
 ) -> None:
-    grove = plant_grove("tcp", 4, 2)
-    array = np.arange(SIZE // 32, dtype="f8")
+    grove = plant_grove("tcp", 4, 2, timing=TIMING)
+    array = np.arange(3 * MEGABYTE, dtype="f8")
     begin(grove, {"x": array})
     flows = grove.place.node.large.flows
     if upwards:

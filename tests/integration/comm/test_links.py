@@ -14,8 +14,13 @@ import pytest
 
 from sapwood.comm import events as ev
 from sapwood.comm import plain
+from sapwood.comm.link import LinkTiming
 from sapwood.comm.machine import machine_id
 from sapwood.comm.payload import Payload
+
+PATIENCE = 60.0
+GRACE = 20.0
+"""Seconds for which a broken link may go on where the end of a process is to be known before."""
 
 MEGABYTE = 2**20
 
@@ -135,13 +140,15 @@ def test_a_stopped_reader_costs_no_memory_on_the_way(
 def test_the_end_of_a_process_is_known_without_the_grace_time(
     plant_grove: Callable[..., Any],
 ) -> None:
-    grove = plant_grove("unix", 2, 0, machine=machine_id())
+    grove = plant_grove(
+        "unix", 2, 0, machine=machine_id(), timing=LinkTiming(0.5, 30.0, grace=GRACE)
+    )
     begin = grove.loop.time()
     grove.processes[1].kill()
     grove.until(lambda: grove.seen(ev.PlacesLost))
-    assert grove.loop.time() - begin < 2.0
+    assert grove.loop.time() - begin < GRACE / 2
     grove.place.close()
-    assert grove.processes[2].wait(5.0) == 0
+    assert grove.processes[2].wait(PATIENCE) == 0
 
 
 @pytest.mark.row("D-2")

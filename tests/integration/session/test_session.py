@@ -199,7 +199,7 @@ def test_a_killed_zygote_is_replaced_with_everybody(
 def test_a_stopped_process_is_noticed_and_replaced(
     make_session: MakeSession, until: Until, watch: Any, fanout: int, victim: int
 ) -> None:
-    session = make_session(4, fanout, timing=LinkTiming(heartbeat=0.1, failure_after=0.5))
+    session = make_session(4, fanout, timing=LinkTiming(heartbeat=0.3, failure_after=2.0))
     watched = watch(session)
     os.kill(session.keeper.places[victim].pid, signal.SIGSTOP)
     until(lambda: victim in watched.back())
