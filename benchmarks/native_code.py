@@ -6,8 +6,11 @@
     were started are counted; there must be none. Floor: hash the library and load it by ctypes.
 ``native_code.call``
     A map with ten numpy arrays of 100 doubles in the state, from the agent through its runner
-    and back. Floor: the same function called by ctypes in one process, with the addresses of
-    ten arrays.
+    and back, both on one core as during a run with an agent for each core. Floor: the same
+    function called by ctypes in one process, with the addresses of ten arrays.
+``native_code.call.apart``
+    The same where the operating system chooses the cores, as outside of runs. On a machine
+    that idles this is mostly the time in which two sleeping cores wake up.
 ``native_code.edit``
     From the edit of a source until its new version is built and told. Floor: the compiler
     alone, the same two commands.
@@ -41,6 +44,7 @@ from sapwood.code.cache import BuildCache
 from sapwood.code.image import ProgramImage, make_image, open_image
 from sapwood.code.program import Program
 from sapwood.code.python_module import check_syntax
+from sapwood.code.runner.binding import Binding
 from sapwood.code.runner.host import RunnerHost
 from sapwood.code.runner.jobs import Job, Outcome, Preparation
 from sapwood.code.runner.options import RunnerOptions
@@ -73,7 +77,9 @@ def main() -> None:
         place = Path(folder)
         cache = BuildCache(place / "cache")
         measure_load(cache, place, options, report)
-        measure_calls(cache, options, report)
+        cores = len(os.sched_getaffinity(0))
+        measure_calls("native_code.call", cores, cache, options, report)
+        measure_calls("native_code.call.apart", 0, cache, options, report)
         measure_edit(cache, place, options, report)
         measure_cuda(cache, place, options, report)
 
@@ -134,14 +140,16 @@ dlclose.argtypes = [ctypes.c_void_p]
 # --- calls ----------------------------------------------------------------------------------------
 
 
-def measure_calls(cache: BuildCache, options: Options, report: Report) -> None:
+def measure_calls(
+    name: str, bound_agents: int, cache: BuildCache, options: Options, report: Report
+) -> None:
     """Call through a runner and by ctypes; both in turn."""
     program = load_program(TEN / "ten.py")
     built = build(program, cache=cache)
     arrays = {name: np.full(100, float(number)) for number, name in enumerate(NAMES)}
     calls = 20 if options.quick else 2000
     through, bare = [], []
-    with runner(program, built) as call:
+    with runner(program, built, bound_agents) as call:
         floor = by_ctypes(Path(built.libraries[0].image.path), list(arrays.values()))
         encoded = values.encode(arrays)
         payload = Payload(encoded.payload())
@@ -152,7 +160,7 @@ def measure_calls(cache: BuildCache, options: Options, report: Report) -> None:
                 through.append(spent)
                 bare.append(alone)
         assert float(call(encoded, payload)["total"]) == floor() == 45.0
-    report.add(Figure.of("native_code.call", 1, through, bare, unit="us"))
+    report.add(Figure.of(name, 1, through, bare, unit="us"))
 
 
 def by_ctypes(library: Path, arrays: list[Any]) -> Callable[[], float]:
@@ -179,8 +187,10 @@ class StartingReactor(Reactor):
 
 
 @contextmanager
-def runner(program: Program, built: Built) -> Iterator[Callable[[Any, Payload], Any]]:
-    """Give a function that maps a state in a runner, as an agent has it done."""
+def runner(
+    program: Program, built: Built, bound_agents: int
+) -> Iterator[Callable[[Any, Payload], Any]]:
+    """Give a function that maps a state in a runner, as the first of some agents has it done."""
     control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     channel, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     descriptors = (theirs.fileno(), other.fileno())
@@ -189,7 +199,10 @@ def runner(program: Program, built: Built) -> Iterator[Callable[[Any, Payload], 
     theirs.close()
     other.close()
     loop = StartingReactor()
-    host = RunnerHost(loop, RunnerOptions(), Forge(channel), lambda _data: None)
+    setup = RunnerOptions(bound_agents=bound_agents)
+    host = RunnerHost(loop, setup, Forge(channel), lambda _data: None)
+    binding = Binding(setup.ordinal, bound_agents)
+    binding.hold("run")
     image = msgspec.msgpack.encode(make_image(program, built))
     part = msgspec.msgpack.encode(SliceRef(start=0, stop=1))
     opening = plain.encode({"image": image, "slice": part, "crash_handlers": []})
@@ -213,6 +226,7 @@ def runner(program: Program, built: Built) -> Iterator[Callable[[Any, Payload], 
     try:
         yield call
     finally:
+        binding.release("run")
         host.close()
         control.close()
         zygote.wait(PATIENCE)

@@ -327,7 +327,8 @@ def _reader(payload: memoryview) -> Callable[[int, memoryview], Any]:
                 raise ProtocolError("a peer sent an array of elements without a size")
             if not count:
                 return np.zeros(meta.shape, dtype)
-            return np.frombuffer(payload, dtype, count, meta.offset).reshape(meta.shape)
+            flat = np.frombuffer(payload, dtype, count, meta.offset)
+            return flat if len(meta.shape) == 1 else flat.reshape(meta.shape)
         if code in {EXT_BYTES, EXT_TEXT}:
             raw = bytes(read(EXT_ARRAY, data))
             return raw if code == EXT_BYTES else raw.decode()
