@@ -210,7 +210,7 @@ def test_a_length_without_annotation_is_recognised(tmp_path: Path, fail: Fail) -
 def test_more_agents_than_the_memory_allows(fail: Fail) -> None:
     failure = fail("run", PI, "--agents", "100000000", "--set", "limits.agents=1000000000")
     assert failure.exit_code == 5
-    assert "use fewer agents" in failure.text
+    assert "use at most" in failure.text
 
 
 def test_more_agents_than_open_files(fail: Fail) -> None:

@@ -190,10 +190,11 @@ def _check_count(agents: int, settings: Settings) -> None:
     available = available_memory()
     needed = BASE_MEMORY + agents * AGENT_MEMORY
     if needed > available:
+        fit = max(0, available - BASE_MEMORY) // AGENT_MEMORY
         raise ResourceError(
-            f"{agents} agents need about {needed / 2**30:.1f} GiB of memory, "
-            f"{available / 2**30:.1f} GiB are free",
-            hint="use fewer agents",
+            f"{agents} agents need about {needed / 2**20:,.0f} MiB of memory, "
+            f"{available / 2**20:,.0f} MiB are free",
+            hint=f"use at most {fit} agents" if fit else "end something else first",
         )
     limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = len(list(Path("/proc/self/fd").iterdir())) + agents + SPARE_FILES
