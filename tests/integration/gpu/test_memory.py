@@ -16,6 +16,7 @@ from sapwood.code.build import build
 from sapwood.code.image import make_image, open_image
 from sapwood.core.errors import ExecutionError
 from sapwood.gpu.cuda.executable import build_executable
+from sapwood.gpu.cuda.language import MODE
 
 CALLS = """#include <cstdio>
 __global__ void fill(int *x, int from, int to) {
@@ -84,6 +85,113 @@ def test_each_write_beside_an_allocation_is_named(compiler: str, tmp_path: Path)
         "1 invalid argument",
         "0 no error",
     ]
+
+
+DECLARED = """#include <cstdio>
+__device__ float table[10];
+__constant__ int weights[4] = {1, 2, 3, 4};
+__global__ void fixed(float *x, int at) {
+    __shared__ float s[64], u[32];
+    int t = threadIdx.x;
+    s[t] = x[t], u[t % 32] = 1;
+    __syncthreads();
+    if (t == 0 && at) s[at] = 5;
+    __syncthreads();
+    x[t] = s[63 - t] + u[0];
+}
+__global__ void dynamic(float *x, int at) {
+    extern __shared__ float d[];
+    d[int(threadIdx.x) + at] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = d[63 - threadIdx.x];
+}
+__device__ float helper(int t, int at) {
+    __shared__ double h[16];
+    h[t % 16] = t;
+    if (at && t == 0) h[at] = 3;
+    return h[0];
+}
+__global__ void calling(float *x, int at) { x[threadIdx.x] = helper(threadIdx.x, at); }
+template <class T> __global__ void rows(T *x, int at) {
+    __shared__ __align__(16) T s[8][9];
+    if (threadIdx.x < 8) { s[threadIdx.x][0] = 1; __syncthreads(); }
+    if (threadIdx.x == 0 && at) s[7][at] = 1;
+    x[threadIdx.x] = s[threadIdx.x % 8][0];
+}
+__global__ void device(int at) { table[int(threadIdx.x) + at] = weights[threadIdx.x % 4]; }
+void say() {
+    cudaError_t error = cudaDeviceSynchronize();
+    printf("%d %s\\n", error, cudaGetErrorString(error));
+    cudaDeviceReset();
+    cudaGetLastError();
+}
+int main() {
+    float *x;
+    cudaMalloc(&x, 256);
+    cudaMemset(x, 0, 256);
+    for (int at : {0, 64, -1, 70}) fixed<<<3, 64>>>(x, at), say();
+    for (int at : {0, 1, -1}) dynamic<<<3, 64, 256>>>(x, at), say();
+    dynamic<<<1, 64>>>(x, 0), say(); // the launch asks for none
+    for (int at : {0, 16, -1}) calling<<<3, 64>>>(x, at), say();
+    for (int at : {0, 9, 10}) rows<<<3, 8>>>(x, at), say();
+    for (int at : {0, 1, -1}) device<<<1, 10>>>(at), say();
+    int back[4];
+    cudaMemcpyFromSymbol(back, weights, sizeof back);
+    printf("%d %d\\n", back[3], cudaFree(weights));
+}
+"""
+
+
+def shared(kernel: str, byte: int, size: int, name: str, line: int) -> str:
+    array = f"the shared array {name} at declared.cu:{line}"
+    return f"700 kernel {kernel} wrote to byte {byte} of the {size} bytes of {array}"
+
+
+def asked_for(byte: int, size: int) -> str:
+    memory = "dynamic shared memory that its launch asked for"
+    return f"700 kernel dynamic wrote to byte {byte} of the {size} bytes of {memory}"
+
+
+def declared(byte: int) -> str:
+    where = "the 40 bytes of table at declared.cu:2"
+    return f"700 something wrote to byte {byte} of {where}; the last kernel was device"
+
+
+@pytest.mark.row("A-GPU-3")
+@pytest.mark.parametrize("mode", ["block", "fiber"])
+@pytest.mark.parametrize("compiler", ["clang++", "g++"])
+def test_each_write_beside_a_declared_array_is_named(
+    compiler: str, mode: str, tmp_path: Path
+) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"this machine has no {compiler}")
+    (tmp_path / "declared.cu").write_text(DECLARED)
+    program = tmp_path / "declared"
+    environment = {**os.environ, "CXX": compiler, "CXXFLAGS": "-O1", MODE: mode}
+    build_executable([tmp_path / "declared.cu"], program, environment=environment)
+    for workers in ("1", "2"):
+        done = subprocess.run(
+            [program],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+            env={**os.environ, "SAPWOOD_CUDA_WORKERS": workers},
+        )
+        assert done.stdout.replace(f"{tmp_path}/", "").splitlines() == [
+            "0 no error",
+            *(shared("fixed", byte, 256, "s", 5) for byte in (256, -1, 280)),
+            "0 no error",
+            *(asked_for(*each) for each in ((256, 256), (-1, 256), (0, 0))),
+            "0 no error",
+            *(shared("calling", byte, 128, "h", 20) for byte in (128, -1)),
+            "0 no error",
+            *(shared("rows", byte, 288, "s", 27) for byte in (288, 292)),
+            "0 no error",
+            declared(40),
+            declared(-1),
+            "4 1",
+        ]
 
 
 SOURCE = """

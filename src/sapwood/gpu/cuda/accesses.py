@@ -181,7 +181,7 @@ class Accesses:
         if node.type != "subscript_expression" or node.parent.type == "subscript_expression":
             return None  # of several indices the last one counts
         array = self.array_of(node)
-        index = _index(node)
+        index = index_of(node)
         if not array or index is None:
             return None
         base, operator, offset = self._split(index)
@@ -243,7 +243,8 @@ def _element(text: str) -> str:
     return " ".join(w for w in re.sub(r"[*&]|\[.*", " ", text).split() if w not in dropped)
 
 
-def _index(node: Any) -> Any:
+def index_of(node: Any) -> Any:
+    """Return the index of ``array[index]``."""
     listed = node.child_by_field_name("indices") or node.child_by_field_name("index")
     if listed is not None and listed.type == "subscript_argument_list":
         return next(iter(listed.named_children), None)

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from sapwood.gpu.cuda.parse import INDICES, CudaSource, Function, walk
+from sapwood.gpu.cuda.dynamic import is_extern
+from sapwood.gpu.cuda.parse import INDICES, CudaSource, Function, declared_names, walk
 
 GRID_SYNC: Final = "__sapwood_grid_sync"
 """What patched kernels call where all blocks of the grid meet."""
@@ -59,6 +60,7 @@ class CallGraph:
         device_variables: Names of variables on the device.
         declared: Names of functions that are declared apart from their definition.
         array_members: Names of members of classes that are arrays.
+        elsewhere: Names of variables of the device that some source declares as ``extern``.
         placed: Names that need to know which thread they run in.
         atomic: Names that hold atomic operations or arrays of their own.
     """
@@ -70,6 +72,7 @@ class CallGraph:
         self.device_variables: frozenset[str] = frozenset()
         self.declared: frozenset[str] = frozenset()
         self.array_members: frozenset[str] = frozenset()
+        self.elsewhere: set[str] = set()
         words: dict[str, set[str]] = {}
         arrays: set[str] = set()
         for source in sources:
@@ -78,6 +81,9 @@ class CallGraph:
             self.device_variables |= source.device_variables
             self.declared |= source.declared
             self.array_members |= source.array_members
+            for node in source.device_declarations:
+                if is_extern(node):
+                    self.elsewhere |= set(declared_names(node))
             for function in source.functions:
                 self.functions.setdefault(function.name, []).append(function)
                 words.setdefault(function.name, set()).update(function.words)

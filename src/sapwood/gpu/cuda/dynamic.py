@@ -9,7 +9,12 @@ from sapwood.gpu.cuda.parse import CudaSource, declared_names, plain
 
 
 def is_dynamic(node: Any) -> bool:
-    """Whether a shared declaration is ``extern``: its size comes with the launch."""
+    """Whether the size of a shared array comes with the launch."""
+    return is_extern(node)
+
+
+def is_extern(node: Any) -> bool:
+    """Whether a declaration is ``extern``."""
     return any(c.type == "storage_class_specifier" and c.text == b"extern" for c in node.children)
 
 

@@ -15,6 +15,7 @@ from sapwood.gpu.cuda.calls import BARRIERS, CLEAR, GRID_SYNC, CallGraph
 from sapwood.gpu.cuda.control import LOOPS, arms, branches, condition, jumps_out, target_loop
 from sapwood.gpu.cuda.dynamic import dynamic_pointer, file_scope_dynamic, is_dynamic
 from sapwood.gpu.cuda.edits import Edits
+from sapwood.gpu.cuda.guarding import guarded_shared
 from sapwood.gpu.cuda.indices import edit_indices
 from sapwood.gpu.cuda.merging import Merging
 from sapwood.gpu.cuda.parse import Function, declared_names, plain, walk
@@ -236,6 +237,8 @@ class _Cutter:
             self._shared.add(node.start_byte)
             if is_dynamic(node):
                 self._block_edits.replace(node.start_byte, node.end_byte, dynamic_pointer(node))
+            elif text := guarded_shared(node, on_stack=compound.id == self._kernel.body.id):
+                self._block_edits.replace(node.start_byte, node.end_byte, text)
             elif compound.id == self._kernel.body.id:
                 for each in walk(node):
                     if each.type == "__shared__":

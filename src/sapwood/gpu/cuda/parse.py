@@ -140,6 +140,7 @@ class CudaSource:
         device_variables: Names of ``__device__``, ``__constant__`` and ``__managed__`` variables.
         declared: Names of functions that are declared without a body.
         array_members: Names of members of classes that are arrays.
+        device_declarations: Nodes of the declarations of those variables.
         shared: Nodes of ``__shared__`` declarations.
         includes: Names of included files; those in quotes with ``"`` before them.
         troubles: What cannot be right for host and device at once.
@@ -189,11 +190,13 @@ class CudaSource:
         )
         declarations = [node for node in nodes if node.type in {"declaration", "field_declaration"}]
         self.shared = [node for node in declarations if _qualified(node, "__shared__")]
-        self.device_variables = frozenset(
-            name
+        self.device_declarations = [
+            node
             for node in declarations
             if _qualified(node, "__device__", "__constant__", "__managed__")
-            for name in declared_names(node)
+        ]
+        self.device_variables = frozenset(
+            name for node in self.device_declarations for name in declared_names(node)
         )
         self.declared = frozenset(
             name

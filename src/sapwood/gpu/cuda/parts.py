@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from sapwood.gpu.cuda.ahead import asks_ahead
 from sapwood.gpu.cuda.calls import CallGraph
 from sapwood.gpu.cuda.dynamic import dynamic_pointer, is_dynamic
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.expansion import find_expanded
+from sapwood.gpu.cuda.guarding import guarded_shared
 from sapwood.gpu.cuda.guards import (
     counts_with_thread,
     guard_words,
@@ -56,6 +58,7 @@ class PartWriter:
         self._parts = parts
         self._kernel = kernel
         later = len(parts) > 1 or any(p.compound.id != kernel.body.id for p in parts)
+        self._is_cut = later
         self._alive = later and any(_returns(part) for part in parts)
         self._expanded = find_expanded(variables, parts)
         self._placed = bool(
@@ -109,6 +112,12 @@ class PartWriter:
             if not limit:
                 before += self._write_guards(part)
             self._edit_declarations(part)
+            if self._is_cut and part.compound.id == self._kernel.body.id:
+                before += asks_ahead(
+                    *(part, self._kernel, self._variables, self._hidden(part)),
+                    recomputed=lambda words: self._recomputed(words, set()),
+                    text=self._text,
+                )
             first_thread, count = ("sapwood_f", "sapwood_n") if limit else ("0", "sapwood_b.sx")
             before += _LOOP.format(
                 pragma=self._pragma(part), limit=limit, first=first_thread, count=count
@@ -126,6 +135,8 @@ class PartWriter:
         for node in part.before:
             if "__shared__" in plain(node.text) and is_dynamic(node):
                 text += dynamic_pointer(node) + " "
+            elif guarded := guarded_shared(node, on_stack=True):
+                text += guarded + " "
             else:
                 text += self._text(node).replace("__shared__", "") + " "
             self._edits.override(node.start_byte, node.end_byte, "")

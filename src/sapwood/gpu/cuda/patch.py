@@ -20,6 +20,7 @@ from sapwood.gpu.cuda.dynamic import dynamic_declaration, dynamic_pointer, is_dy
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.endless import keep_endless_loops
 from sapwood.gpu.cuda.fission import cut_kernel
+from sapwood.gpu.cuda.guarding import guard_device_arrays, guarded_shared
 from sapwood.gpu.cuda.naming import with_own_names
 from sapwood.gpu.cuda.parse import CudaSource, Function, Launch, plain, walk
 from sapwood.gpu.cuda.part import NotPossibleError
@@ -143,8 +144,13 @@ def _patch(source: CudaSource, graph: CallGraph, *, fiber_only: str) -> Patched:
         _edit_launch(launch, edits)
     edit_calls(source, edits)
     for node in source.shared:
-        if node.start_byte not in inside and is_dynamic(node):
+        if node.start_byte in inside:
+            continue
+        if is_dynamic(node):
             _edit_dynamic(node, edits)
+        elif text := guarded_shared(node, on_stack=False):
+            edits.replace(node.start_byte, node.end_byte, text)
+    guard_device_arrays(source, graph.elsewhere, edits)
     head = f'#line 1 "{source.name}"\n'.encode()
     return Patched(head + edits.apply(), tuple(modes))
 

@@ -7,5 +7,6 @@
 #include "sapwood/atomics.h"
 #include "sapwood/block_mode.h"
 #include "sapwood/device_math.h"
+#include "sapwood/guarded.h"
 #include "sapwood/launch.h"
 #include "sapwood/warp.h"

@@ -50,6 +50,14 @@ struct SumsBase {
 
 struct Meeting;
 
+// A shared array between guards; of dynamic shared memory when it has no name.
+struct Array {
+    unsigned char *begin;
+    size_t bytes;
+    const char *name, *file;
+    int line;
+};
+
 struct Block {
     uint3 index{0, 0, 0};
     dim3 size, grid;
@@ -70,6 +78,7 @@ struct Block {
     std::vector<Fiber> fibers;
     std::vector<Warp> warps;
     Stacks stacks;
+    std::vector<Array> arrays; // what to look at when the block has ended
     std::unique_ptr<SumsBase> sums[5];
 };
 

@@ -39,6 +39,13 @@ inline BlockView merged_view(bool whole_rows) {
     return one;
 }
 
+// Asks for the memory that the next blocks read where this one reads `array[index + x]`.
+constexpr uintptr_t asked_ahead = 4096;
+template <class T, class I> inline __attribute__((always_inline)) void ask_ahead(const T *array, I index, int count) {
+    const uintptr_t first = uintptr_t(array) + uintptr_t(index) * sizeof(T) + asked_ahead;
+    for (uintptr_t i = 0; i < unsigned(count) * sizeof(T); i += 64) __builtin_prefetch(reinterpret_cast<const void *>(first + i));
+}
+
 // For device functions that ask which thread they are in.
 inline void enter_thread(int x, int y, int z, int rank) {
     self->index = uint3{unsigned(x), unsigned(y), unsigned(z)};

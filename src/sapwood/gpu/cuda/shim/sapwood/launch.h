@@ -1,11 +1,9 @@
-// Launching kernels: the pool of workers, the blocks of a grid, and the state of errors.
+// Launching kernels: the blocks of a grid, what is looked at when they have ended, and the state of errors.
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <ctime>
 #include <mutex>
-#include <thread>
 #include <type_traits>
 
 #include "atomics.h"
@@ -14,12 +12,11 @@
 #include "errors.h"
 #include "later.h"
 #include "memory.h"
+#include "pool.h"
 
 typedef struct CUstream_st *cudaStream_t;
 
 namespace sapwood_cuda {
-
-constexpr size_t usual_shared = 48 * 1024, most_shared = 227 * 1024;
 
 // Errors of the calling host thread, and the one that no later call can repair.
 inline thread_local cudaError_t last_error = cudaSuccess;
@@ -52,6 +49,38 @@ inline void report_failure(Block &block, const std::string &text, int error) {
     }
 }
 
+// Whether bytes of a guard are other ones than the pattern.
+template <size_t n> inline __attribute__((always_inline)) bool is_changed(const unsigned char (&guard)[n]) {
+    constexpr uint64_t wanted = guard_pattern * 0x0101010101010101u;
+    uint64_t words[n / 8], other = 0;
+    memcpy(words, guard, n);
+    for (uint64_t word : words) other |= word ^ wanted;
+    return other != 0;
+}
+
+// Says where beside a shared array its kernel wrote.
+__attribute__((noinline, cold)) inline void report_array(const Array &array) {
+    long byte = 0;
+    for (long i = long(shared_guard_bytes); i >= 1; i--)
+        if (*(array.begin - i) != guard_pattern) byte = -i;
+    for (long i = long(shared_guard_bytes) - 1; i >= 0; i--)
+        if (array.begin[array.bytes + i] != guard_pattern) byte = long(array.bytes) + i;
+    Block &block = *self->block;
+    report_failure(block, "kernel " + *block.kernel + " wrote to byte " + std::to_string(byte) + " of the " +
+                              std::to_string(array.bytes) + " bytes of " +
+                              (array.name ? std::string("the shared array ") + array.name + " at " + array.file + ":" +
+                                                std::to_string(array.line)
+                                          : std::string("dynamic shared memory that its launch asked for")),
+                   cudaErrorIllegalAddress);
+}
+
+inline void check_array(const Array &array) {
+    using Guard = const unsigned char[shared_guard_bytes];
+    if (is_changed(*reinterpret_cast<Guard *>(array.begin - shared_guard_bytes)) ||
+        is_changed(*reinterpret_cast<Guard *>(array.begin + array.bytes)))
+        report_array(array);
+}
+
 [[noreturn]] inline void assertion_failed(const char *text, const char *file, int line, const char *function) {
     if (!self) __assert_fail(text, file, unsigned(line), function);
     Block &block = *self->block;
@@ -62,118 +91,6 @@ inline void report_failure(Block &block, const std::string &text, int error) {
     report_failure(block, std::string(file) + ":" + std::to_string(line) + ": " + function + ": " + place +
                               " Assertion `" + text + "` failed.", cudaErrorAssert);
     end_block(block);
-}
-
-inline unsigned wanted_workers() {
-    const char *text = getenv("SAPWOOD_CUDA_WORKERS");
-    long wanted = text ? strtol(text, nullptr, 10) : 1;
-    return wanted < 1 ? 1 : wanted > 256 ? 256 : unsigned(wanted);
-}
-
-struct DynamicMemory {
-    ~DynamicMemory() { free(memory); }
-    void *reserve(size_t bytes) {
-        if (bytes > size || !memory) {
-            free(memory);
-            size = bytes < usual_shared ? usual_shared : bytes;
-            memory = aligned_alloc(128, (size + 127) & ~size_t(127));
-        }
-        return memory;
-    }
-    void *memory = nullptr;
-    size_t size = 0;
-};
-
-// What a worker has of its own. Nothing of it is thread_local: a destructor that waits for the end
-// of a thread would keep the library from being unloaded.
-struct Worker {
-    Block block;
-    DynamicMemory dynamic;
-};
-
-// Runs a job on every worker; the caller is the first of them.
-class Pool {
-  public:
-    Pool() : count_(wanted_workers()) {
-        alone = count_ == 1;
-        for (unsigned i = 0; i < count_; i++) workers_.push_back(std::make_unique<Worker>());
-        for (unsigned i = 1; i < count_; i++) threads_.emplace_back([this, i] { work(*workers_[i]); });
-    }
-
-    ~Pool() {
-        {
-            std::lock_guard<std::mutex> lock(mutex_);
-            stopping_ = true;
-        }
-        wake_.notify_all();
-        for (auto &thread : threads_) thread.join();
-    }
-
-    template <class Job> void run(Job &job, uint64_t blocks) {
-        std::lock_guard<std::mutex> one(launch_);
-        if (count_ == 1 || blocks == 1) return job(*workers_[0]);
-        {
-            std::lock_guard<std::mutex> lock(mutex_);
-            call_ = [](void *given, Worker &worker) { (*static_cast<Job *>(given))(worker); };
-            given_ = &job;
-            busy_ = count_ - 1;
-            turn_++;
-        }
-        wake_.notify_all();
-        job(*workers_[0]);
-        std::unique_lock<std::mutex> lock(mutex_);
-        done_.wait(lock, [this] { return busy_ == 0; });
-    }
-
-    // Runs a job on a new thread for each number below a count, all at the same time.
-    template <class Job> void run_together(Job &job, uint64_t count) {
-        std::lock_guard<std::mutex> one(launch_);
-        alone = count == 1;
-        std::vector<std::thread> threads;
-        for (uint64_t i = 1; i < count; i++)
-            threads.emplace_back([&job, i] { job(*std::make_unique<Worker>(), i); });
-        job(*workers_[0], 0);
-        for (auto &thread : threads) thread.join();
-        alone = count_ == 1;
-    }
-
-    unsigned count() const { return count_; }
-
-  private:
-    void work(Worker &worker) {
-        unsigned seen = 0;
-        std::unique_lock<std::mutex> lock(mutex_);
-        for (;;) {
-            wake_.wait(lock, [&] { return stopping_ || turn_ != seen; });
-            if (stopping_) return;
-            seen = turn_;
-            lock.unlock();
-            call_(given_, worker);
-            lock.lock();
-            if (--busy_ == 0) done_.notify_one();
-        }
-    }
-
-    unsigned count_, busy_ = 0, turn_ = 0;
-    bool stopping_ = false;
-    void (*call_)(void *, Worker &) = nullptr;
-    void *given_ = nullptr;
-    std::mutex mutex_, launch_;
-    std::condition_variable wake_, done_;
-    std::vector<std::unique_ptr<Worker>> workers_;
-    std::vector<std::thread> threads_;
-};
-
-// The pool, made anew when the number of workers that is asked for has changed.
-inline Pool &pool() {
-    static std::mutex mutex;
-    static std::unique_ptr<Pool> made;
-    std::lock_guard<std::mutex> lock(mutex);
-    if (!made || made->count() != wanted_workers()) {
-        made.reset();
-        made = std::make_unique<Pool>();
-    }
-    return *made;
 }
 
 struct Configuration {
@@ -221,10 +138,18 @@ void run_block(Block &block, const Configuration &how, uint64_t b, uint64_t end,
 #else
     kernel(arguments...);
 #endif
+    if (!block.arrays.empty()) {
+        for (const Array &array : block.arrays) check_array(array);
+        block.arrays.clear();
+    }
     self = before;
 }
 
 inline void finish(Block &block) {
+    Thread *before = self;
+    self = &block.outside;
+    check_array({static_cast<unsigned char *>(block.dynamic), block.dynamic_bytes, nullptr, nullptr, 0});
+    self = before;
     for (auto &sums : block.sums)
         if (sums) sums->flush();
 }

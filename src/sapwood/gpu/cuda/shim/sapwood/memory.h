@@ -20,9 +20,10 @@ constexpr unsigned most_checked_at_rest = 256; // when somebody waits for the de
 constexpr unsigned char guard_pattern = 0xa5;
 
 struct Allocation {
-    size_t bytes = 0, behind = 0; // of the allocation, and of its guard behind
-    const char *call = "", *file = "";
+    size_t bytes = 0, before = 0, behind = 0; // of the allocation, and of its guards
+    const char *name = "", *file = "";        // the call that gave it, or the variable that it is
     int line = 0;
+    bool is_variable = true;
 };
 
 class Memory {
@@ -31,18 +32,25 @@ class Memory {
         const size_t whole = (bytes + near_bytes + 255) & ~size_t(255);
         auto *begin = static_cast<unsigned char *>(aligned_alloc(256, guard_bytes + whole));
         if (!begin) return nullptr;
-        const Allocation made{bytes, whole - bytes, call, file, line};
+        const Allocation made{bytes, guard_bytes, whole - bytes, call, file, line, false};
         mark(begin + guard_bytes, made);
         std::lock_guard<std::mutex> lock(mutex_);
         known_[uintptr_t(begin + guard_bytes)] = made;
         return begin + guard_bytes;
     }
 
+    // Looks after a variable that lies between guards.
+    void declare(void *variable, const Allocation &made) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        mark(static_cast<unsigned char *>(variable), made);
+        known_[uintptr_t(variable)] = made;
+    }
+
     // Says whether it was one; `problem` is set when something wrote beside it.
     bool release(void *memory, std::string &problem) {
         std::lock_guard<std::mutex> lock(mutex_);
         auto found = known_.find(uintptr_t(memory));
-        if (found == known_.end()) return false;
+        if (found == known_.end() || found->second.is_variable) return false;
         problem = strayed(*found, found->second.behind, guard_bytes);
         known_.erase(found);
         free(static_cast<unsigned char *>(memory) - guard_bytes);
@@ -75,7 +83,7 @@ class Memory {
 
   private:
     static void mark(unsigned char *begin, const Allocation &made) {
-        memset(begin - guard_bytes, guard_pattern, guard_bytes);
+        memset(begin - made.before, guard_pattern, made.before);
         memset(begin + made.bytes, guard_pattern, made.behind);
     }
 
@@ -97,8 +105,9 @@ class Memory {
 
     static std::string told(unsigned char *begin, const Allocation &made, const std::string &byte) {
         mark(begin, made); // told once
-        return "something wrote to byte " + byte + " of the " + std::to_string(made.bytes) + " bytes that " + made.call +
-               " gave at " + made.file + ":" + std::to_string(made.line);
+        return "something wrote to byte " + byte + " of the " + std::to_string(made.bytes) + " bytes " +
+               (made.is_variable ? std::string("of ") + made.name + " at " : std::string("that ") + made.name + " gave at ") +
+               made.file + ":" + std::to_string(made.line);
     }
 
     std::mutex mutex_;

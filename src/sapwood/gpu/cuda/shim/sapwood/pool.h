@@ -1,0 +1,174 @@
+// The workers that share the blocks of a launch.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "block.h"
+#include "memory.h"
+
+namespace sapwood_cuda {
+
+constexpr size_t usual_shared = 48 * 1024, most_shared = 227 * 1024;
+constexpr size_t shared_guard_bytes = 64; // on either side of a shared array
+// How long a worker looks for the next launch, and a launch for its workers, before they sleep: to
+// wake a processor that has nothing to do takes as long, and more on a virtual machine.
+constexpr std::chrono::microseconds spinning{100};
+
+inline unsigned wanted_workers() {
+    const char *text = getenv("SAPWOOD_CUDA_WORKERS");
+    long wanted = text ? strtol(text, nullptr, 10) : 1;
+    return wanted < 1 ? 1 : wanted > 256 ? 256 : unsigned(wanted);
+}
+
+// Dynamic shared memory, between guards.
+struct DynamicMemory {
+    ~DynamicMemory() { free(memory); }
+    void *reserve(size_t bytes) {
+        if (bytes > size || !memory) {
+            free(memory);
+            size = bytes < usual_shared ? usual_shared : bytes;
+            memory = static_cast<unsigned char *>(aligned_alloc(128, ((size + 127) & ~size_t(127)) + 256));
+        }
+        unsigned char *begin = memory + 128;
+        memset(begin - shared_guard_bytes, guard_pattern, shared_guard_bytes);
+        memset(begin + bytes, guard_pattern, shared_guard_bytes);
+        return begin;
+    }
+    unsigned char *memory = nullptr;
+    size_t size = 0;
+};
+
+// What a worker has of its own. Nothing of it is thread_local: a destructor that waits for the end
+// of a thread would keep the library from being unloaded.
+struct Worker {
+    Block block;
+    DynamicMemory dynamic;
+};
+
+// Runs a job on every worker; the caller is the first of them. It does not wait for those that come
+// when it is done: they take no part then.
+class Pool {
+  public:
+    Pool() : count_(wanted_workers()), spins_(count_ <= std::thread::hardware_concurrency()) {
+        alone = count_ == 1;
+        for (unsigned i = 0; i < count_; i++) workers_.push_back(std::make_unique<Worker>());
+        for (unsigned i = 1; i < count_; i++) threads_.emplace_back([this, i] { work(*workers_[i]); });
+    }
+
+    ~Pool() {
+        stopping_ = true;
+        wake();
+        for (auto &thread : threads_) thread.join();
+    }
+
+    template <class Job> void run(Job &job, uint64_t blocks) {
+        std::lock_guard<std::mutex> one(launch_);
+        if (count_ == 1 || blocks == 1) return job(*workers_[0]);
+        call_ = [](void *given, Worker &worker) { (*static_cast<Job *>(given))(worker); };
+        given_ = &job;
+        left_ = 0;
+        turn_ = (turn_ & ~low_) + next_turn_; // open, and nobody has come yet
+        if (sleeping_) wake();
+        job(*workers_[0]);
+        const uint64_t came = turn_.fetch_or(closed_) & came_;
+        if (look([&] { return left_ == came; })) return;
+        std::unique_lock<std::mutex> lock(mutex_);
+        waiting_ = true;
+        done_.wait(lock, [&] { return left_ == came; });
+        waiting_ = false;
+    }
+
+    // Runs a job on a new thread for each number below a count, all at the same time.
+    template <class Job> void run_together(Job &job, uint64_t count) {
+        std::lock_guard<std::mutex> one(launch_);
+        alone = count == 1;
+        std::vector<std::thread> threads;
+        for (uint64_t i = 1; i < count; i++)
+            threads.emplace_back([&job, i] { job(*std::make_unique<Worker>(), i); });
+        job(*workers_[0], 0);
+        for (auto &thread : threads) thread.join();
+        alone = count_ == 1;
+    }
+
+    unsigned count() const { return count_; }
+
+  private:
+    // A turn is the number of the launch, whether it is closed, and how many workers came.
+    static constexpr uint64_t came_ = 0xffff, closed_ = 0x10000, low_ = 0x1ffff, next_turn_ = 0x20000;
+
+    void work(Worker &worker) {
+        for (uint64_t seen = 0;;) {
+            const auto news = [&] { return stopping_ || (turn_ & ~low_) != seen; };
+            if (!look(news)) {
+                std::unique_lock<std::mutex> lock(mutex_);
+                sleeping_++;
+                wake_.wait(lock, news);
+                sleeping_--;
+            }
+            if (stopping_) return;
+            uint64_t turn = turn_;
+            while (!(turn & closed_) && !turn_.compare_exchange_weak(turn, turn + 1)) {}
+            seen = turn & ~low_;
+            if (turn & closed_) continue;
+            call_(given_, worker);
+            left_++;
+            if (!waiting_) continue;
+            std::lock_guard<std::mutex> lock(mutex_);
+            done_.notify_one();
+        }
+    }
+
+    void wake() {
+        std::lock_guard<std::mutex> lock(mutex_);
+        wake_.notify_all();
+    }
+
+    // Whether something comes to hold within a short time.
+    template <class Condition> bool look(Condition holds) const {
+        const auto end = std::chrono::steady_clock::now() + spinning;
+        do {
+            for (int i = 0; i < 64; i++) {
+                if (holds()) return true;
+                if (!spins_) return false;
+#if defined(__x86_64__)
+                __builtin_ia32_pause();
+#elif defined(__aarch64__)
+                asm volatile("yield");
+#endif
+            }
+        } while (std::chrono::steady_clock::now() < end);
+        return holds();
+    }
+
+    const unsigned count_;
+    const bool spins_; // not where workers would keep each other from a processor
+    std::atomic<uint64_t> turn_{closed_}, left_{0};
+    std::atomic<unsigned> sleeping_{0};
+    std::atomic<bool> stopping_{false}, waiting_{false};
+    void (*call_)(void *, Worker &) = nullptr;
+    void *given_ = nullptr;
+    std::mutex mutex_, launch_;
+    std::condition_variable wake_, done_;
+    std::vector<std::unique_ptr<Worker>> workers_;
+    std::vector<std::thread> threads_;
+};
+
+// The pool, made anew when the number of workers that is asked for has changed.
+inline Pool &pool() {
+    static std::mutex mutex;
+    static std::unique_ptr<Pool> made;
+    std::lock_guard<std::mutex> lock(mutex);
+    if (!made || made->count() != wanted_workers()) {
+        made.reset();
+        made = std::make_unique<Pool>();
+    }
+    return *made;
+}
+
+} // namespace sapwood_cuda
