@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -10,6 +9,7 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
+from sapwood.code.dwarf_scan import definitions
 from sapwood.code.dwarf_types import (
     Pointer,
     UnbindableError,
@@ -25,7 +25,6 @@ from sapwood.code.interface import (
 )
 from sapwood.core.errors import BuildError
 
-_SCOPES: Final = {"DW_TAG_namespace"}
 _ORIGINS: Final = ("DW_AT_abstract_origin", "DW_AT_specification")
 
 
@@ -49,7 +48,7 @@ def read_interface(library: Path, debug: Path, sources: set[str]) -> Interface:
         unbound: dict[str, UnboundFunction] = {}
         for unit in elf.get_dwarf_info().iter_CUs():
             files = _file_names(unit)
-            for die in _definitions(unit.get_top_DIE()):
+            for die in definitions(unit):
                 _add(die, files, exported, sources, functions, unbound)
     return Interface(
         functions=tuple(sorted(functions.values(), key=_by_line)),
@@ -91,15 +90,6 @@ def _require_debug_information(elf: ELFFile, library: Path) -> None:
             where=str(library),
             hint="remove -s, -g0 and -gsplit-dwarf from CFLAGS, CXXFLAGS and LDFLAGS",
         )
-
-
-def _definitions(scope: Any) -> Iterator[Any]:
-    for die in scope.iter_children():
-        if die.tag == "DW_TAG_subprogram":
-            if "DW_AT_declaration" not in die.attributes and "DW_AT_inline" not in die.attributes:
-                yield die
-        elif die.tag in _SCOPES:
-            yield from _definitions(die)
 
 
 def _add(

@@ -19,6 +19,10 @@ from sapwood.gpu.cuda.language import CHOICE, MODE, Cuda
 
 KERNELS = Path(__file__).parent / "kernels"
 COMPILERS = ("g++", "clang++")
+QUICK = "-O1 -g0"
+"""Flags of builds whose results only have to be right."""
+AS_FOR_USERS = ("clang++", "block")
+"""What users get where there is clang++; it is built with all optimisations."""
 
 Build = Callable[..., Path]
 
@@ -47,7 +51,7 @@ def build_kernels(tmp_path_factory: pytest.TempPathFactory) -> Build:
                     CHOICE: "cpu",
                     MODE: mode,
                     "CXX": compiler,
-                    "CXXFLAGS": "-O1" if mode == "fiber" else "",
+                    "CXXFLAGS": "-g0" if (compiler, mode) == AS_FOR_USERS else QUICK,
                     "XDG_CACHE_HOME": str(folder_of_all),
                 },
             )

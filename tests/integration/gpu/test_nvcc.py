@@ -21,8 +21,17 @@ from sapwood.gpu.devices.cuda_compiler import compile_by_nvrtc, compile_kernels,
 NVCC = find_nvcc(os.environ)
 NVRTC = find_nvrtc()
 HERE = Path(__file__).parent
-SOURCES = sorted([*(HERE / "kernels").glob("*.cu"), *(HERE / "programs").glob("*.cu")])
 WORK = HERE.parents[2] / "benchmarks" / "cuda" / "work.cu"
+PROGRAMS = sorted((HERE / "programs").glob("*.cu"))
+KERNELS = sorted((HERE / "kernels").glob("*.cu"))
+SOURCES = [
+    *(pytest.param(path, id=path.stem) for path in (*KERNELS, WORK)),
+    # Every other program in every run of the tests.
+    *(
+        pytest.param(path, id=path.stem, marks=pytest.mark.nightly if number % 2 else ())
+        for number, path in enumerate(PROGRAMS)
+    ),
+]
 ELF = b"\x7fELF"
 KERNEL = 'extern "C" __global__ void f(float *x) { x[threadIdx.x] = 1.0f; }\n'
 
@@ -32,7 +41,7 @@ needs_nvrtc = pytest.mark.skipif(NVRTC is None, reason="NVRTC is not installed")
 
 
 @needs_nvcc
-@pytest.mark.parametrize("source", [*SOURCES, WORK], ids=lambda path: path.stem)
+@pytest.mark.parametrize("source", SOURCES)
 def test_what_is_patched_for_the_cpu_compiles_for_a_gpu(source: Path, tmp_path: Path) -> None:
     command = [str(NVCC), "-std=c++17", "-arch=sm_90", "-w", "-O0", "-c", str(source)]
     done = subprocess.run(

@@ -30,7 +30,7 @@ def test_it_builds_and_its_own_check_passes(name: str, compiler: str, tmp_path: 
     if shutil.which(compiler) is None:
         pytest.skip(f"this machine has no {compiler}")
     program = tmp_path / name
-    environment = {**os.environ, "CXX": compiler, "CXXFLAGS": "-O1"}
+    environment = {**os.environ, "CXX": compiler, "CXXFLAGS": "-O1 -g0"}
     kernels = build_executable([PROGRAMS / f"{name}.cu"], program, environment=environment)
     assert not [kernel for kernel in kernels if "not compile" in kernel.reason]
     for workers in ("1", "2", "4"):

@@ -77,17 +77,15 @@ def read_entry_points(debug: Path, names: set[str]) -> dict[str, EntryPoint]:
     """Return those of some functions that a library defines under exactly these names."""
     from elftools.elf.elffile import ELFFile  # noqa: PLC0415 - runners import this module
 
+    from sapwood.code.dwarf_scan import definitions  # noqa: PLC0415 - as above
+
     found: dict[str, EntryPoint] = {}
     with debug.open("rb") as file:
         for unit in ELFFile(file).get_dwarf_info().iter_CUs():
             files = _files(unit)
-            for die in unit.get_top_DIE().iter_children():
-                if die.tag != "DW_TAG_subprogram" or "DW_AT_declaration" in die.attributes:
-                    continue
+            for die in definitions(unit):
                 name = _text(die, "DW_AT_name")
-                mangled = _text(die, "DW_AT_linkage_name")
-                inlined = "DW_AT_inline" in die.attributes
-                if name in names and mangled in {"", name} and not inlined:
+                if name in names and _text(die, "DW_AT_linkage_name") in {"", name}:
                     parameters = tuple(_type(_target(each), files, 0) for each in _formals(die))
                     found[name] = EntryPoint(parameters, _place(die, files))
     return found

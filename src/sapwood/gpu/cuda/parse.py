@@ -313,6 +313,7 @@ def identifiers(node: Any) -> Iterator[str]:
             yield plain(each.text)
 
 
+@functools.lru_cache(maxsize=WORDS_KEPT)
 def plain(data: bytes) -> str:
     """Return text of a node on one line, comments left out."""
     text = data.decode("utf-8", "replace")
