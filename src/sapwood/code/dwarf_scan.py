@@ -116,9 +116,9 @@ def definitions(unit: Any) -> Iterator[Any]:
             yield unit.get_DIE_from_refaddr(begin)
         is_entered = wanted and (level == 0 or shape.is_scope)
         if shape.has_children and not is_entered and shape.sibling >= 0:
-            field = position + shape.sibling
-            order = "little" if structs.little_endian else "big"
-            position = unit.cu_offset + int.from_bytes(data[field : field + 4], order)
+            field = data[position + shape.sibling : position + shape.sibling + 4]
+            away = int.from_bytes(field, "little" if structs.little_endian else "big")
+            position = unit.cu_offset + away
             continue
         position = _after(data, position, shape, unit, begin)
         if shape.has_children:

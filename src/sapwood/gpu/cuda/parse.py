@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Iterator, Mapping
@@ -39,7 +40,12 @@ SUFFIXES: Final = frozenset(
 )
 """What may hold CUDA; other files of a program only talk about it."""
 
+_NAMES: Final = {"identifier", "type_identifier", "field_identifier", "namespace_identifier"}
+
 INDICES: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
+
+WORDS_KEPT: Final = 16_384
+"""Texts of nodes of which it is remembered what they are on one line: most are words."""
 
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*([<"])([^">\n]+)[">]', re.MULTILINE)
 
@@ -60,7 +66,6 @@ class Function:
         node: Its definition.
         body: Its compound statement.
         source: Where it is.
-        words: Every identifier of its body.
     """
 
     def __init__(self, node: Any, source: CudaSource) -> None:
@@ -71,7 +76,11 @@ class Function:
         self.attributes = frozenset(word for word in ATTRIBUTES if word in head)
         self._declarator = _function_declarator(node)
         self.name = _declared_name(self._declarator)
-        self.words = frozenset(identifiers(self.body))
+
+    @functools.cached_property
+    def words(self) -> frozenset[str]:
+        """Every identifier of its body."""
+        return frozenset(identifiers(self.body))
 
     @property
     def is_kernel(self) -> bool:
@@ -212,8 +221,9 @@ class CudaSource:
         self.includes = [m[1].decode() + m[2].decode() for m in _INCLUDE.finditer(seen)]
 
     def changed(self, edits: Edits) -> CudaSource:
-        """Return the source with edits made, parsed again."""
-        return CudaSource(self.name, edits.apply(), self._conditions, is_resolved=True)
+        """Return the source with edits made, parsed again; itself if there are none."""
+        data, known = edits.apply(), self._conditions
+        return self if data == self.data else CudaSource(self.name, data, known, is_resolved=True)
 
     @property
     def kernels(self) -> list[Function]:
@@ -304,12 +314,7 @@ def walk(node: Any) -> Iterator[Any]:
 def identifiers(node: Any) -> Iterator[str]:
     """Yield every identifier below a node."""
     for each in walk(node):
-        if each.type in {
-            "identifier",
-            "type_identifier",
-            "field_identifier",
-            "namespace_identifier",
-        }:
+        if each.type in _NAMES:
             yield plain(each.text)
 
 
@@ -335,12 +340,8 @@ def declared_names(node: Any) -> Iterator[str]:
 
 
 def _declared_name(node: Any) -> str:
-    while node is not None and node.type not in {
-        "identifier",
-        "field_identifier",
-        "operator_name",
-        "destructor_name",
-    }:
+    names = {"identifier", "field_identifier", "operator_name", "destructor_name"}
+    while node is not None and node.type not in names:
         inner = node.child_by_field_name("declarator") or node.child_by_field_name("name")
         if inner is None and node.type in {"reference_declarator", "parenthesized_declarator"}:
             inner = next(iter(node.named_children), None)
