@@ -53,12 +53,15 @@ class CompiledLanguage:
     name: str
     suffixes: tuple[str, ...]
     absorbs: tuple[str, ...] = ()
+    protection: tuple[str, ...] = ("-fstack-protector-strong",)
+    """A function that has written beyond the end of a local array aborts when it returns."""
     variable: str
     """The environment variable with the user's flags; they come last, so they win."""
 
     def flags(self, compiler: Compiler, request: BuildRequest) -> tuple[str, ...]:
         """Return the flags of a compilation."""
-        return (*_FLAGS, *self.extra_flags(compiler), *self.chosen_flags(compiler, request))
+        own = (*self.protection, *self.extra_flags(compiler))
+        return (*_FLAGS, *own, *self.chosen_flags(compiler, request))
 
     def chosen_flags(self, compiler: Compiler, request: BuildRequest) -> tuple[str, ...]:
         """Return the flag for the target's processor, and those of the user."""
@@ -87,7 +90,9 @@ class CompiledLanguage:
         compiler = self.compiler(request)
         return {
             "compiler": compiler.identity,
-            "flags": shlex.join((*_FLAGS, *self.chosen_flags(compiler, request))),
+            "flags": shlex.join(
+                (*_FLAGS, *self.protection, *self.chosen_flags(compiler, request))
+            ),
             "link": shlex.join(self.link_flags(request)),
         }
 

@@ -6,6 +6,9 @@ extern "C" void sapwood_lizard_begin(void) { cudaGetLastError(); }
 
 /* Waits for the device; returns the text of an error since the begin, or null. */
 extern "C" const char *sapwood_lizard_end(void) {
+#ifdef __SAPWOOD_CUDA__
+    sapwood_cuda::at_rest(SIZE_MAX); /* a row that Python wrote to may be any of many allocations */
+#endif
     cudaError_t error = cudaDeviceSynchronize();
     cudaError_t last = cudaGetLastError();
     if (error == cudaSuccess) error = last;

@@ -62,8 +62,8 @@ namespace sapwood_cuda {
 struct Event { std::chrono::steady_clock::time_point at; bool recorded = false; };
 inline cudaError_t state() { return failure.empty() ? cudaSuccess : failure_error; }
 // Waits for the device, which is to look whether all is well.
-inline cudaError_t at_rest() {
-    if (!state()) report_stray(memory().check(most_checked_at_rest));
+inline cudaError_t at_rest(size_t most = most_checked_at_rest) {
+    if (!state()) report_stray(memory().check(most));
     return state();
 }
 inline cudaError_t allocate(void **p, size_t bytes, const char *call, const char *file, int line) {
@@ -98,10 +98,10 @@ inline cudaError_t counted_copy(void *to, const void *from, size_t bytes, cudaMe
 }
 typedef sapwood_cuda::Event *cudaEvent_t;
 
-// What went wrong for good since this was asked last; nothing in place of an empty text.
+// What went wrong for good since this was asked last, all allocations looked at; nothing in place of an empty text.
 extern "C" __attribute__((used, visibility("default"))) inline const char *sapwood_cuda_problem() {
     static std::string told;
-    sapwood_cuda::at_rest();
+    sapwood_cuda::at_rest(SIZE_MAX);
     told.swap(sapwood_cuda::failure);
     sapwood_cuda::failure.clear();
     return told.empty() ? nullptr : told.c_str();

@@ -68,10 +68,10 @@ class Memory {
     }
 
     // Looks at some allocations, other ones each time; returns what was written to that is none.
-    std::string check(unsigned most = most_checked) {
+    std::string check(size_t most = most_checked) {
         std::lock_guard<std::mutex> lock(mutex_);
-        for (size_t left = most < known_.size() ? most : known_.size(); left; left--) {
-            auto next = known_.upper_bound(seen_);
+        auto next = known_.upper_bound(seen_);
+        for (size_t left = most < known_.size() ? most : known_.size(); left; left--, ++next) {
             if (next == known_.end()) next = known_.begin();
             seen_ = next->first;
             const Allocation &each = next->second;
