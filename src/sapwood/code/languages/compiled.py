@@ -90,9 +90,7 @@ class CompiledLanguage:
         compiler = self.compiler(request)
         return {
             "compiler": compiler.identity,
-            "flags": shlex.join(
-                (*_FLAGS, *self.protection, *self.chosen_flags(compiler, request))
-            ),
+            "flags": shlex.join((*_FLAGS, *self.protection, *self.chosen_flags(compiler, request))),
             "link": shlex.join(self.link_flags(request)),
         }
 
