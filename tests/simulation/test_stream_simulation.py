@@ -119,6 +119,23 @@ def test_a_contribution_that_is_counted_twice_is_found(monkeypatch: pytest.Monke
         until_one_fails(StreamKind(sync="time-out", late="next"))
 
 
+def test_a_late_contribution_that_is_lost_on_its_way_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Delays, "hand_on", lambda *_what: [])
+    with pytest.raises(InvariantError, match="are lost"):
+        until_one_fails(StreamKind(sync="time-out", late="next"))
+
+
+@pytest.mark.row("D-2")
+def test_late_contributions_count_once_when_links_break_and_places_move() -> None:
+    """One that had been counted on another way was put together with others, and counted again."""
+    faults = Faults(pause=0.0005, sever=0.003, clog=0.001, partition=0.0005)
+    for seed in (333, *range(20)):
+        options = SimulationOptions(seed=seed, agents=17, fanout=2, waves=8, faults=faults)
+        StreamSimulation(options, StreamKind(sync="time-out", late="next")).run()
+
+
 def test_a_quiet_stream_that_moves_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sweeps, "_advance", lambda _sweeps, _stream, _event: None)
     with pytest.raises(InvariantError, match="quiet"):

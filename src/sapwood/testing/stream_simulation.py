@@ -1,8 +1,8 @@
 """Streams of every kind under faults: time-outs, policies on loss, own filters, sweeps.
 
 Each contribution has a number of its own, so it can be seen in which waves it is: in its own
-or, if it was late, in one later one, or in none; never in two. A wave names exactly those who
-are in it, and is over once.
+or, if it was late, in one later one; never in two. Where late ones count and lost places are
+replaced, each is in one. A wave names exactly those who are in it, and is over once.
 """
 
 from __future__ import annotations
@@ -32,6 +32,12 @@ EMITTED = 10**9
 
 EMIT_SECONDS = 0.002
 """Mean virtual time between two of them."""
+
+CATCH_UP_WAVES = 20
+"""Waves after the last one within which what is late has come, when faults have stopped."""
+
+CATCH_UP_SECONDS = 1.0
+"""Virtual time between two of them: a process that hangs is noticed after some seconds."""
 
 ANSWER_SECONDS = 0.02
 """Virtual time-out of waves: about as long as an undisturbed wave takes."""
@@ -130,10 +136,7 @@ class StreamSimulation(Simulation):
             if kind.own_filters and self._random.random() < 0.5:
                 version += 1
                 self.network.post(ROOT, ev.ConfigureStream(STREAM, b""))
-            self._versions[number] = version
-            encoded = values.encode({"wave": number, "path": 0})
-            payload = Payload(encoded.payload()) if encoded.nbytes else None
-            self.network.post(ROOT, ev.Broadcast(STREAM, encoded.body, payload))
+            self._broadcast(number, version)
             wanted = number - kind.pipelined + 1
             self._until(partial(self._all_over, wanted), faults=True)
         self._until(partial(self._all_over, self.options.waves), faults=True)
@@ -141,9 +144,32 @@ class StreamSimulation(Simulation):
         self._until(self.keeper.places.all_ready, faults=False)
         self._injector.stop()
         self._until(self._all_has_arrived, faults=False)
+        if kind.late == "next" and kind.on_loss == "replace":
+            self._catch_up(version)
         self.network.post(ROOT, ev.CloseStream(STREAM))
         self._until(self._stream_is_gone, faults=False)
         self._check_end()
+
+    def _broadcast(self, number: int, version: int) -> None:
+        self._versions[number] = version
+        encoded = values.encode({"wave": number, "path": 0})
+        payload = Payload(encoded.payload()) if encoded.nbytes else None
+        self.network.post(ROOT, ev.Broadcast(STREAM, encoded.body, payload))
+
+    def _catch_up(self, version: int) -> None:
+        """Have more waves until all that is late has come: each contribution counts, once."""
+        places = range(1, self.options.agents + 1)
+        wanted = {
+            rank * STRIDE + wave for wave in range(1, self.options.waves + 1) for rank in places
+        }
+        number = self.options.waves
+        while not wanted <= self._counted:
+            number += 1
+            if number > self.options.waves + CATCH_UP_WAVES:
+                raise InvariantError(f"contributions {sorted(wanted - self._counted)} are lost")
+            self._broadcast(number, version)
+            self._until(partial(self._all_over, number), faults=False)
+            self._let_pass(CATCH_UP_SECONDS)
 
     def _emit(self) -> None:
         """Have some agent send a value that nobody asked for, if it is not to wait."""
@@ -183,12 +209,15 @@ class StreamSimulation(Simulation):
             return
         self._one_sweep(sweeps.QUIESCE)
         completed, singles = len(self._completed), self._single_values()
-        end = self.network.clock.now() + 10 * ANSWER_SECONDS
-        self._until(lambda: self.network.clock.now() > end, faults=True)
+        self._let_pass(10 * ANSWER_SECONDS)
         moved = (len(self._completed), self._single_values())
         if moved != (completed, singles):  # waves may fail: a loss is told at once
             raise InvariantError("something moved on a quiet stream")
         self._one_sweep(sweeps.RESUME)
+
+    def _let_pass(self, seconds: float) -> None:
+        end = self.network.clock.now() + seconds
+        self._until(lambda: self.network.clock.now() > end, faults=True)
 
     def _single_values(self) -> int:
         """Return how many values have come by themselves."""

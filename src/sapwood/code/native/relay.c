@@ -293,7 +293,7 @@ static int answer(struct relay *r, uint64_t wave, uint64_t attempt, const uint8_
                   uint64_t body_size, struct payload payload, double time)
 {
     uint8_t *frame = record_space(r), *out = frame + PREFIX;
-    *out++ = 0x98;
+    *out++ = 0x97;
     *out++ = 13; /* Up */
     out = write_uint(out, r->stream);
     out = write_uint(out, wave);
@@ -304,7 +304,6 @@ static int answer(struct relay *r, uint64_t wave, uint64_t attempt, const uint8_
     out = write_uint(out, r->rank + 1);
     out = write_double(out, r->weight);
     out = write_binary(out, body, body_size);
-    *out++ = 0x90;
     uint64_t header = (uint64_t)(out - frame) - PREFIX;
     const uint8_t prefix[4] = {'S', 'W', 1, payload.shared};
     memcpy(frame, prefix, sizeof prefix);

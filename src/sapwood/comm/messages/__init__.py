@@ -35,7 +35,7 @@ from sapwood.comm.messages.tree import Return as Return
 from sapwood.core.errors import ErrorRecord, ProtocolError
 from sapwood.core.rankset import Ranges
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 WINDOW = 4 * 2**20
 """Cost of the messages on one link that may be sent and not yet consumed, bytes."""
@@ -44,6 +44,9 @@ WAIT_FOR_ALL = "all"
 TIME_OUT = "time-out"
 NO_WAIT = "none"
 """When a place passes a wave on: see :class:`Synchronisation`."""
+
+LATE_IN_NEXT = "next"
+"""Late contributions count, in a later wave."""
 
 REPLACE = "replace"
 PARTIAL = "partial"
@@ -248,8 +251,7 @@ class Up(Message, tag=13, frozen=True):
 
     Ranks that were asked for and are not in it must be asked for again, wherever they are now,
     unless the stream has a time-out. An empty body says that there is nothing to add. Wave 0 is
-    what agents send without being asked; ``attempt`` counts it. ``late`` names agents whose
-    contributions to earlier waves are in it.
+    what agents send without being asked; ``attempt`` counts it.
     """
 
     stream: int
@@ -258,7 +260,6 @@ class Up(Message, tag=13, frozen=True):
     ranks: Ranges
     weight: float
     body: bytes
-    late: Ranges = ()
 
 
 class Failed(Message, tag=14, frozen=True):

@@ -19,7 +19,6 @@ class Offer(Message, tag=34, frozen=True):
     weight: float
     body: bytes
     size: int
-    late: Ranges = ()
 
 
 class Announced(Message, tag=35, frozen=True):

@@ -4,11 +4,11 @@
     One wave, and one stream with its waves, at one place.
 ``waves.py``, ``opening.py``
     What a place does with waves; how streams begin and end, and who is back comes into them.
-``losses.py``, ``delays.py``, ``singles.py``
-    Policies on loss, time-outs, streams that do not wait.
+``losses.py``, ``failures.py``, ``delays.py``, ``singles.py``
+    Policies on loss, failures, time-outs and what is late, streams that do not wait.
 ``emissions.py``, ``emitted.py``
     What agents send without being asked, kept until the root has it.
-``filtering.py``, ``outbox.py``, ``parameters.py``
+``filtering.py``, ``parts.py``, ``outbox.py``, ``parameters.py``
     Own filters, what waits behind them, and their parameters.
 ``sending.py``, ``large.py``
     Values to the children; what is imported only when an array comes that a link cannot share:

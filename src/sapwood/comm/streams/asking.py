@@ -23,6 +23,9 @@ from sapwood.comm.streams.wave import Kept, Wave
 from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import ROOT
 
+NOTHING_YET = Kept(frozenset(), (), 0.0, b"", None)
+"""The answer for those who are late."""
+
 OnFull = Callable[[Stream, Wave], Effects]
 
 
@@ -51,7 +54,7 @@ class Asking:
         if wave.given_up:
             wave.missing -= wave.given_up
             ranks = wave.missing.intersection(ranks)
-        if stream.quiet or wave.filtering:
+        if stream.quiet or (wave.filtering and wave.number not in stream.late_waves):
             return []
         message = msg.Down(
             stream.spec.stream,
@@ -76,6 +79,18 @@ class Asking:
             made = msgspec.structs.replace(asked, body=sent[0])
             effects += self._sending.to((child,), made, sent[1])
         return filters + (effects if stream.outbox is None else stream.outbox.put(effects))
+
+    def look_elsewhere(self, stream: Stream, wave: Wave, child: int) -> Effects:
+        """Ask for those whom the answer of a child lacks and who are not below it by now.
+
+        For those that are, it answers as they come.
+        """
+        lacking, wave.lacking = wave.lacking, set()
+        if not lacking or not stream.counts_late:
+            return []
+        next_hop = self._near.router.next_hop
+        moved = {one for one in lacking if one in wave.missing and next_hop(one) != child}
+        return self.look_for(stream, wave, moved)
 
     def _confirmed(self, stream: Stream) -> int:
         return stream.confirmed() if self._near.rank == ROOT else stream.confirmed_to
@@ -118,10 +133,27 @@ class Asking:
     def _begin_part(
         self, stream: Stream, message: msg.Down, payload: Payload | None, ranks: set[int]
     ) -> Effects:
+        late = stream.late_waves.get(message.wave) if stream.counts_late else None
+        if late is not None:
+            return self._rest_of_late(stream, late, message.attempt, ranks)
         wave = stream.begin_part(message.wave, message.attempt, message.body, payload, ranks)
         wave.version = message.version
         effects = self.look_for(stream, wave, tuple(wave.missing))
         return effects + self.when_complete(stream, wave)
+
+    def _rest_of_late(self, stream: Stream, wave: Wave, attempt: int, ranks: set[int]) -> Effects:
+        """Give what is kept of a wave whose time is over; what comes of it is given as it comes."""
+        pieces: list[Kept] = []
+        for kept in stream.kept.get(wave.number, ()):
+            if kept.ranks <= ranks:
+                pieces.append(kept)
+                ranks = ranks - kept.ranks
+        answer = pieces.pop(0) if pieces else NOTHING_YET
+        effects = self.give(stream, wave.number, attempt, answer)
+        for kept in pieces:
+            effects += self.give_unasked(stream, wave.number, kept)
+        wave.missing |= ranks - wave.unanswered()
+        return effects + self.look_for(stream, wave, wave.missing.intersection(ranks))
 
     def rest_wanted(self, stream: Stream, wave: Wave) -> Effects:
         """Begin what the present parent asked for while something else was under way."""
@@ -134,9 +166,14 @@ class Asking:
 
     def give(self, stream: Stream, wave: int, attempt: int, kept: Kept) -> Effects:
         """Send a contribution to the parent, if it wants it."""
+        return self._send(stream, wave, attempt, kept) if attempt != NOT_WANTED else []
+
+    def give_unasked(self, stream: Stream, wave: int, kept: Kept) -> Effects:
+        """Send a contribution to the parent, which misses it, as far as is known here."""
+        return self._send(stream, wave, NOT_WANTED, kept)
+
+    def _send(self, stream: Stream, wave: int, attempt: int, kept: Kept) -> Effects:
         number = stream.spec.stream
-        if attempt == NOT_WANTED:
-            return []
         if kept.error is not None:
             failed = msg.Failed(number, wave, attempt, self._near.rank, kept.error)
             return self._near.to_parent(failed)
@@ -147,7 +184,7 @@ class Asking:
             and not self._near.shares_with_parent
         ):
             return self._offer(number, wave, attempt, kept)
-        message = msg.Up(number, wave, attempt, kept.ranges, kept.weight, kept.body, kept.late)
+        message = msg.Up(number, wave, attempt, kept.ranges, kept.weight, kept.body)
         return self._near.to_parent(message, payload)
 
     def _offer(self, number: int, wave: int, attempt: int, kept: Kept) -> Effects:
@@ -156,7 +193,7 @@ class Asking:
         if kept.payload is not None:
             size = kept.payload.nbytes
         ranks, weight = kept.ranges, kept.weight
-        offer = Offer(number, wave, attempt, ranks, weight, kept.body, size, kept.late)
+        offer = Offer(number, wave, attempt, ranks, weight, kept.body, size)
         return self._near.to_parent(offer)
 
     # --- the tree changes -----------------------------------------------------------------------
@@ -164,7 +201,7 @@ class Asking:
     def child_left(self, stream: Stream, child: int, *, lost: bool) -> Effects:
         """A child will not answer any more: what it was asked for is missing."""
         for wave in list(stream.late_waves.values()):
-            wave.missing |= wave.drop(child)
+            wave.drop(child)
         lost = (
             lost and stream.spec.on_loss != msg.REPLACE and self._near.router.tree.is_agent(child)
         )
@@ -182,7 +219,7 @@ class Asking:
         stream.absent.difference_update(ranks)
         effects: Effects = []
         waves = [*stream.waves.values()]
-        if stream.spec.sync.late == "next":
+        if stream.counts_late:
             waves += stream.late_waves.values()
         for wave in waves:
             if wave.missing:
@@ -197,6 +234,8 @@ class Asking:
             ranks = wave.missing if stream.waits else refused.get(wave.number, ())
             effects += self.look_for(stream, wave, tuple(ranks))
             effects += self.when_complete(stream, wave)
+        for wave in stream.late_waves.values() if stream.counts_late else ():
+            effects += self.look_for(stream, wave, tuple(wave.missing))
         return effects
 
     def parent_changed(self, stream: Stream) -> None:

@@ -17,8 +17,9 @@ from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
 from sapwood.comm.streams.losses import OnFailed
 from sapwood.comm.streams.outbox import Outbox
+from sapwood.comm.streams.parts import Parts
 from sapwood.comm.streams.sending import Sending
-from sapwood.comm.streams.stream import Parts, Stream
+from sapwood.comm.streams.stream import Stream
 from sapwood.comm.streams.wave import Wave
 from sapwood.core.errors import ProtocolError
 
@@ -62,10 +63,11 @@ class Filtering:
         parts = tuple(sorted(gathering.parts, key=_rank_of))
         return self._ask(stream, wave, wave.number, wave.version, parts)
 
-    def one_up(self, stream: Stream, message: msg.Up, payload: Payload | None) -> Effects:
-        """Have one contribution looked at."""
+    def one_up(
+        self, stream: Stream, message: msg.Up, payload: Payload | None, version: int
+    ) -> Effects:
+        """Have one contribution looked at, with some version of the parameters."""
         part = ev.Part(message.ranks[0][0], message.weight, message.body, payload)
-        version = stream.wave_versions.get(message.wave, stream.version)
         return self._ask(stream, message, message.wave, version, (part,))
 
     def down(self, stream: Stream, message: msg.Down, payload: Payload | None) -> Effects:
@@ -154,7 +156,8 @@ class Filtering:
             return self._fail(stream, message.wave, message.attempt, event)
         if event.payload is not None:
             stream.lent.append((message.wave, event.payload))
-        wave = stream.waves.get(message.wave)
+        number = message.wave
+        wave = stream.waves.get(number) or stream.late_waves.get(number)
         if wave is not None:
             wave.sent[child] = (event.body, event.payload)
         made = msgspec.structs.replace(message, body=event.body)

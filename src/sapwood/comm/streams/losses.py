@@ -58,6 +58,9 @@ class Losses:
         gone = stream.members.intersection(ranks) - stream.absent
         stream.absent |= gone
         effects: Effects = []
+        for wave in list(stream.late_waves.values()):
+            wave.without(gone)
+            effects += [ev.Released(free) for free in stream.late_is_over(wave)]
         for wave in list(stream.waves.values()):
             missed = wave.give_up(gone)
             if missed:

@@ -36,7 +36,7 @@ class Host(Protocol):
     def on_up(self, link: Link, message: msg.Up, payload: Payload | None) -> Effects:
         """Take a contribution in that has been drawn as a whole."""
 
-    def incomplete(self, stream: Stream, wave: Wave) -> Effects:
+    def incomplete(self, stream: Stream, wave: Wave, child: int) -> Effects:
         """Ask for who is missing in a wave."""
 
     def full(self, stream: Stream, wave: Wave) -> Effects:
@@ -74,7 +74,7 @@ class Offers:
 
     def on_offer(self, link: Link, message: Offer, _payload: Any) -> Effects:
         """A child has a large contribution."""
-        self._must_cover(link, message.ranks, message.late)
+        self._must_cover(link, message.ranks)
         stream = self.open.get(message.stream)
         problem = too_large(self._near, message, link)
         if stream is None:
@@ -94,7 +94,7 @@ class Offers:
         missing = len(wave_open.missing)
         wave_open.offered(link.rank, message)
         if len(wave_open.missing) > missing:
-            return self._host.incomplete(stream, wave_open)
+            return self._host.incomplete(stream, wave_open, link.rank)
         if wave_open.waiting or (wave_open.missing and self._near.rank == ROOT):
             return []
         return self._host.full(stream, wave_open)
@@ -110,7 +110,6 @@ class Offers:
                 message.ranks,
                 message.weight,
                 message.body,
-                message.late,
             )
             return self._host.on_up(link, up, payload)
 
@@ -183,7 +182,7 @@ class Offers:
             return []
         wave = stream.waves.get(message.wave)
         if wave is not None and wave.withdraw(link.rank, message.ranks):
-            return self._host.incomplete(stream, wave)
+            return self._host.incomplete(stream, wave, link.rank)
         return self._take_back(stream, message.wave, link.rank, message.ranks)
 
     def child_left(self, stream: Stream, child: int) -> Effects:
@@ -208,8 +207,8 @@ class Offers:
             del stream.kept[number]
         return effects
 
-    def _must_cover(self, link: Link, ranks: Ranges, late: Ranges = ()) -> None:
-        if not ranks or not self._near.all_below(link, ranks + late):
+    def _must_cover(self, link: Link, ranks: Ranges) -> None:
+        if not ranks or not self._near.all_below(link, ranks):
             raise ProtocolError(f"rank {link.rank} offers for ranks that are not below it")
 
     # --- above ----------------------------------------------------------------------------------

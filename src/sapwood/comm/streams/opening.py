@@ -84,7 +84,7 @@ class Opening:
         self._ended(stream.spec.stream)
         payloads = [*stream.held(), *(payload for _, payload in stream.lent)]
         if self._near.rank == ROOT:
-            payloads += [w.payload for w in stream.waves.values() if w.payload is not None]
+            payloads += stream.values()
         effects: Effects = [ev.Released(payload) for payload in payloads]
         if self._is_agent or stream.filters is not None:
             effects.append(ev.StreamClosed(stream.spec.stream))

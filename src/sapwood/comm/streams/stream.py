@@ -11,10 +11,12 @@ import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm.messages import (
+    LATE_IN_NEXT,
     NO_WAIT,
     REPLACE,
     TIME_OUT,
     Down,
+    Failed,
     FilterAt,
     PlaceReport,
     StreamSpec,
@@ -27,10 +29,11 @@ from sapwood.comm.streams.counters import Counters
 from sapwood.comm.streams.emitted import Heard, Sent
 from sapwood.comm.streams.life import TRANSITIONS, StreamEvent, StreamState
 from sapwood.comm.streams.outbox import Outbox
+from sapwood.comm.streams.parts import Parts
 from sapwood.comm.streams.shares import Shares, divide
 from sapwood.comm.streams.wave import Ask, Kept, NewGathering, Wave
-from sapwood.core.errors import SapwoodError
 from sapwood.core.rankset import contains
+from sapwood.core.topology import ROOT
 
 NOT_WANTED = -1
 """Attempt of a contribution for which the present parent has not asked."""
@@ -113,7 +116,8 @@ class Stream:
         state: Where it is in its life; ``quiet`` says whether nothing may be sent.
         absent: Root: agents that are lost and not back, where the stream does not wait for them.
         late_waves: Waves whose time was over before all had contributed.
-        carried: Late contributions that wait for a wave.
+        carried: Root: late contributions, and why there is none, that wait for a wave.
+        counts_late: Whether late contributions count, in a later wave.
         deadlines: When which wave's time is over.
         outbox: What waits behind own filters; None where there are none.
         versions: Parameters of own filters.
@@ -134,6 +138,7 @@ class Stream:
         "carried",
         "confirmed_to",
         "counters",
+        "counts_late",
         "deadlines",
         "detained",
         "filters",
@@ -190,7 +195,7 @@ class Stream:
         self.version = max(self.versions, default=0)
         self.absent: set[int] = set()
         self.late_waves: dict[int, Wave] = {}
-        self.carried: list[tuple[Up, Payload | None]] = []
+        self.carried: list[tuple[Up | Failed, Payload | None]] = []
         self.deadlines: deque[tuple[float, int]] = deque()
         self.detained: list[ev.Event] = []
         self.lent: list[tuple[int, Payload]] = []
@@ -202,6 +207,7 @@ class Stream:
         self.waits = spec.sync.kind != NO_WAIT
         share = max(SHORTEST_PART, 1.0 - TIME_LOST_PER_LEVEL * position.depth)
         self.timeout = spec.sync.seconds * share if spec.sync.kind == TIME_OUT else 0.0
+        self.counts_late = self.timeout > 0 and spec.sync.late == LATE_IN_NEXT
         self.plain = (
             self.waits
             and not spec.filters
@@ -287,7 +293,7 @@ class Stream:
     def confirmed(self) -> int:
         """Highest wave such that nothing is needed any more of it and of all before it."""
         first = min(self.waves, default=self.last_wave + 1)
-        if self.late_waves and self.spec.sync.late == "next":
+        if self.late_waves and self.counts_late:
             first = min(first, *self.late_waves)
         return first - 1
 
@@ -306,6 +312,9 @@ class Stream:
         """Drop waves that the root does not wait for: they failed while this place was away."""
         for number in [number for number in self.waves if number <= confirmed]:
             del self.waves[number]
+        if self.counts_late:
+            for number in [number for number in self.late_waves if number <= confirmed]:
+                del self.late_waves[number]
 
     def abandon(self, wave: int) -> None:
         """Forget a wave that failed."""
@@ -338,43 +347,38 @@ class Stream:
         kept = [one for several in self.kept.values() for one in several]
         return [one.payload for one in kept if one.payload is not None]
 
-    def time_is_over(self, wave: Wave) -> None:
-        """Note who is missing in a wave that is passed on without them."""
-        if wave.waiting or wave.missing:
+    def values(self) -> list[Payload]:
+        """Root: return the memory of the values of waves that somebody may still want."""
+        late = self.late_waves if self.counts_late else {}
+        waves = {**late, **self.waves}.values()
+        return [wave.payload for wave in waves if wave.payload is not None]
+
+    def time_is_over(self, wave: Wave) -> list[Payload]:
+        """Note who is missing in a wave that is passed on without them.
+
+        Returns:
+            Root: values of waves that nobody waits for any more.
+        """
+        known = self.late_waves.get(wave.number)
+        if known is not None and known is not wave:  # this is one more part of it
+            known.missing |= wave.unanswered()
+        elif wave.waiting or wave.missing:
             self.late_waves[wave.number] = wave
             if len(self.late_waves) > LATE_WAVES:
-                del self.late_waves[next(iter(self.late_waves))]
+                return self._forget_late(next(iter(self.late_waves)))
+        return []
+
+    def late_is_over(self, wave: Wave) -> list[Payload]:
+        """Forget a late wave in which nobody is missing any more; as :meth:`time_is_over`."""
+        return [] if wave.waiting or wave.missing else self._forget_late(wave.number)
+
+    def _forget_late(self, number: int) -> list[Payload]:
+        payload = self.late_waves.pop(number).payload
+        mine = payload is not None and self.counts_late and self._router.rank == ROOT
+        return [payload] if payload is not None and mine else []
 
     def __repr__(self) -> str:
         return (
             f"Stream({self.spec.stream} {self.spec.handler}, {self.state.value}, "
             f"{len(self.waves)} waves open)"
         )
-
-
-class Parts:
-    """Contributions as they came, for an own filter."""
-
-    __slots__ = ("parts",)
-
-    def __init__(self) -> None:
-        self.parts: list[ev.Part] = []
-
-    def add(self, body: bytes, payload: Payload | None, rank: int, weight: float) -> None:
-        """Take one more contribution."""
-        self.parts.append(ev.Part(rank, weight, body, payload))
-
-    def partial(self) -> tuple[bytes, Payload | None]:
-        """Refuse: the filter does this."""
-        raise SapwoodError("an own filter puts these contributions together")
-
-    def placed(self, _value: object) -> tuple[bytes, Payload | None]:
-        """Refuse: the filter does this."""
-        raise SapwoodError("an own filter puts these contributions together")
-
-    def total(self) -> object:
-        """Refuse: the filter does this."""
-        raise SapwoodError("an own filter puts these contributions together")
-
-    def blend(self, _offers: object) -> None:
-        """Say that they cannot be put together piece by piece."""

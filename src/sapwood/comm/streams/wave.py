@@ -89,7 +89,6 @@ class Kept(msgspec.Struct, frozen=True):
     body: bytes
     payload: Payload | None
     error: ErrorRecord | None = None
-    late: Ranges = ()
     confluence: Confluence | None = None
 
 
@@ -109,6 +108,7 @@ class Wave:
         wanted: Whether the present parent waits for the answer.
         later: What the present parent wants of this wave when this part of it is done.
         given_up: Root: agents that are lost, and not waited for any more.
+        lacking: Who was missing in the last answer that lacked some.
         version: Of the parameters of own filters.
         filtering: Whether it is full and in the hands of an own filter.
         sent: What a filter made of the value, by child, or by -1 for all of them.
@@ -127,6 +127,7 @@ class Wave:
         "filtering",
         "gathering",
         "given_up",
+        "lacking",
         "later",
         "missing",
         "number",
@@ -160,6 +161,7 @@ class Wave:
         self.wanted = True
         self.later: tuple[int, set[int]] | None = None
         self.given_up: set[int] = set()
+        self.lacking: set[int] = set()
         self._asks = 0
         self._ranks: list[tuple[int, int]] = []
         self._late: list[tuple[int, int]] = []
@@ -178,7 +180,7 @@ class Wave:
 
     @property
     def late(self) -> Ranges:
-        """Agents whose contributions to earlier waves are in."""
+        """Root: agents whose contributions to earlier waves are in."""
         return to_ranges(from_ranges(self._late))
 
     def accepts(self, child: int, attempt: int) -> bool:
@@ -200,15 +202,13 @@ class Wave:
         else:
             self._add_part(child, asks, message, payload)
         self._ranks += message.ranks
-        if message.late:
-            self._late += message.late
         self.weight += message.weight
         return not self.waiting
 
     def _put(self, message: Up, payload: Payload | None) -> None:
         if message.body:
             self.values += 1
-            first = (message.ranks or message.late)[0][0]
+            first = message.ranks[0][0]
             self.gathering.add(message.body, payload, first, message.weight)
 
     def _add_part(
@@ -232,9 +232,10 @@ class Wave:
         allowed = wanted | self.given_up  # it may not have heard yet that these are not wanted
         if len(given) != count or not given <= allowed or (child in wanted and child not in given):
             raise ProtocolError(f"rank {child} contributes for ranks that it was not asked for")
-        if not message.ranks and not message.late and message.body:
+        if not message.ranks and message.body:
             raise ProtocolError(f"rank {child} contributes for nobody")
-        self.missing |= wanted - given
+        self.lacking = wanted - given
+        self.missing |= self.lacking
         self.answered(child, message.attempt)
 
     # --- large contributions, which stay where they are until they are drawn ------------------
@@ -284,7 +285,6 @@ class Wave:
             self.gathering.add(kept.body, kept.payload, kept.ranges[0][0], kept.weight)
         self.missing -= kept.ranks
         self._ranks += kept.ranges
-        self._late += kept.late
         self.weight += kept.weight
 
     def add_rank(self, message: Up) -> None:
@@ -295,8 +295,18 @@ class Wave:
     def add_late(self, message: Up, payload: Payload | None) -> None:
         """Take a contribution to an earlier wave in."""
         self._put(message, payload)
-        self._late += message.ranks + message.late
+        self._late += message.ranks
         self.weight += message.weight
+
+    def owed_by(self, child: int, attempt: int, ranks: set[int]) -> set[int]:
+        """Note that a child answers when the time is over; return who of the ranks is wanted."""
+        asks = self.waiting.get(child, ())
+        asked = {rank for ask in asks if ask.attempt <= attempt for rank in ask.ranks}
+        if asked:
+            self.answered(child, attempt)
+        self.lacking = asked - self.given_up - ranks
+        self.missing |= asked - self.given_up
+        return self.missing & ranks
 
     def ask(self, child: int, ranks: set[int]) -> Ask:
         """Note that a child is asked for missing ranks."""
@@ -360,11 +370,15 @@ class Wave:
                 del self.waiting[child]
         return told
 
+    def unanswered(self) -> set[int]:
+        """Return who is missing, or was asked and has not answered."""
+        asked = {rank for asks in self.waiting.values() for ask in asks for rank in ask.ranks}
+        return asked | self.missing
+
     def scope(self) -> set[int]:
         """Return all ranks that this wave is to bring together here."""
-        asked = {rank for asks in self.waiting.values() for ask in asks for rank in ask.ranks}
         offered = {rank for offer in self.offers for rank in from_ranges(offer.ranks)}
-        return asked | offered | self.missing | from_ranges(self._ranks)
+        return self.unanswered() | offered | from_ranges(self._ranks)
 
     def __repr__(self) -> str:
         return f"Wave({self.number}, attempt {self.attempt}, waits for {sorted(self.waiting)})"

@@ -12,8 +12,9 @@ from sapwood.comm.link import Link
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
 from sapwood.comm.streams.asking import Asking
-from sapwood.comm.streams.delays import Delays, without_late
+from sapwood.comm.streams.delays import Delays
 from sapwood.comm.streams.emissions import Emissions
+from sapwood.comm.streams.failures import Failures
 from sapwood.comm.streams.filtering import Filtering
 from sapwood.comm.streams.large import Large
 from sapwood.comm.streams.life import StreamState
@@ -55,12 +56,14 @@ class Waves:
         self._singles = Singles(near)
         large = self.large = Large(near, streams, self, is_agent=is_agent)
         sending = self._sending = Sending(near, large.announce)
-        self._filtering = Filtering(
-            near, sending, self._finish, self._singles.send_on, self.wave_failed
+        self.failures = Failures(near, streams, large)
+        self.wave_failed = self.failures.wave_failed
+        filtering = self._filtering = Filtering(
+            near, sending, self._finish, self._looked_at, self.wave_failed
         )
-        self.asking = Asking(near, sending, self._filtering, self.full)
+        asking = self.asking = Asking(near, sending, filtering, self.full)
         self.losses = Losses(near, streams, self.asking.when_complete, self.wave_failed)
-        self._delays = Delays(near.rank, self.full, self.wave_failed)
+        self._delays = Delays(near, asking, filtering, self.full, self.wave_failed)
 
     # --- down -----------------------------------------------------------------------------------
 
@@ -112,10 +115,8 @@ class Waves:
             effects += [ev.Released(kept) for kept in stream.release(message.confirmed)]
         if self._is_agent:
             return effects + self._contribution_wanted(stream, message, payload)
-        if not stream.plain:
-            message = without_late(stream, message)
-            if not stream.waits:
-                return effects + self._begin(link.last_heard, stream, message, payload)
+        if not stream.waits:
+            return effects + self._begin(link.last_heard, stream, message, payload)
         number = message.wave
         if message.ranks or number in stream.waves or number in stream.kept:
             return effects + self.asking.part_wanted(stream, message, payload)
@@ -180,8 +181,6 @@ class Waves:
                 return []
             self._must_cover(link, message)
             return self._delays.too_late(stream, link.rank, message, payload)
-        if message.late:
-            self._must_cover(link, message)
         return self._add(link, stream, wave, message, payload)
 
     def _single(
@@ -210,7 +209,13 @@ class Waves:
         if message.wave and message.wave not in stream.wave_versions:
             stream.repeated()  # a wave that is over
             return []
-        return self._filtering.one_up(stream, message, payload)
+        version = stream.wave_versions.get(message.wave, stream.version)
+        return self._filtering.one_up(stream, message, payload, version)
+
+    def _looked_at(self, stream: Stream, message: msg.Up, payload: Payload | None) -> Effects:
+        """An own filter has looked at one contribution: to a wave that was passed on, if any."""
+        send = self._delays.hand_on if stream.waits else self._singles.send_on
+        return send(stream, message, payload)
 
     def _add(
         self, link: Link, stream: Stream, wave: Wave, message: msg.Up, payload: Payload | None
@@ -227,23 +232,24 @@ class Waves:
                 )
             )
         if len(wave.missing) > missing:
-            return self.incomplete(stream, wave)
+            return self.incomplete(stream, wave, link.rank)
         if not last or (wave.missing and self._near.rank == ROOT):
             return []
         return self.full(stream, wave)
 
-    def incomplete(self, stream: Stream, wave: Wave) -> Effects:
+    def incomplete(self, stream: Stream, wave: Wave, child: int) -> Effects:
         """A child has answered without some of those that it was asked for."""
-        if stream.timeout:  # they are late, and there is no time to ask again
-            return [] if wave.waiting else self.full(stream, wave)
+        if stream.timeout:  # they are late: there is no time to ask it again
+            effects = self.asking.look_elsewhere(stream, wave, child)
+            return effects if wave.waiting else effects + self.full(stream, wave)
         effects = self.asking.look_for(stream, wave, tuple(wave.missing))
         return effects + self.asking.when_complete(stream, wave)
 
     def _must_cover(self, link: Link, message: msg.Up) -> None:
         ranks = message.ranks
-        if len(ranks) == 1 and ranks[0] == (link.rank, link.rank + 1) and not message.late:
+        if len(ranks) == 1 and ranks[0] == (link.rank, link.rank + 1):
             return
-        if (ranks or message.body) and not self._near.all_below(link, ranks + message.late):
+        if (ranks or message.body) and not self._near.all_below(link, ranks):
             raise ProtocolError(f"rank {link.rank} contributes for ranks that are not below it")
 
     def full(self, stream: Stream, wave: Wave) -> Effects:
@@ -253,8 +259,17 @@ class Waves:
                 return []  # a place was lost in a quiet time: when the stream moves again
             if not stream.waits:
                 return self._singles.complete(stream, wave)
-            if stream.filters_up and wave.values:
-                return self._filtering.up(stream, wave)
+            if stream.timeout:
+                effects = self._delays.passing(stream, wave)
+                return (
+                    effects + self._whole(stream, wave) if wave.number in stream.waves else effects
+                )
+        return self._whole(stream, wave)
+
+    def _whole(self, stream: Stream, wave: Wave) -> Effects:
+        """Put a wave together."""
+        if stream.filters_up and wave.values:
+            return self._filtering.up(stream, wave)
         try:
             if wave.offers:
                 return self.large.full(stream, wave)
@@ -291,10 +306,8 @@ class Waves:
         if self._near.rank == ROOT:
             return self._completed(stream, wave, None, body, payload)
         del stream.waves[wave.number]
-        ranks, late = wave.ranks, () if stream.plain else wave.late
-        kept = Kept(
-            frozenset(from_ranges(ranks)), ranks, wave.weight, body, payload, None, late, river
-        )
+        ranks = wave.ranks
+        kept = Kept(frozenset(from_ranges(ranks)), ranks, wave.weight, body, payload, None, river)
         if ranks:
             stream.keep(wave.number, kept)
         elif payload is not None:
@@ -302,6 +315,8 @@ class Waves:
         effects: Effects = []
         if wave.wanted:
             effects = self.asking.give(stream, wave.number, wave.attempt, kept)
+        if stream.timeout:
+            effects += self._delays.passed(stream, wave)
         return effects + self.asking.rest_wanted(stream, wave)
 
     def _completed(
@@ -317,9 +332,9 @@ class Waves:
         done = ev.WaveCompleted(
             number, wave.number, total, wave.ranks, wave.weight, late, body, payload
         )
-        return [done] if wave.payload is None else [ev.Released(wave.payload), done]
-
-    # --- failures -------------------------------------------------------------------------------
+        if wave.payload is None or (stream.counts_late and wave.number in stream.late_waves):
+            return [done]  # who is late may have to be asked again
+        return [ev.Released(wave.payload), done]
 
     def fail(self, _now: float, event: ev.Fail) -> Effects:
         """Agent: cannot contribute to a wave."""
@@ -331,47 +346,6 @@ class Waves:
             return []
         kept = Kept(self._myself, self._my_ranges, 0.0, b"", None, event.error)
         return self._done(stream, event.wave, kept)
-
-    def on_failed(self, link: Link, message: msg.Failed, _payload: Any) -> Effects:
-        """A place below could not contribute."""
-        self._near.must_be_below(link, message.rank)
-        return self.wave_failed(message)
-
-    def wave_failed(self, message: msg.Failed) -> Effects:
-        """Tell the root of a failure; there, end the wave everywhere."""
-        stream = self.open.get(message.stream)
-        wave = stream.waves.pop(message.wave, None) if stream is not None else None
-        if wave is not None:
-            self.large.over(message.stream, message.wave.__eq__)
-        if self._near.rank != ROOT:
-            return self._near.to_parent(message)
-        if stream is None or (wave is None and message.wave):
-            return []
-        failed = ev.WaveFailed(message.stream, message.wave, message.rank, message.error)
-        if wave is None:
-            return [failed]
-        links = self._near.links_to(stream.children)
-        abandon = msg.Abandon(message.stream, message.wave, stream.confirmed())
-        effects = self._in_order(stream, ev.Transmit(links, abandon))
-        if wave.payload is not None:
-            effects.append(ev.Released(wave.payload))
-        return [*effects, failed]
-
-    def _in_order(self, stream: Stream, effect: ev.Effect) -> Effects:
-        """Send after what still is in a filter."""
-        return [effect] if stream.outbox is None else stream.outbox.put([effect])
-
-    def on_abandon(self, link: Link, message: msg.Abandon, _payload: Any) -> Effects:
-        """A wave failed elsewhere: forget it."""
-        self._near.must_be_parent(link)
-        stream = self.open.get(message.stream)
-        if stream is None:
-            return []
-        stream.abandon(message.wave)
-        self.large.over(message.stream, message.wave.__eq__)
-        effects: Effects = [ev.Released(kept) for kept in stream.forget(message.wave)]
-        links = self._near.links_to(stream.children)
-        return effects + self._in_order(stream, ev.Transmit(links, message)) if links else effects
 
     # --- time, filters, sweeps ------------------------------------------------------------------
 
