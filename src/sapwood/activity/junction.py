@@ -1,5 +1,7 @@
 """The process of a junction whose streams may have own filters: it has a runner beside it."""
 
+from collections.abc import Callable
+
 from sapwood.activity.filters import FilterHost
 from sapwood.activity.orders import OUTPUT, decode_settings
 from sapwood.comm import events as ev
@@ -49,6 +51,6 @@ class FilteringJunction(Junction):
         self.member.place.post(ev.Ask(ROOT, OUTPUT, self._asked, plain.encode(data), None))
 
 
-def main(configuration: bytes, rank: int, incarnation: int, forge: Forge) -> None:
-    """Run a junction; entry of a forked process."""
-    FilteringJunction(read_configuration(configuration), rank, incarnation, forge).member.run()
+def main(configuration: bytes, rank: int, incarnation: int, forge: Forge) -> Callable[[], None]:
+    """Assemble a junction; entry of a forked process."""
+    return FilteringJunction(read_configuration(configuration), rank, incarnation, forge).member.run

@@ -95,9 +95,9 @@ class Workshop:
             self._agent.ask(ROOT, orders.OUTPUT, plain.encode(data))
 
 
-def main(configuration: bytes, rank: int, incarnation: int, forge: Forge) -> None:
-    """Run an agent that runs user code; entry of a forked process."""
+def main(configuration: bytes, rank: int, incarnation: int, forge: Forge) -> Callable[[], None]:
+    """Assemble an agent that runs user code; entry of a forked process."""
     settings = read_configuration(configuration)
     agent = Agent(settings, rank, incarnation)
     Workshop(agent, orders.decode_settings(settings.extra), forge)
-    agent.run()
+    return agent.run

@@ -21,7 +21,12 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class Begin(Event, frozen=True):
-    """The process stands: look for a parent."""
+    """The process stands: look for a parent.
+
+    ``pid`` is its number where that was not known before; else 0.
+    """
+
+    pid: int = 0
 
 
 class Unreachable(Event, frozen=True):

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
+import msgspec
+
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.attachment import Attachment, Effects
@@ -61,8 +63,10 @@ class Neighbourhood:
 
     # --- links -------------------------------------------------------------------------------
 
-    def begin(self, now: float, _event: ev.Begin) -> Effects:
+    def begin(self, now: float, event: ev.Begin) -> Effects:
         """Look for a parent."""
+        if event.pid:
+            self.identity = msgspec.structs.replace(self.identity, pid=event.pid)
         return self.attachment.begin(now)
 
     def unreachable(self, now: float, event: ev.Unreachable) -> Effects:

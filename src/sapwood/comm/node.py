@@ -50,7 +50,6 @@ class Node:
         timing: LinkTiming | None = None,
         gather: NewGathering = _nothing_to_gather,
     ) -> None:
-        self.identity = identity
         self.rank = identity.rank
         self.timing = timing or LinkTiming()
         near = self._near = Neighbourhood(identity, tree, self.timing)
@@ -100,6 +99,11 @@ class Node:
             letter_messages.Multiple: letters.on_multiple,
             letter_messages.Census: self._on_census,
         }
+
+    @property
+    def identity(self) -> Identity:
+        """Who this place is."""
+        return self._near.identity
 
     def step(self, now: float, event: ev.Event) -> Effects:
         """Take one event in and return what is to be done, in order.

@@ -19,6 +19,10 @@ _WRITE = select.EPOLLOUT
 _ENDED = select.EPOLLHUP | select.EPOLLERR
 
 
+def _not_running(_seconds: float) -> list[tuple[int, int]]:
+    return []
+
+
 class ReactorTimer:
     """A function that is due at a time."""
 
@@ -37,7 +41,8 @@ class ReactorTimer:
 class Reactor:
     """An event loop for one thread.
 
-    What a callback raises ends :meth:`run`: whoever runs it decides.
+    What a callback raises ends :meth:`run`: whoever runs it decides. It opens its descriptor when
+    it runs: before that a process that has one may still be forked.
 
     Attributes:
         time: Returns the time, seconds.
@@ -52,8 +57,8 @@ class Reactor:
 
     def __init__(self) -> None:
         self.time: Callable[[], float] = monotonic
-        self._epoll = select.epoll()
-        self.wait: Callable[[float], list[tuple[int, int]]] = self._epoll.poll
+        self._epoll: select.epoll | None = None
+        self.wait: Callable[[float], list[tuple[int, int]]] = _not_running
         self._readers: dict[int, Callable[[], Any]] = {}
         self._writers: dict[int, Callable[[], Any]] = {}
         self._timers: list[tuple[float, int, ReactorTimer]] = []
@@ -92,6 +97,8 @@ class Reactor:
         return True
 
     def _watch(self, fd: int, *, known: bool) -> None:
+        if self._epoll is None:
+            return
         events = (_READ if fd in self._readers else 0) | (_WRITE if fd in self._writers else 0)
         if not events:
             self._epoll.unregister(fd)
@@ -136,6 +143,7 @@ class Reactor:
 
     def run(self) -> None:
         """Wait for descriptors and times until :meth:`stop`."""
+        epoll = self._open()
         readers, writers, soon = self._readers, self._writers, self._soon
         while not self._stopped:
             for fd, events in self.wait(self._patience()):
@@ -145,7 +153,7 @@ class Reactor:
                         callback()
                     elif events & _ENDED and fd not in writers:
                         with contextlib.suppress(OSError):  # closed by a callback before this one
-                            self._epoll.unregister(fd)
+                            epoll.unregister(fd)
                 if events & ~_READ:
                     callback = writers.get(fd)
                     if callback is not None:
@@ -158,11 +166,20 @@ class Reactor:
 
     def fileno(self) -> int:
         """Return the descriptor that the loop waits on."""
-        return self._epoll.fileno()
+        return self._open().fileno()
 
     def close(self) -> None:
         """Close what the loop itself holds."""
-        self._epoll.close()
+        if self._epoll is not None:
+            self._epoll.close()
+
+    def _open(self) -> select.epoll:
+        if self._epoll is None:
+            self._epoll = select.epoll()
+            self.wait = self._epoll.poll
+            for fd in self._readers.keys() | self._writers.keys():
+                self._watch(fd, known=False)
+        return self._epoll
 
     def _patience(self) -> float:
         """Seconds until the next timer; negative without one."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+from collections.abc import Callable
 
 from sapwood.contexts import orders
 
@@ -28,6 +29,32 @@ class Tree:
             import shutil  # noqa: PLC0415 - it imports all compressors, and is needed at the end
 
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Draft:
+    """A process before its fork: what it will run is assembled, on pages that all children share.
+
+    Attributes:
+        ours: The zygote's end of the connection with it.
+        theirs: Its own end.
+        run: What it will do.
+    """
+
+    __slots__ = ("ours", "run", "spec", "theirs", "tree")
+
+    def __init__(
+        self,
+        tree: Tree,
+        spec: orders.ProcessSpec,
+        ours: socket.socket,
+        theirs: socket.socket,
+        run: Callable[[], object],
+    ) -> None:
+        self.tree = tree
+        self.spec = spec
+        self.ours = ours
+        self.theirs = theirs
+        self.run = run
 
 
 class Member:

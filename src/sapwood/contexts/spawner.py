@@ -14,7 +14,7 @@ import msgspec
 
 from sapwood.contexts import orders
 from sapwood.contexts.forge import Forge
-from sapwood.contexts.zygote import Plan
+from sapwood.contexts.plan import Plan
 from sapwood.core.errors import ResourceError
 
 BATCH = 64

@@ -18,13 +18,15 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from functools import partial
+from typing import NoReturn
 
 import msgspec
 
 from sapwood.contexts import forge, orders, process
-from sapwood.contexts.members import Member, Tree
+from sapwood.contexts.members import Draft, Member, Tree
+from sapwood.contexts.plan import Entry, Plan, RunnerEntry, find_entry
 
 FIRST_FD = 3
 """First descriptor that is not stdin, stdout or stderr."""
@@ -32,34 +34,8 @@ FIRST_FD = 3
 LAST_FD = 2**31 - 1
 """No descriptor is above this one; one system call closes a range of any length."""
 
-Entry = Callable[[bytes, int, int, forge.Forge], None]
-"""What a member of the tree runs: ``entry(configuration, rank, incarnation, forge)``."""
-
-Channels = tuple[socket.socket, ...]
-"""Both ends of a connection between the zygote and a process; nothing where there is none."""
-
-RunnerEntry = Callable[[bytes, int, list[int]], NoReturn]
-"""What a runner runs: ``entry(options, parent, descriptors)``; it sets itself up."""
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """What a zygote imports and forks.
-
-    Attributes:
-        first: Modules to import before anything is forked.
-        later: Modules to import once the first processes are forked.
-        runner: ``module:function`` of runners; empty if there are none.
-        rehearsal: ``module:function`` that is given the configuration before the first fork: what
-            it makes and remembers, its children share.
-        interpreter: The command that starts Python, for example another one under an emulator;
-            empty for the one that runs.
-    """
-
-    first: tuple[str, ...]
-    later: tuple[str, ...] = ()
-    runner: str = ""
-    rehearsal: str = ""
-    interpreter: tuple[str, ...] = ()
+BATCH = 64
+"""Processes that are assembled before they are forked: each has two sockets open meanwhile."""
 
 
 class Zygote:
@@ -169,43 +145,62 @@ class Zygote:
         tree.control.close()
 
     def _spawn(self, wanted: Sequence[tuple[Tree, orders.ProcessSpec]]) -> None:
-        """Fork processes one right after the other, and note afterwards who they are.
+        """Assemble what processes will be, fork one right after the other, then note who they are.
 
-        After a fork each page that this process writes to is copied first: the less happens
-        between two forks, the sooner the last process is there.
+        After a fork, whoever writes to a page copies it first. What is made before the forks is
+        on pages that the children share with each other, and its making costs them none; and the
+        less happens here between two forks, the sooner the last process is there.
         """
         parent = os.getpid()
-        forked: list[tuple[Tree, orders.ProcessSpec, int | OSError, Channels]] = []
-        for tree, spec in wanted:
-            module = spec.entry.partition(":")[0]
-            if module in self._plan.later and module not in self._imported:
-                self._waiting.append((tree, spec))
-                continue
-            channels: Channels = ()
-            try:
-                channels = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                pid = os.fork()
-            except OSError as error:
-                forked.append((tree, spec, error, channels))
-                continue
-            if pid == 0:
-                self._become(tree, spec, parent, channels[1])
-            forked.append((tree, spec, pid, channels))
-        for tree, spec, outcome, channels in forked:
-            self._note(tree, spec, outcome, channels)
+        forkable = [one for one in wanted if self._can_fork(*one)]
+        for start in range(0, len(forkable), BATCH):
+            some = [self._draft(*one) for one in forkable[start : start + BATCH]]
+            drafts = [draft for draft in some if draft is not None]
+            outcomes: list[int | OSError] = []
+            for draft in drafts:
+                try:
+                    pid = os.fork()
+                except OSError as error:
+                    outcomes.append(error)
+                    continue
+                if pid == 0:
+                    self._become(draft, parent)
+                outcomes.append(pid)
+            for draft, outcome in zip(drafts, outcomes, strict=True):
+                self._note(draft, outcome)
+        if self._complete:
+            gc.collect()  # the drafts: what refers to itself is not freed otherwise
 
-    def _note(
-        self, tree: Tree, spec: orders.ProcessSpec, outcome: int | OSError, channels: Channels
-    ) -> None:
+    def _can_fork(self, tree: Tree, spec: orders.ProcessSpec) -> bool:
+        """Whether the module of an entry is there; else its process waits for that."""
+        module = spec.entry.partition(":")[0]
+        if module in self._plan.later and module not in self._imported:
+            self._waiting.append((tree, spec))
+            return False
+        return True
+
+    def _draft(self, tree: Tree, spec: orders.ProcessSpec) -> Draft | None:
+        """Assemble a process; what goes wrong in that is raised in the process."""
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            tree.report(_not_spawned(spec, error))
+            return None
+        try:
+            entry: Entry = find_entry(spec.entry)
+            run = entry(tree.configuration, spec.rank, spec.incarnation, forge.Forge(theirs))
+        except Exception as error:  # noqa: BLE001 - its process reports it
+            run = partial(_fail, error)
+        return Draft(tree, spec, ours, theirs, run)
+
+    def _note(self, draft: Draft, outcome: int | OSError) -> None:
+        draft.theirs.close()
+        tree, spec = draft.tree, draft.spec
         if isinstance(outcome, OSError):
-            for channel in channels:
-                channel.close()
-            reason = outcome.strerror or str(outcome)
-            tree.report(orders.SpawnFailed(spec.rank, spec.incarnation, reason))
+            draft.ours.close()
+            tree.report(_not_spawned(spec, outcome))
             return
-        ours, theirs = channels
-        theirs.close()
-        member = self._members[outcome] = Member(tree, spec, ours)
+        member = self._members[outcome] = Member(tree, spec, draft.ours)
         self._listen_to(member)
         tree.report(orders.Spawned(spec.rank, spec.incarnation, outcome))
 
@@ -215,18 +210,15 @@ class Zygote:
         self._channels[member.channel.fileno()] = member
         self._poll.register(member.channel, select.POLLIN)
 
-    def _become(
-        self, tree: Tree, spec: orders.ProcessSpec, parent: int, channel: socket.socket
-    ) -> NoReturn:
-        """Run a member's entry in the child, and never return."""
+    def _become(self, draft: Draft, parent: int) -> NoReturn:
+        """Run what was assembled, in the child, and never return."""
         status = 1
         try:
             process.die_with_parent(parent)
             signal.set_wakeup_fd(-1)
-            self._let_go(channel.fileno())
+            self._let_go(draft.theirs.fileno())
             gc.enable()
-            entry: Entry = find_entry(spec.entry)
-            entry(tree.configuration, spec.rank, spec.incarnation, forge.Forge(channel))
+            draft.run()
             status = 0
         except BaseException:  # noqa: BLE001 - the last frame of a process reports everything
             sys.excepthook(*sys.exc_info())
@@ -346,10 +338,12 @@ class Zygote:
             tree.remove_folder()
 
 
-def find_entry(name: str) -> Any:
-    """Return the function that ``module:function`` names."""
-    module, _, function = name.partition(":")
-    return getattr(importlib.import_module(module), function)
+def _not_spawned(spec: orders.ProcessSpec, error: OSError) -> orders.SpawnFailed:
+    return orders.SpawnFailed(spec.rank, spec.incarnation, error.strerror or str(error))
+
+
+def _fail(error: Exception) -> NoReturn:
+    raise error
 
 
 def main(descriptor: int, encoded_plan: str) -> None:

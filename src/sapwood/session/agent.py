@@ -219,6 +219,6 @@ def _nothing() -> None:
     pass
 
 
-def main(configuration: bytes, rank: int, incarnation: int, _forge: Forge) -> None:
-    """Run an agent that runs no user code; entry of a forked process."""
-    Agent(read_configuration(configuration), rank, incarnation).run()
+def main(configuration: bytes, rank: int, incarnation: int, _forge: Forge) -> Callable[[], None]:
+    """Assemble an agent that runs no user code; entry of a forked process."""
+    return Agent(read_configuration(configuration), rank, incarnation).run

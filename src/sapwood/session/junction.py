@@ -53,6 +53,6 @@ def _nobody(_payload: Payload) -> None:
     pass
 
 
-def main(configuration: bytes, rank: int, incarnation: int, _forge: Forge) -> None:
-    """Run a junction without own filters; entry of a forked process."""
-    Junction(read_configuration(configuration), rank, incarnation, {}).member.run()
+def main(configuration: bytes, rank: int, incarnation: int, _forge: Forge) -> Callable[[], None]:
+    """Assemble a junction without own filters; entry of a forked process."""
+    return Junction(read_configuration(configuration), rank, incarnation, {}).member.run

@@ -19,9 +19,9 @@ import msgspec
 from sapwood.comm import events as ev
 from sapwood.contexts import orders
 from sapwood.contexts.forge import Forge
+from sapwood.contexts.plan import Plan
 from sapwood.contexts.process import describe_status
 from sapwood.contexts.spawner import Spawner
-from sapwood.contexts.zygote import Plan
 from sapwood.core.errors import AgentLostError, ResourceError, SapwoodError
 from sapwood.core.rankset import fold, from_ranges
 from sapwood.core.topology import ROOT, Tree

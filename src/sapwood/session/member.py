@@ -28,6 +28,10 @@ REHEARSALS = 10
 """Times after which CPython has made up its mind about a function's code."""
 
 
+NOT_FORKED = 0
+"""Process id of a member that is assembled and has no process yet."""
+
+
 class MemberConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     """What every process of a session needs to know.
 
@@ -109,7 +113,7 @@ class Member:
             configuration.cluster,
             rank,
             incarnation,
-            os.getpid(),
+            NOT_FORKED,
             configuration.machine or f"rank {rank}",
             configuration.credential,
         )
@@ -143,7 +147,7 @@ class Member:
         if not self.configuration.tree.is_agent(self.rank):
             address = self.configuration.address(self.rank)
             await self._transport.listen(address, self.place)
-        self.place.post(ev.Begin())
+        self.place.post(ev.Begin(os.getpid()))
         self.place.start()
 
     def _connect(self, effect: ev.Connect) -> None:

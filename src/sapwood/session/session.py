@@ -32,7 +32,7 @@ from sapwood.comm.transport.base import Listener
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.contexts import orders
 from sapwood.contexts.forge import Forge
-from sapwood.contexts.zygote import Plan
+from sapwood.contexts.plan import Plan
 from sapwood.core.clock import MonotonicClock
 from sapwood.core.errors import ClosedError, SapwoodError
 from sapwood.core.rankset import from_ranges, to_ranges

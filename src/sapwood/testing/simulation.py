@@ -24,7 +24,7 @@ from sapwood.comm import events as ev
 from sapwood.comm.link import LinkTiming
 from sapwood.comm.node import Node
 from sapwood.contexts import orders
-from sapwood.contexts.zygote import Plan
+from sapwood.contexts.plan import Plan
 from sapwood.core.errors import SapwoodError
 from sapwood.core.rankset import fold, from_ranges
 from sapwood.core.topology import ROOT, Tree, plan

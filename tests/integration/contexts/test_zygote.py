@@ -13,28 +13,38 @@ from pathlib import Path
 import pytest
 
 from sapwood.contexts import orders
+from sapwood.contexts.plan import Plan
 from sapwood.contexts.spawner import Spawner
-from sapwood.contexts.zygote import Plan
 from sapwood.core.errors import ResourceError
 
 PATIENCE = 30.0
 
 ENTRIES = """
 import os, signal, sys
+from functools import partial, wraps
 
+def entry(run):
+    # What is assembled is the call itself.
+    return wraps(run)(lambda *who: partial(run, *who))
+
+@entry
 def sleep(configuration, rank, incarnation, forge):
     signal.pause()
 
+@entry
 def leave(configuration, rank, incarnation, forge):
     os._exit(rank)
 
+@entry
 def write(configuration, rank, incarnation, forge):
     with open(configuration.decode(), "a") as file:
         file.write(f"{rank} {incarnation} {os.environ.get('COLOUR')}\\n")
 
+@entry
 def fail(configuration, rank, incarnation, forge):
     raise RuntimeError("no")
 
+@entry
 def breed(configuration, rank, incarnation, forge):
     for own_session in (False, True):
         if os.fork() == 0:
@@ -221,7 +231,7 @@ sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from sapwood.contexts import orders
 from sapwood.contexts.spawner import Spawner
-from sapwood.contexts.zygote import Plan
+from sapwood.contexts.plan import Plan
 
 folder = Path(sys.argv[1]) / "session"
 folder.mkdir()

@@ -256,7 +256,7 @@ def test_an_agent_that_cannot_start_fails_the_session(
 def test_an_agent_that_never_gets_ready_fails_the_session(
     make_session: MakeSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "sleepy_agent.py").write_text("import signal\ndef main(*_): signal.pause()\n")
+    (tmp_path / "sleepy_agent.py").write_text("import signal\ndef main(*_): return signal.pause\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(
         ResourceError, match=r"2 of 2 processes are not ready after 0.3 s"

@@ -9,7 +9,7 @@ import pytest
 
 from sapwood.comm import events as ev
 from sapwood.contexts import orders
-from sapwood.contexts.zygote import Plan
+from sapwood.contexts.plan import Plan
 from sapwood.core.errors import AgentLostError, ResourceError
 from sapwood.core.topology import Tree, flat, kary
 from sapwood.environment.settings import RestartSettings

@@ -26,12 +26,12 @@ CHANNELS = 64
 
 ZYGOTE = """
 import socket, sys
-from sapwood.contexts import members, orders, process, zygote
+from sapwood.contexts import members, orders, plan, process, zygote
 
 process.adopt_orphans()
 control, *channels = [socket.socket(fileno=int(word)) for word in sys.argv[1:]]
 server = zygote.Zygote(
-    control, zygote.Plan((), ("sapwood.activity.procedures",), "sapwood.activity.procedures:main")
+    control, plan.Plan((), ("sapwood.activity.procedures",), "sapwood.activity.procedures:main")
 )
 for number, channel in enumerate(channels, start=1):
     agent = members.Member(members.Tree(control), orders.ProcessSpec("", number, 1), channel)

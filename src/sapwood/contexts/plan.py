@@ -1,0 +1,42 @@
+"""What a zygote imports and forks."""
+
+import importlib
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import msgspec
+
+from sapwood.contexts import forge
+
+Entry = Callable[[bytes, int, int, forge.Forge], Callable[[], object]]
+"""What a member of the tree is: ``entry(configuration, rank, incarnation, forge)`` assembles it in
+the zygote, without opening or starting anything, and returns what its process runs."""
+
+RunnerEntry = Callable[[bytes, int, list[int]], NoReturn]
+"""What a runner runs: ``entry(options, parent, descriptors)``; it sets itself up."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a zygote imports and forks.
+
+    Attributes:
+        first: Modules to import before anything is forked.
+        later: Modules to import once the first processes are forked.
+        runner: ``module:function`` of runners; empty if there are none.
+        rehearsal: ``module:function`` that is given the configuration before the first fork: what
+            it makes and remembers, its children share.
+        interpreter: The command that starts Python, for example another one under an emulator;
+            empty for the one that runs.
+    """
+
+    first: tuple[str, ...]
+    later: tuple[str, ...] = ()
+    runner: str = ""
+    rehearsal: str = ""
+    interpreter: tuple[str, ...] = ()
+
+
+def find_entry(name: str) -> Any:
+    """Return the function that ``module:function`` names."""
+    module, _, function = name.partition(":")
+    return getattr(importlib.import_module(module), function)
