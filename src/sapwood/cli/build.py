@@ -11,6 +11,7 @@ import typer
 from sapwood.cli import completion, figures
 from sapwood.cli.arguments import assignments
 from sapwood.cli.failures import EXIT_INTERRUPTED, explain, reported
+from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.options import Debug, Json, Set
 from sapwood.cli.output import print_json, table, write
 from sapwood.environment.configuration import load_configuration
@@ -67,9 +68,11 @@ def build(
         cache = BuildCache(configured.path(), size_limit=configured.size)
         targets = [parse_target(text) for text in target or ["native"]]
         if watch:
-            raise typer.Exit(watch_program(program, targets, cache, as_json=as_json))
+            with termination_interrupts():
+                raise typer.Exit(watch_program(program, targets, cache, as_json=as_json))
         loaded = load_program(program)
-        found = [build_program(loaded, cache=cache, target=each) for each in targets]
+        with termination_interrupts():  # compilers end too
+            found = [build_program(loaded, cache=cache, target=each) for each in targets]
         show_built(loaded, found, as_json=as_json)
 
 

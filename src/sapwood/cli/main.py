@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -18,7 +19,8 @@ from sapwood.cli import (
     simulate,
     toolchain,
 )
-from sapwood.cli.failures import EXIT_CODES
+from sapwood.cli.failures import EXIT_CODES, show_error
+from sapwood.core.errors import InputError
 
 _EPILOG = "Exit codes: " + "; ".join(f"{code} {text}" for code, text in EXIT_CODES.items()) + "."
 
@@ -65,4 +67,13 @@ def _root(
 
 def main() -> None:
     """Run the command line; the entry point of the console script."""
-    app(prog_name="sapwood")
+    if "--json" not in sys.argv:
+        app(prog_name="sapwood")
+        return
+    try:
+        sys.exit(app(prog_name="sapwood", standalone_mode=False))
+    except Exception as error:
+        said = getattr(error, "format_message", None)  # what commands have no name for elsewhere
+        if said is None:
+            raise
+        sys.exit(show_error(InputError(said(), hint="see --help"), as_json=True))

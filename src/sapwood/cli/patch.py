@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sapwood.cli.failures import reported
+from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.options import Debug, Json
 from sapwood.cli.output import print_json
 from sapwood.core.errors import BuildError, InputError
@@ -63,7 +64,8 @@ def _build(
         build_executable,
     )
 
-    kernels = build_executable(files, output, folders=include, macros=macros)
+    with termination_interrupts():  # compilers end too
+        kernels = build_executable(files, output, folders=include, macros=macros)
     if as_json:
         print_json({"program": str(output), "kernels": kernels})
     else:

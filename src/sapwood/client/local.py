@@ -18,6 +18,7 @@ from sapwood.comm.streams.stream import Position
 from sapwood.core.errors import ConfigurationError, ResourceError
 from sapwood.core.rankset import parse_ranks
 from sapwood.core.topology import ROOT, Tree, plan
+from sapwood.core.whole import whole
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.cores import usable_cores
 from sapwood.environment.logs import configure_logging
@@ -77,11 +78,11 @@ def local(
                 print(cluster.submit(pow, 2, 10).result())
     """
     chosen = settings if settings is not None else load_configuration().settings
-    count = chosen.cluster.agents if agents is None else agents
+    count = chosen.cluster.agents if agents is None else whole(agents, "agents", ConfigurationError)
     if agents is None and count == 0:
         count = agents_by_default()
     _check_count(count, chosen)
-    width = chosen.cluster.fanout if fanout is None else fanout
+    width = chosen.cluster.fanout if fanout is None else whole(fanout, "fanout", ConfigurationError)
     exports = _site_variables(chosen)
     runners = _runner_options(count, chosen)
     output = configure_logging(chosen.log)

@@ -73,7 +73,12 @@ def checked_agents(agents: Sequence[int] | None, count: int) -> list[int]:
     Raises:
         ConfigurationError: There are none, or there is no such agent.
     """
-    ranks: list[Any] = list(range(1, count + 1) if agents is None else agents)
+    try:
+        ranks: list[Any] = list(range(1, count + 1) if agents is None else agents)
+    except TypeError:
+        raise ConfigurationError(
+            f"agents is {agents!r}", hint="give the ranks of agents, as in agents=[1, 2]"
+        ) from None
     wrong = [rank for rank in ranks if not isinstance(rank, int) or not 1 <= rank <= count]
     if wrong or not ranks:
         raise ConfigurationError(

@@ -16,7 +16,8 @@ from sapwood.code.cache import BuildCache
 from sapwood.code.load import load_program
 from sapwood.code.program import NativeFunctionRef, Program, data_of
 from sapwood.code.target import Target, targets_of
-from sapwood.core.errors import ConfigurationError
+from sapwood.core.errors import ConfigurationError, ParameterError
+from sapwood.core.whole import whole
 from sapwood.data.sources import load
 from sapwood.environment.settings import Settings
 from sapwood.session.session import Session
@@ -71,6 +72,7 @@ class TreeWork(abc.ABC):
             on_agent_loss: ``"replace"`` goes on with a new process, ``"fail"`` ends the run.
 
         Raises:
+            InputError: ``chunk`` is no whole number.
             ProgramError: The program cannot be loaded.
             DataError: The data cannot be used.
             ClosedError: The cluster is closed.
@@ -89,6 +91,12 @@ class TreeWork(abc.ABC):
             )
         limit = self.settings.limits.time if time_limit is None else time_limit
         check_time_limit(limit)
+        if parameters is not None and not isinstance(parameters, Mapping):
+            raise ParameterError(
+                f"parameters are {parameters!r}", hint="give a dictionary of values by name"
+            )
+        if chunk is not None:
+            whole(chunk, "chunk")
         loaded = load_program(program, parameters or {})
         run = Run(
             self._session,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ import msgspec
 
 from sapwood.code.target import GENERIC, Target, host_target
 from sapwood.code.zig import INSTALL, find_zig, zig_command, zig_processor
-from sapwood.core.errors import CompilerMissingError
+from sapwood.core.errors import CompilerMissingError, ConfigurationError
 
 PROBE_SECONDS: Final = 20.0
 """How long a compiler may take to say its version."""
@@ -154,7 +155,9 @@ def _zig_compiler(zig: str, language: str, target: Target) -> Compiler:
 def _find(language: str, wanted: str, search_path: str) -> Compiler:
     variable = VARIABLES[language]
     hint = f"install one: apt-get install {PACKAGES[language]}"
-    commands = [tuple(wanted.split())] if wanted else [(c,) for c in CANDIDATES[language]]
+    commands = (
+        [_words(wanted, variable, search_path)] if wanted else [(c,) for c in CANDIDATES[language]]
+    )
     for command in commands:
         path = shutil.which(command[0], path=search_path)
         if path is not None:
@@ -170,6 +173,22 @@ def _find(language: str, wanted: str, search_path: str) -> Compiler:
         where=f"looked for {', '.join(CANDIDATES[language])} on PATH",
         hint=f"{hint}; or without it: {INSTALL}",
     )
+
+
+def _words(wanted: str, variable: str, search_path: str) -> tuple[str, ...]:
+    """Return the words of a command: a path with blanks is one, and so is what stands in quotes.
+
+    Raises:
+        ConfigurationError: Its quotes are not closed.
+    """
+    if shutil.which(wanted, path=search_path) is not None:
+        return (wanted,)
+    try:
+        return tuple(shlex.split(wanted))
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{variable} cannot be read: {error}", where=variable, hint="close its quotes"
+        ) from error
 
 
 def _compiler(language: str, command: tuple[str, ...], search_path: str) -> Compiler:

@@ -7,6 +7,7 @@ chunks, and the parts hold as equal numbers of chunks as possible, the larger on
 from __future__ import annotations
 
 from sapwood.core.errors import InputError
+from sapwood.core.whole import whole
 
 
 def split_range(items: range, parts: int, chunk: int | None = None) -> list[range]:
@@ -22,7 +23,7 @@ def split_range(items: range, parts: int, chunk: int | None = None) -> list[rang
         empty (start == stop).
 
     Raises:
-        InputError: ``parts`` or ``chunk`` is less than 1.
+        InputError: ``parts`` or ``chunk`` is less than 1, or no whole number.
 
     Example:
         >>> split_range(range(10), 3)
@@ -34,7 +35,7 @@ def split_range(items: range, parts: int, chunk: int | None = None) -> list[rang
     """
     if parts < 1:
         raise InputError(f"data cannot be split into {parts} parts", hint="use at least 1 agent")
-    size = 1 if chunk is None else chunk
+    size = 1 if chunk is None else whole(chunk, "chunk")
     if size < 1:
         raise InputError(
             f"a chunk cannot hold {size} items", where="chunk", hint="use at least 1, or leave it"

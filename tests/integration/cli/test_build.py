@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,26 @@ def test_processes_that_ask_at_once_share_one_build(
     built = [json.loads(answer)["builds"][0]["cached"] for answer, _ in answers]
     assert sorted(built) == [False, True, True]
     assert (program.parent / "starts").read_text().count("start") == 2  # compile and link, once
+
+
+def test_a_build_that_is_terminated_ends_its_compiler(
+    program: Path, counting: dict[str, str], until: Callable[[Callable[[], object]], None]
+) -> None:
+    (program.parent / "wait").touch()
+    with start_build(program, counting) as process:
+        until((program.parent / "starts").exists)
+        process.terminate()
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, "sapwood: interrupted\n")
+    compiler = f"{program.parent}/counting-cc".encode()
+    until(lambda: not any(compiler in words for words in commands()))
+
+
+def commands() -> Iterator[bytes]:
+    """Yield the command lines of this machine's processes."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            yield (process / "cmdline").read_bytes()
 
 
 @pytest.mark.row("A-CODE-1")

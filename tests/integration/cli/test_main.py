@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -44,6 +45,25 @@ def test_wrong_usage_is_exit_code_2(sapwood: Sapwood, arguments: list[str]) -> N
     done = sapwood(*arguments)
     assert done.returncode == 2
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["rnu", "--json"], "No such command 'rnu'."),
+        (["run", "--json"], "Missing argument"),
+        (["run", "x", "--json", "--agents", "0"], "--agents"),
+        (["build", "x", "--json", "--bogus"], "--bogus"),
+    ],
+)
+def test_wrong_usage_is_json_where_that_is_wanted(words: list[str], said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sapwood", *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    error = json.loads(done.stdout)["error"]
+    assert said in error["what"]
+    assert said in done.stderr
 
 
 def test_completion_of_programs_and_parameters(sapwood: Sapwood, squares: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from sapwood.code.target import host_target, parse_target
 from sapwood.code.toolchain import available_compilers, find_compiler, processor_flags
-from sapwood.core.errors import CompilerMissingError
+from sapwood.core.errors import CompilerMissingError, ConfigurationError
 
 
 def fake_compiler(folder: Path, name: str, version: str = "fake 1.0") -> Path:
@@ -35,6 +35,17 @@ def test_the_environment_names_the_compiler_and_its_options(tmp_path: Path) -> N
     compiler = find_compiler("c", {"PATH": str(tmp_path), "CC": "wrapper --as cc"})
     assert compiler.command == (str(tmp_path / "wrapper"), "--as", "cc")
     assert not compiler.is_clang
+
+
+def test_a_path_with_blanks_and_words_in_quotes(tmp_path: Path) -> None:
+    folder = tmp_path / "my tools"
+    folder.mkdir()
+    path = fake_compiler(folder, "cc 1")
+    for given, rest in ((str(path), ()), (f"'{path}' -O1 '-D X'", ("-O1", "-D X"))):
+        compiler = find_compiler("c", {"PATH": str(tmp_path), "CC": given})
+        assert compiler.command == (str(path), *rest)
+    with pytest.raises(ConfigurationError, match="CC cannot be read"):
+        find_compiler("c", {"PATH": str(tmp_path), "CC": "'cc"})
 
 
 def test_an_updated_compiler_is_another_one(tmp_path: Path) -> None:

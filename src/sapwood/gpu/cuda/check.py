@@ -15,7 +15,7 @@ from sapwood.gpu.cuda.constructs import (
     PLAIN,
     REFUSED,
 )
-from sapwood.gpu.cuda.parse import CudaSource, plain, walk
+from sapwood.gpu.cuda.parse import CudaSource, Function, plain, walk
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,8 +52,10 @@ def refuse_unsupported(sources: Mapping[str, CudaSource]) -> None:
     """Refuse sources that a CPU node cannot run.
 
     Raises:
-        BuildError: With every place, what it is, and what to do.
+        BuildError: With every place, what it is, and what to do; or a function has no end.
     """
+    for source in sources.values():
+        _require_ends(source)
     found = [each for source in sources.values() for each in unsupported(source)]
     if found:
         raise BuildError(
@@ -87,11 +89,9 @@ def unsupported(source: CudaSource) -> list[Finding]:
     for kernel in source.functions:
         if kernel.attributes & {"__global__", "__device__"} and "__host__" not in kernel.attributes:
             for launch in source.launches:
-                if (
-                    kernel.body.start_byte
-                    < launch.node.start_byte + launch.offset
-                    < kernel.body.end_byte
-                ):
+                at = launch.node.start_byte + launch.offset
+                inside = kernel.body.start_byte < at < kernel.body.end_byte
+                if inside and _innermost(source, at) is kernel:
                     advice = "launch from the host, or loop inside the kernel"
                     found.append(_refused(source, launch.node, "dynamic parallelism", advice))
     found += [_trouble(source, each) for each in source.troubles]
@@ -99,6 +99,35 @@ def unsupported(source: CudaSource) -> list[Finding]:
     for each in sorted(found, key=lambda f: f.line):
         lines.setdefault((each.line, each.what), each)
     return list(lines.values())
+
+
+def _require_ends(source: CudaSource) -> None:
+    """Refuse a source in which a brace is missing: what follows would be taken for another thing.
+
+    Raises:
+        BuildError: A function begins inside another one, and more braces are opened than closed.
+    """
+    braces = [each.type for each in walk(source.root) if each.type in {"{", "}"}]
+    missing = [each for each in walk(source.root) if each.type == "}" and each.is_missing]
+    if braces.count("{") <= braces.count("}") - len(missing):
+        return
+    for inner in source.functions:
+        at = inner.body.start_byte
+        around = [each for each in source.functions if each.body.start_byte < at]
+        around = [each for each in around if at < each.body.end_byte]
+        if around:
+            outer = min(around, key=lambda each: int(each.body.start_byte))
+            raise BuildError(
+                f"{outer.name} has no end: {inner.name} begins inside it",
+                where=f"{source.name}:{inner.line}",
+                hint=f"a }} is missing after line {outer.line}",
+            )
+
+
+def _innermost(source: CudaSource, at: int) -> Function:
+    """Return the function at a place; where a brace is missing, functions are in others."""
+    around = [each for each in source.functions if each.body.start_byte < at < each.body.end_byte]
+    return max(around, key=lambda each: int(each.body.start_byte))
 
 
 def _trouble(source: CudaSource, found: Trouble) -> Finding:

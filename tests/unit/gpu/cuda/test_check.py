@@ -141,3 +141,23 @@ def test_all_places_are_in_one_error() -> None:
         "a.cu:1: not supported on a CPU node: CUDA graphs: cudaGraph_t g;",
         "b.cuh:2: not supported on a CPU node: 16-bit floats: __half h;",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "line"),
+    [
+        ("__global__ void k(int *x) {\nif (x[0]) {\n}\nvoid go() { k<<<1, 2>>>(0); }\n", "k", 4),
+        ("__device__ int f() {\nfor (;;) { return 1;\n}\n__global__ void k() { f(); }\n", "f", 4),
+    ],
+)
+def test_a_missing_brace_is_told_as_that(text: str, said: str, line: int) -> None:
+    with pytest.raises(BuildError, match=f"{said} has no end: \\w+ begins inside it") as caught:
+        refuse_unsupported(read_sources({"a.cu": text.encode()}))
+    assert caught.value.where == f"a.cu:{line}"
+
+
+def test_functions_in_classes_and_braces_in_macros_are_none_that_are_missing() -> None:
+    text = (
+        b"#define BEGIN {\n#define END }\n" + b"void f() { struct S { int g() { return 1; } }; }\n"
+    )
+    refuse_unsupported(read_sources({"a.cu": text}))
