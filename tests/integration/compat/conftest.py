@@ -20,9 +20,11 @@ EXAMPLES = Path(__file__).parents[3] / "examples" / "lizard"
 
 
 @pytest.fixture(autouse=True)
-def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These tests say what happens where there is no GPU."""
+def on_the_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """These tests say what happens where there is no GPU; mistakes need no optimiser."""
     monkeypatch.setenv("SAPWOOD_CUDA", "cpu")
+    if request.path.stem != "test_programs":
+        monkeypatch.setenv("CXXFLAGS", "-O0")
 
 
 @pytest.fixture
