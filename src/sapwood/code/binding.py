@@ -19,6 +19,7 @@ from sapwood.code.argument import (
     ctype_of,
     outputs_hint,
 )
+from sapwood.code.array_address import address_of
 from sapwood.code.call_record import CallRecord, Names
 from sapwood.code.extent import Extent
 from sapwood.code.interface import FunctionSignature, Role
@@ -29,28 +30,6 @@ _C = TypeVar("_C", bound=Checker)
 
 RETURN: Final = "return"
 """Name of a function's own value among its outputs."""
-
-_DATA_OFFSET: Final = object.__basicsize__
-_number_at = ctypes.c_size_t.from_address
-
-
-def address_of(array: Array) -> int:
-    """Return the address of an array's first element.
-
-    The address is the first member of numpy's array structure, which its public C interface
-    fixes; reading it there takes a sixth of the time of ``array.ctypes.data``. The result
-    must not outlive the array.
-    """
-    return _number_at(id(array) + _DATA_OFFSET).value
-
-
-def _slow_address_of(array: Array) -> int:
-    return array.ctypes.data
-
-
-_probe = np.zeros(1)
-_address_of = address_of if address_of(_probe) == _probe.ctypes.data else _slow_address_of
-del _probe
 
 
 class NativeFunction:
@@ -184,7 +163,7 @@ class NativeFunction:
         places: list[int] = []
         for index, _ in self._arrays:
             array = values[index]
-            address = passed[index] = _address_of(array)
+            address = passed[index] = address_of(array)
             places += (address, array.nbytes)
         self._record.begin(places)
         returned = self._function(*passed)
@@ -227,7 +206,7 @@ class NativeFunction:
     def _check_guards(self, values: list[Any], guards: Sequence[int]) -> None:
         for index in guards:
             array = values[index]
-            offset = guarded.strayed(_address_of(array), array.nbytes)
+            offset = guarded.strayed(address_of(array), array.nbytes)
             if offset is not None:
                 checker = next(checker for number, checker in self._arrays if number == index)
                 raise checker.strayed(offset, array.nbytes)

@@ -21,6 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from sapwood.code import result_memory
+from sapwood.code.array_address import address_of
 
 Array = np.ndarray[Any, Any]
 
@@ -202,7 +203,7 @@ def _flat(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     nbytes = count * dtype.itemsize
     shared = result_memory.take((count,), dtype)
     if shared is not None:
-        mark(shared.ctypes.data, nbytes)
+        mark(address_of(shared), nbytes)
         return shared
     kept = _free.get(nbytes)
     if not kept and len(_lent) >= MAX_GUARDED:

@@ -167,9 +167,11 @@ class Runner:
         return bulk.inline if bulk.shared is None else self._blocks.view(bulk.shared)
 
     def _flush(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
+        try:
             sys.stdout.flush()
             sys.stderr.flush()
+        except (OSError, ValueError):  # closed by user code
+            pass
         self._flush_c(None)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from sapwood.code.array_address import address_of
 from sapwood.code.runner import calls
 from sapwood.code.runner.arena import PAGE, Arena
 from sapwood.comm import values
@@ -46,7 +47,7 @@ class Lending:
         if start is None:
             return None
         flat = np.frombuffer(arena.view, dtype, nbytes // dtype.itemsize, start)
-        return flat.reshape(shape)
+        return flat if len(shape) == 1 else flat.reshape(shape)
 
     def lend(self, result: Any) -> tuple[calls.Bulk, calls.Bulk]:
         """Encode a result; return its body and its arrays, large ones in shared memory.
@@ -109,7 +110,7 @@ class _ArenaLayout:
 
     def place(self, array: Array) -> int:
         """Return where an array is or will be, in bytes from the arena's begin."""
-        offset = int(array.ctypes.data) - self._arena.address
+        offset = address_of(array) - self._arena.address
         if offset >= 0 and offset + array.nbytes <= self._arena.capacity:
             self.found = True
             return offset
