@@ -89,13 +89,13 @@ def test_each_write_beside_an_allocation_is_named(compiler: str, tmp_path: Path)
 
 DECLARED = """#include <cstdio>
 __device__ float table[10];
-__constant__ int weights[4] = {1, 2, 3, 4};
+__constant__ int weights[4] = {1, 2, 3, 4}; __device__ volatile int flags[2];
 __global__ void fixed(float *x, int at) {
     __shared__ float s[64], u[32];
     int t = threadIdx.x;
     s[t] = x[t], u[t % 32] = 1;
     __syncthreads();
-    if (t == 0 && at) s[at] = 5;
+    if (t == 0 && at) s[at] = 5, flags[1] = 1;
     __syncthreads();
     x[t] = s[63 - t] + u[0];
 }

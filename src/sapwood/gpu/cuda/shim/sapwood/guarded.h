@@ -48,7 +48,7 @@ template <class T> void watch_shared(Guarded<T> &guarded, const char *name, SAPW
 // Has an array of device memory looked at as what cudaMalloc gives.
 struct Known {
     template <class T> Known(Guarded<T> &guarded, const char *name, SAPWOOD_PLACE) {
-        memory().declare(guarded.array, {sizeof(T), shared_guard_bytes, shared_guard_bytes, name, file, line});
+        memory().declare(guarded.before + shared_guard_bytes, {sizeof(T), shared_guard_bytes, shared_guard_bytes, name, file, line});
     }
 };
 
