@@ -34,8 +34,9 @@ FIRST_FD = 3
 LAST_FD = 2**31 - 1
 """No descriptor is above this one; one system call closes a range of any length."""
 
-BATCH = 64
-"""Processes that are assembled before they are forked: each has two sockets open meanwhile."""
+BATCH = 16
+"""Processes that are assembled before they are forked: each has one socket more open meanwhile,
+and a front end that may open one for each agent leaves room for few more."""
 
 
 class Zygote:
