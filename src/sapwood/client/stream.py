@@ -1,7 +1,5 @@
 """A stream as users hold it: broadcast down the tree, reduce up, wave by wave."""
 
-import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from types import TracebackType
@@ -10,6 +8,7 @@ from typing import Any, Self
 import msgspec
 
 from sapwood.client.stream_counters import StreamCounters
+from sapwood.client.unread import EndFuture, Unread, WaveFuture
 from sapwood.comm import values
 from sapwood.comm.streams import sweeps
 from sapwood.core.errors import CancelledError, ClosedError, DataValueError, SapwoodError
@@ -20,9 +19,6 @@ from sapwood.session.streams import StreamHandle, Swept, WaveResult
 
 CLOSING = 5.0
 """Seconds that the end of a stream waits for what agents have sent."""
-
-UNREAD = 256
-"""Results that a stream keeps for :meth:`Stream.waves`; of more, the oldest are dropped."""
 
 
 class StreamView(msgspec.Struct, frozen=True):
@@ -39,7 +35,7 @@ class StreamView(msgspec.Struct, frozen=True):
         waves: Waves that were broadcast.
         open_waves: Those that are not over.
         parameters: Of own filters, as last set.
-        dropped: Results that nobody read in time.
+        dropped: Results that nobody read and that are not kept any more.
     """
 
     number: int
@@ -68,6 +64,8 @@ class Stream:
         what: str,
         parameters: dict[str, Any],
         called: Callable[[], None],
+        *,
+        latest: bool = False,
     ) -> None:
         self._session = session
         self._handle = handle
@@ -75,9 +73,10 @@ class Stream:
         self._parameters = parameters
         self._called = called
         self._state = "open"
-        self._dropped = 0
-        self._unread: deque[Future[WaveResult]] = deque()
-        self._changed = threading.Condition()
+        unread = self._unread = Unread(handle.read, latest=latest)
+        self._changed = unread.changed
+        self._is_endless = handle.spec.sync.kind == "none"
+        handle.new_future = (lambda: EndFuture(unread)) if self._is_endless else WaveFuture
         handle.on_single = self._arrived
         self._unsubscribe = session.subscribe(self._places_changed)
 
@@ -91,13 +90,14 @@ class Stream:
 
         Raises:
             DataValueError: The value cannot travel.
+            ResourceError: Too many answers of a stream with ``sync="none"`` wait to be read.
             ClosedError: The stream or its cluster is closed.
         """
         self._must_be_open()
+        self._unread.check_room()
         future = self._handle.broadcast(value)  # may wait, so not under a lock
-        if self._handle.spec.sync.kind != "none":
-            with self._changed:
-                self._keep(future)
+        if not self._is_endless:
+            self._unread.add_wave(future)
         return future
 
     def waves(self, timeout: float | None = None) -> Iterator[WaveResult]:
@@ -105,33 +105,36 @@ class Stream:
 
         Ends when all waves that were broadcast have been yielded. On a stream with
         ``sync="none"`` it yields each contribution as it comes, and ends when the stream is
-        closed. A result is yielded once, and kept for that up to a bound (:data:`UNREAD`).
+        closed. A result is yielded once. Agents that send values unasked wait when 64 of theirs
+        were not read, unless somebody waits for the future of a wave meanwhile. Of other streams
+        the last 256 results are kept.
 
         Args:
             timeout: Seconds to wait for each of them; by default for ever.
 
         Raises:
             SapwoodError: A wave failed; the next call of this method goes on after it.
+            ResourceError: Results were dropped that nobody had read, and how many; the next call
+                goes on after them.
             TimeoutError: The next one is not there in time.
         """
-        endless = self._handle.spec.sync.kind == "none"
         while True:
             with self._changed:
-                if endless:
+                if self._is_endless:
                     there = self._changed.wait_for(self._is_something_there, timeout)
                     if not there:
                         raise TimeoutError(f"nothing came on the stream in {timeout:g} s")
-                if not self._unread:
-                    return
-                future = self._unread[0]
+                future = self._unread.first()
+            if future is None:
+                return
             try:
                 result = future.result(timeout)
             except TimeoutError:
                 raise
             except BaseException:
-                self._read(future)
+                self._unread.read(future)
                 raise
-            self._read(future)
+            self._unread.read(future)
             yield result
 
     # --- the stream itself -------------------------------------------------------------------
@@ -206,7 +209,7 @@ class Stream:
             waves=self._handle.waves_begun,
             open_waves=self._handle.open_waves,
             parameters=dict(self._parameters),
-            dropped=self._dropped,
+            dropped=self._unread.dropped,
         )
 
     def counters(self, timeout: float | None = None) -> StreamCounters:
@@ -242,7 +245,7 @@ class Stream:
         """
         open_still = not self._session.closed and self._handle.closed is None
         may_wait = timeout > 0 and not self._session.is_own_thread
-        if open_still and may_wait and self._handle.spec.sync.kind == "none":
+        if open_still and may_wait and self._is_endless:
             self._session.drain([self._handle], timeout)
         self._unsubscribe()
         self._state = "closed"
@@ -268,31 +271,15 @@ class Stream:
 
     # --- inside ------------------------------------------------------------------------------
 
-    def _keep(self, future: "Future[WaveResult]") -> None:
-        self._unread.append(future)
-        while len(self._unread) > UNREAD and self._unread[0].done():
-            self._unread.popleft()
-            self._dropped += 1
-        self._changed.notify_all()
-
-    def _read(self, future: "Future[WaveResult]") -> None:
-        with self._changed:
-            if self._unread and self._unread[0] is future:
-                self._unread.popleft()
-
     def _is_something_there(self) -> bool:
-        return bool(self._unread) or self.closed
+        return len(self._unread) > 0 or self.closed
 
     def _arrived(self, result: WaveResult | SapwoodError) -> None:
         """Take a contribution in that came by itself; on the loop's thread."""
+        if self._handle.closed is None and self._is_endless:
+            self._unread.add(result)
+            return
         with self._changed:
-            if self._handle.closed is None and self._handle.spec.sync.kind == "none":
-                future: Future[WaveResult] = Future()
-                if isinstance(result, SapwoodError):
-                    future.set_exception(result)
-                else:
-                    future.set_result(result)
-                self._keep(future)
             self._changed.notify_all()
 
     def _sweep(self, action: str, timeout: float | None) -> Swept:

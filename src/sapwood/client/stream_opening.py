@@ -21,11 +21,14 @@ from sapwood.client.stream_options import (
 )
 from sapwood.code.program import NativeFunctionRef
 from sapwood.code.spelling import suggest
-from sapwood.comm.messages import REPLACE
+from sapwood.comm.messages import NO_WAIT, REPLACE
 from sapwood.core.errors import ConfigurationError
 from sapwood.session.places import PlaceState
 from sapwood.session.session import Session
 from sapwood.session.streams import StreamOptions
+
+LATEST = "latest"
+"""Of results that nobody reads, only the latest are kept."""
 
 BUILT_IN = ("echo",)
 """What agents can do without user code."""
@@ -42,6 +45,7 @@ class StreamRequest(msgspec.Struct, frozen=True):
     agents: Sequence[int] | None
     sync: str | float
     late: str
+    keep: str
     on_loss: str
     up: Any
     down: Any
@@ -82,6 +86,8 @@ def open_stream(
             "reduce and up are both own filters", hint="give one of them, or a built-in reduce"
         )
     sync = synchronisation(request.sync, request.late)
+    if request.keep not in {"all", LATEST}:
+        raise ConfigurationError(f"keep is {request.keep!r}", hint='use "all" or "latest"')
     handler, code = _handler(request, encode)
     options = StreamOptions(
         code=code,
@@ -90,6 +96,7 @@ def open_stream(
         filters=filters(own if own is not None else request.up, request.down, encode),
         parameters=parameters_body(dict(request.parameters)),
         counted=True,
+        paced=sync.kind == NO_WAIT and request.keep != LATEST,
     )
     if request.parameters and not options.filters:
         raise ConfigurationError(
@@ -102,7 +109,8 @@ def open_stream(
     handle = session.open_stream(handler, reduce, agents, options=options)
     handle.explain = lambda error: name_crash_site(error, debug_files)
     what = request.what if isinstance(request.what, str) else name_of(request.what)
-    return Stream(session, handle, what, dict(request.parameters), called)
+    latest = request.keep == LATEST
+    return Stream(session, handle, what, dict(request.parameters), called, latest=latest)
 
 
 def _must_come_back(session: Session, agents: Sequence[int]) -> None:

@@ -21,6 +21,7 @@ Encode = Callable[[Any, str], orders.UserCode]
 
 Loss = Literal["replace", "partial", "fail"]
 Late = Literal["drop", "next"]
+Keep = Literal["all", "latest"]
 
 FilterSource = Callable[..., Any] | NativeFunctionRef
 """A function, a subclass or an object of ``Filter``, or a native function of a program."""

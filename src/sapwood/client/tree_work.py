@@ -10,7 +10,7 @@ from sapwood.activity.run import Run, RunOptions
 from sapwood.client.output import OutputPrinter
 from sapwood.client.stream import Stream
 from sapwood.client.stream_opening import StreamRequest, open_stream
-from sapwood.client.stream_options import FilterSource, Late, Loss, check_time_limit
+from sapwood.client.stream_options import FilterSource, Keep, Late, Loss, check_time_limit
 from sapwood.client.user_code import CodeMaker
 from sapwood.code.cache import BuildCache
 from sapwood.code.load import load_program
@@ -117,6 +117,7 @@ class TreeWork(abc.ABC):
         agents: Sequence[int] | None = None,
         sync: str | float = "all",
         late: Late = "drop",
+        keep: Keep = "all",
         on_loss: Loss = "replace",
         up: FilterSource | Mapping[str, FilterSource] | None = None,
         down: FilterSource | Mapping[str, FilterSource] | None = None,
@@ -136,6 +137,8 @@ class TreeWork(abc.ABC):
             sync: ``"all"`` waits for all agents, a number waits so many milliseconds, ``"none"``
                 passes on each contribution at once.
             late: Whether what comes after a time-out is dropped, or goes into the ``"next"`` wave.
+            keep: Whether agents that send unasked wait when nobody reads (``"all"``), or the
+                ``"latest"`` results are kept and older ones dropped.
             on_loss: ``"replace"`` waits for new agents, ``"partial"`` goes on without them,
                 ``"fail"`` fails the waves that wait for them.
             up: Own filters on the way up, also by place: ``{"depth 1": f, "rank 9": g, "*": h}``.
@@ -157,7 +160,7 @@ class TreeWork(abc.ABC):
         self._must_be_open()
         limit = self.settings.limits.time if time_limit is None else time_limit
         request = StreamRequest(
-            what, reduce, agents, sync, late, on_loss, up, down, dict(parameters or {}), limit
+            what, reduce, agents, sync, late, keep, on_loss, up, down, dict(parameters or {}), limit
         )
         return open_stream(self._session, request, self._maker.for_stream, self._printer.follow)
 

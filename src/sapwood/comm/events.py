@@ -62,9 +62,23 @@ class Tick(Event, frozen=True):
 
 
 class OpenStream(Event, frozen=True):
-    """Root: open a stream to its members."""
+    """Root: open a stream to its members.
+
+    Attributes:
+        spec: What it is.
+        paced: Whether agents are to send of themselves no faster than :class:`Read` says.
+    """
 
     spec: StreamSpec
+    paced: bool = False
+
+
+class Read(Event, frozen=True):
+    """Root: somebody has read ``count`` values that an agent had sent of itself."""
+
+    stream: int
+    rank: int
+    count: int
 
 
 class CloseStream(Event, frozen=True):

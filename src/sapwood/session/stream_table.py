@@ -113,7 +113,7 @@ class StreamTable:
         )
         gate = Gate(self._backlog, self._thread)
         handle = StreamHandle(spec, self._thread, self._post, self._pool, self._forget, gate)
-        self._thread.post(self._open, handle)
+        self._thread.post(self._open, handle, ev.OpenStream(spec, options.paced))
         return handle
 
     def unasked(self) -> list[StreamHandle]:
@@ -138,12 +138,12 @@ class StreamTable:
 
     # --- on the loop's thread ----------------------------------------------------------------
 
-    def _open(self, handle: StreamHandle) -> None:
+    def _open(self, handle: StreamHandle, event: ev.OpenStream) -> None:
         if self._closed is not None:
             handle.abandon(self._closed)
             return
         self._streams[handle.spec.stream] = handle
-        self._post(ev.OpenStream(handle.spec))
+        self._post(event)
 
     def _forget(self, stream: int) -> None:
         self._streams.pop(stream, None)

@@ -1,5 +1,6 @@
 """The front end's hold on a stream: broadcast a value, get the reduced answer."""
 
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -68,6 +69,7 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
         filters: Own filters.
         parameters: Their first parameters, encoded.
         counted: Whether places count what passes.
+        paced: Whether agents send of themselves no faster than :meth:`StreamHandle.read` says.
     """
 
     code: bytes = b""
@@ -76,6 +78,7 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     filters: tuple[FilterAt, ...] = ()
     parameters: bytes = b""
     counted: bool = False
+    paced: bool = False
 
 
 class Swept(msgspec.Struct, frozen=True):
@@ -99,6 +102,7 @@ class StreamHandle:
     Attributes:
         on_single: Told of each contribution to a stream that does not wait, on the loop's thread.
         explain: Given each error of a wave before it is told, to add to it.
+        new_future: Makes the future of a wave.
     """
 
     def __init__(
@@ -113,6 +117,7 @@ class StreamHandle:
         self.spec = spec
         self.on_single: Callable[[WaveResult | SapwoodError], None] = _nobody
         self.explain: Callable[[SapwoodError], None] = _as_it_is
+        self.new_future: Callable[[], Future[WaveResult]] = Future
         self._thread = thread
         self._post = post
         self._pool = pool
@@ -152,7 +157,7 @@ class StreamHandle:
         """
         encoded = values.encode(value)
         self.gate.enter(_size(encoded))
-        future: Future[WaveResult] = Future()
+        future = self.new_future()
         future.set_running_or_notify_cancel()  # a wave cannot be taken back; its stream can
         self._thread.post(self._begin, encoded, future)
         return future
@@ -163,6 +168,11 @@ class StreamHandle:
         future.set_running_or_notify_cancel()
         self._thread.post(self._begin_sweep, action, future)
         return future
+
+    def read(self, counts: dict[int, int]) -> None:
+        """Say how many values that agents have sent of themselves were read; from any thread."""
+        with contextlib.suppress(ClosedError):  # what has come can be read after the end
+            self._thread.post(self._read, counts)
 
     def configure(self, parameters: bytes) -> None:
         """Give the filters other parameters, from the next wave on."""
@@ -258,6 +268,11 @@ class StreamHandle:
         self._waves[self._next_wave] = (future, _size(encoded))
         self._next_wave += 1
         self._post(ev.Broadcast(self.spec.stream, encoded.body, payload))
+
+    def _read(self, counts: dict[int, int]) -> None:
+        if self._closed is None:
+            for rank, count in counts.items():
+                self._post(ev.Read(self.spec.stream, rank, count))
 
     def _begin_sweep(self, action: str, future: "Future[Swept]") -> None:
         if self._closed is not None:

@@ -126,7 +126,7 @@ class StreamSimulation(Simulation):
             parameters={1: b""} if kind.own_filters else {},
             counted=True,
         )
-        self.network.post(ROOT, ev.OpenStream(spec))
+        self.network.post(ROOT, ev.OpenStream(spec, paced=True))
         version = 1
         if self._emitting:
             self.later(EMIT_SECONDS, self._emit)
@@ -247,6 +247,8 @@ class StreamSimulation(Simulation):
             number = self._decoded(effect)[0]
             if not effect.wave:
                 self._has_arrived(number)
+                if number % 2:  # somebody reads two at a time
+                    self.network.post(ROOT, ev.Read(STREAM, effect.ranks[0][0], 2))
                 return
             self._count(number, effect.wave)
             self._singles.setdefault(effect.wave, set()).add(number // STRIDE)

@@ -3,7 +3,8 @@
 An agent numbers what it sends in a stream, from 1 on in each process, and keeps it until the root
 has said that it has it. The root takes number after number and drops all others. Whatever is lost
 with a place, the next parent says ``Open`` to those below, and it goes down to the agents: they
-send again what they keep. An agent that keeps a window of them is to send no more meanwhile.
+send again what they keep. An agent that keeps a window of them is to send no more meanwhile. Where
+the stream is paced, the root confirms what somebody has read: who does not read stops the agents.
 """
 
 from __future__ import annotations
@@ -143,9 +144,18 @@ class Emissions:
     def told_at_once(self, stream: Stream, rank: int) -> Effects:
         """Confirm what an agent has sent, if that is much or somebody waits for it."""
         heard = stream.heard[rank]
-        if stream.sweeps or heard.last - heard.told >= TELL_AFTER:
+        if stream.sweeps or _done(stream, heard) - heard.told >= TELL_AFTER:
             return self._told(stream, [rank])
         return []
+
+    def read(self, _now: float, event: ev.Read) -> Effects:
+        """Somebody has read what an agent had sent: it may send more."""
+        stream = self.open.get(event.stream)
+        heard = stream.heard.get(event.rank) if stream is not None else None
+        if stream is None or heard is None:
+            return []
+        heard.unread = max(0, heard.unread - event.count)
+        return self.told_at_once(stream, event.rank)
 
     def tick(self) -> Effects:
         """Confirm what is not confirmed yet."""
@@ -160,7 +170,8 @@ class Emissions:
     def tell(self, stream: Stream) -> Effects:
         """Confirm all that has come in a stream."""
         return self._told(
-            stream, [rank for rank, heard in stream.heard.items() if heard.told < heard.last]
+            stream,
+            [rank for rank, heard in stream.heard.items() if heard.told < _done(stream, heard)],
         )
 
     def _told(self, stream: Stream, ranks: list[int]) -> Effects:
@@ -168,9 +179,9 @@ class Emissions:
         for rank in ranks:
             if self._near.router.is_below(rank):
                 heard = stream.heard[rank]
-                heard.told = heard.last
+                heard.told = _done(stream, heard)
                 hop = self._near.router.next_hop(rank)
-                below.setdefault(hop, []).append((rank, heard.last))
+                below.setdefault(hop, []).append((rank, heard.told))
         return self._tell(stream, below)
 
     def _tell(self, stream: Stream, below: dict[int, list[tuple[int, int]]]) -> Effects:
@@ -179,6 +190,14 @@ class Emissions:
             ev.Transmit(self._near.links_to((hop,)), Taken(number, tuple(upto)))
             for hop, upto in sorted(below.items())
         ]
+
+
+def _done(stream: Stream, heard: Heard) -> int:
+    """Return up to which number an agent is to forget what it has sent.
+
+    A sweep waits for what has arrived, whether somebody reads it or not.
+    """
+    return heard.last if stream.sweeps else heard.last - heard.unread
 
 
 def is_full(stream: Stream) -> bool:

@@ -34,12 +34,18 @@ class Sent:
 
 
 class Heard:
-    """What the root has of one agent: the last number, and the last one that it was told."""
+    """What the root has of one agent.
 
-    __slots__ = ("last", "told")
+    Attributes:
+        last: Number of the last one.
+        told: The last number that the agent was told of.
+        unread: How many wait here to be read, where that is what counts.
+    """
+
+    __slots__ = ("last", "told", "unread")
 
     def __init__(self) -> None:
-        self.last = self.told = 0
+        self.last = self.told = self.unread = 0
 
     def takes(self, number: int) -> bool:
         """Take the next number, or the first one of a later process; no other."""

@@ -56,7 +56,9 @@ class Opening:
 
     def open_stream(self, _now: float, event: ev.OpenStream) -> Effects:
         """Root: open a stream to its members."""
-        return self._pass_on(self._new_stream(event.spec), msg.Open(event.spec))
+        stream = self._new_stream(event.spec)
+        stream.paced = event.paced
+        return self._pass_on(stream, msg.Open(event.spec))
 
     def _new_stream(self, spec: msg.StreamSpec) -> Stream:
         if len(self.open) >= MAX_STREAMS:

@@ -63,6 +63,8 @@ class Singles:
 
     def _told(self, stream: Stream, message: msg.Up, payload: Payload | None) -> ev.Effect:
         number = stream.spec.stream
+        if stream.paced and not message.wave:
+            stream.heard[message.ranks[0][0]].unread += 1
         return ev.Contributed(
             number, message.wave, message.ranks, message.weight, message.body, payload
         )

@@ -127,6 +127,7 @@ class Stream:
         sent: What this agent has sent without being asked.
         refused: Root: whose contributions to which wave came in a quiet time.
         heard: Root: what has come of that, by agent.
+        paced: Root: whether it is confirmed only when somebody has read it.
         jobs: What own filters work on, by ticket of the outbox.
     """
 
@@ -151,6 +152,7 @@ class Stream:
         "lent",
         "members",
         "outbox",
+        "paced",
         "pending",
         "plain",
         "quiet",
@@ -202,6 +204,7 @@ class Stream:
         self.jobs: dict[int, Wave | Up | tuple[Down, int]] = {}
         self.sent: Sent | None = None
         self.heard: dict[int, Heard] = {}
+        self.paced = False
         self.refused: dict[int, set[int]] = {}
         self.sweeps: dict[int, UnderWay] = {}
         self.waits = spec.sync.kind != NO_WAIT

@@ -67,6 +67,7 @@ class Streams:
             ev.Broadcast: waves.broadcast,
             ev.Contribute: waves.contribute,
             ev.Emit: self._emissions.emit,
+            ev.Read: self._emissions.read,
             ev.Fail: waves.fail,
             ev.TimeUp: waves.time_up,
             ev.Filtered: waves.filtered,
@@ -151,9 +152,9 @@ class Streams:
         stream = self.open.get(event.stream)
         if stream is None:
             raise ProtocolError("the stream is closed")
-        told = self._emissions.tell(stream) if stream.heard else []
         message = msg.Sweep(event.stream, event.number, event.action)
-        return told + self._sweeps.begin(now, stream, message)
+        effects = self._sweeps.begin(now, stream, message)
+        return effects + self._emissions.tell(stream) if stream.heard else effects
 
     def _on_sweep(self, link: Link, message: msg.Sweep, _payload: Any) -> Effects:
         return self._sweeps.arrived(link, self.open.get(message.stream), message)
