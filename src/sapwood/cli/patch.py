@@ -62,10 +62,15 @@ def _build(
 ) -> None:
     from sapwood.gpu.cuda.executable import (  # noqa: PLC0415 - --help must not load the parser
         build_executable,
+        with_headers,
     )
+    from sapwood.gpu.cuda.lint import find_lanes_in_step  # noqa: PLC0415 - as above
+    from sapwood.gpu.cuda.parse import read_sources  # noqa: PLC0415 - as above
 
     with termination_interrupts():  # compilers end too
         kernels = build_executable(files, output, folders=include, macros=macros)
+    sources = read_sources(with_headers(files, include), macros)
+    _show_findings(find_lanes_in_step(sources.values()), err=True)
     if as_json:
         print_json({"program": str(output), "kernels": kernels})
     else:

@@ -29,9 +29,9 @@ class Access(msgspec.Struct, frozen=True):
 
     Attributes:
         array: The array, with the indices before the last one.
-        base: The part of the index that counts with the thread.
+        base: The part of the index that counts with the thread; nothing where none does.
         operator: ``+``, ``-``, ``^`` or nothing.
-        offset: Operator and offset; empty for none.
+        offset: Operator and offset; empty for none. Without a base, the whole index.
         is_write: Whether it writes.
         is_volatile: Whether the array is ``volatile``.
         statement: The statement that holds it.
@@ -102,6 +102,10 @@ class Accesses:
     def in_order(self, graph: CallGraph) -> Iterator[Access | None]:
         """Yield the accesses as a thread makes them, loops twice, and None for each barrier."""
         yield from self._of(self._function.body, graph, (), 0)
+
+    def is_given(self, array: str) -> bool:
+        """Whether an array is a parameter, which may be memory of one thread."""
+        return array.split("[", maxsplit=1)[0] in self._parameters
 
     def array_of(self, node: Any) -> str:
         """Return the shared array of which a node is an element; nothing if it is none."""
@@ -186,7 +190,9 @@ class Accesses:
             return None
         base, operator, offset = self._split(index)
         if not base:
-            return None
+            if not self._is_computed(index):
+                return None
+            offset = plain(index.text)
         return Access(
             array=array,
             base=base,
@@ -198,6 +204,19 @@ class Accesses:
             turn=turn,
             conditions=conditions,
         )
+
+    def _is_computed(self, index: Any, depth: int = 0) -> bool:
+        """Whether an index follows from which lane it is, or from memory."""
+        if self._mentions_lane(index):
+            return True
+        for each in walk(index):
+            if each.type == "subscript_expression":
+                return True
+            if each.type == "identifier" and depth < _MOST_STEPS:
+                value = self._values.get(plain(each.text))
+                if value is not None and self._is_computed(value, depth + 1):
+                    return True
+        return False
 
     def _split(self, index: Any) -> tuple[str, str, str]:
         """Return the part of an index that counts with the thread, and the rest."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 from sapwood.gpu.cuda.calls import CallGraph
 from sapwood.gpu.cuda.check import Finding
 from sapwood.gpu.cuda.parse import CudaSource, Function, plain, walk
-from sapwood.gpu.cuda.steps import find_steps
+from sapwood.gpu.cuda.steps import find_computed, find_steps
 
 SHARED_LIMIT: Final = 48 * 1024
 """Bytes of static shared memory that every GPU gives a block."""
@@ -19,6 +19,8 @@ _SIZES: Final = {
     "size_t": 8, "int2": 8, "float2": 8, "int4": 16, "float4": 16, "double2": 16, "uint8_t": 1,
     "int64_t": 8, "uint64_t": 8, "uint32_t": 4, "int32_t": 4,
 }  # fmt: skip
+_IN_STEP: Final = "relies on the lanes of a warp running in step"
+_COMPUTED: Final = "reads what another thread may have written, without a barrier between"
 _CHECKS: Final = frozenset(
     {
         "cudaGetLastError",
@@ -49,21 +51,27 @@ def find_traps(source: CudaSource) -> list[Finding]:
 def find_lanes_in_step(sources: Iterable[CudaSource]) -> list[Finding]:
     """Return the statements that rely on the lanes of a warp running in step.
 
-    They are run so on a CPU node; recent GPUs do not promise it.
+    Those of the first kind are run so on a CPU node; recent GPUs do not promise it. Those of the
+    second kind, which read at an index that was computed, are not.
     """
     given = list(sources)
     graph = CallGraph(given)
+    kinds = (
+        (find_steps, _IN_STEP, "put __syncwarp() between reading and writing, and after it"),
+        (find_computed, _COMPUTED, "put __syncwarp() or __syncthreads() before it"),
+    )
     return [
         Finding(
             file=source.name,
             line=step.line,
             kind="trap",
-            what="relies on the lanes of a warp running in step",
+            what=what,
             text=step.text[:120],
-            advice="put __syncwarp() between reading and writing, and after it",
+            advice=advice,
         )
         for source in given
-        for step in find_steps(source, graph)
+        for find, what, advice in kinds
+        for step in find(source, graph)
     ]
 
 

@@ -53,6 +53,49 @@ def find_steps(source: CudaSource, graph: CallGraph) -> list[Step]:
     return [Step(line, text) for line, text in sorted(found)]
 
 
+def find_computed(source: CudaSource, graph: CallGraph) -> list[Step]:
+    r"""Return the statements that read what another lane may have written since the last barrier.
+
+    The threads have written each to its place, and read at an index that does not count with
+    the thread: which of them wrote there cannot be known. That is not run in step.
+
+    Example:
+        >>> text = b"__global__ void k(int *p) { __shared__ int s[32];\ns[threadIdx.x] = 1;\n"
+        >>> source = CudaSource("a.cu", text + b"p[0] = s[p[threadIdx.x]]; }")
+        >>> [(each.line, each.text) for each in find_computed(source, CallGraph([source]))]
+        [(3, 'p[0] = s[p[threadIdx.x]];')]
+    """
+    found = {
+        (int(node.start_point[0]) + 1, plain(node.text).split("{")[0].strip())
+        for function in _device_functions(source)
+        for node in _computed(function, graph)
+    }
+    return [Step(line, text) for line, text in sorted(found)]
+
+
+def _computed(function: Function, graph: CallGraph) -> Iterator[Any]:
+    if "[" not in plain(function.body.text):
+        return
+    accesses = Accesses(function)
+    since: list[Access] = []
+    for access in accesses.in_order(graph):
+        if access is None:  # a barrier
+            since = []
+        elif access.is_write:
+            since = [*since[-_MOST_PENDING:], access]
+        elif not access.base and (access.is_volatile or not accesses.is_given(access.array)):
+            own = [each for each in since if each.array == access.array]
+            if any(each.base and _many(each, access) for each in own) and not any(
+                each.offset == access.offset and not each.base for each in own
+            ):
+                yield access.statement
+
+
+def _many(write: Access, read: Access) -> bool:
+    """Whether more than one thread does both, as far as conditions say."""
+    return not any("==" in each for each in (*write.conditions, *read.conditions))
+
+
 def with_steps(source: CudaSource, graph: CallGraph) -> CudaSource:
     """Return a source whose lanes run in step where it relies on that."""
     edits = Edits(source.data)
@@ -90,7 +133,7 @@ def _conflict(before: Access, after: Access, since: list[Access]) -> bool:
     """Whether the second of two accesses means another lane's memory that the first used."""
     if before.array != after.array or before.base != after.base:
         return False
-    if before.is_write == after.is_write or before.offset == after.offset:
+    if before.is_write == after.is_write or before.offset == after.offset or not after.base:
         return False
     distance = before.distance(after)
     if distance is not None and not 0 < abs(distance) < WARP:

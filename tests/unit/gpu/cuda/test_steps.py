@@ -8,7 +8,7 @@ from sapwood.gpu.cuda.calls import IN_STEP, CallGraph
 from sapwood.gpu.cuda.lint import find_traps
 from sapwood.gpu.cuda.parse import CudaSource
 from sapwood.gpu.cuda.patch import patch_sources
-from sapwood.gpu.cuda.steps import find_steps, with_steps
+from sapwood.gpu.cuda.steps import find_computed, find_steps, with_steps
 
 KERNEL = "__global__ void k(int *out, int n) {{ __shared__ {} s[256]; int tid = threadIdx.x; {} }}"
 
@@ -101,3 +101,46 @@ def test_it_is_a_lint_and_the_kernel_is_cut_there() -> None:
 def test_nothing_changes_without_it() -> None:
     source = CudaSource("a.cu", KERNEL.format("int", "s[tid] = 1;").encode())
     assert with_steps(source, CallGraph([source])) is source
+
+
+def computed(body: str, kind: str = "int") -> list[int]:
+    source = CudaSource("a.cu", KERNEL.format(kind, body).encode())
+    return [step.line for step in find_computed(source, CallGraph([source]))]
+
+
+@pytest.mark.parametrize("kind", ["int", "volatile int"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "s[tid] = n; int other = out[tid]; n = s[other];",
+        "s[tid] = n; n = s[31 - tid];",
+        "s[tid] = n; n = s[tid / 2];",
+        "s[tid] = n; if (tid < 16) n = s[2 * tid];",
+        "s[tid + n] = n; n = s[out[tid] & 31];",
+    ],
+)
+def test_an_index_that_was_computed_is_told(body: str, kind: str) -> None:
+    assert computed(body, kind) == [1]
+    assert not computed(body.replace("n; ", "n; __syncthreads(); ", 1), kind)
+    assert not computed(body.replace("n; ", "n; __syncwarp(); ", 1), kind)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "s[2 * tid] = n; n = s[2 * tid];",
+        "s[2 * tid] = n; n = s[2 * tid + 1];",  # a part of its own
+        "for (int j = 0; j < n; j++) out[tid] += s[j];",
+        "if (tid == 0) { s[tid] = n; n = s[out[tid]]; }",
+        "n = s[out[tid]]; __syncthreads(); s[tid] = n;",
+        "for (;;) { s[tid] = n; __syncthreads(); n = s[31 - tid]; __syncthreads(); }",
+    ],
+)
+def test_what_is_no_such_index(body: str) -> None:
+    assert not computed(body)
+
+
+def test_memory_of_one_thread_in_a_device_function_is_none() -> None:
+    text = "__device__ int f(int *a, int i) { a[i] = 1; return a[a[i]]; }"
+    source = CudaSource("a.cu", text.encode())
+    assert not find_computed(source, CallGraph([source]))
