@@ -16,7 +16,7 @@ from sapwood.comm.groups.group import Formation, Membership
 from sapwood.comm.link import Link
 from sapwood.comm.messages import groups as gmsg
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
-from sapwood.core.errors import ErrorRecord, GroupError, ProtocolError
+from sapwood.core.errors import AgentLostError, ErrorRecord, GroupError, ProtocolError, SapwoodError
 from sapwood.core.rankset import Ranges, contains, count, from_ranges, to_ranges
 
 MAX_GROUPS = 4096
@@ -118,9 +118,9 @@ class Entrance:
         key = (message.members, message.name)
         where = self.membership(*key)
         if where.here and key not in self.forming:
-            rank = self._near.rank
-            what = f"member {rank} gave up, or its process was replaced, before all had entered"
-            error = GroupError(what).to_record()
+            what = f"member {self._near.rank} gave up before all had entered"
+            is_first = self._near.identity.incarnation <= 1
+            error = (GroupError(what) if is_first else self.replaced()).to_record()
             return self._near.to_parent(gmsg.GroupEnded(message.group, *key, error))
         if not where.attached:
             return []  # they are lost or elsewhere by now, which the parent hears
@@ -147,6 +147,11 @@ class Entrance:
         if forming is None:
             return None
         return [*self._withdrawn(key, forming.told), gev.GroupEntered(*key, number)]
+
+    def replaced(self) -> SapwoodError:
+        """Return why this place is not in a group that it is a member of."""
+        rank = self._near.rank
+        return AgentLostError(f"agent {rank} of the group is gone: its process was replaced")
 
     def membership(self, members: Ranges, name: str) -> Membership:
         """Return where the members of a group are."""

@@ -135,7 +135,8 @@ class Regrouping:
         if group is None and contains(message.members, self._near.rank):
             found = self._entrance.found(key, number)
             if found is None:
-                error = GroupError(f"member {self._near.rank} is not in the group").to_record()
+                # It was a former process of this place that had entered it.
+                error = self._entrance.replaced().to_record()
                 return self._near.to_parent(gmsg.GroupEnded(number, *key, error))
             effects = found
         where = self._entrance.membership(*key)

@@ -248,6 +248,20 @@ def test_a_member_that_ended_is_an_error_at_every_other_one(victim: int, entered
     assert troupe.leftovers() == 0
 
 
+@pytest.mark.parametrize("victim", [5, 7])
+def test_a_process_in_the_place_of_a_member_says_that_it_was_replaced(victim: int) -> None:
+    """The new process may be asked to join the next attempt before anybody has said who is gone."""
+    troupe, members = under_way()
+    troupe.network.kill(victim)
+    troupe.network.begin([victim])
+    troupe.settle(seconds=5)
+    for member in members:
+        if member.rank not in {victim, 0}:
+            assert isinstance(member.error, AgentLostError), member.rank
+            assert f"agent {victim} of the group is gone" in str(member.error)
+    assert troupe.leftovers() == 0
+
+
 def under_way() -> tuple[Troupe, list[Member]]:
     troupe = Troupe(kary(8, 2))  # junctions 9 to 14; 11 is above 5 and 6, 14 above 5 to 8
     members = troupe.add(range(1, 9), allreduce)
