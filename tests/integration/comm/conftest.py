@@ -173,9 +173,9 @@ class Grove:
         """Return the effects of a kind."""
         return [effect for effect in self.effects if isinstance(effect, kind)]
 
-    def until(self, condition: Callable[[], object]) -> None:
+    def until(self, condition: Callable[[], object], patience: float = PATIENCE) -> None:
         """Let the loop run until something is so."""
-        deadline = self.loop.time() + PATIENCE
+        deadline = self.loop.time() + patience
         while not condition():
             assert self.loop.time() < deadline, (self.effects[-3:], self.problems)
             self.loop.run_until_complete(asyncio.sleep(0.002))

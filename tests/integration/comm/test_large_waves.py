@@ -18,6 +18,11 @@ from sapwood.comm.payload import Payload
 
 MEGABYTE = 2**20
 
+GIBIBYTE = 2**30
+
+NIGHTLY_PATIENCE = 600.0
+"""Seconds that one of them may take."""
+
 SIZE = 64 * MEGABYTE
 """Bytes of an array: far more than a junction may hold."""
 
@@ -62,6 +67,38 @@ def test_a_sum_passes_a_junction_that_holds_a_part_of_it(plant_grove: Callable[.
     np.testing.assert_array_equal(grove.seen(ev.WaveCompleted)[-1].total["x"], array * 10)
     assert max(now - then for now, then in zip(most, before, strict=True)) < MAY_HOLD
     assert len(grove.place.node.large) == 0
+    assert grove.problems == []
+
+
+@pytest.mark.row("C2-AM")
+@pytest.mark.nightly
+def test_two_gigabytes_are_added_in_a_junction_that_holds_a_part_of_them(
+    plant_grove: Callable[..., Any],
+) -> None:
+    """1 GiB goes down to two agents below one junction, and 1 GiB of each comes up."""
+    grove = plant_grove("tcp", 4, 2)
+    junction = grove.processes[5].pid
+    grove.place.post(ev.OpenStream(StreamSpec(1, "x", ((1, 3),), {"x": "sum"})))
+
+    def total_of(value: Any, most: list[int]) -> Any:
+        encoded = values.encode({"x": value})
+        grove.place.post(ev.Broadcast(1, encoded.body, Payload(encoded.payload())))
+        done = len(grove.seen(ev.WaveCompleted))
+
+        def is_over() -> bool:
+            most[0] = max(most[0], resident(junction))
+            return len(grove.seen(ev.WaveCompleted)) > done
+
+        grove.until(is_over, NIGHTLY_PATIENCE)
+        return grove.seen(ev.WaveCompleted)[-1].total["x"]
+
+    before, most = [0], [0]
+    total_of(np.ones(40_000), before)
+    array = np.arange(GIBIBYTE // 8, dtype="f8")
+    total = total_of(array, most)
+    array *= 3
+    assert np.array_equal(total, array)
+    assert most[0] - before[0] < MAY_HOLD
     assert grove.problems == []
 
 

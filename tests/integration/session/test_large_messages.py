@@ -45,6 +45,18 @@ def test_a_large_message_goes_through_a_junction_that_holds_a_part_of_it(apart: 
 
 
 @pytest.mark.row("C2-AM")
+@pytest.mark.nightly
+def test_a_gigabyte_goes_through_a_junction_that_holds_a_part_of_it(apart: Session) -> None:
+    array = np.arange(2**30 // 8, dtype="f8")
+    junction = apart.keeper.places[apart.tree.parents[1]].pid
+    assert apart.ask(1, "ping", np.zeros(MIB)).result(PATIENCE) is not None
+    before = peak_memory(junction)
+    answer = apart.ask(1, "ping", array).result(10 * PATIENCE)
+    assert np.array_equal(answer, array)
+    assert peak_memory(junction) - before < JUNCTION_MAY_HOLD
+
+
+@pytest.mark.row("C2-AM")
 def test_small_messages_overtake_none_and_large_ones_share_the_way(apart: Session) -> None:
     arrays = [np.full(3 * MIB, number, dtype="u1") for number in range(3)]
     large = [apart.ask(1, "ping", array) for array in arrays]
