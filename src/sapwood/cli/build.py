@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
+import sys
 import threading
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +16,7 @@ from sapwood.cli.failures import EXIT_INTERRUPTED, explain, reported
 from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.options import Debug, Json, Set
 from sapwood.cli.output import print_json, table, write
+from sapwood.cli.waiting import passing_seconds
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.units import describe_size
 
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
     from sapwood.code.program import Program
     from sapwood.code.target import Target
     from sapwood.code.watch import Version
+
+
+_SLOW = "zig compiles its own libraries for a target first, which takes about a minute once"
 
 
 def build(
@@ -63,6 +69,7 @@ def build(
         from sapwood.code.build import build as build_program  # noqa: PLC0415 - as above
         from sapwood.code.cache import BuildCache  # noqa: PLC0415 - as above
         from sapwood.code.target import parse_target  # noqa: PLC0415 - as above
+        from sapwood.code.toolchain import by_zig  # noqa: PLC0415 - as above
 
         configured = load_configuration(assignments(settings or (), "--set")).settings.cache
         cache = BuildCache(configured.path(), size_limit=configured.size)
@@ -71,8 +78,12 @@ def build(
             with termination_interrupts():
                 raise typer.Exit(watch_program(program, targets, cache, as_json=as_json))
         loaded = load_program(program)
+        found = []
         with termination_interrupts():  # compilers end too
-            found = [build_program(loaded, cache=cache, target=each) for each in targets]
+            for each in targets:
+                why = _SLOW if by_zig(each, os.environ) else ""
+                with passing_seconds(f"building for {each.triple}", sys.stderr, why=why):
+                    found.append(build_program(loaded, cache=cache, target=each))
         show_built(loaded, found, as_json=as_json)
 
 

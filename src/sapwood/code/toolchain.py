@@ -117,6 +117,14 @@ def find_compiler(
     return _zig_compiler(zig, language, wished)
 
 
+def by_zig(target: Target, environment: Mapping[str, str]) -> bool:
+    """Whether zig would build for a target."""
+    try:
+        return find_compiler("c++", environment, target).is_zig
+    except CompilerMissingError:
+        return False
+
+
 def processor_flags(compiler: Compiler, target: Target) -> tuple[str, ...]:
     """Return the flags by which a compiler uses the processor of a target."""
     if compiler.is_zig:

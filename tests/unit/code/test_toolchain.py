@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 
 from sapwood.code.target import host_target, parse_target
-from sapwood.code.toolchain import available_compilers, find_compiler, processor_flags
+from sapwood.code.toolchain import (
+    available_compilers,
+    by_zig,
+    find_compiler,
+    processor_flags,
+)
 from sapwood.core.errors import CompilerMissingError, ConfigurationError
 
 
@@ -110,6 +115,13 @@ def test_another_architecture_is_built_for_by_zig(zig: dict[str, str], tmp_path:
     compiler = find_compiler("c", {**zig, "CC": "cc"}, AARCH64)
     assert compiler.command[1:] == ("cc", "-target", "aarch64-linux-gnu.2.17", "-UNDEBUG")
     assert processor_flags(compiler, AARCH64) == ("-mcpu=baseline",)
+
+
+def test_which_targets_zig_builds_for(zig: dict[str, str], tmp_path: Path) -> None:
+    assert by_zig(parse_target("aarch64-linux-gnu"), zig)
+    fake_compiler(tmp_path, "c++")
+    assert not by_zig(host_target(), zig)
+    assert not by_zig(parse_target("aarch64-linux-gnu"), {"PATH": str(tmp_path), "ZIG": "none"})
 
 
 def test_a_cross_compiler_of_the_distribution_comes_before_zig(
