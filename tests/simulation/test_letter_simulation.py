@@ -12,7 +12,8 @@ from sapwood.testing.injector import Faults
 from sapwood.testing.letter_simulation import LETTERS_OF_A_WAVE, LetterSimulation
 from sapwood.testing.simulation import InvariantError, SimulationOptions
 
-BLOCKS, SEEDS_OF_A_BLOCK = 5, 40
+BLOCKS, SEEDS_OF_A_BLOCK, NIGHTLY = 5, 40, 2
+"""More seeds run with ``make torture``."""
 
 
 def drawn(seed: int) -> SimulationOptions:
@@ -52,7 +53,13 @@ def test_the_drawn_trees_have_50_to_200_places() -> None:
 @pytest.mark.row("C2-MATCH")
 @pytest.mark.row("C2-AM")
 @pytest.mark.row("D-6")
-@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize(
+    "block",
+    [
+        *range(BLOCKS - NIGHTLY),
+        *(pytest.param(one, marks=pytest.mark.nightly) for one in range(BLOCKS - NIGHTLY, BLOCKS)),
+    ],
+)
 def test_letters_are_once_and_in_order(block: int) -> None:
     reports = [
         LetterSimulation(drawn(seed)).run()

@@ -20,6 +20,7 @@ from sapwood.core.errors import ClosedError, RunnerCrashError
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 QUANTIZE, LOGISTIC, PI = (str(EXAMPLES / name) for name in ("quantize", "logistic", "pi"))
+SHORT = ["run", QUANTIZE, "--agents", "2", "-q", "-p", "max_iterations=1"]
 COMMAND = [sys.executable, "-c", "from sapwood.cli.main import main; main()"]
 SCREEN = 24
 """Lines of a screen."""
@@ -234,8 +235,8 @@ def test_a_full_disk(tmp_path: Path) -> None:
         f'mount -t tmpfs -o size=16k tmpfs {full} && "$@"; status=$?; find {full}; exit $status'
     )
     for arguments, name in (
-        (["run", QUANTIZE, "--set", f"cache.folder={full}", "--agents", "2", "-q"], "cache"),
-        (["run", QUANTIZE, "--output", f"{full}/large.png", "--agents", "2", "-q"], "large.png"),
+        ([*SHORT, "--set", f"cache.folder={full}"], "cache"),
+        ([*SHORT, "--output", f"{full}/large.png"], "large.png"),
     ):
         done = subprocess.run(
             [shell, "-rm", "sh", "-c", script, "sh", *COMMAND, *arguments],
