@@ -24,6 +24,11 @@ GRACE = 5.0
 """Seconds that dying processes and threads get to be gone."""
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes long, so that in the end no worker is left alone with it."""
+    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
+
+
 def pytest_collection_finish() -> None:
     """Spare the collector what stays to the end: thousands of tests and all imported modules.
 
