@@ -111,7 +111,7 @@ _FOR_PROGRAMS = {
     "Group": "sapwood.comm.groups.handle",
     "Here": "sapwood.code.runner.here",
     "here": "sapwood.code.runner.here",
-    "ANY": "sapwood.comm.match",
+    "ANY": "sapwood.comm.letters.match",
     "Message": "sapwood.core.request",
     "Request": "sapwood.core.request",
     "wait_all": "sapwood.core.request",

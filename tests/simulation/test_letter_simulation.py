@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sapwood.comm.letters import Letters
+from sapwood.comm.letters.letters import Letters
 from sapwood.core.topology import plan
 from sapwood.testing.injector import Faults
 from sapwood.testing.letter_simulation import LETTERS_OF_A_WAVE, LetterSimulation

@@ -15,9 +15,9 @@ import pytest
 
 from sapwood.comm import events as ev
 from sapwood.comm import frames
-from sapwood.comm import letter_events as le
+from sapwood.comm.letters import events as le
+from sapwood.comm.letters.match import ANY
 from sapwood.comm.link import Identity, LinkTiming
-from sapwood.comm.match import ANY
 from sapwood.comm.messages.letters import Letter, Multiple, Receipt
 from sapwood.comm.node import Node
 from sapwood.comm.payload import Payload
@@ -264,7 +264,7 @@ def test_a_lost_receipt_that_is_taken_for_a_lost_letter_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The checks do find what they are for: an inbox that takes what it had already."""
-    from sapwood.comm.ordering import Inbox, Order  # noqa: PLC0415 - only this test breaks it
+    from sapwood.comm.letters.ordering import Inbox, Order  # noqa: PLC0415 - only this test breaks it
 
     def order(inbox: Inbox[Any], number: int) -> Order:
         del inbox, number

@@ -6,8 +6,8 @@ from typing import Any
 from sapwood.code.runner.asks import RECEIVE, SEND
 from sapwood.code.runner.door import Visit, close_owner
 from sapwood.comm import events as ev
-from sapwood.comm import letter_events as le
 from sapwood.comm import plain
+from sapwood.comm.letters import events as le
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import SharedBlock
 from sapwood.core.errors import SapwoodError

@@ -17,7 +17,7 @@ from sapwood.code.result_memory import empty, zeros
 from sapwood.code.runner.here import Here, here
 from sapwood.code.watch import Version, Watch
 from sapwood.comm.groups.handle import Group
-from sapwood.comm.match import ANY
+from sapwood.comm.letters.match import ANY
 from sapwood.comm.messages import PlaceReport
 from sapwood.core.errors import SapwoodError
 from sapwood.core.request import Message, Request, wait_all, wait_any

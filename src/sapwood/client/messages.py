@@ -8,7 +8,7 @@ import msgspec
 
 from sapwood.activity import orders
 from sapwood.comm import plain, values
-from sapwood.comm.match import ANY
+from sapwood.comm.letters.match import ANY
 from sapwood.core.errors import ConfigurationError, SapwoodError, TimeLimitError
 from sapwood.core.rankset import fold
 from sapwood.core.request import Message, Request, take_message

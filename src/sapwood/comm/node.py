@@ -3,28 +3,27 @@
 Front end, junctions and agents run the same core; what they do follows from their rank in
 the tree. It puts the layers together: links and membership (``link.py``, ``neighbourhood.py``),
 next hops (``routing.py``), streams (``streams/``, ``reduction.py``), groups (``groups/``) and
-letters from place to place (``letters.py``): requests (``active.py``) and tagged messages
-(``tagged.py``).
+letters from place to place (``letters/``): requests and tagged messages.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sapwood.comm import events as ev
-from sapwood.comm import letter_events
 from sapwood.comm import messages as msg
-from sapwood.comm.active import Active
-from sapwood.comm.census import Census
 from sapwood.comm.groups.first import FirstGroups
-from sapwood.comm.letters import Letters
+from sapwood.comm.letters import events as letter_events
+from sapwood.comm.letters.active import Active
+from sapwood.comm.letters.census import Census
+from sapwood.comm.letters.letters import Letters
+from sapwood.comm.letters.tagged import Tagged
+from sapwood.comm.letters.transfers import Transfers
 from sapwood.comm.link import Identity, Link, LinkTiming
 from sapwood.comm.messages import letters as letter_messages
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
 from sapwood.comm.streams.streams import Streams
 from sapwood.comm.streams.wave import NewGathering, Summary
-from sapwood.comm.tagged import Tagged
-from sapwood.comm.transfers import Transfers
 from sapwood.core.errors import ProtocolError
 from sapwood.core.topology import ROOT, Tree
 

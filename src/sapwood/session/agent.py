@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from sapwood.comm import events as ev
-from sapwood.comm import letter_events as le
 from sapwood.comm import plain
 from sapwood.comm.groups.members import Members
+from sapwood.comm.letters import events as le
 from sapwood.comm.loop import Timer
 from sapwood.comm.payload import Payload
 from sapwood.comm.reactor import Reactor

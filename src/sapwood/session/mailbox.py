@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sapwood.comm import events as ev
-from sapwood.comm import letter_events as le
 from sapwood.comm import values
-from sapwood.comm.match import check_tag, to_ranks
+from sapwood.comm.letters import events as le
+from sapwood.comm.letters.match import check_tag, to_ranks
+from sapwood.comm.letters.tagged import TAGGED, Tagged
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import SharedBlock, private_view
-from sapwood.comm.tagged import TAGGED, Tagged
 from sapwood.core.errors import ClosedError, SapwoodError
 from sapwood.core.request import Message, Request
 from sapwood.session.loop_thread import LoopThread

@@ -17,7 +17,7 @@ import enum
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from sapwood.comm import letter_events as le
+from sapwood.comm.letters import events as le
 from sapwood.core.states import StateTable
 from sapwood.core.topology import Tree
 

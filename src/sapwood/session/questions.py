@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from sapwood.comm import events as ev
-from sapwood.comm import letter_events as le
 from sapwood.comm import plain, values
+from sapwood.comm.letters import events as le
 from sapwood.comm.pool import BlockPool
 from sapwood.core.errors import ClosedError, ProtocolError, SapwoodError
 from sapwood.session.gate import Gate

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sapwood.comm import events as ev
-from sapwood.comm import letter_events as le
 from sapwood.comm import values
-from sapwood.comm.match import ANY
+from sapwood.comm.letters import events as le
+from sapwood.comm.letters.match import ANY
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import AgentLostError
 from sapwood.core.topology import ROOT

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sapwood.cli.main import app
-from sapwood.comm.ordering import Inbox, Order
+from sapwood.comm.letters.ordering import Inbox, Order
 from sapwood.comm.streams.streams import Streams
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
@@ -17,6 +19,20 @@ MAX_STREAMS = 4096
 """Streams that are open at one place at a time."""
 
 
+class Life(msgspec.Struct, frozen=True):
+    """What others do when a stream comes, changes or goes.
+
+    Attributes:
+        follow: Has a stream be quiet, or be quiet no more.
+        again: Sends what the root has not confirmed to a parent that has the stream.
+        ended: Told the number of each stream that ends.
+    """
+
+    follow: Callable[[float, Stream], Effects]
+    again: Callable[[Stream], Effects]
+    ended: Callable[[int], None]
+
+
 class Opening:
     """Opens and closes the streams of one place.
 
@@ -25,10 +41,7 @@ class Opening:
         streams: The open streams.
         gather: Makes what puts contributions together.
         position: Where this place is.
-        follow: Has a stream be quiet, or be quiet no more.
-        ended: Told the number of each stream that ends.
-        again: Sends what the root has not confirmed to a parent that has the stream.
-        is_agent: Whether it is a leaf.
+        life: What others do meanwhile.
     """
 
     def __init__(
@@ -37,20 +50,14 @@ class Opening:
         streams: dict[int, Stream],
         gather: NewGathering,
         position: Position,
-        follow: Callable[[float, Stream], Effects],
-        ended: Callable[[int], None] = lambda _stream: None,
-        again: Callable[[Stream], Effects] = lambda _stream: [],
-        *,
-        is_agent: bool,
+        life: Life,
     ) -> None:
         self.open = streams
         self._near = near
         self._gather = gather
-        self._follow = follow
-        self._ended = ended
-        self._again = again
+        self._life = life
         self._position = position
-        self._is_agent = is_agent
+        self._is_agent = near.router.tree.is_agent(near.rank)
         self._knows = near.rank == ROOT
         self._curious: set[int] = set()
 
@@ -83,7 +90,7 @@ class Opening:
     def _left_over(self, stream: Stream) -> Effects:
         """Give back what a stream that ends still holds at this place."""
         stream.advance(StreamEvent.CLOSE)
-        self._ended(stream.spec.stream)
+        self._life.ended(stream.spec.stream)
         payloads = [*stream.held(), *(payload for _, payload in stream.lent)]
         if self._near.rank == ROOT:
             payloads += stream.values()
@@ -117,7 +124,7 @@ class Opening:
         for number, stream in self.open.items():
             if stream.quiet != (number in message.quiet):  # a sweep has passed by the former parent
                 told.update(stream.children)
-                effects += self._follow(link.last_heard, stream)
+                effects += self._life.follow(link.last_heard, stream)
             elif stream.state is StreamState.DRAINING:  # what it waits for came by elsewhere
                 told.update(stream.children)
                 stream.settle()
@@ -134,7 +141,7 @@ class Opening:
         self._near.must_be_parent(link)
         known = self.open.get(message.spec.stream)
         if known is not None:
-            return [] if known.waits else self._again(known) + self._pass_on(known, message)
+            return [] if known.waits else self._life.again(known) + self._pass_on(known, message)
         stream = self._new_stream(message.spec)
         effects: Effects = [ev.StreamOpened(message.spec)] if self._is_agent else []
         return effects + self._pass_on(stream, message)

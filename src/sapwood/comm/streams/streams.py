@@ -11,7 +11,7 @@ from sapwood.comm.messages.pieces import Piece
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
 from sapwood.comm.streams.emissions import Emissions
-from sapwood.comm.streams.opening import Opening
+from sapwood.comm.streams.opening import Life, Opening
 from sapwood.comm.streams.parameters import Parameters
 from sapwood.comm.streams.stream import Position, Stream
 from sapwood.comm.streams.sweeps import Sweeps
@@ -46,16 +46,8 @@ class Streams:
         emissions = self._emissions = Emissions(near, self.open, sweeps.sent_arrived)
         self._waves = Waves(near, self.open, emissions, is_agent=is_agent)
         self.large = self._waves.large
-        self._opening = Opening(
-            near,
-            self.open,
-            gather,
-            position,
-            sweeps.follow,
-            lambda stream: self.large.over(stream, lambda _wave: True),
-            emissions.again,
-            is_agent=is_agent,
-        )
+        life = Life(sweeps.follow, emissions.again, self._ended)
+        self._opening = Opening(near, self.open, gather, position, life)
         self._parameters = Parameters(near, self.open)
 
     def events(self) -> dict[type[ev.Event], OnEvent]:
@@ -147,6 +139,9 @@ class Streams:
         if stream is not None and stream.sweeps and not self.large.is_moving(message.stream):
             effects += self._sweeps.look_again(stream)
         return effects
+
+    def _ended(self, stream: int) -> None:
+        self.large.over(stream, lambda _wave: True)
 
     def _sweep(self, now: float, event: ev.SweepStream) -> Effects:
         stream = self.open.get(event.stream)

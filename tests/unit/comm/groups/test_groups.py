@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapwood.comm import letter_events as le
 from sapwood.comm import values
 from sapwood.comm.groups import events as gev
+from sapwood.comm.letters import events as le
 from sapwood.comm.messages.groups import NO_GROUP, GroupCall
 from sapwood.core.errors import AgentLostError, ExecutionError, GroupError
 from sapwood.core.topology import ROOT, Tree, flat, kary

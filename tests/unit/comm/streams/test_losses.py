@@ -7,7 +7,7 @@ import random
 import pytest
 
 from sapwood.comm import events as ev
-from sapwood.comm import letter_events as le
+from sapwood.comm.letters import events as le
 from sapwood.comm.messages import FAIL, PARTIAL, REPLACE, StreamSpec
 from sapwood.comm.reduction import WHOLE
 from sapwood.core.rankset import from_ranges

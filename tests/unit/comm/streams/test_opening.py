@@ -20,7 +20,7 @@ SPEC = StreamSpec(1, "test", ((1, 5),), {"x": "sum"})
 def opening_with(stream: Any) -> Opening:
     near: Any = SimpleNamespace(rank=ROOT, router=SimpleNamespace(tree=kary(4, 2)), links_to=tuple)
     unused: Any = None
-    return Opening(near, {1: stream}, unused, Position(ROOT, 0), unused, is_agent=False)
+    return Opening(near, {1: stream}, unused, Position(ROOT, 0), unused)
 
 
 @pytest.mark.parametrize("fresh", [False, True])

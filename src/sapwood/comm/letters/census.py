@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from sapwood.comm import events as ev
-from sapwood.comm import letter_events as le
-from sapwood.comm.letters import Letters
+from sapwood.comm.letters import events as le
+from sapwood.comm.letters.letters import Letters
+from sapwood.comm.letters.parcel import Absence
 from sapwood.comm.link import Link
 from sapwood.comm.messages import letters as msg
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
-from sapwood.comm.parcel import Absence
 
 
 class Census:

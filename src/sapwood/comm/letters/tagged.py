@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from sapwood.comm import letter_events as le
-from sapwood.comm.letters import Letters
-from sapwood.comm.match import ANY, Matching, Receive
+from sapwood.comm.letters import events as le
+from sapwood.comm.letters.letters import Letters
+from sapwood.comm.letters.match import ANY, Matching, Receive
+from sapwood.comm.letters.parcel import Parcel, lost_error
+from sapwood.comm.letters.transfers import Allocate, Transfers, in_memory
 from sapwood.comm.messages import letters as msg
 from sapwood.comm.neighbourhood import Effects
-from sapwood.comm.parcel import Parcel, lost_error
 from sapwood.comm.payload import Payload
-from sapwood.comm.transfers import Allocate, Transfers, in_memory
 from sapwood.core.errors import AgentLostError, CancelledError, SapwoodError
 
 TAGGED = 1

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import deque
 
 from sapwood.comm import events as ev
-from sapwood.comm import letter_events as le
-from sapwood.comm.letters import Letters
+from sapwood.comm.letters import events as le
+from sapwood.comm.letters.letters import Letters
+from sapwood.comm.letters.parcel import Parcel
+from sapwood.comm.letters.transfers import Transfers, in_memory
 from sapwood.comm.messages import letters as msg
 from sapwood.comm.neighbourhood import Effects
-from sapwood.comm.parcel import Parcel
 from sapwood.comm.payload import Payload
-from sapwood.comm.transfers import Transfers, in_memory
 from sapwood.core.errors import CancelledError, CommunicationError, ErrorRecord, SapwoodError
 
 ACTIVE = 0

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapwood.comm import match
-from sapwood.comm.match import ANY, Matching, Receive, check_tag, to_ranks
+from sapwood.comm.letters import match
+from sapwood.comm.letters.match import ANY, Matching, Receive, check_tag, to_ranks
 from sapwood.core.errors import CommunicationError, ConfigurationError
 
 steps = st.lists(

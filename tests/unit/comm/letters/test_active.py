@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapwood.comm import active, values
 from sapwood.comm import events as ev
-from sapwood.comm import letter_events as le
+from sapwood.comm import values
+from sapwood.comm.letters import active
+from sapwood.comm.letters import events as le
 from sapwood.comm.messages.letters import Letter
 from sapwood.core.errors import CommunicationError, ExecutionError, SapwoodError
 from sapwood.core.topology import ROOT, Tree, flat, kary, plan

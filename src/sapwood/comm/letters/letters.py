@@ -15,11 +15,8 @@ from typing import Any
 import msgspec
 
 from sapwood.comm import events as ev
-from sapwood.comm.link import Link
-from sapwood.comm.messages import letters as msg
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
-from sapwood.comm.ordering import EPOCH_SHIFT, Action, Inbox, Outbox
-from sapwood.comm.parcel import (
+from sapwood.comm.letters.ordering import EPOCH_SHIFT, Action, Inbox, Outbox
+from sapwood.comm.letters.parcel import (
     Absence,
     ChannelUser,
     Parcel,
@@ -28,6 +25,9 @@ from sapwood.comm.parcel import (
     lost_error,
     written,
 )
+from sapwood.comm.link import Link
+from sapwood.comm.messages import letters as msg
+from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import AgentLostError, SapwoodError
 

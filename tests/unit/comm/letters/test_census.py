@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sapwood.comm import letter_events as le
+from sapwood.comm.letters import events as le
 from sapwood.core.topology import ROOT, Tree, flat, kary
 from sapwood.testing.network import Network
 

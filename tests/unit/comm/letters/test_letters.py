@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 from sapwood.comm import events as ev
-from sapwood.comm import letter_events as le
-from sapwood.comm import letters
-from sapwood.comm.match import ANY
+from sapwood.comm.letters import events as le
+from sapwood.comm.letters import letters
+from sapwood.comm.letters.match import ANY
+from sapwood.comm.letters.tagged import TAGGED
 from sapwood.comm.messages.letters import Letter, Multiple, Receipt
 from sapwood.comm.payload import Payload
-from sapwood.comm.tagged import TAGGED
 from sapwood.core.errors import SapwoodError
 from sapwood.core.topology import ROOT, flat, kary
 from sapwood.testing.network import Network

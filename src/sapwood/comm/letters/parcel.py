@@ -6,10 +6,10 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from sapwood.comm.letters.ordering import Outbox
 from sapwood.comm.link import Link
 from sapwood.comm.messages import letters as msg
 from sapwood.comm.neighbourhood import Effects
-from sapwood.comm.ordering import Outbox
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import AgentLostError, ErrorRecord, SapwoodError
 

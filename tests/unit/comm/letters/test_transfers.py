@@ -5,14 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapwood.comm import events as ev
-from sapwood.comm import letter_events as le
-from sapwood.comm.link import Identity
-from sapwood.comm.match import ANY
-from sapwood.comm.node import Node
-from sapwood.comm.parcel import Parcel
-from sapwood.comm.payload import Payload
-from sapwood.comm.tagged import TAGGED
-from sapwood.comm.transfers import (
+from sapwood.comm.letters import events as le
+from sapwood.comm.letters.match import ANY
+from sapwood.comm.letters.parcel import Parcel
+from sapwood.comm.letters.tagged import TAGGED
+from sapwood.comm.letters.transfers import (
     PIECE,
     TRANSITIONS,
     WINDOW,
@@ -20,6 +17,9 @@ from sapwood.comm.transfers import (
     TransferEvent,
     TransferState,
 )
+from sapwood.comm.link import Identity
+from sapwood.comm.node import Node
+from sapwood.comm.payload import Payload
 from sapwood.core.errors import ProtocolError, ResourceError, SapwoodError
 from sapwood.core.topology import flat
 

@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapwood.comm import ordering
-from sapwood.comm.ordering import ARRIVALS, EPOCH_SHIFT, Action, Inbox, Order, Outbox, Posted
+from sapwood.comm.letters import ordering
+from sapwood.comm.letters.ordering import (
+    ARRIVALS,
+    EPOCH_SHIFT,
+    Action,
+    Inbox,
+    Order,
+    Outbox,
+    Posted,
+)
 from sapwood.core.errors import CommunicationError
 
 EPOCH = 1 << EPOCH_SHIFT
