@@ -7,6 +7,8 @@ way, noticed by its parent in ``waitpid``; for an exception, one byte over a soc
 
 Then a junction of a tree of three levels is killed, or stopped, while a run makes short waves: the
 figure is the longest time between two waves, in which its children are attached to the place above.
+
+And Ctrl-C ends ``sapwood run`` whose agents sleep in user code: until the command is gone.
 """
 
 from __future__ import annotations
@@ -15,9 +17,13 @@ import ctypes
 import os
 import signal
 import socket
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import sapwood
@@ -126,6 +132,37 @@ def measure_attachment(cluster: sapwood.Cluster, number: signal.Signals) -> floa
     return max(later - earlier for earlier, later in pairwise(around) if later > begin)
 
 
+ENDLESS = """
+import time
+from pathlib import Path
+from sapwood import Program
+
+class Endless(Program):
+    def default_data(self):
+        return range(4)
+    def init(self, data):
+        return {}
+    def map(self, slice, state):
+        Path("mapping").touch()
+        time.sleep(1000)
+"""
+
+
+def measure_interrupt() -> float:
+    """Return the seconds from Ctrl-C to the end of a command whose agents never return."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "endless.py").write_text(ENDLESS)
+        command = [sys.executable, "-m", "sapwood", "run", "endless.py", "--agents", "4"]
+        with subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL) as process:
+            while not Path(folder, "mapping").exists():
+                assert process.poll() is None
+                time.sleep(0.001)
+            begin = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 130
+            return time.monotonic() - begin
+
+
 def measure_floor(kind: str) -> float:
     """Return the seconds until a parent knows of the same failure of its child."""
     ours, theirs = socket.socketpair()
@@ -174,6 +211,8 @@ def main() -> None:
             once = lambda kind=kind: measure_task(cluster, kind)  # noqa: E731 - one place
             measure(kind, options, report, once, kind)
         measure("agent", options, report, lambda: measure_agent(cluster), "kill")
+    with Report("Ctrl-C", options) as report:
+        measure("interrupt", options, report, measure_interrupt, "kill")
     comm = type(sapwood.Settings().comm)(heartbeat=0.1, failure_after=NOTICED_AFTER)
     quick = sapwood.Settings(comm=comm, restart=patient.restart)
     with (
