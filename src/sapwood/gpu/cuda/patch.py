@@ -25,6 +25,7 @@ from sapwood.gpu.cuda.naming import with_own_names
 from sapwood.gpu.cuda.parse import CudaSource, Function, Launch, plain, walk
 from sapwood.gpu.cuda.part import NotPossibleError
 from sapwood.gpu.cuda.shuffles import without_warp_operations
+from sapwood.gpu.cuda.starting import start_variables
 from sapwood.gpu.cuda.steps import with_steps
 
 
@@ -135,10 +136,13 @@ def _patch(source: CudaSource, graph: CallGraph, *, fiber_only: str) -> Patched:
             kernel.body.start_byte + 1, " ::sapwood_cuda::run_fibers([=]() mutable -> void {"
         )
         edits.insert(kernel.body.end_byte - 1, "});")
+        start_variables(kernel, edits)
         modes.append(_mode(kernel, Mode.FIBER, reason))
     for function in source.functions:
         _edit_linkage(function, graph, edits)
         _edit_clocks(function, edits)
+        if "__device__" in function.attributes:
+            start_variables(function, edits)
         keep_endless_loops(function, edits)
     for launch in source.launches:
         _edit_launch(launch, edits)
