@@ -39,6 +39,9 @@ torture: $(VENV)/with-test
 	    --crash 0.003 --pause 0.001 --zygote 0.0002 --sever 0.01
 	$(BIN)/sapwood simulate --what pieces --seeds $(SEEDS) --agents 20 --fanout 3 --waves 4 \
 	    --crash 0.0003 --pause 0.0001 --zygote 0.00003 --sever 0.001 --clog 0.0002
+	$(BIN)/sapwood simulate --what streams --sync time-out --late next --seeds $(SEEDS) \
+	    --agents 17 --fanout 2 --waves 8 --crash 0.001 --pause 0.0005 --zygote 0.0001 --sever 0.003 \
+	    --clog 0.001 --partition 0.0005
 	@set -e; for what in streams groups letters; do \
 	    $(BIN)/sapwood simulate --what $$what --seeds $(SEEDS) --agents 40 --fanout 3 --waves 4 \
 	    --crash 0.0005 --pause 0.0002 --zygote 0.0001 --sever 0.01 --clog 0.0005 \

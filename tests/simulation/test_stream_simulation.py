@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import msgspec
 import pytest
 
 from sapwood.comm.neighbourhood import Effects
@@ -131,8 +132,9 @@ def test_a_late_contribution_that_is_lost_on_its_way_is_found(
 @pytest.mark.row("D-2")
 def test_late_contributions_count_once_when_links_break_and_places_move() -> None:
     """One that had been counted on another way was put together with others, and counted again."""
-    faults = Faults(pause=0.0005, sever=0.003, clog=0.001, partition=0.0005)
-    for seed in (333, *range(20)):
+    moving = Faults(pause=0.0005, sever=0.003, clog=0.001, partition=0.0005)
+    ending = msgspec.structs.replace(moving, crash=0.001, zygote=0.0001)
+    for seed, faults in ((333, moving), (1328, ending), *((one, ending) for one in range(20))):
         options = SimulationOptions(seed=seed, agents=17, fanout=2, waves=8, faults=faults)
         StreamSimulation(options, StreamKind(sync="time-out", late="next")).run()
 

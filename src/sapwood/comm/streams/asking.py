@@ -200,12 +200,14 @@ class Asking:
 
     def child_left(self, stream: Stream, child: int, *, lost: bool) -> Effects:
         """A child will not answer any more: what it was asked for is missing."""
+        effects: Effects = []
         for wave in list(stream.late_waves.values()):
-            wave.drop(child)
+            asked = wave.drop(child)
+            if stream.counts_late:
+                effects += self.look_for(stream, wave, asked)
         lost = (
             lost and stream.spec.on_loss != msg.REPLACE and self._near.router.tree.is_agent(child)
         )
-        effects: Effects = []
         for wave in tuple(stream.waves.values()):
             if wave.concerns(child):
                 if lost:

@@ -259,17 +259,15 @@ class Waves:
                 return []  # a place was lost in a quiet time: when the stream moves again
             if not stream.waits:
                 return self._singles.complete(stream, wave)
-            if stream.timeout:
-                effects = self._delays.passing(stream, wave)
-                return (
-                    effects + self._whole(stream, wave) if wave.number in stream.waves else effects
-                )
-        return self._whole(stream, wave)
+            effects = self._delays.passing(stream, wave) if stream.timeout else []
+            if wave.number not in stream.waves:
+                return effects  # what is late of others has failed it
+            filtered = stream.filters_up and wave.values
+            more = self._filtering.up if filtered else self._put_together
+            return effects + more(stream, wave)
+        return self._put_together(stream, wave)
 
-    def _whole(self, stream: Stream, wave: Wave) -> Effects:
-        """Put a wave together."""
-        if stream.filters_up and wave.values:
-            return self._filtering.up(stream, wave)
+    def _put_together(self, stream: Stream, wave: Wave) -> Effects:
         try:
             if wave.offers:
                 return self.large.full(stream, wave)
