@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sapwood.comm import values
+from sapwood.comm.alike import Alike
 from sapwood.comm.payload import Payload
 from sapwood.comm.reductions import make_reduction
 from sapwood.comm.reductions.blend import Blend, blended
@@ -101,20 +102,25 @@ class ValueGathering:
     Args:
         reduce: Reduction of each field.
         place: Puts the arrays of a value into a payload, for example into shared memory.
+        alike: Decodes contributions; it has seen those before.
     """
 
-    __slots__ = ("_accumulator", "_place", "_reduce")
+    __slots__ = ("_accumulator", "_decode", "_place", "_reduce")
 
     def __init__(
-        self, reduce: Mapping[str, str], place: Callable[[values.Encoded], Payload | None]
+        self,
+        reduce: Mapping[str, str],
+        place: Callable[[values.Encoded], Payload | None],
+        alike: Alike,
     ) -> None:
         self._accumulator = Accumulator(reduce)
+        self._decode = alike.decode
         self._reduce = reduce
         self._place = place
 
     def add(self, body: bytes, payload: Payload | None, rank: int, weight: float) -> None:
         """Take one more contribution."""
-        value = values.decode(body, payload.view if payload is not None else b"")
+        value = self._decode(body, payload.view if payload is not None else b"")
         self._accumulator.add(value, rank, weight)
 
     def partial(self) -> tuple[bytes, Payload | None]:
@@ -153,4 +159,5 @@ def gathering(
     place: Callable[[values.Encoded], Payload | None] = inline,
 ) -> Callable[[Mapping[str, str]], ValueGathering]:
     """Return what a node needs to gather values."""
-    return lambda reduce: ValueGathering(reduce, place)
+    alike = Alike()
+    return lambda reduce: ValueGathering(reduce, place, alike)

@@ -21,6 +21,13 @@ class Sum:
 
     def add(self, value: Any, _rank: int, _weight: float) -> None:
         """Take one more contribution."""
+        total = self.value
+        if self._private and type(value) is np.ndarray and value.dtype is total.dtype:
+            # What is private has been prepared, so what is of its type needs no preparation.
+            if value.shape != total.shape:
+                check_alike(total, value)
+            self.combine(total, value, out=total)
+            return
         value = self.prepare(value)
         if self.value is None:
             self.value = value  # a view of the contributor's memory: not written to
