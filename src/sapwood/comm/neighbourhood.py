@@ -253,27 +253,28 @@ class Neighbourhood:
         """Take in where places are, and tell those above and those who had them before."""
         effects: Effects = []
         router = self.router
-        news: list[msg.Placed] = []
+        news, gone = list[msg.Placed](), list[int]()
         for placed in message.places:
-            before = router.next_hop(placed.rank)
+            before, former = router.next_hop(placed.rank), router.placed(placed.rank)
             if not router.attach(placed):
                 continue
             news.append(placed)
+            if former is not None and former.incarnation != placed.incarnation:
+                gone += router.clear_below(placed.rank)  # they were below another process
             if before not in (router.parent, router.next_hop(placed.rank)):
                 effects += self._let_go(before, placed)
                 effects += self.listener.places_moved(router.subtree(placed.rank))
         if not news:
             return effects
         # What was below a place that is attached anew is told by itself, if it is there still.
-        gone = router.clear_below(message.anew) if message.anew == news[0].rank else []
         anew = message.anew if message.anew == news[0].rank else msg.NOBODY
+        gone += router.clear_below(anew) if anew != msg.NOBODY else []
         effects += self.to_parent(msg.Attached(tuple(news), anew))
-        effects += self._unreachable(gone, f"rank {anew} was attached anew")
+        gone = [rank for rank in gone if router.placed(rank) is None]
+        effects += self._unreachable(gone, f"rank {news[0].rank} was attached anew")
         if self.rank == ROOT:
             effects += [ev.PlaceJoined(one.rank, one.incarnation, one.pid) for one in news]
-        for placed in news:
-            effects += self._call_home(placed.rank)
-        return effects
+        return effects + [effect for one in news for effect in self._call_home(one.rank)]
 
     def _let_go(self, before: int, placed: msg.Placed) -> Effects:
         """Have those who had a place before let it go, and forget what they had."""

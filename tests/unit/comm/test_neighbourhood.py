@@ -139,6 +139,29 @@ def test_only_a_newer_process_takes_the_place_of_another() -> None:
     assert node.step(0.0, ev.LinkClosed(1, "closed")) == []
 
 
+def test_who_was_below_a_process_is_not_below_the_next_one_at_its_place() -> None:
+    """Else the place is asked for them for ever, as fast as it can answer that they are not there.
+
+    The new process is at its home again, the former one was attached to the root meanwhile.
+    """
+    tree = kary(8, 2)
+    agent, junction = 1, tree.parents[1]
+    above = tree.parents[junction]
+    node = greeted_node(tree)
+    for link, rank in enumerate((junction, above), start=1):
+        node.step(0.0, ev.LinkOpened(link, initiator=False))
+        say(node, msgspec.structs.replace(KIDS.hello(), rank=rank), link)
+    say(node, msg.Attached((msg.Placed(agent, 1, 1, 1, junction),), agent), 1)
+    assert node.router.is_below(agent)
+    effects = say(node, msg.Attached((msg.Placed(junction, 2, 1, 2, above),)), 2)
+    assert not node.router.is_below(agent)
+    assert [from_ranges(one.ranks) for one in effects if isinstance(one, ev.PlacesLost)] == [
+        {agent}
+    ]
+    say(node, msg.Attached((msg.Placed(agent, 1, 2, 1, junction),), agent), 2)
+    assert node.router.is_below(agent)
+
+
 @pytest.mark.parametrize(
     "message",
     [
