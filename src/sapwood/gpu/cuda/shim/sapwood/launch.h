@@ -81,6 +81,10 @@ inline void check_array(const Array &array) {
         report_array(array);
 }
 
+inline void check_dynamic(const Block &block) {
+    check_array({static_cast<unsigned char *>(block.dynamic), block.dynamic_bytes, nullptr, nullptr, 0});
+}
+
 [[noreturn]] inline void assertion_failed(const char *text, const char *file, int line, const char *function) {
     if (!self) __assert_fail(text, file, unsigned(line), function);
     Block &block = *self->block;
@@ -142,13 +146,14 @@ void run_block(Block &block, const Configuration &how, uint64_t b, uint64_t end,
         for (const Array &array : block.arrays) check_array(array);
         block.arrays.clear();
     }
+    if (block.dynamic_bytes) check_dynamic(block); // now: the next block may write what was there before
     self = before;
 }
 
 inline void finish(Block &block) {
     Thread *before = self;
     self = &block.outside;
-    check_array({static_cast<unsigned char *>(block.dynamic), block.dynamic_bytes, nullptr, nullptr, 0});
+    check_dynamic(block);
     self = before;
     for (auto &sums : block.sums)
         if (sums) sums->flush();
