@@ -11,6 +11,7 @@ class Structure(EncodableStructure):
     """Encodes vectors and matrices by their sizes."""
 
     def shapes(self, global_params):
+        """Return the sizes of all arrays by name; each kind of structure has its own."""
         raise NotImplementedError
 
     def init_aux_structures(self, global_params):

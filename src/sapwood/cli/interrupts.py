@@ -27,8 +27,9 @@ def noted_interrupts() -> Iterator[Callable[[], bool]]:
     """Note the first Ctrl-C or SIGTERM in the block; only the second raises.
 
     A ``KeyboardInterrupt`` may be thrown inside ``threading``'s own code, which then leaves a
-    lock taken or fails with ``RuntimeError: cannot release un-acquired lock`` (seen once in
-    about five thousand interrupted waits). A loop that asks does not meet that.
+    lock taken or fails with ``RuntimeError: cannot release un-acquired lock`` (four of some
+    40,000 interrupted waits failed; the one that was looked at did so). A loop that asks does not
+    meet that.
 
     Yields:
         A function that tells whether one has come.

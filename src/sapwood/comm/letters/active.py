@@ -12,7 +12,7 @@ from sapwood.comm import events as ev
 from sapwood.comm.letters import events as le
 from sapwood.comm.letters.letters import Letters
 from sapwood.comm.letters.parcel import Parcel
-from sapwood.comm.letters.transfers import Transfers, in_memory
+from sapwood.comm.letters.transfers import Owner, Transfers, in_memory
 from sapwood.comm.messages import letters as msg
 from sapwood.comm.neighbourhood import Effects
 from sapwood.comm.payload import Payload
@@ -31,7 +31,7 @@ MAX_QUEUED = 256
 """Requests of one place that wait behind one whose payload is being fetched."""
 
 
-class Active:
+class Active(Owner):
     """The requests of one place; the user of their channel.
 
     Args:
@@ -160,14 +160,6 @@ class Active:
             return []
         del self._asked[letter.tag]
         return [ev.Answered(letter.tag, letter.body, payload, error)]
-
-    def ended(
-        self, now: float, destination: int, parcel: Parcel, error: SapwoodError | None
-    ) -> Effects:
-        """A request or an answer has arrived, or never will."""
-        if parcel.large and error is None:
-            return []  # its letter has; the payload is still to be taken
-        return self.settled(now, destination, parcel, error)
 
     def settled(
         self, now: float, destination: int, parcel: Parcel, error: SapwoodError | None

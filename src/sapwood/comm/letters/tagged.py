@@ -6,7 +6,7 @@ from sapwood.comm.letters import events as le
 from sapwood.comm.letters.letters import Letters
 from sapwood.comm.letters.match import ANY, Matching, Receive
 from sapwood.comm.letters.parcel import Parcel, lost_error
-from sapwood.comm.letters.transfers import Allocate, Transfers, in_memory
+from sapwood.comm.letters.transfers import Allocate, Owner, Transfers, in_memory
 from sapwood.comm.messages import letters as msg
 from sapwood.comm.neighbourhood import Effects
 from sapwood.comm.payload import Payload
@@ -21,7 +21,7 @@ MESSAGE = 10
 Item = tuple[msg.Letter, Payload | None]
 
 
-class Tagged:
+class Tagged(Owner):
     """The tagged messages of one place; the user of their channel.
 
     Args:
@@ -86,14 +86,6 @@ class Tagged:
         if parcel.large:
             return self._transfers.withdraw(now, destination, parcel)
         return []
-
-    def ended(
-        self, now: float, destination: int, parcel: Parcel, error: SapwoodError | None
-    ) -> Effects:
-        """A message has arrived, or never will."""
-        if parcel.large and error is None:
-            return []  # its letter has; the payload is still to be taken
-        return self.settled(now, destination, parcel, error)
 
     def settled(
         self, now: float, destination: int, parcel: Parcel, error: SapwoodError | None

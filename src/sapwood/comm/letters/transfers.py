@@ -81,6 +81,14 @@ TRANSITIONS = StateTable(
 class Owner(Protocol):
     """Whose payloads are transferred: the user of a channel."""
 
+    def ended(
+        self, now: float, destination: int, parcel: Parcel, error: SapwoodError | None
+    ) -> Effects:
+        """A parcel has arrived, or never will."""
+        if parcel.large and error is None:
+            return []  # its letter has; the payload is still to be taken
+        return self.settled(now, destination, parcel, error)
+
     def settled(
         self, now: float, destination: int, parcel: Parcel, error: SapwoodError | None
     ) -> Effects:
