@@ -35,7 +35,7 @@ from sapwood.code.target import host_target
 from sapwood.gpu.cuda.language import CHOICE, Cuda
 
 SOURCE = Path(__file__).parent / "cuda" / "work.cu"
-CALLS = 5
+CALLS = 10
 
 Array = npt.NDArray[np.float32]
 
@@ -117,15 +117,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, Report(title, options) as report:
         patched = load(Path(folder) / "patched", os.environ.get("CXX", ""))
         plain = load(Path(folder) / "plain", "g++")
-        alone: dict[str, list[float]] = {}
         for workers in options.agents:
-            os.environ["SAPWOOD_CUDA_WORKERS"] = str(workers)
             for case, (floor, n, bound) in CASES.items():
                 arrays = data_of(case, n // 10 if options.quick and case != "matmul" else n)
                 size = len(arrays[0])
                 kind = "plain" if workers == 1 else "threads"
-                mine, theirs, one = [], [], []
+                mine, alone, theirs, one = [], [], [], []
                 for _ in range(options.runs):
+                    os.environ["SAPWOOD_CUDA_WORKERS"] = "1"
+                    alone.append(seconds(patched[f"{case}_cuda"], arrays, size))
+                    os.environ["SAPWOOD_CUDA_WORKERS"] = str(workers)
                     mine.append(seconds(patched[f"{case}_cuda"], arrays, size))
                     check(case, *arrays)
                     theirs.append(seconds(plain[f"{floor}_{kind}"], arrays, size, workers))
@@ -133,13 +134,10 @@ def main() -> None:
                     one.append(seconds(plain[f"{floor}_plain"], arrays, size))
                 name = f"cuda.{case}.bound-{bound}"
                 report.add(Figure.of(name, workers, mine, theirs, unit="ms"))
-                if workers == 1:
-                    alone[case] = mine
-                else:
+                if workers > 1:
                     report.add(Figure.of(f"plain.{case}.of-one", workers, theirs, one, unit="ms"))
-                if workers > 1 and case in alone:
                     name = f"cuda.{case}.of-one.bound-{OF_ONE}"
-                    report.add(Figure.of(name, workers, mine, alone[case], unit="ms"))
+                    report.add(Figure.of(name, workers, mine, alone, unit="ms"))
 
 
 if __name__ == "__main__":

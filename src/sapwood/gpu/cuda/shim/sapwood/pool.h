@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include <sched.h>
+
 #include "block.h"
 #include "memory.h"
 
@@ -46,9 +48,45 @@ struct DynamicMemory {
 
 // What a worker has of its own. Nothing of it is thread_local: a destructor that waits for the end
 // of a thread would keep the library from being unloaded.
-struct Worker {
+struct alignas(128) Worker {
     Block block;
     DynamicMemory dynamic;
+};
+
+// The processors that are at work for a launch. Linux wakes a thread where the one is that woke it, and
+// moves it elsewhere only after some milliseconds, which is longer than most launches take.
+class Processors {
+  public:
+    void only_this() {
+        for (auto &word : taken_) word.store(0, std::memory_order_relaxed);
+        take();
+    }
+
+    // Go to a processor of one's own, if there is one and this one is taken.
+    void find_another() {
+        if (take()) return;
+        cpu_set_t allowed, free;
+        if (sched_getaffinity(0, sizeof allowed, &allowed)) return; // more processors than it has room for
+        CPU_ZERO(&free);
+        for (unsigned i = 0; i < most; i++)
+            if (CPU_ISSET(i, &allowed) && !(taken_[i / 64] >> i % 64 & 1)) CPU_SET(i, &free);
+        if (!CPU_COUNT(&free) || sched_setaffinity(0, sizeof free, &free)) return;
+        take();
+        sched_setaffinity(0, sizeof allowed, &allowed);
+    }
+
+  private:
+    static constexpr unsigned most = CPU_SETSIZE;
+
+    // Whether nobody else was on this processor.
+    bool take() {
+        const int here = sched_getcpu();
+        if (here < 0 || unsigned(here) >= most) return true;
+        const uint64_t bit = uint64_t(1) << here % 64;
+        return !(taken_[here / 64].fetch_or(bit) & bit);
+    }
+
+    std::atomic<uint64_t> taken_[most / 64] = {};
 };
 
 // Runs a job on every worker; the caller is the first of them. It does not wait for those that come
@@ -73,6 +111,7 @@ class Pool {
         call_ = [](void *given, Worker &worker) { (*static_cast<Job *>(given))(worker); };
         given_ = &job;
         left_ = 0;
+        processors_.only_this();
         turn_ = (turn_ & ~low_) + next_turn_; // open, and nobody has come yet
         if (sleeping_) wake();
         job(*workers_[0]);
@@ -116,6 +155,7 @@ class Pool {
             while (!(turn & closed_) && !turn_.compare_exchange_weak(turn, turn + 1)) {}
             seen = turn & ~low_;
             if (turn & closed_) continue;
+            if (spins_) processors_.find_another();
             call_(given_, worker);
             left_++;
             if (!waiting_) continue;
@@ -148,6 +188,7 @@ class Pool {
 
     const unsigned count_;
     const bool spins_; // not where workers would keep each other from a processor
+    Processors processors_;
     std::atomic<uint64_t> turn_{closed_}, left_{0};
     std::atomic<unsigned> sleeping_{0};
     std::atomic<bool> stopping_{false}, waiting_{false};
