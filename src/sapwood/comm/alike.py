@@ -31,12 +31,16 @@ class Alike:
         self._fields: tuple[Field, ...] | None = None
         self._size = 0
 
-    def decode(self, body: bytes, payload: bytes | memoryview) -> Any:
+    def decode(self, body: bytes | memoryview, payload: bytes | memoryview) -> Any:
         """Turn body and payload back into the value; arrays are views into ``payload``.
+
+        A body that is a view is not remembered: its memory may be used again.
 
         Raises:
             ProtocolError: The body is malformed or points outside the payload.
         """
+        if type(body) is not bytes:
+            return values.decode(body, payload)
         if body != self._body:
             self._body, self._fields = body, None
             return values.decode(body, payload)

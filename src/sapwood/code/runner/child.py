@@ -22,7 +22,7 @@ from sapwood.code.runner import calls, here
 from sapwood.code.runner.binding import Binding
 from sapwood.code.runner.lending import Lending
 from sapwood.code.runner.options import ORDINAL, RunnerOptions
-from sapwood.comm import values
+from sapwood.comm.alike import Alike
 from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.contexts import process
 from sapwood.core.errors import (
@@ -102,6 +102,7 @@ class Runner:
         self._procedures = procedures
         self._pid = os.getpid()
         self._lending = Lending()
+        self._alike = Alike()
         result_memory.use(self._lending.allocate)
         here.serve(control)
         self._flush_c = ctypes.CDLL(None).fflush
@@ -118,7 +119,7 @@ class Runner:
         seconds = 0.0
         error: SapwoodError | None
         try:
-            argument = values.decode(self._bytes(call.body), self._bytes(call.payload))
+            argument = self._alike.decode(self._bytes(call.body), self._bytes(call.payload))
             procedure = self._procedures[call.procedure]
             self._lending.begin(f"{call.procedure} {call.context}")
             here.begin_call()
