@@ -7,6 +7,7 @@
 
 #include "fiber.h"
 #include "place.h"
+#include "text.h"
 #include "types.h"
 
 namespace sapwood_cuda {
@@ -104,11 +105,9 @@ struct KernelEnded {};
 inline void yield(Block &block) {
     Fiber *from = block.running, *to = from->next;
     if (++block.idle > 2 * block.alive + 2) {
-        report_failure(block, std::string("deadlock in kernel ") + *block.kernel + ": " +
-                                  (from->wait_file ? from->wait_file : "?") + ":" +
-                                  std::to_string(from->wait_line) +
-                                  ": a thread waits for threads that will not come (" +
-                                  std::to_string(block.alive) + " alive)");
+        report_failure(block, worded("deadlock in kernel %s: %s:%d: a thread waits for threads that will not come "
+                                   "(%u alive)", block.kernel->c_str(), from->wait_file ? from->wait_file : "?",
+                                   int(from->wait_line), unsigned(block.alive)));
         end_block(block);
     }
     if (to == from) return;

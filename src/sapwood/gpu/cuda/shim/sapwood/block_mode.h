@@ -118,8 +118,8 @@ inline void require_lanes(const unsigned char *came, int rank, unsigned mask, in
                           const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
     unsigned there = threads - (rank & ~(warp_size - 1)) >= warp_size ? ~0u : (1u << (threads % warp_size)) - 1;
     if (exchange_ballot(came, rank, mask & there, threads) != (mask & there))
-        report_failure(*self->block, "deadlock in kernel " + *self->block->kernel + ": " + file + ":" +
-                                         std::to_string(line) + ": a thread waits for threads that will not come");
+        report_failure(*self->block, worded("deadlock in kernel %s: %s:%d: a thread waits for threads that will not come",
+                                          self->block->kernel->c_str(), file, line));
 }
 inline int exchange_any(const unsigned char *values, int rank, unsigned mask, int threads) {
     return exchange_ballot(values, rank, mask, threads) != 0;

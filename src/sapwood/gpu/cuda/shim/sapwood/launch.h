@@ -66,12 +66,10 @@ __attribute__((noinline, cold)) inline void report_array(const Array &array) {
     for (long i = long(shared_guard_bytes) - 1; i >= 0; i--)
         if (array.begin[array.bytes + i] != guard_pattern) byte = long(array.bytes) + i;
     Block &block = *self->block;
-    report_failure(block, "kernel " + *block.kernel + " wrote to byte " + std::to_string(byte) + " of the " +
-                              std::to_string(array.bytes) + " bytes of " +
-                              (array.name ? std::string("the shared array ") + array.name + " at " + array.file + ":" +
-                                                std::to_string(array.line)
-                                          : std::string("dynamic shared memory that its launch asked for")),
-                   cudaErrorIllegalAddress);
+    const std::string what = array.name ? worded("the shared array %s at %s:%d", array.name, array.file, array.line)
+                                        : worded("dynamic shared memory that its launch asked for");
+    report_failure(block, worded("kernel %s wrote to byte %ld of the %zu bytes of %s", block.kernel->c_str(), byte,
+                               size_t(array.bytes), what.c_str()), cudaErrorIllegalAddress);
 }
 
 inline void check_array(const Array &array) {
@@ -85,15 +83,13 @@ inline void check_dynamic(const Block &block) {
     check_array({static_cast<unsigned char *>(block.dynamic), block.dynamic_bytes, nullptr, nullptr, 0});
 }
 
-[[noreturn]] inline void assertion_failed(const char *text, const char *file, int line, const char *function) {
-    if (!self) __assert_fail(text, file, unsigned(line), function);
+[[noreturn]] inline void assertion_failed(const char *condition, const char *file, int line, const char *function) {
+    if (!self) __assert_fail(condition, file, unsigned(line), function);
     Block &block = *self->block;
     const uint3 b = block.index, t = self->index;
-    std::string place = "block: [" + std::to_string(b.x) + "," + std::to_string(b.y) + "," + std::to_string(b.z) + "]";
-    if (block.running)
-        place += ", thread: [" + std::to_string(t.x) + "," + std::to_string(t.y) + "," + std::to_string(t.z) + "]";
-    report_failure(block, std::string(file) + ":" + std::to_string(line) + ": " + function + ": " + place +
-                              " Assertion `" + text + "` failed.", cudaErrorAssert);
+    const std::string thread = block.running ? worded(", thread: [%u,%u,%u]", t.x, t.y, t.z) : "";
+    report_failure(block, worded("%s:%d: %s: block: [%u,%u,%u]%s Assertion `%s` failed.", file, line, function, b.x, b.y,
+                                 b.z, thread.c_str(), condition), cudaErrorAssert);
     end_block(block);
 }
 
@@ -212,6 +208,6 @@ template <class T> struct DynamicShared {
 inline void __trap(const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
     using namespace ::sapwood_cuda;
     if (!self) abort();
-    report_failure(*self->block, "trap in kernel " + *self->block->kernel + ": " + file + ":" + std::to_string(line));
+    report_failure(*self->block, worded("trap in kernel %s: %s:%d", self->block->kernel->c_str(), file, line));
     end_block(*self->block);
 }

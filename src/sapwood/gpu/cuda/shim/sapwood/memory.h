@@ -9,6 +9,8 @@
 #include <mutex>
 #include <string>
 
+#include "text.h"
+
 #define SAPWOOD_PLACE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
 namespace sapwood_cuda {
@@ -97,17 +99,16 @@ class Memory {
         }();
         if (!memcmp(begin + made.bytes, pattern.data(), behind) && !memcmp(begin - before, pattern.data(), before)) return {};
         for (size_t i = 0; i < behind; i++)
-            if (begin[made.bytes + i] != guard_pattern) return told(begin, made, std::to_string(made.bytes + i));
+            if (begin[made.bytes + i] != guard_pattern) return told(begin, made, "", made.bytes + i);
         for (size_t i = 1; i <= before; i++)
-            if (*(begin - i) != guard_pattern) return told(begin, made, "-" + std::to_string(i));
+            if (*(begin - i) != guard_pattern) return told(begin, made, "-", i);
         return {};
     }
 
-    static std::string told(unsigned char *begin, const Allocation &made, const std::string &byte) {
+    static std::string told(unsigned char *begin, const Allocation &made, const char *sign, size_t byte) {
         mark(begin, made); // told once
-        return "something wrote to byte " + byte + " of the " + std::to_string(made.bytes) + " bytes " +
-               (made.is_variable ? std::string("of ") + made.name + " at " : std::string("that ") + made.name + " gave at ") +
-               made.file + ":" + std::to_string(made.line);
+        return worded("something wrote to byte %s%zu of the %zu bytes %s %s %s %s:%d", sign, byte, made.bytes,
+                    made.is_variable ? "of" : "that", made.name, made.is_variable ? "at" : "gave at", made.file, made.line);
     }
 
     std::mutex mutex_;

@@ -95,26 +95,27 @@ class Pool {
   public:
     Pool() : count_(wanted_workers()), spins_(count_ <= std::thread::hardware_concurrency()) {
         alone = count_ == 1;
-        for (unsigned i = 0; i < count_; i++) workers_.push_back(std::make_unique<Worker>());
-        for (unsigned i = 1; i < count_; i++) threads_.emplace_back([this, i] { work(*workers_[i]); });
+        workers_.reset(new Worker[count_]);
+        threads_.reset(new std::thread[count_]); // the first is the caller's
+        for (unsigned i = 1; i < count_; i++) threads_[i] = std::thread(&Pool::work, this, i);
     }
 
     ~Pool() {
         stopping_ = true;
         wake();
-        for (auto &thread : threads_) thread.join();
+        for (unsigned i = 1; i < count_; i++) threads_[i].join();
     }
 
     template <class Job> void run(Job &job, uint64_t blocks) {
         std::lock_guard<std::mutex> one(launch_);
-        if (count_ == 1 || blocks == 1) return job(*workers_[0]);
+        if (count_ == 1 || blocks == 1) return job(workers_[0]);
         call_ = [](void *given, Worker &worker) { (*static_cast<Job *>(given))(worker); };
         given_ = &job;
         left_ = 0;
         processors_.only_this();
         turn_ = (turn_ & ~low_) + next_turn_; // open, and nobody has come yet
         if (sleeping_) wake();
-        job(*workers_[0]);
+        job(workers_[0]);
         const uint64_t came = turn_.fetch_or(closed_) & came_;
         if (look([&] { return left_ == came; })) return;
         std::unique_lock<std::mutex> lock(mutex_);
@@ -130,7 +131,7 @@ class Pool {
         std::vector<std::thread> threads;
         for (uint64_t i = 1; i < count; i++)
             threads.emplace_back([&job, i] { job(*std::make_unique<Worker>(), i); });
-        job(*workers_[0], 0);
+        job(workers_[0], 0);
         for (auto &thread : threads) thread.join();
         alone = count_ == 1;
     }
@@ -141,7 +142,8 @@ class Pool {
     // A turn is the number of the launch, whether it is closed, and how many workers came.
     static constexpr uint64_t came_ = 0xffff, closed_ = 0x10000, low_ = 0x1ffff, next_turn_ = 0x20000;
 
-    void work(Worker &worker) {
+    void work(unsigned number) {
+        Worker &worker = workers_[number];
         for (uint64_t seen = 0;;) {
             const auto news = [&] { return stopping_ || (turn_ & ~low_) != seen; };
             if (!look(news)) {
@@ -196,8 +198,8 @@ class Pool {
     void *given_ = nullptr;
     std::mutex mutex_, launch_;
     std::condition_variable wake_, done_;
-    std::vector<std::unique_ptr<Worker>> workers_;
-    std::vector<std::thread> threads_;
+    std::unique_ptr<Worker[]> workers_;
+    std::unique_ptr<std::thread[]> threads_;
 };
 
 // The pool, made anew when the number of workers that is asked for has changed.

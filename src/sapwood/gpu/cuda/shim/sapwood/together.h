@@ -23,9 +23,9 @@ struct Meeting {
 };
 
 inline void break_up(Meeting &meeting, Block &block) {
-    report_failure(block, "deadlock in kernel " + *block.kernel + ": " + meeting.place +
-                              ": a block waits for blocks that will not come (" + std::to_string(meeting.arrived) +
-                              " of " + std::to_string(meeting.blocks) + " wait)");
+    report_failure(block, worded("deadlock in kernel %s: %s: a block waits for blocks that will not come "
+                               "(%llu of %llu wait)", block.kernel->c_str(), meeting.place.c_str(),
+                               (unsigned long long)meeting.arrived, (unsigned long long)meeting.blocks));
     meeting.broken = true;
     meeting.met.notify_all();
 }
@@ -35,15 +35,15 @@ inline void meet_blocks(const char *file = __builtin_FILE(), int line = __builti
     Block &block = *self->block;
     Meeting *meeting = block.meeting;
     if (!meeting) {
-        report_failure(block, "kernel " + *block.kernel + ": " + file + ":" + std::to_string(line) +
-                                  ": a barrier of the grid in a launch that is not cooperative");
+        report_failure(block, worded("kernel %s: %s:%d: a barrier of the grid in a launch that is not cooperative",
+                                   block.kernel->c_str(), file, line));
         end_block(block);
     }
     bool broken;
     { // leaving the block leaves no destructor time
         std::unique_lock<std::mutex> lock(meeting->mutex);
         const uint64_t turn = meeting->turn;
-        meeting->place = std::string(file) + ":" + std::to_string(line);
+        meeting->place = worded("%s:%d", file, line);
         if (++meeting->arrived == meeting->blocks) {
             meeting->arrived = 0;
             meeting->turn++;
