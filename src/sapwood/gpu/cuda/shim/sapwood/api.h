@@ -1,7 +1,6 @@
 // The host's side: errors, memory, copies, streams, events, the device.
 #pragma once
 
-#include <chrono>
 #include <map>
 
 #include "counts.h"
@@ -59,7 +58,7 @@ enum cudaMemoryAdvise { cudaMemAdviseSetReadMostly = 1, cudaMemAdviseUnsetReadMo
 #define cudaDeviceMapHost 8
 
 namespace sapwood_cuda {
-struct Event { std::chrono::steady_clock::time_point at; bool recorded = false; };
+struct Event { int64_t at = 0; bool recorded = false; };
 inline cudaError_t state() { return failure.empty() ? cudaSuccess : failure_error; }
 // Waits for the device, which is to look whether all is well.
 inline cudaError_t at_rest(size_t most = most_checked_at_rest) {
@@ -278,7 +277,7 @@ inline cudaError_t cudaEventCreate(cudaEvent_t *e) { *e = new sapwood_cuda::Even
 inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) { return cudaEventCreate(e); }
 inline cudaError_t cudaEventDestroy(cudaEvent_t e) { delete e; return cudaSuccess; }
 inline cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t = 0) {
-    e->at = std::chrono::steady_clock::now(), e->recorded = true;
+    e->at = sapwood_cuda::now(), e->recorded = true;
     return sapwood_cuda::state();
 }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return sapwood_cuda::at_rest(); }
@@ -286,7 +285,7 @@ inline cudaError_t cudaEventQuery(cudaEvent_t) { return sapwood_cuda::state(); }
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) { return sapwood_cuda::state(); }
 inline cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
     if (!from->recorded || !to->recorded) return sapwood_cuda::fail(cudaErrorInvalidResourceHandle);
-    *ms = std::chrono::duration<float, std::milli>(to->at - from->at).count();
+    *ms = float(1e-6 * double(to->at - from->at));
     return cudaSuccess;
 }
 // Hints for the caches of a GPU.

@@ -2,9 +2,9 @@
 // structure is in counted.cpp, which counts for programs that nvcc compiles, and in counts.py.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
-#include <mutex>
+
+#include "threads.h"
 
 namespace sapwood_cuda {
 struct Counts {
@@ -12,19 +12,19 @@ struct Counts {
     double seconds_in = 0, seconds_out = 0, launch_seconds = 0;
 };
 inline Counts counts;
-inline std::mutex counting;
+inline Mutex counting;
 
 // Adds one to a count, bytes to another, and the time until its own end to a third.
 class Counted {
   public:
     Counted(uint64_t *times, double *seconds, uint64_t *bytes = nullptr, uint64_t size = 0)
-        : times_(times), bytes_(bytes), size_(size), seconds_(seconds), begin_(std::chrono::steady_clock::now()) {}
+        : times_(times), bytes_(bytes), size_(size), seconds_(seconds), begin_(now()) {}
     ~Counted() {
         if (!times_) return;
-        std::lock_guard<std::mutex> lock(counting);
+        Lock lock(counting);
         ++*times_;
         if (bytes_) *bytes_ += size_;
-        *seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+        *seconds_ += seconds_since(begin_);
     }
     Counted(const Counted &) = delete;
     Counted &operator=(const Counted &) = delete;
@@ -32,7 +32,7 @@ class Counted {
   private:
     uint64_t *times_, *bytes_, size_;
     double *seconds_;
-    std::chrono::steady_clock::time_point begin_;
+    int64_t begin_;
 };
 }
 

@@ -1,10 +1,10 @@
 // Device functions of CUDA that the C library has under other names, or not at all.
 #pragma once
 
-#include <chrono>
 #include <math.h>
 #include <type_traits>
 
+#include "threads.h"
 #include "types.h"
 
 #define CUDART_PI_F 3.141592654f
@@ -182,5 +182,5 @@ static inline unsigned long long ullmin(unsigned long long a, unsigned long long
 static inline unsigned long long ullmax(unsigned long long a, unsigned long long b) { return max(a, b); }
 
 static inline long long clock64() {
-    return std::chrono::steady_clock::now().time_since_epoch().count();
+    return sapwood_cuda::now();
 }

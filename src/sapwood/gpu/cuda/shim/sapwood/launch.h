@@ -1,9 +1,7 @@
 // Launching kernels: the blocks of a grid, what is looked at when they have ended, and the state of errors.
 #pragma once
 
-#include <chrono>
 #include <ctime>
-#include <mutex>
 #include <type_traits>
 
 #include "atomics.h"
@@ -40,8 +38,8 @@ inline void report_stray(const std::string &problem) {
 }
 
 inline void report_failure(Block &block, const std::string &text, int error) {
-    static std::mutex mutex;
-    std::lock_guard<std::mutex> lock(mutex);
+    static Mutex mutex;
+    Lock lock(mutex);
     if (block.failure->empty()) {
         *block.failure = text;
         failure_error = cudaError_t(error);
@@ -193,7 +191,7 @@ void launch(const char *name, const Configuration &how, Kernel kernel, Arguments
 
 // The clock of kernels, at the rate that the device says it has.
 inline clock_t device_clock() {
-    return clock_t(std::chrono::steady_clock::now().time_since_epoch().count());
+    return clock_t(now());
 }
 
 template <class T> T *dynamic_shared() { return static_cast<T *>(self->block->dynamic); }

@@ -1,15 +1,14 @@
 // Memory of the device: each allocation lies between guards, so that writes beside it are found.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <string>
 
 #include "text.h"
+#include "threads.h"
 
 #define SAPWOOD_PLACE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
@@ -36,21 +35,21 @@ class Memory {
         if (!begin) return nullptr;
         const Allocation made{bytes, guard_bytes, whole - bytes, call, file, line, false};
         mark(begin + guard_bytes, made);
-        std::lock_guard<std::mutex> lock(mutex_);
+        Lock lock(mutex_);
         known_[uintptr_t(begin + guard_bytes)] = made;
         return begin + guard_bytes;
     }
 
     // Looks after a variable that lies between guards.
     void declare(void *variable, const Allocation &made) {
-        std::lock_guard<std::mutex> lock(mutex_);
+        Lock lock(mutex_);
         mark(static_cast<unsigned char *>(variable), made);
         known_[uintptr_t(variable)] = made;
     }
 
     // Says whether it was one; `problem` is set when something wrote beside it.
     bool release(void *memory, std::string &problem) {
-        std::lock_guard<std::mutex> lock(mutex_);
+        Lock lock(mutex_);
         auto found = known_.find(uintptr_t(memory));
         if (found == known_.end() || found->second.is_variable) return false;
         problem = strayed(*found, found->second.behind, guard_bytes);
@@ -61,7 +60,7 @@ class Memory {
 
     // Whether some bytes do not reach beyond the allocation in which they begin.
     bool holds(const void *memory, size_t bytes) {
-        std::lock_guard<std::mutex> lock(mutex_);
+        Lock lock(mutex_);
         auto after = known_.upper_bound(uintptr_t(memory));
         if (after == known_.begin()) return true;
         const auto &[begin, allocation] = *std::prev(after);
@@ -71,7 +70,7 @@ class Memory {
 
     // Looks at some allocations, other ones each time; returns what was written to that is none.
     std::string check(size_t most = most_checked) {
-        std::lock_guard<std::mutex> lock(mutex_);
+        Lock lock(mutex_);
         auto next = known_.upper_bound(seen_);
         for (size_t left = most < known_.size() ? most : known_.size(); left; left--, ++next) {
             if (next == known_.end()) next = known_.begin();
@@ -92,12 +91,12 @@ class Memory {
     static std::string strayed(const std::pair<const uintptr_t, Allocation> &known, size_t behind, size_t before) {
         auto *begin = reinterpret_cast<unsigned char *>(known.first);
         const Allocation &made = known.second;
-        static const auto pattern = [] {
-            std::array<unsigned char, guard_bytes + near_bytes> bytes;
-            bytes.fill(guard_pattern);
-            return bytes;
-        }();
-        if (!memcmp(begin + made.bytes, pattern.data(), behind) && !memcmp(begin - before, pattern.data(), before)) return {};
+        struct Pattern {
+            Pattern() { memset(bytes, guard_pattern, sizeof bytes); }
+            unsigned char bytes[guard_bytes + near_bytes];
+        };
+        static const Pattern pattern;
+        if (!memcmp(begin + made.bytes, pattern.bytes, behind) && !memcmp(begin - before, pattern.bytes, before)) return {};
         for (size_t i = 0; i < behind; i++)
             if (begin[made.bytes + i] != guard_pattern) return told(begin, made, "", made.bytes + i);
         for (size_t i = 1; i <= before; i++)
@@ -111,7 +110,7 @@ class Memory {
                     made.is_variable ? "of" : "that", made.name, made.is_variable ? "at" : "gave at", made.file, made.line);
     }
 
-    std::mutex mutex_;
+    Mutex mutex_;
     std::map<uintptr_t, Allocation> known_;
     uintptr_t seen_ = 0;
 };

@@ -2,17 +2,14 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
-#include <thread>
 #include <vector>
 
 #include <sched.h>
 
 #include "block.h"
 #include "memory.h"
+#include "threads.h"
 
 namespace sapwood_cuda {
 
@@ -20,7 +17,7 @@ constexpr size_t usual_shared = 48 * 1024, most_shared = 227 * 1024;
 constexpr size_t shared_guard_bytes = 64; // on either side of a shared array
 // How long a worker looks for the next launch, and a launch for its workers, before they sleep: to
 // wake a processor that has nothing to do takes as long, and more on a virtual machine.
-constexpr std::chrono::microseconds spinning{100};
+constexpr int64_t spinning = 100 * 1000; // nanoseconds
 
 inline unsigned wanted_workers() {
     const char *text = getenv("SAPWOOD_CUDA_WORKERS");
@@ -93,11 +90,11 @@ class Processors {
 // when it is done: they take no part then.
 class Pool {
   public:
-    Pool() : count_(wanted_workers()), spins_(count_ <= std::thread::hardware_concurrency()) {
+    Pool() : count_(wanted_workers()), spins_(count_ <= processors()) {
         alone = count_ == 1;
         workers_.reset(new Worker[count_]);
-        threads_.reset(new std::thread[count_]); // the first is the caller's
-        for (unsigned i = 1; i < count_; i++) threads_[i] = std::thread(&Pool::work, this, i);
+        threads_.reset(new SystemThread<Pool>[count_]); // the first is the caller's
+        for (unsigned i = 1; i < count_; i++) threads_[i].start(*this, i); // without it there are fewer
     }
 
     ~Pool() {
@@ -107,7 +104,7 @@ class Pool {
     }
 
     template <class Job> void run(Job &job, uint64_t blocks) {
-        std::lock_guard<std::mutex> one(launch_);
+        Lock one(launch_);
         if (count_ == 1 || blocks == 1) return job(workers_[0]);
         call_ = [](void *given, Worker &worker) { (*static_cast<Job *>(given))(worker); };
         given_ = &job;
@@ -118,19 +115,24 @@ class Pool {
         job(workers_[0]);
         const uint64_t came = turn_.fetch_or(closed_) & came_;
         if (look([&] { return left_ == came; })) return;
-        std::unique_lock<std::mutex> lock(mutex_);
+        Lock lock(mutex_);
         waiting_ = true;
-        done_.wait(lock, [&] { return left_ == came; });
+        done_.wait(mutex_, [&] { return left_ == came; });
         waiting_ = false;
     }
 
     // Runs a job on a new thread for each number below a count, all at the same time.
     template <class Job> void run_together(Job &job, uint64_t count) {
-        std::lock_guard<std::mutex> one(launch_);
+        Lock one(launch_);
         alone = count == 1;
-        std::vector<std::thread> threads;
+        auto on_a_worker = [&job](uint64_t number) { job(*std::make_unique<Worker>(), number); };
+        std::vector<SystemThread<decltype(on_a_worker)>> threads(count);
         for (uint64_t i = 1; i < count; i++)
-            threads.emplace_back([&job, i] { job(*std::make_unique<Worker>(), i); });
+            if (!threads[i].start(on_a_worker, i)) { // the others would wait for it
+                fprintf(stderr, "a launch needs a thread for each of its %llu blocks, and there is none for block %llu\n",
+                        (unsigned long long)count, (unsigned long long)i);
+                abort();
+            }
         job(workers_[0], 0);
         for (auto &thread : threads) thread.join();
         alone = count_ == 1;
@@ -142,14 +144,15 @@ class Pool {
     // A turn is the number of the launch, whether it is closed, and how many workers came.
     static constexpr uint64_t came_ = 0xffff, closed_ = 0x10000, low_ = 0x1ffff, next_turn_ = 0x20000;
 
-    void work(unsigned number) {
+    friend class SystemThread<Pool>;
+    void operator()(uint64_t number) {
         Worker &worker = workers_[number];
         for (uint64_t seen = 0;;) {
             const auto news = [&] { return stopping_ || (turn_ & ~low_) != seen; };
             if (!look(news)) {
-                std::unique_lock<std::mutex> lock(mutex_);
+                Lock lock(mutex_);
                 sleeping_++;
-                wake_.wait(lock, news);
+                wake_.wait(mutex_, news);
                 sleeping_--;
             }
             if (stopping_) return;
@@ -161,19 +164,19 @@ class Pool {
             call_(given_, worker);
             left_++;
             if (!waiting_) continue;
-            std::lock_guard<std::mutex> lock(mutex_);
+            Lock lock(mutex_);
             done_.notify_one();
         }
     }
 
     void wake() {
-        std::lock_guard<std::mutex> lock(mutex_);
+        Lock lock(mutex_);
         wake_.notify_all();
     }
 
     // Whether something comes to hold within a short time.
     template <class Condition> bool look(Condition holds) const {
-        const auto end = std::chrono::steady_clock::now() + spinning;
+        const int64_t end = now() + spinning;
         do {
             for (int i = 0; i < 64; i++) {
                 if (holds()) return true;
@@ -184,7 +187,7 @@ class Pool {
                 asm volatile("yield");
 #endif
             }
-        } while (std::chrono::steady_clock::now() < end);
+        } while (now() < end);
         return holds();
     }
 
@@ -196,17 +199,17 @@ class Pool {
     std::atomic<bool> stopping_{false}, waiting_{false};
     void (*call_)(void *, Worker &) = nullptr;
     void *given_ = nullptr;
-    std::mutex mutex_, launch_;
-    std::condition_variable wake_, done_;
+    Mutex mutex_, launch_;
+    Condition wake_, done_;
     std::unique_ptr<Worker[]> workers_;
-    std::unique_ptr<std::thread[]> threads_;
+    std::unique_ptr<SystemThread<Pool>[]> threads_;
 };
 
 // The pool, made anew when the number of workers that is asked for has changed.
 inline Pool &pool() {
-    static std::mutex mutex;
+    static Mutex mutex;
     static std::unique_ptr<Pool> made;
-    std::lock_guard<std::mutex> lock(mutex);
+    Lock lock(mutex);
     if (!made || made->count() != wanted_workers()) {
         made.reset();
         made = std::make_unique<Pool>();

@@ -12,8 +12,8 @@ constexpr uint64_t most_together = 256; // blocks of a cooperative launch
 
 // Where the blocks of a launch meet.
 struct Meeting {
-    std::mutex mutex;
-    std::condition_variable met;
+    Mutex mutex;
+    Condition met;
     uint64_t blocks = 0, arrived = 0, ended = 0, turn = 0;
     std::string place; // where one waits
     bool broken = false;
@@ -41,7 +41,7 @@ inline void meet_blocks(const char *file = __builtin_FILE(), int line = __builti
     }
     bool broken;
     { // leaving the block leaves no destructor time
-        std::unique_lock<std::mutex> lock(meeting->mutex);
+        Lock lock(meeting->mutex);
         const uint64_t turn = meeting->turn;
         meeting->place = worded("%s:%d", file, line);
         if (++meeting->arrived == meeting->blocks) {
@@ -51,7 +51,7 @@ inline void meet_blocks(const char *file = __builtin_FILE(), int line = __builti
         } else if (meeting->is_stuck()) {
             break_up(*meeting, block);
         }
-        meeting->met.wait(lock, [&] { return meeting->turn != turn || meeting->broken; });
+        meeting->met.wait(meeting->mutex, [&] { return meeting->turn != turn || meeting->broken; });
         broken = meeting->broken;
     }
     if (broken) end_block(block);
@@ -75,7 +75,7 @@ cudaError_t launch_together(const char *name, const Configuration &how, Kernel k
         run_block(block, how, number, number + 1, kernel, arguments...);
         finish(block);
         block.meeting = nullptr;
-        std::lock_guard<std::mutex> lock(meeting.mutex);
+        Lock lock(meeting.mutex);
         meeting.ended++;
         if (!meeting.broken && meeting.is_stuck()) break_up(meeting, block);
     };
