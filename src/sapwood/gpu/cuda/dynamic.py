@@ -33,11 +33,11 @@ def dynamic_declaration(node: Any) -> tuple[str, str, str]:
 
 
 def dynamic_pointer(node: Any) -> str:
-    """Return the declaration of a pointer to the dynamic shared memory."""
+    """Return a pointer to the dynamic shared memory, without a first value: jumps may pass it."""
     element, name, extents = dynamic_declaration(node)
-    if extents:
-        return f"auto {name} = ::sapwood_cuda::dynamic_shared<{element}{extents}>();"
-    return f"{element} *{name} = ::sapwood_cuda::dynamic_shared<{element}>();"
+    value = f"::sapwood_cuda::dynamic_shared<{element}{extents}>()"
+    kind = f"decltype({value}) " if extents else f"{element} *"
+    return f"{kind}{name}; {name} = {value};"
 
 
 def file_scope_dynamic(source: CudaSource, words: set[str]) -> str:

@@ -125,7 +125,8 @@ def _make(
         objects = [_compile(file, root, request, folders, macros) for file in files]
         compiler = find_compiler("c++", request.environment)
         link = [*compiler.command, *objects, "-pthread", "-lm", "-o", str(output.absolute())]
-        link += shlex.split(request.environment.get("LDFLAGS", ""))
+        for flags in ("CXXFLAGS", "LDFLAGS"):  # -fopenmp and its like are for both steps
+            link += shlex.split(request.environment.get(flags, ""))
         run_compiler(link, request, what=f"{output.name} cannot be linked")
 
 

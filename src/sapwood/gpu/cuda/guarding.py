@@ -2,7 +2,8 @@
 
 ``__shared__ float s[n];`` becomes an object that holds the array between bytes of a pattern, and
 a reference ``s`` to the array; what looks at the pattern is in ``sapwood/guarded.h``. Where a
-declaration is not understood, it stays as it is, and its array is not guarded.
+declaration is not understood, it stays as it is, and its array is not guarded. So it is too where a
+reference would mean another thing: lambdas would copy the array, and no jump may pass it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from typing import Any, Final
 
 from sapwood.gpu.cuda.edits import Edits
-from sapwood.gpu.cuda.parse import CudaSource, plain
+from sapwood.gpu.cuda.parse import CudaSource, plain, walk
 
 _ALIGNMENT: Final = re.compile(
     r"\b(?:__align__|alignas|__builtin_align__|__attribute__\s*\(\(\s*aligned)"
@@ -25,6 +26,8 @@ _MOST_ALIGNED: Final = 64
 _SPACES: Final = frozenset(
     {"translation_unit", "declaration_list", "preproc_if", "preproc_ifdef", "preproc_else"}
 )
+_NO_REFERENCE: Final = frozenset({"lambda_expression", "goto_statement"})
+_CLASSES: Final = frozenset({"struct_specifier", "class_specifier", "union_specifier"})
 _GUARDED: Final = "::sapwood_cuda::Guarded"
 
 
@@ -36,7 +39,7 @@ def guarded_shared(node: Any, *, on_stack: bool) -> str:
         on_stack: Whether it stands in a function that runs the whole block.
     """
     head = _head(node)
-    if head is None or "__shared__" not in head.split():
+    if head is None or "__shared__" not in head.split() or not _may_be_reference(node):
         return ""
     text = ""
     for declarator in node.children_by_field_name("declarator"):
@@ -96,6 +99,19 @@ def _guard_device_array(
         return
     edits.replace(node.start_byte, value.start_byte, begin + " = {{}, ")
     edits.replace(value.end_byte, node.end_byte, ", {}}" + end)
+
+
+def _may_be_reference(node: Any) -> bool:
+    """Whether a reference in a function can stand for a variable that lasts, as shared ones do."""
+    if node.parent.type == "case_statement":
+        return False
+    while node.type != "function_definition" and node.parent is not None:
+        node = node.parent
+    return not any(
+        each.type in _NO_REFERENCE
+        or (each.type in _CLASSES and each.child_by_field_name("body") is not None)
+        for each in walk(node.child_by_field_name("body") or node)
+    )
 
 
 def _head(node: Any) -> str | None:

@@ -102,6 +102,38 @@ __global__ void aligned(int *x) {
   x[threadIdx.x] = pairs[threadIdx.x].second + (int)four[0];
 }
 
+// Shared arrays that lambdas use by value, and that jumps pass.
+__global__ void reversed(const int *in, int *out) {
+  __shared__ int kept[64];
+  const int t = threadIdx.x;
+  auto get = [=](int i) { return kept[i]; };
+  auto put = [=](int i, int value) { kept[i] = value; };
+  put(t, in[t]);
+  __syncthreads();
+  out[t] = get(63 - t);
+}
+__global__ void past(const int *in, int *out, int n) {
+  const int t = threadIdx.x;
+  if (n < 0) goto end;
+  extern __shared__ int every[];
+  __shared__ int some[64];
+  every[t] = in[t];
+  some[t] = t;
+  __syncthreads();
+  switch (n) {
+  case 64:
+    __shared__ int more[64];
+    more[t] = some[63 - t];
+    __syncthreads();
+    out[t] = every[63 - t] + more[t] - 63 + t;
+    break;
+  default:
+    out[t] = -1;
+  }
+end:
+  return;
+}
+
 int main() {
   bool ok = true;
   const int n = 64;
@@ -155,6 +187,15 @@ int main() {
   aligned<<<1, 64, 64 * sizeof(int)>>>(in);
   ok = ok && cudaDeviceSynchronize() == cudaSuccess;
   for (int i = 0; i < 64; i++) ok = ok && in[i] == 63 - i + 3;
+
+  for (int round = 0; round < 2; round++) {
+    cudaMemset(out, 0, 64 * sizeof(int));
+    for (int i = 0; i < 64; i++) in[i] = i * i;
+    if (round) past<<<1, 64, 64 * sizeof(int)>>>(in, out, 64);
+    else reversed<<<2, 64>>>(in, out);
+    ok = ok && cudaDeviceSynchronize() == cudaSuccess;
+    for (int i = 0; i < 64; i++) ok = ok && out[i] == (63 - i) * (63 - i);
+  }
 
   printf(ok ? "PASSED\n" : "FAILED\n");
   return ok ? 0 : 1;

@@ -61,6 +61,24 @@ def test_what_is_left_of_shared_memory(declaration: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "body",
+    [
+        "{} auto f = [=](int i) {{ return s[i]; }}; s[0] = 1; __syncthreads(); x[0] = f(0);",
+        "if (x == nullptr) goto end; {} s[0] = 1; __syncthreads(); x[0] = s[1]; end: return;",
+        "switch (x[0]) {{ case 1: {} s[0] = 1; __syncthreads(); x[0] = s[1]; default: break; }}",
+        "{} struct F {{ int f() {{ return s[0]; }} }}; if (x) __syncthreads(); *x = F().f();",
+    ],
+)
+def test_no_reference_is_copied_into_lambdas_or_jumped_over(body: str) -> None:
+    code = f"__global__ void k(int *x) {{ {body.format('__shared__ int s[4];')} }}"
+    assert "auto &s =" not in patched(code)
+    dynamic = patched(
+        f"__global__ void k(int *x) {{ {body.format('extern __shared__ int s[];')} }}"
+    )
+    assert "int *s; s = ::sapwood_cuda::dynamic_shared<int>();" in dynamic
+
+
+@pytest.mark.parametrize(
     "declaration",
     [
         "__device__ float t[10];",
