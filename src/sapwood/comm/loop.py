@@ -1,4 +1,4 @@
-"""What the places of a tree need of an event loop; asyncio, uvloop and ``reactor.py`` have it."""
+"""What the places of a tree need of an event loop; ``reactor.py``, asyncio and uvloop have it."""
 
 from collections.abc import Callable
 from typing import Any, Protocol

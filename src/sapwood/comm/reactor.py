@@ -146,7 +146,9 @@ class Reactor:
         epoll = self._open()
         readers, writers, soon = self._readers, self._writers, self._soon
         while not self._stopped:
-            for fd, events in self.wait(self._patience()):
+            ready = self.wait(self._patience())
+            self._woke()
+            for fd, events in ready:
                 if events & ~_WRITE:
                     callback = readers.get(fd)
                     if callback is not None:
@@ -169,7 +171,9 @@ class Reactor:
         return self._open().fileno()
 
     def close(self) -> None:
-        """Close what the loop itself holds."""
+        """Close what the loop itself holds, and forget what was to be called."""
+        for waiting in (self._readers, self._writers, self._timers, self._soon):
+            waiting.clear()
         if self._epoll is not None:
             self._epoll.close()
 
@@ -180,6 +184,9 @@ class Reactor:
             for fd in self._readers.keys() | self._writers.keys():
                 self._watch(fd, known=False)
         return self._epoll
+
+    def _woke(self) -> None:
+        """Called after each wait."""
 
     def _patience(self) -> float:
         """Seconds until the next timer; negative without one."""

@@ -1,6 +1,5 @@
 """The front end's hold on its zygote: start it, have processes forked, hear of their ends."""
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from sapwood.comm.loop import Loop
 from sapwood.contexts import orders
 from sapwood.contexts.forge import Forge
 from sapwood.contexts.plan import Plan
@@ -68,7 +68,7 @@ class Spawner:
         self._on_report = on_report
         self._on_end = on_end
         self._borrow = borrow
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: Loop | None = None
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -105,7 +105,7 @@ class Spawner:
         self._control = ours
         ours.send(orders.encode(self._configure))
 
-    def listen(self, loop: asyncio.AbstractEventLoop) -> None:
+    def listen(self, loop: Loop) -> None:
         """Hear reports on a loop; called on its thread."""
         assert self._control is not None  # noqa: S101 - start() comes first
         self._loop = loop

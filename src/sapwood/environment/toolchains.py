@@ -19,7 +19,7 @@ COMPILERS = (
 OTHER_TOOLS = ("gcc", "clang", "zig", "nvcc")
 """Compilers that are shown if they are there."""
 
-LIBRARIES = ("msgspec", "numpy", "uvloop", "cloudpickle", "psutil", "structlog", "pyelftools")
+LIBRARIES = ("msgspec", "numpy", "cloudpickle", "psutil", "structlog", "pyelftools")
 OPTIONAL_LIBRARIES = (("pillow", "images as data"),)
 
 QUERY_TIME_LIMIT = 10.0

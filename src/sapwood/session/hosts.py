@@ -7,7 +7,6 @@ one is asked to join.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from sapwood.session.agent import JOIN, LEAVE
 from sapwood.session.guest import Invitation
 from sapwood.session.keeper import Keeper
 from sapwood.session.options import PlacesChanged
+from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.zygotes import Starter
 
 LEAVE_TIMEOUT = 5.0
@@ -89,7 +89,7 @@ class Hosts:
         self._tree = tree
         self._configuration = configuration
         self._on_report = on_report
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: SharedReactor | None = None
         self._wanted: dict[int, orders.ProcessSpec] = {}
         self._invited: set[int] = set()
         self._there: dict[int, tuple[orders.ProcessSpec, int]] = {}
@@ -101,7 +101,7 @@ class Hosts:
             lambda change: self._on_loop(self._changed, change)
         )
 
-    def listen(self, loop: asyncio.AbstractEventLoop) -> None:
+    def listen(self, loop: SharedReactor) -> None:
         """Invite those that are wanted; called on the loop's thread."""
         self._loop = loop
         for rank in self._wanted:
@@ -191,8 +191,8 @@ class Hosts:
 
     def _on_loop(self, function: Callable[..., None], *args: Any) -> None:
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._if_listening, function, args)
+            with contextlib.suppress(ClosedError):  # the loop has ended
+                self._loop.call_from_any_thread(self._if_listening, function, args)
 
     def _if_listening(self, function: Callable[..., None], args: tuple[Any, ...]) -> None:
         if self._loop is not None:

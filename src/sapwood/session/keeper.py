@@ -6,7 +6,6 @@ lost only if it is not in time. How often processes are replaced within a window
 policy.
 """
 
-import asyncio
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +28,7 @@ from sapwood.environment.logs import logger
 from sapwood.environment.restart import RestartBudget
 from sapwood.environment.settings import RestartSettings
 from sapwood.session.places import PlaceEvent, Places, PlaceState
+from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.zygotes import Command, Starter, Zygotes
 
 _log = logger("session")
@@ -114,7 +114,7 @@ class Keeper:
         if beginning.landlord is not None:
             interpreters = dict.fromkeys(tree.agent_ranks, HOSTS)
         self._zygotes = Zygotes(self._spawner_of, interpreters)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: SharedReactor | None = None
         self._ready = threading.Event()
         self._failure: BaseException | None = None
         self._repairs: dict[int, float | None] = {}
@@ -127,7 +127,7 @@ class Keeper:
         """Start the zygote and order all processes; from the thread that creates the session."""
         self._zygotes.start(self._specs(self._tree.subtree(ROOT)[1:]))
 
-    def listen(self, loop: asyncio.AbstractEventLoop) -> None:
+    def listen(self, loop: SharedReactor) -> None:
         """Hear of processes from now on."""
         self._loop = loop
         self._zygotes.listen(loop)

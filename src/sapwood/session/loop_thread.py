@@ -1,13 +1,13 @@
 """The thread that runs a front end's event loop, so that the user's threads stay their own."""
 
 import threading
+import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-import uvloop
-
 from sapwood.core.errors import ClosedError, SapwoodError
+from sapwood.session.shared_reactor import SharedReactor
 
 T = TypeVar("T")
 
@@ -17,10 +17,12 @@ class LoopThread:
 
     Attributes:
         loop: The loop; touch it only from functions passed to :meth:`post` or :meth:`call`.
+        on_error: Given what a function on the loop's thread has raised; the loop goes on.
     """
 
     def __init__(self, name: str) -> None:
-        self.loop = uvloop.new_event_loop()
+        self.loop = SharedReactor()
+        self.on_error: Callable[[Exception], None] = traceback.print_exception
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -43,12 +45,12 @@ class LoopThread:
         Raises:
             ClosedError: The loop has ended.
         """
+        if threading.get_ident() == self._thread.ident:
+            self.loop.call_soon(function, *args)
+            return
         try:
-            if threading.get_ident() == self._thread.ident:
-                self.loop.call_soon(function, *args)  # it need not be woken
-            else:
-                self.loop.call_soon_threadsafe(function, *args)
-        except RuntimeError as error:
+            self.loop.call_from_any_thread(function, *args)
+        except ClosedError as error:
             raise ClosedError("the cluster is closed") from error
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
@@ -76,10 +78,15 @@ class LoopThread:
     def stop(self) -> None:
         """End the loop and the thread."""
         if self._thread.is_alive():
-            self.loop.call_soon_threadsafe(self.loop.stop)
+            self.loop.call_from_any_thread(self.loop.stop)
             self._thread.join()
-        if not self.loop.is_closed():
-            self.loop.close()
+        self.loop.close()
 
     def _run(self) -> None:
-        self.loop.run_forever()
+        while True:
+            try:
+                self.loop.run()
+            except Exception as error:  # noqa: BLE001 - a mistake must not be a hang
+                self.on_error(error)
+            else:
+                return

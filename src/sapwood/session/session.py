@@ -141,7 +141,7 @@ class Session:
             self._thread.loop,
             _problem,
         )
-        self._thread.loop.set_exception_handler(self._broken)
+        self._thread.on_error = self._broken
 
     # --- life --------------------------------------------------------------------------------
 
@@ -314,18 +314,15 @@ class Session:
 
     def _listen(self) -> None:
         loop = self._thread.loop
-        task = loop.create_task(UnixTransport().listen(self._address, self._place))
-
-        def listening(done: Any) -> None:
-            error = done.exception()
-            if error is not None:
-                self.keeper.give_up(error)
-            else:
-                self._server = done.result()
-
-        task.add_done_callback(listening)
+        loop.spawn(self._accept(UnixTransport(loop)))
         self._place.start()
         self.keeper.listen(loop)
+
+    async def _accept(self, transport: UnixTransport) -> None:
+        try:
+            self._server = await transport.listen(self._address, self._place)
+        except SapwoodError as error:
+            self.keeper.give_up(error)
 
     def _end(self) -> None:
         reason = ClosedError("the cluster was closed")
@@ -338,13 +335,11 @@ class Session:
             self._server.close()
         self._place.close()
 
-    def _broken(self, _loop: Any, context: dict[str, Any]) -> None:
+    def _broken(self, exception: Exception) -> None:
         """Fail everything that is under way: a mistake of Sapwood itself must not be a hang."""
-        exception = context.get("exception")
-        if exception is not None:
-            traceback.print_exception(exception)
+        traceback.print_exception(exception)
         error = SapwoodError(
-            f"internal error: {exception or context.get('message')!r}",
+            f"internal error: {exception!r}",
             hint="please report this with the traceback above",
         )
         self.streams.abandon(error)

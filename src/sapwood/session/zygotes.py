@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, cast
 
 from sapwood.contexts import orders
 from sapwood.contexts.forge import Forge
 from sapwood.contexts.spawner import Spawner
+from sapwood.session.shared_reactor import SharedReactor
 
 Command = tuple[str, ...]
 """The command that starts an interpreter; empty for the one that all run on by default."""
@@ -20,7 +20,7 @@ class Starter(Protocol):
     def start(self) -> None:
         """Start it; orders may follow at once."""
 
-    def listen(self, loop: asyncio.AbstractEventLoop) -> None:
+    def listen(self, loop: SharedReactor) -> None:
         """Hear reports on a loop; called on its thread."""
 
     def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
@@ -74,7 +74,7 @@ class Zygotes:
             spawner.start()
         self.spawn(specs)
 
-    def listen(self, loop: asyncio.AbstractEventLoop) -> None:
+    def listen(self, loop: SharedReactor) -> None:
         """Hear reports on a loop; called on its thread."""
         for spawner in self:
             spawner.listen(loop)
@@ -98,7 +98,7 @@ class Zygotes:
         """
         return self.main.forge()
 
-    def replace(self, command: Command, loop: asyncio.AbstractEventLoop | None) -> None:
+    def replace(self, command: Command, loop: SharedReactor | None) -> None:
         """Start another zygote in place of one that ended.
 
         Raises:

@@ -19,7 +19,7 @@ from sapwood.session.options import PlacesChanged
 class Loop:
     """Calls at once what comes from other threads."""
 
-    def call_soon_threadsafe(self, function: Callable[..., Any], *args: Any) -> None:
+    def call_from_any_thread(self, function: Callable[..., Any], *args: Any) -> None:
         function(*args)
 
 

@@ -48,3 +48,18 @@ def test_a_thread_that_has_ended_takes_nothing() -> None:
 
 def test_a_thread_that_never_started_leaves_nothing() -> None:
     LoopThread("test-loop").stop()
+
+
+def test_the_loop_goes_on_after_a_mistake() -> None:
+    thread = LoopThread("test-loop")
+    problems: list[Exception] = []
+    thread.on_error = problems.append
+    thread.start()
+
+    def fail() -> None:
+        raise ValueError("no")
+
+    thread.post(fail)
+    assert thread.call(lambda: 1) == 1
+    assert [str(problem) for problem in problems] == ["no"]
+    thread.stop()

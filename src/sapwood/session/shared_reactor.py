@@ -1,0 +1,67 @@
+"""The front end's event loop: a reactor that other threads may give functions to."""
+
+import contextlib
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from sapwood.comm.reactor import Reactor
+from sapwood.core.errors import ClosedError
+
+
+class SharedReactor(Reactor):
+    """A reactor with a second entrance, for all other threads.
+
+    Who gives it a function wakes it only when it sleeps, or is about to: it says so before it
+    looks whether something was given, and the others look after they have given.
+
+    Example:
+        >>> reactor = SharedReactor()
+        >>> reactor.call_from_any_thread(reactor.stop)
+        >>> reactor.run()
+        >>> reactor.close()
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._given: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._asleep = False
+        self._closed = False
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.add_reader(self._bell, self._heard)
+
+    def call_from_any_thread(self, callback: Callable[..., Any], *args: Any) -> None:
+        """Call a function on the loop's thread, in the order in which they are given.
+
+        Raises:
+            ClosedError: The loop was closed.
+        """
+        if self._closed:
+            raise ClosedError("the event loop has ended")
+        self._given.append((callback, args))
+        if self._asleep:
+            with contextlib.suppress(OSError):  # closed in this moment: nobody is there to hear it
+                os.eventfd_write(self._bell, 1)
+
+    def close(self) -> None:
+        """Close what the loop itself holds; called when it does not run."""
+        if not self._closed:
+            self._closed = True
+            super().close()
+            self._given.clear()
+            os.close(self._bell)
+
+    def _heard(self) -> None:
+        os.eventfd_read(self._bell)
+
+    def _patience(self) -> float:
+        patience = super()._patience()
+        self._asleep = True
+        return 0.0 if self._given else patience
+
+    def _woke(self) -> None:
+        self._asleep = False
+        given, soon = self._given, self._soon
+        while given:
+            soon.append(given.popleft())

@@ -1,0 +1,78 @@
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from sapwood.core.errors import ClosedError
+from sapwood.session.shared_reactor import SharedReactor
+
+PATIENCE = 30.0
+
+
+@pytest.fixture
+def reactor() -> Iterator[SharedReactor]:
+    reactor = SharedReactor()
+    yield reactor
+    reactor.close()
+
+
+def test_what_was_given_before_the_start_happens(reactor: SharedReactor) -> None:
+    seen: list[int] = []
+    reactor.call_from_any_thread(seen.append, 1)
+    reactor.call_from_any_thread(reactor.stop)
+    reactor.run()
+    assert seen == [1]
+
+
+def test_a_loop_that_sleeps_is_woken(reactor: SharedReactor) -> None:
+    thread = threading.Thread(target=reactor.run)
+    thread.start()
+    for _ in range(200):
+        done = threading.Event()
+        reactor.call_from_any_thread(done.set)
+        assert done.wait(PATIENCE)
+    reactor.call_from_any_thread(reactor.stop)
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def test_all_threads_are_heard_and_each_in_its_order(reactor: SharedReactor) -> None:
+    seen: list[tuple[int, int]] = []
+    loop = threading.Thread(target=reactor.run)
+    loop.start()
+
+    def give(who: int) -> None:
+        for number in range(500):
+            reactor.call_from_any_thread(seen.append, (who, number))
+
+    givers = [threading.Thread(target=give, args=(who,)) for who in range(4)]
+    for giver in givers:
+        giver.start()
+    for giver in givers:
+        giver.join(PATIENCE)
+    reactor.call_from_any_thread(reactor.stop)
+    loop.join(PATIENCE)
+    for who in range(4):
+        assert [number for giver, number in seen if giver == who] == list(range(500))
+
+
+def test_what_is_given_by_what_was_given_happens_too(reactor: SharedReactor) -> None:
+    seen: list[str] = []
+
+    def first() -> None:
+        reactor.call_from_any_thread(second)
+
+    def second() -> None:
+        seen.append("second")
+        reactor.stop()
+
+    reactor.call_from_any_thread(first)
+    reactor.run()
+    assert seen == ["second"]
+
+
+def test_a_closed_loop_takes_nothing(reactor: SharedReactor) -> None:
+    reactor.close()
+    reactor.close()
+    with pytest.raises(ClosedError):
+        reactor.call_from_any_thread(print)
