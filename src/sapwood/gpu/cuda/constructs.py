@@ -22,7 +22,7 @@ REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
         ),
         (
             (
-                r"surf[123]D\w*$|cudaSurfaceObject_t$|surface$|cudaCreateSurfaceObject$|cudaArray_t$"
+                r"surf[123]D\w*$|cudaSurfaceObject_t$|surface$|cudaCreateSurfaceObject$|cudaArray(?:_t)?$"
                 r"|cudaMallocArray$|cudaMalloc3DArray$"
             ),
             "surfaces and CUDA arrays",
@@ -75,12 +75,12 @@ REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
         ),
         (r"block_tile_memory$", "tiles of more than one warp", "reduce in shared memory"),
         (
-            r"cudaMemPool\w*$|cudaDeviceGetDefaultMemPool$|cudaMallocFromPoolAsync$",
-            "memory pools",
-            "use cudaMalloc",
+            r"cudaMemPool(?:Export|Import|PtrExport)\w*$",
+            "memory pools of several processes",
+            "use cudaMalloc, and copy between processes",
         ),
         (
-            r"cudaMemcpy3D\w*$|cudaMalloc3D$|cudaMemcpyToArray$|cudaMemcpy2DToArray$",
+            r"cudaMemcpy3DPeer\w*$|cudaMemcpy(?:2D)?(?:To|From)Array\w*$|cudaMemcpy(?:2D)?ArrayToArray$",
             "copies of CUDA arrays",
             "copy plane by plane with cudaMemcpy2D",
         ),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from sapwood.gpu.cuda.ptx import without_ptx
+
 _REWRITTEN = (
     (re.compile(rb"\b__noinline__\b"), lambda m: b" " * len(m[0])),
     (re.compile(rb"\bstatic(\s+__shared__)\b"), lambda m: b" " * 6 + m[1]),
@@ -41,4 +43,4 @@ def rewritten(data: bytes) -> bytes:
     """
     for pattern, replacement in _REWRITTEN:
         data = pattern.sub(replacement, data)
-    return data
+    return without_ptx(data)

@@ -9,4 +9,6 @@
 #include "sapwood/device_math.h"
 #include "sapwood/guarded.h"
 #include "sapwood/launch.h"
+#include "sapwood/memory_pools.h"
+#include "sapwood/volumes.h"
 #include "sapwood/warp.h"

@@ -15,6 +15,9 @@ enum cudaFuncAttribute {
     cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
     cudaFuncAttributePreferredSharedMemoryCarveout = 9
 };
+enum cudaSharedCarveout {
+    cudaSharedmemCarveoutDefault = -1, cudaSharedmemCarveoutMaxL1 = 0, cudaSharedmemCarveoutMaxShared = 100
+};
 enum cudaFuncCache { cudaFuncCachePreferNone, cudaFuncCachePreferShared, cudaFuncCachePreferL1, cudaFuncCachePreferEqual };
 enum cudaSharedMemConfig { cudaSharedMemBankSizeDefault, cudaSharedMemBankSizeFourByte, cudaSharedMemBankSizeEightByte };
 enum cudaLimit {
@@ -43,6 +46,11 @@ enum cudaMemoryAdvise { cudaMemAdviseSetReadMostly = 1, cudaMemAdviseUnsetReadMo
 #define cudaHostRegisterReadOnly 8
 #define cudaEventInterprocess 4
 #define cudaEventRecordDefault 0
+#define cudaEventRecordExternal 1
+#define cudaEventWaitDefault 0
+#define cudaPeerAccessDefault 0
+#define cudaDeviceScheduleMask 7
+#define cudaHostRegisterIoMemory 4
 #define cudaMemAttachSingle 4
 #define cudaOccupancyDefault 0
 #define cudaMemAttachGlobal 1
@@ -136,6 +144,7 @@ template <class T> cudaError_t cudaMallocPitch(T **p, size_t *pitch, size_t widt
 }
 template <class T> cudaError_t cudaHostGetDevicePointer(T **p, void *host, unsigned) { *p = (T *)host; return cudaSuccess; }
 inline cudaError_t cudaHostRegister(void *, size_t, unsigned) { return cudaSuccess; }
+inline cudaError_t cudaHostGetFlags(unsigned *flags, void *) { *flags = cudaHostAllocMapped; return cudaSuccess; }
 inline cudaError_t cudaHostUnregister(void *) { return cudaSuccess; }
 inline cudaError_t cudaFree(void *p) { return sapwood_cuda::release(p); }
 inline cudaError_t cudaFreeHost(void *p) { return cudaFree(p); }
@@ -172,6 +181,9 @@ inline cudaError_t cudaMemsetAsync(void *p, int value, size_t n, cudaStream_t = 
 inline cudaError_t cudaMemset2D(void *p, size_t pitch, int value, size_t width, size_t height) {
     for (size_t i = 0; i < height; i++) cudaMemset((char *)p + i * pitch, value, width);
     return sapwood_cuda::state();
+}
+inline cudaError_t cudaMemset2DAsync(void *p, size_t pitch, int value, size_t width, size_t height, cudaStream_t = 0) {
+    return cudaMemset2D(p, pitch, value, width, height);
 }
 template <class T> cudaError_t cudaMemcpyToSymbol(T &symbol, const void *from, size_t n, size_t offset = 0,
                                                   cudaMemcpyKind kind = cudaMemcpyHostToDevice) {
@@ -221,6 +233,8 @@ inline cudaError_t cudaGetDevice(int *d) { *d = 0; return cudaSuccess; }
 inline cudaError_t cudaSetDevice(int d) { return d == 0 ? cudaSuccess : sapwood_cuda::fail(cudaErrorInvalidDevice); }
 inline cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
 inline cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
+inline cudaError_t cudaDeviceGetCacheConfig(cudaFuncCache *which) { *which = cudaFuncCachePreferNone; return cudaSuccess; }
+inline cudaError_t cudaDeviceGetSharedMemConfig(cudaSharedMemConfig *which) { *which = cudaSharedMemBankSizeFourByte; return cudaSuccess; }
 inline cudaError_t cudaDeviceSetSharedMemConfig(cudaSharedMemConfig) { return cudaSuccess; }
 inline cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return cudaSuccess; }
 inline cudaError_t cudaRuntimeGetVersion(int *v) { *v = 12000; return cudaSuccess; }
@@ -280,6 +294,7 @@ inline cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t = 0) {
     e->at = sapwood_cuda::now(), e->recorded = true;
     return sapwood_cuda::state();
 }
+inline cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s = 0, unsigned = 0) { return cudaEventRecord(e, s); }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return sapwood_cuda::at_rest(); }
 inline cudaError_t cudaEventQuery(cudaEvent_t) { return sapwood_cuda::state(); }
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) { return sapwood_cuda::state(); }
@@ -292,7 +307,10 @@ inline cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t
 enum cudaAccessProperty { cudaAccessPropertyNormal, cudaAccessPropertyStreaming, cudaAccessPropertyPersisting };
 struct cudaAccessPolicyWindow { void *base_ptr; size_t num_bytes; float hitRatio; cudaAccessProperty hitProp, missProp; };
 enum cudaStreamAttrID { cudaStreamAttributeAccessPolicyWindow = 1, cudaStreamAttributeSynchronizationPolicy = 3 };
-union cudaStreamAttrValue { cudaAccessPolicyWindow accessPolicyWindow; int syncPolicy; };
+enum cudaSynchronizationPolicy {
+    cudaSyncPolicyAuto = 1, cudaSyncPolicySpin, cudaSyncPolicyYield, cudaSyncPolicyBlockingSync
+};
+union cudaStreamAttrValue { cudaAccessPolicyWindow accessPolicyWindow; cudaSynchronizationPolicy syncPolicy; };
 inline cudaError_t cudaStreamSetAttribute(cudaStream_t, cudaStreamAttrID, const cudaStreamAttrValue *) { return cudaSuccess; }
 inline cudaError_t cudaProfilerStart() { return cudaSuccess; }
 inline cudaError_t cudaProfilerStop() { return cudaSuccess; }

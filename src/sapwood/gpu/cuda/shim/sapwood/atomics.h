@@ -95,6 +95,16 @@ template <class T, class A, class B> T atomicCAS(T *address, A expected, B opera
 template <class T, class A, class B> T atomicCAS_block(T *p, A a, B b) { return atomicCAS(p, a, b); }
 template <class T, class A, class B> T atomicCAS_system(T *p, A a, B b) { return atomicCAS(p, a, b); }
 
+namespace sapwood_cuda { // PTX's ld.acquire, st.release and their like
+template <class T> T atomic_read(const T *address) {
+    T value;
+    __atomic_load(address, &value, __ATOMIC_ACQUIRE);
+    spin(); // who waits for another value reads again
+    return value;
+}
+template <class T> void atomic_write(T *address, T value) { __atomic_store(address, &value, __ATOMIC_RELEASE); }
+}
+
 inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }

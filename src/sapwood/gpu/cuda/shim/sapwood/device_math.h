@@ -64,6 +64,7 @@ SAPWOOD_ROUNDED(double, __dadd, (double a, double b) { return a + b; })
 SAPWOOD_ROUNDED(double, __dsub, (double a, double b) { return a - b; })
 SAPWOOD_ROUNDED(double, __dmul, (double a, double b) { return a * b; })
 SAPWOOD_ROUNDED(double, __ddiv, (double a, double b) { return a / b; })
+SAPWOOD_ROUNDED(double, __drcp, (double a) { return 1.0 / a; })
 SAPWOOD_ROUNDED(double, __dsqrt, (double a) { return sqrt(a); })
 SAPWOOD_ROUNDED(double, __fma, (double a, double b, double c) { return fma(a, b, c); })
 #undef SAPWOOD_ROUNDED
@@ -89,13 +90,34 @@ SAPWOOD_CONVERT(float, float, ll, long long)
 SAPWOOD_CONVERT(double, double, int, int)
 SAPWOOD_CONVERT(double, double, uint, unsigned)
 SAPWOOD_CONVERT(double, double, ll, long long)
+SAPWOOD_CONVERT(float, float, ull, unsigned long long)
+SAPWOOD_CONVERT(double, double, ull, unsigned long long)
 #undef SAPWOOD_CONVERT
 static inline float __int2float_rn(int x) { return float(x); }
 static inline float __uint2float_rn(unsigned x) { return float(x); }
 static inline double __int2double_rn(int x) { return double(x); }
+static inline double __uint2double_rn(unsigned x) { return double(x); }
 static inline float __ll2float_rn(long long x) { return float(x); }
+static inline float __ull2float_rn(unsigned long long x) { return float(x); }
 static inline double __ll2double_rn(long long x) { return double(x); }
+static inline double __ull2double_rn(unsigned long long x) { return double(x); }
 static inline float __double2float_rn(double x) { return float(x); }
+namespace sapwood_cuda { // to one side of what float(x) is, where that is beyond x; `to` is where to go
+template <class From> float rounded(From x, float to) {
+    const float near = float(x);
+    const double exact = double(x); // types of 64 bits may lose some here
+    const bool beyond = to > near ? double(near) < exact : double(near) > exact;
+    return beyond && near - near == 0 ? nextafterf(near, to) : near;
+}
+}
+#define SAPWOOD_TO_FLOAT(name, From)                                                             \
+    static inline float name##_ru(From x) { return sapwood_cuda::rounded(x, CUDART_INF_F); }     \
+    static inline float name##_rd(From x) { return sapwood_cuda::rounded(x, -CUDART_INF_F); }    \
+    static inline float name##_rz(From x) { return sapwood_cuda::rounded(x, x < 0 ? CUDART_INF_F : -CUDART_INF_F); }
+SAPWOOD_TO_FLOAT(__int2float, int)
+SAPWOOD_TO_FLOAT(__uint2float, unsigned)
+SAPWOOD_TO_FLOAT(__double2float, double)
+#undef SAPWOOD_TO_FLOAT
 
 namespace sapwood_cuda {
 template <class To, class From> To same_bits(From x) {
@@ -110,6 +132,11 @@ static inline float __uint_as_float(unsigned x) { return sapwood_cuda::same_bits
 static inline unsigned __float_as_uint(float x) { return sapwood_cuda::same_bits<unsigned>(x); }
 static inline double __longlong_as_double(long long x) { return sapwood_cuda::same_bits<double>(x); }
 static inline long long __double_as_longlong(double x) { return sapwood_cuda::same_bits<long long>(x); }
+static inline int __double2loint(double x) { return int(__double_as_longlong(x)); }
+static inline int __double2hiint(double x) { return int(__double_as_longlong(x) >> 32); }
+static inline double __hiloint2double(int high, int low) {
+    return __longlong_as_double((long long)((unsigned long long)(unsigned)high << 32 | (unsigned)low));
+}
 
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
@@ -125,6 +152,18 @@ static inline unsigned __brev(unsigned x) {
 static inline unsigned long long __brevll(unsigned long long x) {
     return (unsigned long long)__brev(unsigned(x)) << 32 | __brev(unsigned(x >> 32));
 }
+namespace sapwood_cuda { // PTX's bfe and bfi
+static inline unsigned bits_of(unsigned x, unsigned from, unsigned n) {
+    from &= 0xff, n &= 0xff;
+    return from > 31 || !n ? 0 : n > 31 ? x >> from : x >> from & ((1u << n) - 1);
+}
+static inline unsigned with_bits(unsigned bits, unsigned x, unsigned from, unsigned n) {
+    from &= 0xff, n &= 0xff;
+    if (from > 31 || !n) return x;
+    const unsigned mask = (n > 31 ? ~0u : (1u << n) - 1) << from;
+    return (x & ~mask) | (bits << from & mask);
+}
+}
 static inline int __mul24(int a, int b) { return (a << 8 >> 8) * (b << 8 >> 8); }
 static inline unsigned __umul24(unsigned a, unsigned b) { return (a & 0xffffff) * (b & 0xffffff); }
 static inline int __mulhi(int a, int b) { return int((long long)a * b >> 32); }
@@ -133,7 +172,20 @@ static inline unsigned long long __umul64hi(unsigned long long a, unsigned long 
     return (unsigned long long)((unsigned __int128)a * b >> 64);
 }
 static inline unsigned __sad(int a, int b, unsigned c) { return unsigned(abs(a - b)) + c; }
+static inline unsigned __usad(unsigned a, unsigned b, unsigned c) { return (a < b ? b - a : a - b) + c; }
 static inline int __hadd(int a, int b) { return int(((long long)a + b) >> 1); }
+static inline int __rhadd(int a, int b) { return int(((long long)a + b + 1) >> 1); }
+static inline unsigned __uhadd(unsigned a, unsigned b) { return unsigned(((unsigned long long)a + b) >> 1); }
+static inline unsigned __urhadd(unsigned a, unsigned b) { return unsigned(((unsigned long long)a + b + 1) >> 1); }
+static inline long long __mul64hi(long long a, long long b) { return (long long)((__int128)a * b >> 64); }
+static inline int __dp4a(int a, int b, int c) {
+    for (int i = 0; i < 32; i += 8) c += (signed char)(a >> i) * (signed char)(b >> i);
+    return c;
+}
+static inline unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
+    for (int i = 0; i < 32; i += 8) c += (a >> i & 0xff) * (b >> i & 0xff);
+    return c;
+}
 static inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned n) {
     return n & 31 ? high << (n & 31) | low >> (32 - (n & 31)) : high;
 }
@@ -151,8 +203,12 @@ template <class T> static inline T __ldg(const T *p) { return *p; }
 template <class T> static inline T __ldcs(const T *p) { return *p; }
 template <class T> static inline T __ldca(const T *p) { return *p; }
 template <class T> static inline T __ldcg(const T *p) { return *p; }
+template <class T> static inline T __ldlu(const T *p) { return *p; }
+template <class T> static inline T __ldcv(const T *p) { return *(const volatile T *)p; }
 template <class T> static inline void __stcs(T *p, T v) { *p = v; }
 template <class T> static inline void __stcg(T *p, T v) { *p = v; }
+template <class T> static inline void __stwb(T *p, T v) { *p = v; }
+template <class T> static inline void __stwt(T *p, T v) { *p = v; }
 
 // As CUDA's, these are no templates: a program may have templates of its own by these names.
 #define SAPWOOD_LEAST(T)                                                                         \
