@@ -1,33 +1,30 @@
 """Python files of a bundle, imported from memory, so that a run keeps the version it began with.
 
-The main file becomes a module of a unique name. Files beside it that it imports are served
-from the bundle while it is being imported, and leave ``sys.modules`` again afterwards: two
-programs may each have a ``helpers.py``.
+The main file becomes a module of a unique name. Files beside it that it imports, at the
+beginning or when a function is called, are served from the bundle.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
-import importlib.machinery
 import linecache
 import os
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
 from sapwood.code.bundle import Bundle, read_file
+from sapwood.code.bundle_imports import BundleImports
 from sapwood.core.errors import BuildError, ProgramError, SapwoodError
 
 REMEMBERED_FILES = 64
 """Compiled files that a process keeps, so that loading a program again costs little."""
 
-_importing = threading.RLock()  # sys.modules and sys.meta_path belong to the whole process
 _parsing = threading.Lock()  # CPython 3.11 counts the depth of a syntax tree once for all threads
 
 
@@ -59,18 +56,18 @@ def import_main(bundle: Bundle, main: str) -> ModuleType:
     """
     path = str(Path(bundle.origin) / main)
     name = f"sapwood_program_{bundle.hash[:16]}_{Path(main).stem}"
-    code = check_syntax(bundle.files[main], path)
+    check_syntax(bundle.files[main], path)
     module = ModuleType(name)
     module.__file__ = path
-    _remember_lines(path, bundle.files[main])
-    with _importing, _serving(bundle):
+    imports = BundleImports(bundle, _execute)
+    with imports.serving():
         sys.modules[name] = module
         try:
-            exec(code, module.__dict__)  # noqa: S102 - running the user's program is the task
+            imports.run(main, path, module)
         except SapwoodError:
             del sys.modules[name]
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             del sys.modules[name]
             raise ProgramError(
                 f"importing {main} failed: {type(error).__name__}: {error}",
@@ -80,61 +77,10 @@ def import_main(bundle: Bundle, main: str) -> ModuleType:
     return module
 
 
-class _BundleFinder:
-    """Finds and loads modules and packages among the files of a bundle.
-
-    The base classes of :mod:`importlib.abc` would add nothing but the time to import them.
-    """
-
-    def __init__(self, bundle: Bundle) -> None:
-        self._bundle = bundle
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        stem = fullname.replace(".", "/")
-        for name, package in ((f"{stem}/__init__.py", True), (f"{stem}.py", False)):
-            if name in self._bundle.files:
-                origin = str(Path(self._bundle.origin) / name)
-                loader: Any = self
-                spec = importlib.machinery.ModuleSpec(
-                    fullname, loader, origin=origin, is_package=package, loader_state=name
-                )
-                spec.has_location = True
-                return spec
-        return None
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return None  # an ordinary module
-
-    def exec_module(self, module: ModuleType) -> None:
-        spec = module.__spec__
-        assert spec is not None  # noqa: S101 - the import system sets it before it calls this
-        path = str(spec.origin)
-        data = self._bundle.files[spec.loader_state]
-        _remember_lines(path, data)
-        exec(check_syntax(data, path), module.__dict__)  # noqa: S102 - as import_main
-
-
-@contextmanager
-def _serving(bundle: Bundle) -> Iterator[None]:
-    tops = {
-        Path(name).parts[0].removesuffix(".py") for name in bundle.files if name.endswith(".py")
-    }
-
-    def take() -> dict[str, ModuleType]:
-        names = [name for name in sys.modules if name.partition(".")[0] in tops]
-        return {name: sys.modules.pop(name) for name in names}
-
-    hidden = take()
-    finder: Any = _BundleFinder(bundle)
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
-        take()
-        sys.modules.update(hidden)
+def _execute(data: bytes, path: str, namespace: dict[str, Any]) -> None:
+    code = check_syntax(data, path)
+    _remember_lines(path, data)
+    exec(code, namespace)  # noqa: S102 - running the user's program is the task
 
 
 @functools.lru_cache(maxsize=REMEMBERED_FILES)
