@@ -179,6 +179,68 @@ AT_REGISTRATION: dict[str, RegistrationCase] = {
         r"C has float \* points where Python has POINTER\(c_double\)",
         "program.h:",
     ),
+    "a pointer in a structure that is not named": (
+        {
+            "python_funcs.py": [
+                (
+                    "class GlobalParams(",
+                    (
+                        "class Cell(ctypes.Structure):\n"
+                        '    _fields_ = [("at", ctypes.POINTER(ctypes.c_int))]\n\n\n'
+                        "class GlobalParams("
+                    ),
+                ),
+                ('("iteration", ctypes.c_int),', '("iteration", ctypes.c_int), ("c", Cell * 2),'),
+            ]
+        },
+        ProgramError,
+        "GlobalState.c holds a pointer that aux_field_names does not name",
+        "python_funcs.py",
+    ),
+    "a structure of another size": (
+        {
+            "program.h": [("    int dims;", "    struct { int a[2]; } dims;")],
+            "python_funcs.py": [
+                (
+                    "class GlobalParams(",
+                    (
+                        "class Two(ctypes.Union):\n"
+                        '    _fields_ = [("a", ctypes.c_int), ("b", ctypes.c_int)]\n\n\n'
+                        "class GlobalParams("
+                    ),
+                ),
+                ('("dims", ctypes.c_int)', '("dims", Two)'),
+            ],
+            "kernel.cu": [("params->dims", "params->dims.a[0]")],
+        },
+        ProgramError,
+        r"where Python has Two dims \(8 and 4 bytes\)",
+        "program.h:",
+    ),
+    "Python that exits": (
+        {"python_funcs.py": [("import ctypes\n", "import ctypes\n\nraise SystemExit('no')\n")]},
+        ProgramError,
+        "SystemExit: no",
+        "python_funcs.py:3",
+    ),
+    "a kind that is none": (
+        {"config.yaml": [("py_c_extention: false", "py_c_extention: ctypes")]},
+        ProgramError,
+        "py_c_extention must be true or false, not 'ctypes'",
+        "config.yaml",
+    ),
+    "a configuration that holds itself": (
+        {"config.yaml": [("code: {}", "code: {}\nmore: &a [*a]")]},
+        ProgramError,
+        "cannot be written as JSON",
+        "config.yaml",
+    ),
+    "two configurations": (
+        {"config.yaml": [("code: {}", "code: {}\n---\ninfo: {}")]},
+        ProgramError,
+        "another document.*leave one",
+        "config.yaml:",
+    ),
     "a file that is not there": (
         {"config.yaml": [("kernel.cu", "kernal.cu")]},
         ProgramError,

@@ -47,6 +47,11 @@ IN_A_RUN: dict[str, RunCase] = {
         DataShapeError,
         "points where",
     ),
+    "a slice that is not returned": (
+        {"python_funcs.py": [("size) * dims]\n    return dataset", "size) * dims]")]},
+        ProgramError,
+        "get_dataset_slice returned NoneType",
+    ),
     "a first state that is not returned": (
         {"python_funcs.py": [("    return global_state\n\n\ndef update", "\n\ndef update")]},
         ProgramError,
@@ -56,6 +61,20 @@ IN_A_RUN: dict[str, RunCase] = {
         {"python_funcs.py": [("        total[d] += part[d]", "        total[d] += part[d] / 0")]},
         UserCodeError,
         "ZeroDivisionError.*aggregate",
+    ),
+    "an update that exits": (
+        {"python_funcs.py": [("    global_state.iteration += 1", "    raise SystemExit('no')")]},
+        UserCodeError,
+        "SystemExit: no.*update_global_state",
+    ),
+    "a runner module that exits": (
+        {
+            "runner.py": [
+                ("    dataset = python_funcs", "    sys.exit(1)\n    dataset = python_funcs")
+            ]
+        },
+        UserCodeError,
+        "SystemExit: 1.*init_dataset",
     ),
     "an iteration that ends the process": (
         {"kernel.cu": [("    int grid =", "    exit(3);\n    int grid =")]},

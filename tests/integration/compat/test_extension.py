@@ -79,8 +79,39 @@ def test_an_extension_runs_on_any_number_of_agents(
             ("zip(aggregation_result, partial)", "zip(aggregation_result.values(), partial)"),
             ("counts, sums = aggregation_result", "counts, sums = aggregation_result.values()"),
         ],
+        # What aggregate makes is what update_global_state gets.
+        [
+            ("import random\n", "import random\n\nimport numpy as np\n"),
+            ("return [[0] * k, [0.0] * (k * dims)]", "return np.zeros(k), np.zeros(k * dims)"),
+            (
+                (
+                    "    for total, part in zip(aggregation_result, partial):\n"
+                    "        for i, value in enumerate(part):\n            total[i] += value\n"
+                    "    return aggregation_result"
+                ),
+                "    return tuple(a + np.array(p) for a, p in zip(aggregation_result, partial))",
+            ),
+            (
+                "    counts, sums = aggregation_result\n",
+                (
+                    "    counts, sums = aggregation_result\n    sums = sums * np.ones_like(sums)\n"
+                    "    assert type(aggregation_result) is tuple\n"
+                ),
+            ),
+        ],
+        [
+            (
+                "return [[0] * k, [0.0] * (k * dims)]",
+                "return {0: [0] * k, 1: [0.0] * (k * dims)}",
+            ),
+            ("zip(aggregation_result, partial)", "zip(aggregation_result.values(), partial)"),
+            (
+                "counts, sums = aggregation_result",
+                "counts, sums = aggregation_result[0], aggregation_result[1]",
+            ),
+        ],
     ],
-    ids=["import", "from import", "in place", "floats", "other form"],
+    ids=["import", "from import", "in place", "floats", "other form", "arrays", "keys"],
 )
 @pytest.mark.row("B-EXT-1")
 def test_variations_of_extensions(
@@ -101,6 +132,15 @@ def test_terminate_is_not_asked_after_the_first_iteration(
 ) -> None:
     result = outcome(cluster, EXTENSION, {**SETTINGS, "max_iterations": 1})
     assert result.iterations == 2
+
+
+def test_parameters_may_be_numbers_of_numpy(
+    cluster: sapwood.Cluster, outcome: RunFunction, copy_of: CopyFunction
+) -> None:
+    change = ("return [run", "import numpy\n\n    return [numpy.array(run")
+    folder = copy_of("kmeans_extension", {"runner.py": [change, ("[name] for", "[name])[()] for")]})
+    expected = outcome(cluster, EXTENSION, SETTINGS).end_global_state
+    assert outcome(cluster, folder, SETTINGS).end_global_state == expected
 
 
 def test_two_extensions_at_a_time_have_a_module_each(
@@ -178,6 +218,28 @@ def test_mistakes_are_told_at_registration(
             {},
             UserCodeError,
             "RuntimeError: CUDA: no device",
+        ),
+        (
+            {"runner.py": [("return [run_settings[name] for name in names]", "return [210, {1}]")]},
+            {},
+            ProgramError,
+            "the global parameters cannot be written as JSON: .*set",
+        ),
+        (
+            {
+                "python_funcs.py": [
+                    ("    for line in data", '    yield float("x")\n    for line in data')
+                ]
+            },
+            {},
+            UserCodeError,
+            "ValueError: could not convert string to float.*split_data",
+        ),
+        (
+            {"python_funcs.py": [("range(k * dims)]]", "range(k * dims)] + [[1.0]]]")]},
+            {},
+            ProgramError,
+            "the second is a list of numbers",
         ),
     ],
 )

@@ -67,6 +67,7 @@ CONFIGURATIONS = {
     "a ctypes program with a wrapper that is not built": [
         ("  cuda: kernel.cu", "  cuda: kernel.cu\n  cpp: wrapper.cpp")
     ],
+    "empty sources": [("  cuda: kernel.cu", "  cuda: kernel.cu\n  cpp:")],
     "no header named": [("  header: program.h\n", "")],
 }
 
@@ -114,6 +115,17 @@ PYTHON = {
         ("    if global_state is None:\n", "    if state is None:\n"),
     ],
     "a print at import": [("import ctypes\n", "import ctypes\n\nprint('imported')\n")],
+    "an aggregate that makes another result": [
+        (
+            "    total, part = running_aggregate.get_ref",
+            (
+                "    result = init_aggregation_result(global_params)\n"
+                "    total, part = running_aggregate.get_ref"
+            ),
+        ),
+        ("        total[d] += part[d]", "        result.sums_aux[d] = total[d] + part[d]"),
+        ("    return running_aggregate", "    return result"),
+    ],
     "positional only": [
         (
             "def aggregate(global_params, running_aggregate, aggregation_result):",
@@ -131,11 +143,78 @@ def test_python_modules(
     assert sums(copy_of("column_sums", {"python_funcs.py": changes})) == EXPECTED
 
 
+SHARED_STATE = {
+    "variables of the module": [
+        ("import ctypes\n", "import ctypes\n\nparts = []\niteration = 0\n"),
+        (
+            "    total, part = running_aggregate.get_ref",
+            "    parts.append(iteration)\n    total, part = running_aggregate.get_ref",
+        ),
+        (
+            "    global_state.iteration += 1\n",
+            (
+                "    global iteration\n    assert parts == [iteration] * 4, parts\n"
+                "    parts.clear()\n    iteration += 1\n    global_state.iteration = iteration\n"
+            ),
+        ),
+    ],
+    "attributes of the aggregate": [
+        (
+            "    total, part = running_aggregate.get_ref",
+            (
+                '    running_aggregate.parts = getattr(running_aggregate, "parts", 0) + 1\n'
+                "    total, part = running_aggregate.get_ref"
+            ),
+        ),
+        (
+            "    global_state.iteration += 1\n",
+            "    assert aggregation_result.parts == 4\n    global_state.iteration += 1\n",
+        ),
+    ],
+}
+
+
+@pytest.mark.parametrize("changes", SHARED_STATE.values(), ids=list(SHARED_STATE))
+def test_what_functions_leave_for_each_other_is_there(
+    make_cluster: MakeCluster,
+    copy_of: CopyFunction,
+    outcome: RunFunction,
+    changes: list[tuple[str, str]],
+) -> None:
+    folder = copy_of("column_sums", {"python_funcs.py": changes})
+    found = outcome(
+        make_cluster(4, 2), folder, SETTINGS | {"input_file": str(folder / "points.csv")}
+    )
+    sums = b64_json_dec(b64_json_dec(found.end_global_state)["dynamic"])
+    assert ([round(value, 2) for value in sums], found.iterations) == (EXPECTED, 3)
+
+
+def test_what_python_imports_in_functions_is_part_of_the_program(
+    copy_of: CopyFunction, sums: Callable[[Path], list[float]]
+) -> None:
+    changes = [
+        (
+            "    for d in range(global_params.dims):\n        total[d] += part[d]\n",
+            "    from tools.adding import add\n\n    add(total, part, global_params.dims)\n",
+        )
+    ]
+    folder = copy_of("column_sums", {"python_funcs.py": changes})
+    (folder / "tools").mkdir()
+    (folder / "tools" / "__init__.py").touch()
+    (folder / "tools" / "adding.py").write_text(
+        "def add(a, b, n):\n    for i in range(n):\n        a[i] += b[i]\n"
+    )
+    assert sums(folder) == EXPECTED
+
+
 RUNNERS = {
     "no C_EXTENSION": [("C_EXTENSION = False\n", "")],
     "no quiet_print": [
         (", quiet_print=False):", "):"),
         ("    if not quiet_print:\n        print", "    print"),
+    ],
+    "part of a package": [
+        ("    import python_funcs\nexcept", "    from . import python_funcs\nexcept")
     ],
     "imported in a function": [
         (

@@ -99,6 +99,8 @@ def _difference(c: CType, kind: Any) -> str:
             places = ""
             if descriptor.offset != member.offset:
                 places = f" (at byte {member.offset} and at byte {descriptor.offset})"
+            elif ctypes.sizeof(declared) != member.type.size > 0:
+                places = f" ({member.type.size} and {ctypes.sizeof(declared)} bytes)"
             return f"C has {expected} where Python has {given}{places}"
     if len(fields) > len(c.members):
         return f"C has no member for {fields[len(c.members)][0]}"

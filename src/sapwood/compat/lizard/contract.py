@@ -105,10 +105,12 @@ def _check_class(kind: Any, name: str, where: str) -> None:
             raise ProgramError(
                 f"{name}.aux_field_names names {field}, which is no field", where=where, hint=hint
             )
+    own = not (_inherited(kind, "encode") or _inherited(kind, "decode"))
     for field, declared in fields.items():
-        if _is_pointer(declared) and field not in pointers:
+        what = "is" if _is_pointer(declared) else "holds"
+        if field not in pointers and (what == "is" or (not own and _holds_pointer(declared))):
             raise ProgramError(
-                f"{name}.{field} is a pointer that aux_field_names does not name",
+                f"{name}.{field} {what} a pointer that aux_field_names does not name",
                 where=where,
                 hint=f'write aux_field_names = ("{field}",) and encode what it points to',
             )
@@ -122,6 +124,15 @@ def _is_pointer(declared: Any) -> bool:
     if isinstance(inner, type):
         return not issubclass(declared, ctypes.Array)
     return inner in set("PzZOX")
+
+
+def _holds_pointer(declared: Any) -> bool:
+    """Say whether a pointer lies in a structure or an array, however deep."""
+    if issubclass(declared, ctypes.Array):
+        return _holds_pointer(declared._type_)
+    if issubclass(declared, (ctypes.Structure, ctypes.Union)):
+        return any(_holds_pointer(inner) for _, inner in field_types(declared))
+    return _is_pointer(declared)
 
 
 def _inherited(kind: type, method: str) -> bool:

@@ -34,10 +34,10 @@ class CtypesCombiner:
         self.params = module.GlobalParams()
         call("GlobalParams.decode", self.params.decode, params, None)
 
-    def combine(self, parts: list[Any], *, last: bool) -> Any:
-        """Return the aggregate of partial results, in this order."""
-        del last  # an aggregate is a partial result
-        return pack_text(self.encode(self.aggregate(parts)))
+    def combine(self, parts: list[Any], *, last: bool) -> list[Any]:
+        """Return the aggregate of partial results, in this order: it is one, too."""
+        del last
+        return [pack_text(self.encode(self.aggregate(parts)))]
 
     def aggregate(self, parts: list[Any]) -> Any:
         """Return the aggregate of partial results as an object of the program."""
@@ -47,7 +47,9 @@ class CtypesCombiner:
         for part in parts:
             arrived = self.fresh_result()
             self.decode(arrived, unpack_text(part))
-            call("aggregate", self.module.aggregate, self.params, running, arrived)
+            returned = call("aggregate", self.module.aggregate, self.params, running, arrived)
+            if type(returned) is type(running) and returned is not arrived:
+                running = returned
         return running
 
     def fresh_result(self) -> Any:
@@ -73,10 +75,14 @@ class CtypesCoordinator(CtypesCombiner):
         module: The program's Python module.
         params: The encoded parameters.
         dataset: The encoded dataset.
+        together: Whether partial results come as they are, to be aggregated here.
     """
 
-    def __init__(self, module: ModuleType, params: str, dataset: str) -> None:
+    def __init__(
+        self, module: ModuleType, params: str, dataset: str, *, together: bool = False
+    ) -> None:
         super().__init__(module, params)
+        self._together = together
         self._dataset = module.Dataset()
         self.decode(self._dataset, dataset)
         self.items = int(call("Dataset.__len__", len, self._dataset))
@@ -89,14 +95,8 @@ class CtypesCoordinator(CtypesCombiner):
         Raises:
             DataShapeError: The program's slice has another number of points.
         """
-        part = call(
-            "get_dataset_slice",
-            self.module.get_dataset_slice,
-            self.params,
-            self._dataset,
-            start,
-            stop - start,
-        )
+        name, cut = "get_dataset_slice", self.module.get_dataset_slice
+        part = _structure(name, call(name, cut, self.params, self._dataset, start, stop - start))
         found = call("Dataset.__len__", len, part)
         if found != stop - start:
             raise DataShapeError(
@@ -111,10 +111,13 @@ class CtypesCoordinator(CtypesCombiner):
         self._state = _structure(name, call(name, self.module.init_global_state, self.params))
         return pack_text(self.encode(self._state))
 
-    def next_state(self, total: Any) -> Any:
+    def next_state(self, parts: list[Any]) -> Any:
         """Take over the aggregate of one iteration; return the next global state, packed."""
-        self._aggregate = self.fresh_result()
-        self.decode(self._aggregate, unpack_text(total))
+        if self._together:
+            self._aggregate = self.aggregate(parts)
+        else:
+            self._aggregate = self.fresh_result()
+            self.decode(self._aggregate, unpack_text(parts[0]))
         returned = call(
             "update_global_state",
             self.module.update_global_state,

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import yaml
 
@@ -14,6 +14,7 @@ from sapwood.code.bundle import Bundle, with_sources
 from sapwood.code.python_module import python_files
 from sapwood.code.spelling import suggest
 from sapwood.compat.lizard.registration import (
+    CONFIGURATION,
     FILES,
     MAX_PROGRAM_BYTES,
     Registration,
@@ -22,8 +23,6 @@ from sapwood.compat.lizard.registration import (
     define,
 )
 from sapwood.core.errors import DataMissingError, ProgramError
-
-CONFIGURATION: Final = "config.yaml"
 
 
 def read_directory(folder: Path) -> Registration:
@@ -50,6 +49,8 @@ def read_directory(folder: Path) -> Registration:
     if not isinstance(code, dict):
         raise ProgramError("code must be empty: the sources are put there", where=where)
     for key, named in sources.items():
+        if named is None:
+            continue  # "header:" with nothing behind it names no file
         names = [
             _name(key, name, where) for name in (named if isinstance(named, list) else [named])
         ]
@@ -71,8 +72,20 @@ def read_directory(folder: Path) -> Registration:
 
 def _registration(config: dict[str, Any], name: str) -> Registration:
     # The text is the program's identity, so it is written exactly as lizard-slayer writes it.
-    data = json.dumps(config, default=str)
+    try:
+        data = json.dumps(config, default=_as_text)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ProgramError(
+            f"the configuration cannot be written as JSON: {error}",
+            where=CONFIGURATION,
+            hint="use mappings with names as keys, lists, texts and numbers",
+        ) from error
     return Registration(name=name, data=data, checksum=checksum_of(data))
+
+
+def _as_text(value: Any) -> Any:
+    """Return what JSON has in place of a value of YAML, for example of a date."""
+    return sorted(map(str, value)) if isinstance(value, (set, frozenset)) else str(value)
 
 
 def _name_of(config: dict[str, Any], folder: Path) -> str:
@@ -101,6 +114,8 @@ def _read_configuration(folder: Path) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error)
         hint = "indent with blanks, not with tabs" if "'\\t'" in str(problem) else ""
+        if "another document" in str(problem):
+            hint = "leave one document in it: nothing may follow a second line of ---"
         place = f"{path}:{mark.line + 1}" if mark is not None else str(path)
         raise ProgramError(
             f"the configuration is not YAML: {problem}", where=place, hint=hint
@@ -138,7 +153,7 @@ def _decoded(data: bytes) -> str:
 
 def _beside(folder: Path, sources: dict[str, Any], *, where: str) -> dict[str, str]:
     """Return the files that the sources include or import and that ``sources`` does not name."""
-    named = [name for value in sources.values() for name in _flat(value)]
+    named = [name for value in sources.values() if value is not None for name in _flat(value)]
     native = [name for name in named if not name.endswith(".py")]
     found = with_sources(Bundle(origin=""), native, folder=folder, named_by=where).files
     for name in named:

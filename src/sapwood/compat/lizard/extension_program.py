@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import copy
 from array import array
-from collections.abc import Iterable
 from types import ModuleType
-from typing import Any, Final
+from typing import Any
 
 from sapwood.compat.lizard.module import call, user_program
 from sapwood.compat.lizard.packing import pack_value, unpack_value
 from sapwood.core.errors import DataShapeError, ExecutionError, ProgramError
-
-SEVERAL: Final = "several"
-"""Marks partial results that travel on together."""
 
 
 class ExtensionCombiner:
@@ -26,30 +22,35 @@ class ExtensionCombiner:
 
     def __init__(self, module: ModuleType, params: Any) -> None:
         self.module = module
-        self.params = _plain(params)
+        self.params = plain(params)
 
-    def combine(self, parts: list[Any], *, last: bool) -> Any:
-        """Return the aggregate of partial results, in this order.
+    def combine(self, parts: list[Any], *, last: bool) -> list[Any]:
+        """Return the aggregate of partial results, in this order, or the parts as they are.
 
-        Before the last place only if an aggregate has the form of a partial result, which
-        this kind of programs need not have; else the parts as they are.
+        The root aggregates by itself, so that ``update_global_state`` gets the very object that
+        ``aggregate`` made: arrays, tuples, numbers as keys. Below it an aggregate takes the place
+        of its parts only if it has the form of a partial result, which it need not have.
         """
-        flat = [each for part in parts for each in (part[1] if _is_several(part) else [part])]
-        empty = call("init_aggregation_result", self.module.init_aggregation_result, self.params)
-        if last or all(_form(_plain(empty)) == _form(unpack_value(part)) for part in flat):
-            return pack_value(_plain(self.aggregate(flat)))
-        return (SEVERAL, flat)
+        if last:
+            return parts
+        empty = plain(self._empty())
+        if any(_form(empty) != _form(unpack_value(part)) for part in parts):
+            return parts
+        return [pack_value(plain(self.aggregate(parts)))]
 
     def aggregate(self, parts: list[Any]) -> Any:
         """Return the aggregate of partial results as the program has it."""
         if not parts:
             raise ExecutionError("an iteration has no partial results")
-        running = call("init_aggregation_result", self.module.init_aggregation_result, self.params)
+        running = self._empty()
         for part in parts:
             value = unpack_value(part)
             returned = call("aggregate", self.module.aggregate, self.params, running, value)
             running = running if returned is None else returned
         return running
+
+    def _empty(self) -> Any:
+        return call("init_aggregation_result", self.module.init_aggregation_result, self.params)
 
 
 class ExtensionCoordinator(ExtensionCombiner):
@@ -67,8 +68,8 @@ class ExtensionCoordinator(ExtensionCombiner):
     def __init__(self, module: ModuleType, params: Any, dataset: Any) -> None:
         super().__init__(module, params)
         params = self.params
-        rows: Iterable[Any] = call("split_data", module.split_data, dataset)
-        self._rows = [list(row) if isinstance(row, (tuple, array)) else row for row in rows]
+        rows: list[Any] = call("split_data", lambda: list(module.split_data(dataset)))
+        self._rows = [plain(row) for row in rows]
         self.items = len(self._rows)
         stated = params[0] if isinstance(params, list) and params else None
         if stated != self.items:
@@ -91,13 +92,13 @@ class ExtensionCoordinator(ExtensionCombiner):
             "initialize_global_state", self.module.initialize_global_state, self.params
         )
         self._iteration = 0
-        return pack_value(_plain(self._state))
+        return pack_value(plain(self._state))
 
-    def next_state(self, total: Any) -> Any:
+    def next_state(self, parts: list[Any]) -> Any:
         """Take over the aggregate of one iteration; return the next global state, packed."""
         self._iteration += 1
         before = copy.deepcopy(self._state)
-        self._aggregate = unpack_value(total)
+        self._aggregate = self.aggregate(parts)
         update = self.module.update_global_state
         returned = call("update_global_state", update, self.params, self._aggregate, self._state)
         if returned is not None:
@@ -105,7 +106,7 @@ class ExtensionCoordinator(ExtensionCombiner):
         if self._iteration > 1:
             end = call("terminate", self.module.terminate, self.params, before, self._state)
             self._done = bool(end)
-        return pack_value(_plain(self._state))
+        return pack_value(plain(self._state))
 
     def done(self) -> bool:
         """Whether the program said that this is the end."""
@@ -113,7 +114,7 @@ class ExtensionCoordinator(ExtensionCombiner):
 
     def end(self) -> tuple[Any, Any]:
         """Return the last aggregate and the last global state."""
-        return self._aggregate, _plain(self._state)
+        return plain(self._aggregate), plain(self._state)
 
 
 class ExtensionWorker(ExtensionCombiner):
@@ -144,13 +145,7 @@ class ExtensionWorker(ExtensionCombiner):
 
     def iterate(self, state: Any) -> Any:
         """Run one iteration and return the partial result, packed."""
-        given = unpack_value(state)
-        if not isinstance(given, list) or len(given) < 2:
-            raise ProgramError(
-                "the global state of a C extension must be a list of which the second is a list "
-                "of numbers"
-            )
-        centres = array("d", given[1])
+        centres = _numbers(unpack_value(state))
         with user_program(self._extension):
             partial = call(
                 "run_iteration",
@@ -161,7 +156,7 @@ class ExtensionWorker(ExtensionCombiner):
                 self._pinned,
                 self._dataset,
             )
-        return pack_value(_plain(partial))
+        return pack_value(plain(partial))
 
     def close(self) -> None:
         """Unpin the memory."""
@@ -170,8 +165,22 @@ class ExtensionWorker(ExtensionCombiner):
             self._extension.unpin_gpu_memory(pinned)
 
 
-def _is_several(part: Any) -> bool:
-    return isinstance(part, tuple) and part[0] == SEVERAL
+def _numbers(state: Any) -> array[float]:
+    """Return what of a global state the iterations get: its second item.
+
+    Raises:
+        ProgramError: It is no list of numbers.
+    """
+    try:
+        if isinstance(state, list):
+            return array("d", state[1])
+    except (IndexError, TypeError):
+        pass
+    raise ProgramError(
+        "the global state of a C extension must be a list of which the second is a list of numbers",
+        hint=f"it is {str(state)[:60]}; let initialize_global_state and update_global_state "
+        "return [iteration, [numbers], …]",
+    )
 
 
 def _form(value: Any) -> Any:
@@ -183,12 +192,12 @@ def _form(value: Any) -> Any:
     return None
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a value as JSON has it: arrays and tuples become lists."""
     if isinstance(value, (list, tuple, array)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if hasattr(value, "tolist"):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     return value

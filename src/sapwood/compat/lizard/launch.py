@@ -17,11 +17,13 @@ from sapwood.code.cache import BuildCache
 from sapwood.compat.lizard.abi import ENTRY_POINTS, check_entry_points, check_structures
 from sapwood.compat.lizard.contract import check_module
 from sapwood.compat.lizard.dataset import LizardDataset
+from sapwood.compat.lizard.extension_program import plain
 from sapwood.compat.lizard.layout import read_entry_points
 from sapwood.compat.lizard.module import AbsentExtension
 from sapwood.compat.lizard.program import LizardProgram
 from sapwood.compat.lizard.registration import Registration
-from sapwood.core.errors import FunctionMissingError
+from sapwood.compat.lizard.shared_state import shares_state
+from sapwood.core.errors import FunctionMissingError, ProgramError
 
 _INIT = "PyInit_user_program"
 
@@ -101,9 +103,20 @@ def start(cluster: Cluster, checked: Checked, params: Any, dataset: Any, *, seed
     Returns:
         The run; its result has ``end_aggregate`` and ``end_global_state``, encoded.
     """
-    program = LizardProgram(
-        **{**checked.program.parameters, "global_params": json.dumps(params), "seed": seed}
-    )
+    together = shares_state(checked.program.definition, checked.module)
+    more = {"global_params": _as_json(params), "seed": seed, "together": together}
+    program = LizardProgram(**{**checked.program.parameters, **more})
     coordinator = program.coordinator(checked.module, params, dataset)
     origin = f"the data of {program.name}"
     return cluster.run(program, LizardDataset(coordinator, origin=origin))
+
+
+def _as_json(params: Any) -> str:
+    try:
+        return json.dumps(plain(params))
+    except (TypeError, ValueError) as error:
+        raise ProgramError(
+            f"the global parameters cannot be written as JSON: {error}",
+            where="init_global_params",
+            hint="return numbers, texts, and lists and mappings of them",
+        ) from error

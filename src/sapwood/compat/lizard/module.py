@@ -94,7 +94,7 @@ def call(name: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         raise
     except MemoryError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # an exit would end the prompt or the agent
         frame = error.__traceback__.tb_next if error.__traceback__ is not None else None
         raise UserCodeError(
             f"{type(error).__qualname__}: {error}",

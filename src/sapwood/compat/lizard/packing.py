@@ -80,7 +80,9 @@ def _opened(text: str) -> Any:
         value = b64_json_dec(text)
     except (ValueError, TypeError, RecursionError):
         return _NOTHING
-    if len(text) < SURE_LENGTH and b64_json_enc(value) != text:
+    # Raw bytes in base64 may read as a long number, but hardly as a list.
+    sure = len(text) >= SURE_LENGTH and isinstance(value, (list, dict))
+    if not sure and b64_json_enc(value) != text:
         return _NOTHING
     return value
 

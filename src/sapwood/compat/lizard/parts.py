@@ -21,8 +21,8 @@ class Coordinator(Protocol):
     def first_state(self) -> Any:
         """Return the first global state, to be sent to the workers."""
 
-    def next_state(self, total: Any) -> Any:
-        """Take over the aggregate of one iteration; return the next global state."""
+    def next_state(self, parts: list[Any]) -> Any:
+        """Take over what combining left of one iteration; return the next global state."""
 
     def done(self) -> bool:
         """Whether the last state is the end."""
@@ -44,10 +44,10 @@ class Worker(Protocol):
 class Combiner(Protocol):
     """The part of a program that makes one partial result of several."""
 
-    def combine(self, parts: list[Any], *, last: bool) -> Any:
+    def combine(self, parts: list[Any], *, last: bool) -> list[Any]:
         """Return what stands for partial results, in this order; there is at least one.
 
         Args:
             parts: Partial results, or what this made of some.
-            last: Whether nothing comes after: the answer is the aggregate of all.
+            last: Whether the root takes the answer.
         """

@@ -46,6 +46,7 @@ class LizardProgram(Program):
     entry_points: str = parameter("", help="what the library's functions take, as JSON")
     origin: str = parameter("", help="where the program came from, for messages")
     seed: int = parameter(0, help="seed of the random numbers of init_global_state")
+    together: bool = parameter(default=False, help="whether only the root aggregates")
 
     def __init__(self, **parameters: Any) -> None:
         super().__init__(**parameters)
@@ -67,10 +68,15 @@ class LizardProgram(Program):
 
     def update(self, state: dict[str, Any], total: dict[str, Any]) -> dict[str, Any]:
         """Return the next global state."""
-        return {STATE: self._at_root().next_state(total[AGGREGATE])}
+        parts = total[AGGREGATE]
+        if self.together:
+            parts = [part for one in parts for part in one]
+        return {STATE: self._at_root().next_state(parts)}
 
-    def own_filter(self) -> Filter:
-        """Return what calls the program's ``aggregate``, at every place of the tree."""
+    def own_filter(self) -> Filter | None:
+        """Return what calls the program's ``aggregate`` at places of the tree; None for none."""
+        if self.together:
+            return None  # the root gets all partial results
         return AggregateFilter(self.registration, self.global_params, self.origin)
 
     def done(self, state: dict[str, Any]) -> bool:
@@ -86,7 +92,7 @@ class LizardProgram(Program):
         """Return what works at the root of a run of this program."""
         if self.definition.extension:
             return ExtensionCoordinator(module, params, dataset)
-        return CtypesCoordinator(module, params, dataset)
+        return CtypesCoordinator(module, params, dataset, together=self.together)
 
     def _at_root(self) -> Coordinator:
         assert self._coordinator is not None  # noqa: S101 - init comes first
@@ -98,7 +104,7 @@ class LizardProgram(Program):
         """Run one iteration over a slice."""
         if self._worker is None:
             self._worker = self._open(slice)
-        return {AGGREGATE: self._worker.iterate(state[STATE])}
+        return {AGGREGATE: [self._worker.iterate(state[STATE])]}
 
     def close(self) -> None:
         """Free what the program set up, and unload it."""
@@ -166,10 +172,10 @@ class AggregateFilter(Filter):
         self._combiner: Combiner | None = None
 
     def up(self, values: list[Any]) -> Any:
-        """Return the aggregate of what came from below; that of all at the root."""
+        """Return what stands for the partial results that came from below."""
         if self._combiner is None:
             self._combiner = self._load()
-        parts = [value[AGGREGATE] for value in values]
+        parts = [part for value in values for part in value[AGGREGATE]]
         return {AGGREGATE: self._combiner.combine(parts, last=self.depth == 0)}
 
     def _load(self) -> Combiner:

@@ -20,6 +20,9 @@ from sapwood.core.errors import ProgramError
 MAX_PROGRAM_BYTES: Final = 16 * 2**20
 """Size of a program with all its sources, as JSON."""
 
+CONFIGURATION: Final = "config.yaml"
+"""The file that describes a program."""
+
 KNOWN_SOURCES: Final = ("python", "header", "cuda", "cpp")
 """Keys of ``sources`` that have a meaning; files under other keys lie beside them."""
 
@@ -27,7 +30,7 @@ FILES: Final = "files"
 """Key of files that ``sources`` does not name but that those include or import."""
 
 _CHECKSUM = re.compile(r"[0-9a-f]{40}")
-_FALSE = {"false", "no", "off", "0", "n", "f"}
+_FALSE, _TRUE = {"false", "no", "off", "0", "n", "f"}, {"true", "yes", "on", "1", "y", "t"}
 
 
 class SourceFile(msgspec.Struct, frozen=True):
@@ -145,6 +148,7 @@ def define_configuration(config: Mapping[str, Any], *, name: str, where: str) ->
     files = [
         SourceFile(key, checked_name(file, where=where), text)
         for key, named in sources.items()
+        if named is not None
         for file, text in _pairs(key, named, code.get(key), where)
     ]
     known = {file.name for file in files}
@@ -180,14 +184,22 @@ def is_extension(info: Mapping[str, Any], sources: Mapping[str, Any]) -> bool:
     The key is spelt ``py_c_extention``. Without it a program is a C extension, except one
     that has no wrapper, which could not be one.
 
+    Raises:
+        ProgramError: The key says neither.
+
     Example:
         >>> is_extension({"py_c_extention": False}, {}), is_extension({}, {"cpp": "w.cpp"})
         (False, True)
     """
     for key in ("py_c_extention", "py_c_extension"):
         value = info.get(key)
+        text = str(value).strip().lower()
+        if isinstance(value, (list, dict)) or (
+            isinstance(value, str) and text not in _FALSE | _TRUE
+        ):
+            raise ProgramError(f"{key} must be true or false, not {value!r}", where=CONFIGURATION)
         if value is not None:
-            return value.strip().lower() not in _FALSE if isinstance(value, str) else bool(value)
+            return text not in _FALSE if isinstance(value, str) else bool(value)
     return "cpp" in sources
 
 

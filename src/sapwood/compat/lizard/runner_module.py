@@ -6,6 +6,7 @@ that name, so each runner keeps its own, and gives the name back after every cal
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import sys
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from sapwood.code.python_module import syntax_tree
 from sapwood.code.spelling import suggest
 from sapwood.compat.lizard.contract import can_be_called
 from sapwood.compat.lizard.importing import lizard_first
@@ -27,6 +29,9 @@ from sapwood.core.errors import (
 )
 
 FUNCTIONS: Final = ("init_global_params", "init_dataset", "print_result")
+
+_PACKAGE: Final = "sapwood_lizard_runner"
+"""What a runner module that is given by its path is part of, where it imports by ``from .``."""
 
 
 class RunnerModule:
@@ -99,9 +104,10 @@ class RunnerModule:
     @contextmanager
     def _at_home(self) -> Iterator[None]:
         """Let imports find what lies beside runner and program, whatever else is loaded."""
-        beside = (path for folder in self._folders for path in folder.glob("*.py"))
-        names = {path.stem for path in beside} | {"python_funcs"}
-        hidden = {name: sys.modules.pop(name) for name in names & sys.modules.keys()}
+        beside = (path for folder in self._folders for path in folder.iterdir())
+        tops = {path.stem for path in beside if _can_be_imported(path)}
+        tops |= {"python_funcs", _PACKAGE}
+        hidden = _take(tops)
         sys.modules.update(self._modules)
         before, writes = list(sys.path), sys.dont_write_bytecode
         sys.path[:0] = map(str, self._folders)
@@ -112,9 +118,22 @@ class RunnerModule:
         finally:
             sys.path[:] = before
             sys.dont_write_bytecode = writes
-            for name in names & sys.modules.keys():
-                self._modules[name] = sys.modules.pop(name)
+            self._modules |= _take(tops)
             sys.modules.update(hidden)
+
+
+def _can_be_imported(path: Path) -> bool:
+    """Say whether a file is a module, or a folder a package that no other one comes before."""
+    if path.suffix == ".py" or (path / "__init__.py").is_file():
+        return True
+    known = getattr(sys.modules.get(path.name), "__file__", None)
+    return known is None and path.is_dir() and any(path.glob("*.py"))
+
+
+def _take(tops: set[str]) -> dict[str, ModuleType]:
+    """Remove modules, and those in packages, of some names from ``sys.modules``."""
+    names = [name for name in sys.modules if name.partition(".")[0] in tops]
+    return {name: sys.modules.pop(name) for name in names}
 
 
 @contextmanager
@@ -158,7 +177,20 @@ def find_runner(module: str) -> tuple[Path, str]:
     )
 
 
+def _is_in_a_package(path: Path) -> bool:
+    """Say whether a file imports by ``from .``: a prompt names it as part of a package."""
+    try:
+        tree = syntax_tree(path.read_bytes(), str(path))
+    except BuildError:
+        return False  # told where it is loaded
+    return any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(tree))
+
+
 def _load(path: Path, name: str) -> ModuleType:
+    if "." not in name and _is_in_a_package(path):
+        package = sys.modules[_PACKAGE] = ModuleType(_PACKAGE)
+        package.__path__ = [str(path.parent)]
+        name = f"{_PACKAGE}.{name}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ProgramError("this is no Python module", where=str(path))
@@ -173,7 +205,7 @@ def _load(path: Path, name: str) -> ModuleType:
         ) from error
     except SapwoodError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ProgramError(
             f"importing {path.name} failed: {type(error).__name__}: {error}", where=str(path)
         ) from error
