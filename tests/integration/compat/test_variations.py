@@ -243,6 +243,31 @@ def test_the_runner_gets_python_funcs_by_that_name_whatever_the_file_is_called(
     assert sums(folder) == EXPECTED
 
 
+def test_a_python_file_may_have_another_encoding(
+    copy_of: CopyFunction, sums: Callable[[Path], list[float]]
+) -> None:
+    folder = copy_of("column_sums")
+    module = folder / "python_funcs.py"
+    cookie = "# -*- coding: latin-1 -*-\nassert ord('ü') == 252\n"
+    module.write_bytes((cookie + module.read_text()).encode("latin-1"))
+    assert sums(folder) == EXPECTED
+
+
+def test_vectors_of_cuda_are_numbers_in_python(
+    copy_of: CopyFunction, sums: Callable[[Path], list[float]]
+) -> None:
+    changes = {
+        "program.h": [
+            ("    float *points;", "    float3 *points;"),
+            ("    double *sums;\n} agg_res_t", "    double3 *sums;\n} agg_res_t"),
+        ],
+        "kernel.cu": [
+            ("(dataset->points, result->sums", "((float *)dataset->points, &result->sums->x"),
+        ],
+    }
+    assert sums(copy_of("column_sums", changes)) == EXPECTED
+
+
 def test_not_a_number_travels(cluster: sapwood.Cluster, copy_of: CopyFunction, sums: Any) -> None:
     folder = copy_of("column_sums")
     lines = (folder / "points.csv").read_text().splitlines()

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sapwood.compat.lizard.layout import CType, EntryPoint
 from sapwood.compat.lizard.structures import field_types
+from sapwood.compat.lizard.uniform import same_numbers, simple_kind
 from sapwood.core.errors import ProgramError
 
 ENTRY_POINTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -22,7 +23,8 @@ ENTRY_POINTS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The functions that a library must have, and the classes whose structures they take."""
 
-_FLOATS, _BOOLS, _INTEGERS, _OPAQUE = "fdg", "?", "bBhHiIlLqQcu", "PzZOXv"
+_OPAQUE: Final = "PzZOXv"
+"""Codes of ctypes for pointers that do not say what they point to."""
 
 
 def check_entry_points(points: Mapping[str, EntryPoint], *, where: str) -> None:
@@ -117,11 +119,13 @@ def _fits(c: CType, declared: Any) -> bool:
         return _pointer_fits(c, declared)
     if ctypes.sizeof(declared) != c.size:
         return False
+    if same_numbers(c, declared):
+        return True
     if issubclass(declared, ctypes.Array):
         return c.kind == "array" and c.target is not None and _leaf(c.target) == _leaf_of(declared)
     if issubclass(declared, ctypes.Structure):
         return c.kind == "struct" and not _difference(c, declared)
-    return c.kind == _simple_kind(declared) or {c.kind, _simple_kind(declared)} <= {"int", "bool"}
+    return c.kind == simple_kind(declared) or {c.kind, simple_kind(declared)} <= {"int", "bool"}
 
 
 def _pointer_fits(c: CType, declared: Any) -> bool:
@@ -138,7 +142,7 @@ def _pointer_fits(c: CType, declared: Any) -> bool:
         return True
     if target.kind == "struct" and not target.members:
         return True
-    return _fits(target, inner)
+    return same_numbers(target, inner) or _fits(target, inner)
 
 
 def _leaf(c: CType) -> str:
@@ -152,19 +156,8 @@ def _leaf_of(declared: Any) -> str:
         declared = declared._type_
     if issubclass(declared, ctypes.Structure):
         return "struct"
-    kind = _simple_kind(declared)
+    kind = simple_kind(declared)
     return "int" if kind == "bool" else kind
-
-
-def _simple_kind(declared: Any) -> str:
-    code = getattr(declared, "_type_", None)
-    if not isinstance(code, str):
-        return "pointer"
-    if code in _FLOATS:
-        return "float"
-    if code in _BOOLS:
-        return "bool"
-    return "int" if code in _INTEGERS else "pointer"
 
 
 def describe(declared: Any) -> str:

@@ -193,7 +193,8 @@ class CtypesWorker(CtypesCombiner):
         with self._library.watching(name):
             self._call(name, structure, self.params)
         for field in pointer_fields(type(structure)):
-            if not getattr(structure, field):
+            held = getattr(structure, field)
+            if not isinstance(held, ctypes.Structure) and not held:
                 raise ProgramError(
                     f"{name} leaves {type(structure).__name__}.{field} NULL",
                     hint="allocate it there, for example by cudaMallocManaged, and check the "

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import tokenize
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -134,7 +136,7 @@ def _name(key: Any, name: Any, where: str) -> str:
 def _read(folder: Path, name: str, *, where: str) -> str:
     path = folder / name
     try:
-        return _decoded(path.read_bytes())
+        return _decoded(path.read_bytes(), python=name.endswith(".py"))
     except OSError as error:
         beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
         raise ProgramError(
@@ -142,11 +144,15 @@ def _read(folder: Path, name: str, *, where: str) -> str:
         ) from error
 
 
-def _decoded(data: bytes) -> str:
-    """Return text as Python's text files give it; what is no UTF-8 is Latin-1."""
+def _decoded(data: bytes, *, python: bool = False) -> str:
+    """Return text as Python's text files give it; what is no UTF-8 is Latin-1.
+
+    A Python file may name another encoding in its first lines.
+    """
     try:
-        text = data.decode()
-    except UnicodeDecodeError:
+        encoding = tokenize.detect_encoding(io.BytesIO(data).readline)[0] if python else "utf-8"
+        text = data.decode(encoding.removesuffix("-sig"))
+    except (SyntaxError, UnicodeDecodeError):
         text = data.decode("latin-1")
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
@@ -162,7 +168,7 @@ def _beside(folder: Path, sources: dict[str, Any], *, where: str) -> dict[str, s
             prefix = os.path.dirname(name)  # noqa: PTH120 - a name, not a path of this machine
             found |= {str(Path(prefix) / each): data for each, data in imports.items()}
     return {
-        name: _decoded(found[name])
+        name: _decoded(found[name], python=name.endswith(".py"))
         for name in sorted(found)
         if name not in named and ".." not in Path(name).parts
     }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import sys
+import tokenize
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -37,14 +39,24 @@ def load_module(definition: Definition, *, origin: str, extension: ModuleType) -
     folder, _, name = main.rpartition("/")
     # As when Python runs a file: what it imports lies in its own folder.
     files = {
-        file.name.removeprefix(f"{folder}/"): file.text.encode()
+        file.name.removeprefix(f"{folder}/"): _as_written(file.text)
         for file in definition.files
         if file.name.endswith(".py")
     }
-    files[name] = definition.python.text.encode()
+    files[name] = _as_written(definition.python.text)
     bundle = Bundle(origin=str(Path(origin) / folder), main=name, files=files)
     with lizard_first(), user_program(extension):
         return import_main(bundle, name)
+
+
+def _as_written(text: str) -> bytes:
+    """Return the bytes of a Python file, in the encoding that its first lines may name."""
+    data = text.encode()
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        return data if encoding.startswith("utf-8") else text.encode(encoding)
+    except (SyntaxError, UnicodeError):
+        return data  # told where it is compiled
 
 
 class user_program:  # noqa: N801 - reads as a statement: with user_program(module)

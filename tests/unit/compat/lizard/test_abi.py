@@ -50,6 +50,13 @@ class Inner(ctypes.Structure):
     _fields_: ClassVar = [("a", ctypes.c_int), ("b", ctypes.c_double)]
 
 
+VECTOR = structure((0, FLOAT), (4, FLOAT), (8, FLOAT), size=12)
+
+
+class Vector(ctypes.Structure):
+    _fields_: ClassVar = [(name, ctypes.c_float) for name in "xyz"]
+
+
 FITTING = [
     (INT, ctypes.c_int),
     (INT, ctypes.c_uint32),
@@ -68,6 +75,15 @@ FITTING = [
     (array(FLOAT, 6), (ctypes.c_float * 3) * 2),
     (array(INNER, 2), Inner * 2),
     (CType("other", "union u", 8), ctypes.c_int64),
+    (VECTOR, ctypes.c_float * 3),
+    (VECTOR, Vector),
+    (array(FLOAT, 3), Vector),
+    (pointer(VECTOR), ctypes.POINTER(ctypes.c_float)),
+    (pointer(FLOAT), ctypes.POINTER(Vector)),
+    (pointer(VECTOR), ctypes.POINTER(ctypes.c_float * 3)),
+    (pointer(array(FLOAT, 3)), ctypes.POINTER(Vector)),
+    (pointer(pointer(VECTOR)), ctypes.POINTER(ctypes.POINTER(ctypes.c_float))),
+    (pointer(structure((0, BYTE), (1, BOOL), size=2)), ctypes.POINTER(ctypes.c_char)),
 ]
 
 OTHER = [
@@ -85,6 +101,13 @@ OTHER = [
     (INNER, ctypes.c_double * 2),
     (structure((0, INT), (8, INT), size=16), Inner),
     (pointer(structure((0, INT), size=4)), ctypes.POINTER(Inner)),
+    (VECTOR, ctypes.c_float * 4),
+    (pointer(VECTOR), ctypes.POINTER(ctypes.c_int)),
+    (pointer(VECTOR), ctypes.POINTER(ctypes.c_float * 4)),
+    (pointer(array(FLOAT, 2)), ctypes.POINTER(Vector)),
+    (pointer(structure((0, FLOAT), (4, INT), size=8)), ctypes.POINTER(ctypes.c_float)),
+    (pointer(structure((0, FLOAT), (8, FLOAT), size=12)), ctypes.POINTER(ctypes.c_float)),
+    (pointer(structure((0, FLOAT), size=8)), ctypes.POINTER(ctypes.c_float)),
 ]
 
 
