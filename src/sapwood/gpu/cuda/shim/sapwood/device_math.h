@@ -49,6 +49,45 @@ static inline float norm3df(float a, float b, float c) { return sqrtf(a * a + b 
 static inline double norm3d(double a, double b, double c) { return sqrt(a * a + b * b + c * c); }
 static inline float rhypotf(float a, float b) { return 1.0f / hypotf(a, b); }
 static inline double rhypot(double a, double b) { return 1.0 / hypot(a, b); }
+static inline float norm4df(float a, float b, float c, float d) { return sqrtf(a * a + b * b + c * c + d * d); }
+static inline double norm4d(double a, double b, double c, double d) { return sqrt(a * a + b * b + c * c + d * d); }
+static inline float rnorm3df(float a, float b, float c) { return 1.0f / norm3df(a, b, c); }
+static inline double rnorm3d(double a, double b, double c) { return 1.0 / norm3d(a, b, c); }
+static inline float rnorm4df(float a, float b, float c, float d) { return 1.0f / norm4df(a, b, c, d); }
+static inline double rnorm4d(double a, double b, double c, double d) { return 1.0 / norm4d(a, b, c, d); }
+static inline void sincospif(float x, float *s, float *c) { *s = sinpif(x), *c = cospif(x); }
+static inline void sincospi(double x, double *s, double *c) { *s = sinpi(x), *c = cospi(x); }
+static inline double erfcx(double x) {
+    if (x < 25) return exp(x * x) * erfc(x);
+    double terms = 1;
+    for (int i = 13; i > 0; i -= 2) terms = 1 - i / (2 * x * x) * terms;
+    return terms / (x * sqrt(M_PI));
+}
+static inline double erfcinv(double x) { // Halley's steps, from Hastings' approximation
+    if (!(x > 0 && x < 2)) return x == 0 ? __builtin_inf() : x == 2 ? -__builtin_inf() : __builtin_nan("");
+    if (x > 1) return -erfcinv(2 - x);
+    const double t = sqrt(-2 * log(x / 2));
+    double y = M_SQRT1_2 * (t - (2.30753 + t * 0.27061) / (1 + t * (0.99229 + t * 0.04481)));
+    for (int i = 0; i < 3; i++) {
+        const double beyond = erfc(y) - x;
+        y += beyond / (M_2_SQRTPI * exp(-y * y) - y * beyond);
+    }
+    return y;
+}
+static inline double erfinv(double x) {
+    if (!(fabs(x) < 0.5)) return x < 0 ? -erfcinv(1 + x) : erfcinv(1 - x);
+    double y = x / M_2_SQRTPI;
+    for (int i = 0; i < 4; i++) {
+        const double beyond = erf(y) - x;
+        y -= beyond / (M_2_SQRTPI * exp(-y * y) + y * beyond);
+    }
+    return y;
+}
+static inline double normcdfinv(double p) { return -M_SQRT2 * erfcinv(2 * p); }
+static inline float erfcxf(float x) { return float(erfcx(x)); }
+static inline float erfinvf(float x) { return float(erfinv(x)); }
+static inline float erfcinvf(float x) { return float(erfcinv(x)); }
+static inline float normcdfinvf(float x) { return float(normcdfinv(x)); }
 
 #define SAPWOOD_ROUNDED(T, name, expression)                                                     \
     static inline T name##_rn expression static inline T name##_rz expression                    \

@@ -1,4 +1,4 @@
-// Inline PTX of one instruction, as public programs have it, and integer functions.
+// Inline PTX of one instruction, as public programs have it, and functions that C libraries lack.
 #include <stdio.h>
 #include <cuda_runtime.h>
 
@@ -72,6 +72,18 @@ __global__ void numbers(int *out, float *real) {
   real[5] = __int2float_rz(-16777217);
 }
 
+// What the C library lacks of CUDA's functions, held to what it has.
+__global__ void inverses(double *worst) {
+  double x = (threadIdx.x - 63.5) / 64, off = 0, s, c;
+  off = fmax(off, fabs(erf(erfinv(x)) - x) + fabs(erfc(erfcinv(x + 1)) - x - 1));
+  off = fmax(off, fabs(normcdf(normcdfinv(x / 2 + 0.5)) - x / 2 - 0.5) + fabs(erf((double)erfinvf(x)) - x) / 1e7);
+  off = fmax(off, fabs(erfc(erfcinv(exp(30 * x - 30))) / exp(30 * x - 30) - 1));
+  off = fmax(off, fabs(erfcx(25 + x / 1e12) / 0.022549572432641357 - 1));
+  sincospi(x, &s, &c);
+  off = fmax(off, fabs(s * s + c * c - 1) + fabs(rnorm3d(x, 2.0, 3.0) * norm4d(x, 2.0, 3.0, 0.0) - 1));
+  worst[threadIdx.x] = off;
+}
+
 int main() {
   unsigned *where;
   int *out;
@@ -94,6 +106,11 @@ int main() {
   const int wanted[8] = {0xbc, (int)0xffff00ff, 15 - 8, 0x3ff00000, 1, 4 + 2 + 6, 1, 1};
   for (int i = 0; i < 8; i++) ok = ok && out[i] == wanted[i];
   ok = ok && real[1] == 2.5f && real[2] == 16777216 && real[3] == 16777218 && real[4] == 1 && real[5] == -16777216;
+  double *worst;
+  cudaMallocManaged(&worst, 128 * sizeof(double));
+  inverses<<<1, 128>>>(worst);
+  ok = ok && cudaDeviceSynchronize() == cudaSuccess;
+  for (int i = 0; i < 128; i++) ok = ok && worst[i] < 1e-12;
   printf(ok ? "PASSED\n" : "FAILED\n");
   return ok ? 0 : 1;
 }
