@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sapwood.gpu.cuda.parse import CudaSource, declared_names, plain
+from sapwood.gpu.cuda.parse import Function, declared_names, plain, walk
 
 
 def is_dynamic(node: Any) -> bool:
@@ -40,12 +40,22 @@ def dynamic_pointer(node: Any) -> str:
     return f"{kind}{name}; {name} = {value};"
 
 
-def file_scope_dynamic(source: CudaSource, words: set[str]) -> str:
-    """Return pointers to the dynamic shared memory that a source declares outside of functions."""
+def outer_dynamic(function: Function) -> str:
+    """Return pointers to the dynamic shared memory of its file that a function uses."""
+    own = {each.name for each in function.parameters}
+    for node in walk(function.body):
+        if node.type in {"declaration", "parameter_declaration", "for_range_loop"}:
+            own |= set(declared_names(node))
+    used = function.words - own
     return "".join(
         " " + dynamic_pointer(node)
-        for node in source.shared
-        if is_dynamic(node)
-        and node.parent.type == "translation_unit"
-        and set(declared_names(node)) & words
+        for node in function.source.shared
+        if is_dynamic(node) and not is_inside(node) and set(declared_names(node)) & used
     )
+
+
+def is_inside(node: Any) -> bool:
+    """Whether a declaration stands in a function."""
+    while node is not None and node.type != "compound_statement":
+        node = node.parent
+    return node is not None

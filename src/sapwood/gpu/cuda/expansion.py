@@ -28,7 +28,7 @@ def find_expanded(variables: Variables, parts: Sequence[Part]) -> dict[str, Vari
     found = {
         variable.name: variable
         for variable in variables.parameters
-        if variable.changes and variable.name not in variables.uniform
+        if variable.changes and not variable.is_reference and variable.name not in variables.uniform
     }
     inside: list[tuple[str, Part]] = []
     for part in parts:

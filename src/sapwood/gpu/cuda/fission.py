@@ -13,7 +13,7 @@ from typing import Any, Final
 from sapwood.gpu.cuda.additions import edit_atomics
 from sapwood.gpu.cuda.calls import BARRIERS, CLEAR, GRID_SYNC, CallGraph
 from sapwood.gpu.cuda.control import LOOPS, arms, branches, condition, jumps_out, target_loop
-from sapwood.gpu.cuda.dynamic import dynamic_pointer, file_scope_dynamic, is_dynamic
+from sapwood.gpu.cuda.dynamic import dynamic_pointer, is_dynamic, outer_dynamic
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.guarding import guarded_shared
 from sapwood.gpu.cuda.indices import edit_indices
@@ -104,8 +104,7 @@ class _Cutter:
                 )
         writer.write()
         edits.extend(self._block_edits)
-        names = used_words(self._kernel.body)
-        dynamic = file_scope_dynamic(self._kernel.source, names)
+        dynamic = outer_dynamic(self._kernel)
         self._prologue += dynamic
         view = self._view(can_merge=not (writer.keeps_threads or dynamic))
         edits.insert(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from sapwood.gpu.cuda.calls import FOLD, GRID_SYNC
@@ -72,13 +72,13 @@ def without_groups(source: CudaSource, kernel: Function) -> Edits:
     edits = Edits(source.data)
     found: list[tuple[Any, str]] = []
     widths = _groups(kernel)
-    for name, (declaration, width) in widths.items():
+    for name, (declaration, *width) in widths.items():
         uses = [
             node
             for node in walk(kernel.body)
             if node.type == "identifier" and plain(node.text) == name
         ]
-        made = [_use(node, name, width, widths) for node in uses]
+        made = [_use(node, name, tuple(width), widths) for node in uses]
         if all(text is not None for text in made):
             found += [each for each in made if each is not None and each[0] is not None]
             found.append((declaration, ""))
@@ -106,9 +106,12 @@ def _is_inside(node: Any, other: Any) -> bool:
     )
 
 
-def _groups(kernel: Function) -> dict[str, tuple[Any, str]]:
-    """Return the groups by name: declaration, and lanes of a tile; nothing for the block."""
-    found: dict[str, tuple[Any, str]] = {}
+def _groups(kernel: Function) -> dict[str, tuple[Any, str, str]]:
+    """Return the groups by name: declaration, lanes of a tile and of the tile that it is a part of.
+
+    Lanes are nothing for the block.
+    """
+    found: dict[str, tuple[Any, str, str]] = {}
     for node in walk(kernel.body):
         declarators = node.children_by_field_name("declarator")
         if node.type != "declaration" or len(declarators) != 1:
@@ -123,23 +126,24 @@ def _groups(kernel: Function) -> dict[str, tuple[Any, str]]:
             return {}
         head = plain(node.text[: inner.start_byte - node.start_byte])
         if text in found and _GROUP.fullmatch(head.removeprefix("const ")):  # another name for it
-            found[name] = (node, found[text][1])
+            found[name] = (node, *found[text][1:])
             continue
         if _BLOCK.fullmatch(text):
-            found[name] = (node, "")
+            found[name] = (node, "", "")
         elif _GRID.fullmatch(text):
-            found[name] = (node, _WHOLE)
+            found[name] = (node, _WHOLE, "")
         elif tile is not None and (
             _BLOCK.fullmatch(tile[2]) or found.get(tile[2], (None, _WHOLE))[1] != _WHOLE
         ):
-            found[name] = (node, tile[1])
+            found[name] = (node, tile[1], found[tile[2]][1] if tile[2] in found else "")
     return found
 
 
 def _use(
-    node: Any, name: str, width: str, groups: dict[str, tuple[Any, str]]
+    node: Any, name: str, widths: tuple[str, ...], groups: Mapping[str, tuple[Any, str, str]]
 ) -> tuple[Any, str] | None:
     """Return what is replaced by what; nothing to replace for the declaration itself."""
+    width, around = widths
     above = node.parent
     if above.type == "init_declarator":
         other = plain(above.child_by_field_name("declarator").text)
@@ -163,7 +167,7 @@ def _use(
     method = plain(above.child_by_field_name("field").text)
     arguments = [plain(a.text) for a in call.child_by_field_name("arguments").named_children]
     known = {"": _OF_BLOCK, _WHOLE: _OF_GRID}.get(width)
-    text = _of_tile(method, width, arguments) if known is None else known.get(method)
+    text = _of_tile(method, width, around, arguments) if known is None else known.get(method)
     return None if text is None else (call, text)
 
 
@@ -180,7 +184,8 @@ def _lanes(width: str) -> str:
     return "0xffffffffu" if width == "32" else f"::sapwood_cuda::tile_lanes({_RANK}, {width})"
 
 
-def _of_tile(method: str, width: str, arguments: list[str]) -> str | None:
+def _of_tile(method: str, width: str, around: str, arguments: list[str]) -> str | None:
+    rank, size = (f"({_RANK} % {around})", around) if around else (_RANK, _SIZE)
     given = ", ".join(arguments)
     if method in {"shfl", "shfl_up", "shfl_down", "shfl_xor"} and len(arguments) == 2:
         return f"__{method}_sync({_lanes(width)}, {given}, {width})"
@@ -191,6 +196,6 @@ def _of_tile(method: str, width: str, arguments: list[str]) -> str | None:
         "size": f"({width} + 0u)",
         "num_threads": f"({width} + 0u)",
         "thread_rank": f"({_RANK} % {width})",
-        "meta_group_rank": f"({_RANK} / {width})",
-        "meta_group_size": f"(({_SIZE} + {width} - 1) / {width})",
+        "meta_group_rank": f"({rank} / {width})",
+        "meta_group_size": f"(({size} + {width} - 1) / {width})",
     }.get(method)

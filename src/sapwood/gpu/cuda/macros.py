@@ -1,9 +1,9 @@
-"""Macros of kernels that hold barriers or the head of a loop: expanded, so that they can be cut."""
+"""Macros, expanded: in kernels those that hold barriers or the head of a loop."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -18,14 +18,17 @@ _SKIPPED = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _WANTED = re.compile(r"__syncthreads\s*\(\s*\)|__syncwarp|_sync\b|^for\s*\(|^if\s*\(.*\)\s*return")
+_PIECE = re.compile(r'"(?:\\.|[^"\\])*"|\s*##\s*|#\s*\w+|\w+|\s+|.')
+_REST: Final = "__VA_ARGS__"
 _MOST_ROUNDS: Final = 4
 
 
 class Macro(msgspec.Struct, frozen=True):
-    """A macro: the names of its arguments, or none, and its text on one line."""
+    """A macro: the names of its arguments, or none, its text on one line, and where it stands."""
 
     arguments: tuple[str, ...] | None
     text: str
+    start: int = 0
 
 
 def expand_in_kernels(data: bytes) -> bytes:
@@ -41,7 +44,7 @@ def expand_in_kernels(data: bytes) -> bytes:
         edits = Edits(data)
         found = False
         for start, end in kernel_bodies(data):
-            found |= _expand(data, start, end, macros, edits)
+            found |= expand(data, start, end, lambda name, _: macros.get(name), edits)
         if not found:
             break
         data = edits.apply()
@@ -50,7 +53,7 @@ def expand_in_kernels(data: bytes) -> bytes:
 
 def _worthwhile(data: bytes) -> dict[str, Macro]:
     """Return the macros that hold barriers or heads of loops, through other macros too."""
-    known = dict(_macros(data))
+    known = {name: macro for name, macro in defined_macros(data) if "#" not in macro.text}
     found = {name: macro for name, macro in known.items() if _WANTED.search(macro.text)}
     while True:
         more = {
@@ -63,7 +66,13 @@ def _worthwhile(data: bytes) -> dict[str, Macro]:
         found |= more
 
 
-def _macros(data: bytes) -> Iterator[tuple[str, Macro]]:
+def defined_macros(data: bytes) -> Iterator[tuple[str, Macro]]:
+    r"""Yield the macros that a text defines, by name, in order.
+
+    Example:
+        >>> dict(defined_macros(b"#define ADD(a, b) a + \\\n b\n"))["ADD"].text
+        'a + b'
+    """
     for match in _DEFINE.finditer(data):
         text = re.sub(rb"//[^\n]*|/\*.*?\*/", b" ", match[3].replace(b"\\\r\n", b" "))
         line = " ".join(text.replace(b"\\\n", b" ").decode("utf-8", "replace").split())
@@ -71,8 +80,7 @@ def _macros(data: bytes) -> Iterator[tuple[str, Macro]]:
         if match[2] is not None:
             listed = match[2].decode()[1:-1].split(",")
             arguments = tuple(name.strip() for name in listed if name.strip())
-        if "#" not in line and "..." not in (arguments or ()):
-            yield match[1].decode(), Macro(arguments, line)
+        yield match[1].decode(), Macro(arguments, line, match.start())
 
 
 def kernel_bodies(data: bytes) -> Iterator[tuple[int, int]]:
@@ -102,25 +110,71 @@ def closing(data: bytes, start: int) -> int | None:
     return None
 
 
-def _expand(data: bytes, start: int, end: int, macros: dict[str, Macro], edits: Edits) -> bool:
+def expand(
+    data: bytes,
+    start: int,
+    end: int,
+    macro_at: Callable[[str, int], Macro | None],
+    edits: Edits,
+) -> bool:
+    """Expand macros in a part of a text, once, and say whether there were any.
+
+    Args:
+        data: The text.
+        start: Where the part begins.
+        end: Where it ends.
+        macro_at: Gives the macro that is to be expanded, for its name and a position.
+        edits: Where the edits go.
+    """
     hidden = _SKIPPED.sub(lambda m: re.sub(rb"[^\n]", b" ", m[0]), data[start:end])
     behind = 0
     found = False
     for match in re.finditer(rb"\b[A-Za-z_]\w*\b", hidden):
-        macro = macros.get(match[0].decode())
+        macro = macro_at(match[0].decode(), start + match.start())
         if macro is None or match.start() < behind:
             continue
         text, stop = macro.text, match.end()
         if macro.arguments is not None:
             given = _arguments(hidden, data[start:end], match.end())
-            if given is None or len(given[0]) != len(macro.arguments):
+            values = _values(macro.arguments, given[0]) if given is not None else None
+            if given is None or values is None:
                 continue
-            values = dict(zip(macro.arguments, given[0], strict=True))
-            text = re.sub(r"\b\w+\b", lambda m: values.get(m[0], m[0]), text)  # noqa: B023 - used at once
-            stop = given[1]
+            text, stop = _with_arguments(text, values), given[1]
         edits.replace(start + match.start(), start + stop, text)
         behind, found = stop, True
     return found
+
+
+def _values(names: tuple[str, ...], given: list[str]) -> dict[str, str] | None:
+    """Return the arguments of a macro by name; none if their number is wrong."""
+    if names and names[-1] == "...":
+        first = len(names) - 1
+        rest = ", ".join(given[first:])
+        names, given = (*names[:-1], _REST), [*given[:first], rest]
+    if not names and given == [""]:
+        given = []
+    return dict(zip(names, given, strict=True)) if len(names) == len(given) else None
+
+
+def _with_arguments(text: str, values: dict[str, str]) -> str:
+    """Return a macro's text with its arguments in it, ``#`` and ``##`` carried out."""
+    found: list[str] = []
+    for piece in _PIECE.findall(text):
+        word = piece.lstrip("# ")
+        if piece.strip() == "##":
+            while found and found[-1].isspace():
+                found.pop()
+            found.append("##")
+        elif piece.startswith("#") and word in values:
+            escaped = values[word].replace("\\", "\\\\").replace('"', '\\"')
+            found.append(f'"{escaped}"')
+        elif found[-2:] == [",", "##"] and piece == _REST:
+            found[-2:] = [", ", values[piece]] if values.get(piece) else []
+        elif found and found[-1] == "##":
+            found[-1] = values.get(piece, piece)
+        else:
+            found.append(values.get(piece, piece))
+    return "".join(found)
 
 
 def _arguments(hidden: bytes, data: bytes, at: int) -> tuple[list[str], int] | None:

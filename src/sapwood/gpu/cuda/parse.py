@@ -21,6 +21,7 @@ from sapwood.gpu.cuda.architecture import (
     resolve_architecture,
 )
 from sapwood.gpu.cuda.conditions import Conditions, defined_names
+from sapwood.gpu.cuda.declaring import expand_declaring
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.host_names import may_hold, rename_on_host
 from sapwood.gpu.cuda.macros import expand_in_kernels, kernel_bodies
@@ -263,11 +264,14 @@ def read_sources(
         if name.endswith((".cu", ".cuh"))
         or (PurePosixPath(name).suffix in SUFFIXES and CUDA_WORDS.search(data))
     }
-    found = dependent_macros(chosen, {name: conditions(name, Dependent()) for name in chosen})
-    return {
-        name: CudaSource(name, data, conditions(name, found), found)
-        for name, data in chosen.items()
-    }
+    known = {name: conditions(name, Dependent()) for name in chosen}
+    chosen, unclear = expand_declaring(chosen, known)
+    found = dependent_macros(chosen, known)
+    known = {name: conditions(name, found) for name in chosen}
+    sources = {name: CudaSource(name, chosen[name], known[name], found) for name in chosen}
+    for name in unclear:
+        sources[name].troubles += unclear[name]
+    return sources
 
 
 def _only_in_kernels(data: bytes, seen: bytes) -> bytes:
@@ -298,8 +302,7 @@ def _in_kernel(node: Any) -> bool:
     while node is not None and node.type != "function_definition":
         node = node.parent
     body = node.child_by_field_name("body") if node is not None else None
-    head = node.text[: body.start_byte - node.start_byte] if body is not None else b""
-    return b"__global__" in head
+    return body is not None and b"__global__" in node.text[: body.start_byte - node.start_byte]
 
 
 def walk(node: Any) -> Iterator[Any]:

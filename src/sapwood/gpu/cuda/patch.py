@@ -16,7 +16,13 @@ import msgspec
 
 from sapwood.gpu.cuda.by_address import edit_calls
 from sapwood.gpu.cuda.calls import BARRIERS, CallGraph
-from sapwood.gpu.cuda.dynamic import dynamic_declaration, dynamic_pointer, is_dynamic
+from sapwood.gpu.cuda.dynamic import (
+    dynamic_declaration,
+    dynamic_pointer,
+    is_dynamic,
+    is_inside,
+    outer_dynamic,
+)
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.endless import keep_endless_loops
 from sapwood.gpu.cuda.fission import cut_kernel
@@ -27,6 +33,7 @@ from sapwood.gpu.cuda.part import NotPossibleError
 from sapwood.gpu.cuda.shuffles import without_warp_operations
 from sapwood.gpu.cuda.starting import start_variables
 from sapwood.gpu.cuda.steps import with_steps
+from sapwood.gpu.cuda.variables import is_reference
 
 
 class Mode(Enum):
@@ -132,20 +139,20 @@ def _patch(source: CudaSource, graph: CallGraph, *, fiber_only: str) -> Patched:
                 inside |= made.shared
                 modes.append(_mode(kernel, Mode.BLOCK))
                 continue
+        taken = "".join(
+            ["=", *(f", &{each.name}" for each in kernel.parameters if is_reference(each))]
+        )
         edits.insert(
-            kernel.body.start_byte + 1, " ::sapwood_cuda::run_fibers([=]() mutable -> void {"
+            kernel.body.start_byte + 1,
+            f" ::sapwood_cuda::run_fibers([{taken}]() mutable -> void {{{outer_dynamic(kernel)}",
         )
         edits.insert(kernel.body.end_byte - 1, "});")
         start_variables(kernel, edits)
         modes.append(_mode(kernel, Mode.FIBER, reason))
     for function in source.functions:
-        _edit_linkage(function, graph, edits)
-        _edit_clocks(function, edits)
-        if "__device__" in function.attributes:
-            start_variables(function, edits)
-        keep_endless_loops(function, edits)
+        _edit_function(function, graph, edits)
     for launch in source.launches:
-        _edit_launch(launch, edits)
+        _edit_launch(launch, graph, edits)
     edit_calls(source, edits)
     for node in source.shared:
         if node.start_byte in inside:
@@ -163,6 +170,16 @@ def _mode(kernel: Function, mode: Mode, reason: str = "") -> KernelMode:
     return KernelMode(
         name=kernel.name, file=kernel.source.name, line=kernel.line, mode=mode, reason=reason
     )
+
+
+def _edit_function(function: Function, graph: CallGraph, edits: Edits) -> None:
+    _edit_linkage(function, graph, edits)
+    _edit_clocks(function, edits)
+    if "__device__" in function.attributes:
+        start_variables(function, edits)
+    if not function.is_kernel:
+        edits.insert(function.body.start_byte + 1, outer_dynamic(function))
+    keep_endless_loops(function, edits)
 
 
 def _edit_linkage(function: Function, graph: CallGraph, edits: Edits) -> None:
@@ -194,7 +211,7 @@ def _edit_clocks(function: Function, edits: Edits) -> None:
                 edits.replace(callee.start_byte, callee.end_byte, name)
 
 
-def _edit_launch(launch: Launch, edits: Edits) -> None:
+def _edit_launch(launch: Launch, graph: CallGraph, edits: Edits) -> None:
     """Turn ``k<<<c>>>(a)`` into ``launch("k", Configuration(c), call of k, a)``."""
     at = launch.offset
     node, configuration = launch.node, launch.configuration
@@ -212,9 +229,25 @@ def _edit_launch(launch: Launch, edits: Edits) -> None:
         arguments.start_byte + 1 + at,
         f"), {_call(launch.kernel, given)}{',' if given else ''} ",
     )
+    for each in _given_by_reference(launch, given, graph):
+        edits.insert(each.start_byte + at, "::sapwood_cuda::ByReference{")
+        edits.insert(each.end_byte + at, "}")
     for each in given:
         if each.type == "null" or plain(each.text) == "NULL":
             edits.replace(each.start_byte + at, each.end_byte + at, "nullptr")
+
+
+def _given_by_reference(launch: Launch, given: list[Any], graph: CallGraph) -> list[Any]:
+    """Return the arguments that a kernel may change for the host: in managed memory."""
+    name = re.sub(r"<.*", "", launch.kernel).rsplit("::", maxsplit=1)[-1].strip()
+    kernels = [each for each in graph.functions.get(name, ()) if each.is_kernel]
+    if len(kernels) != 1 or len(kernels[0].parameters) < len(given):
+        return []
+    return [
+        node
+        for node, parameter in zip(given, kernels[0].parameters, strict=False)
+        if is_reference(parameter)
+    ]
 
 
 def _call(kernel: str, given: list[Any]) -> str:
@@ -231,10 +264,7 @@ def _call(kernel: str, given: list[Any]) -> str:
 
 
 def _edit_dynamic(node: Any, edits: Edits) -> None:
-    scope = node.parent
-    while scope is not None and scope.type not in {"compound_statement", "translation_unit"}:
-        scope = scope.parent
-    if scope is not None and scope.type == "compound_statement":
+    if is_inside(node):
         edits.replace(node.start_byte, node.end_byte, dynamic_pointer(node))
         return
     element, name, extents = dynamic_declaration(node)

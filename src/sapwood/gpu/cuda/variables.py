@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from sapwood.gpu.cuda.calls import CallGraph, is_atomic, is_warp_operation
-from sapwood.gpu.cuda.parse import INDICES, Function, plain, walk
+from sapwood.gpu.cuda.parse import INDICES, Function, Parameter, plain, walk
 
 _ARITHMETIC_CALLS: Final = frozenset({"min", "max", "int", "float", "unsigned", "double", "size_t"})
 _CONTROL: Final = {
@@ -35,6 +35,7 @@ class Variable:
         scope: Where it can be seen: the compound or loop around its declaration.
         is_array: Whether it is an array.
         is_shared: Whether it belongs to the block.
+        is_reference: Whether it is another name of something; of a constant it may be a copy.
         changes: Expressions that change it later.
     """
 
@@ -83,6 +84,8 @@ class Variables:
         self._graph = graph
         self._skeleton = skeleton
         self.parameters = [Variable(p.name, None, None) for p in kernel.parameters]
+        for variable, parameter in zip(self.parameters, kernel.parameters, strict=True):
+            variable.is_reference = is_reference(parameter)
         self.by_name: dict[str, list[Variable]] = {v.name: [v] for v in self.parameters}
         self.nodes = list(walk(kernel.body))
         for node in self.nodes:
@@ -218,6 +221,12 @@ class Variables:
             v.is_shared or (v.declaration is None and not v.changes and word in self.uniform)
             for v in self.by_name[word]
         )
+
+
+def is_reference(parameter: Parameter) -> bool:
+    """Whether a parameter is a reference to what is not constant: all threads have the same one."""
+    words = parameter.type.replace("&", " & ").split()
+    return words[-1:] == ["&"] and words[-2:] != ["&", "&"] and "const" not in words
 
 
 def plain_type(node: Any) -> str:

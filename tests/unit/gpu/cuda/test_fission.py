@@ -97,3 +97,17 @@ def test_an_address_that_nobody_keeps_costs_nothing() -> None:
     )
     assert "sapwood_v_v[" in text
     assert "sapwood_v_s[" not in text
+
+
+@pytest.mark.parametrize(("way", "mode"), [("", Mode.BLOCK), ("goto end; end: ;", Mode.FIBER)])
+def test_a_parameter_by_reference_is_the_same_for_all_threads(way: str, mode: Mode) -> None:
+    code = f"""struct S {{ int n; }};
+__global__ void k(S &s, const int &m) {{ atomicAdd(&s.n, m); {way} }}
+void host(S *s) {{ k<<<1, 2>>>(*s, 3); }}
+"""
+    made = patch_sources(read_sources({"a.cu": code.encode()}))["a.cu"]
+    text = made.text.decode()
+    assert made.kernels[0].mode is mode
+    assert "sapwood_v_s" not in text
+    assert ("run_fibers([=, &s]()" in text) is (mode is Mode.FIBER)
+    assert "::sapwood_cuda::ByReference{*s}, 3);" in text

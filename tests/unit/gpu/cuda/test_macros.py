@@ -38,3 +38,11 @@ def test_bodies_of_kernels() -> None:
     code += b' { "}"; if (x) {} } int y;'
     ((start, end),) = kernel_bodies(code)
     assert code[start:end] == b'{ "}"; if (x) {} }'
+
+
+def test_macros_without_arguments_and_with_pieces() -> None:
+    code = (
+        b"#define SYNC() __syncthreads()\n#define STEP(a, ...) f(a, __VA_ARGS__); SYNC( )\n"
+        b"__global__ void k(int y) { STEP(y, 1, g(2, 3)); }\n"
+    )
+    assert b"{ f(y, 1, g(2, 3)); __syncthreads(); }" in expand_in_kernels(code)

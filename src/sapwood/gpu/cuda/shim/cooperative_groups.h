@@ -103,6 +103,8 @@ class thread_group {
     unsigned size() const { return block_ ? thread_block::size() : lanes_.size(); }
     unsigned num_threads() const { return size(); }
     unsigned mask() const { return lanes_.mask(); }
+    bool is_block() const { return block_; }
+    const lane_group &lanes() const { return lanes_; }
 
   private:
     bool block_;
@@ -122,19 +124,27 @@ template <unsigned N, class Parent = void> class thread_block_tile : public lane
     static constexpr unsigned num_threads() { return N; }
 };
 
-inline unsigned tile_mask(unsigned n) {
+inline lane_group tile_of(const thread_block &block, unsigned n) {
     unsigned first = sapwood_cuda::lane() & ~(n - 1), all = n == 32 ? ~0u : ((1u << n) - 1) << first;
-    unsigned warp = sapwood_cuda::self->rank / 32 * 32, threads = sapwood_cuda::self->block->threads;
-    return threads - warp >= 32 ? all : all & ((1u << (threads - warp)) - 1);
+    unsigned rank = block.thread_rank(), threads = block.size(), warp = rank / 32 * 32;
+    unsigned mask = threads - warp >= 32 ? all : all & ((1u << (threads - warp)) - 1);
+    return lane_group(mask, (threads + n - 1) / n, rank / n);
 }
-inline unsigned tile_count(unsigned n) { return (thread_block::size() + n - 1) / n; }
+inline lane_group tile_of(const lane_group &lanes, unsigned n) {
+    unsigned mask = 0, part = lanes.thread_rank() / n, rank = 0;
+    for (unsigned rest = lanes.mask(); rest; rest &= rest - 1, rank++)
+        if (rank / n == part) mask |= rest & -rest;
+    return lane_group(mask, (lanes.size() + n - 1) / n, part);
+}
+inline lane_group tile_of(const thread_group &group, unsigned n) {
+    return group.is_block() ? tile_of(thread_block(), n) : tile_of(group.lanes(), n);
+}
 
-template <unsigned N, class Parent> thread_block_tile<N, Parent> tiled_partition(const Parent &) {
-    return thread_block_tile<N, Parent>(tile_mask(N), tile_count(N), thread_block::thread_rank() / N);
+template <unsigned N, class Parent> thread_block_tile<N, Parent> tiled_partition(const Parent &parent) {
+    const lane_group tile = tile_of(parent, N);
+    return thread_block_tile<N, Parent>(tile.mask(), tile.meta_group_size(), tile.meta_group_rank());
 }
-template <class Parent> thread_group tiled_partition(const Parent &, unsigned n) {
-    return lane_group(tile_mask(n), tile_count(n), thread_block::thread_rank() / n);
-}
+template <class Parent> thread_group tiled_partition(const Parent &parent, unsigned n) { return tile_of(parent, n); }
 
 // The lanes that come to this place.
 inline coalesced_group coalesced_threads(const char *file = __builtin_FILE(), int line = __builtin_LINE()) {

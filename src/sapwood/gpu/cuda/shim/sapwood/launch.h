@@ -119,6 +119,12 @@ inline void prepare(Worker &worker, const Configuration &how, const std::string 
     block.outside.block = &block;
 }
 
+// An argument that the kernel takes by reference: the host's own, not a copy.
+template <class T> struct ByReference { T &object; };
+template <class T> ByReference(T &) -> ByReference<T>;
+template <class T> T &given(T &argument) { return argument; }
+template <class T> T &given(ByReference<T> &argument) { return argument.object; }
+
 // Runs a block, and maybe the next ones of its row with it, those before `end`.
 template <class Kernel, class... Arguments>
 void run_block(Block &block, const Configuration &how, uint64_t b, uint64_t end, Kernel &kernel, Arguments &...arguments) {
@@ -130,11 +136,11 @@ void run_block(Block &block, const Configuration &how, uint64_t b, uint64_t end,
     self = &block.outside;
 #if defined(__cpp_exceptions)
     try {
-        kernel(arguments...);
+        kernel(given(arguments)...);
     } catch (const KernelEnded &) {
     } // what happened is in the block's failure
 #else
-    kernel(arguments...);
+    kernel(given(arguments)...);
 #endif
     if (!block.arrays.empty()) {
         for (const Array &array : block.arrays) check_array(array);
