@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from sapwood.gpu.cuda.ahead import asks_ahead
 from sapwood.gpu.cuda.calls import CallGraph
+from sapwood.gpu.cuda.control import LOOPS
 from sapwood.gpu.cuda.dynamic import dynamic_pointer, is_dynamic
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.expansion import find_expanded
@@ -123,12 +124,21 @@ class PartWriter:
                 pragma=self._pragma(part), limit=limit, first=first_thread, count=count
             )
             before += inside + "{ "
+        if self._may_end(part):
+            close += " if (sapwood_dead && ::sapwood_cuda::all_are(sapwood_gone)) return;"
         single = part.compound.id == first.id
         if part.stride is not None:
             self._edits.override(start, part.stride.body.start_byte, before)
         else:
             self._edits.insert(start, ("{ " if single else "") + before)
         self._edits.insert(end, close + (" }" if single else ""))
+
+    def _may_end(self, part: Part) -> bool:
+        """Whether threads return in a part that comes again: nobody else may end its loop."""
+        above = part.compound
+        while above.id != self._kernel.body.id and above.type not in LOOPS:
+            above = above.parent
+        return self._alive and _returns(part) and above.id != self._kernel.body.id
 
     def _moved(self, part: Part) -> str:
         text = ""

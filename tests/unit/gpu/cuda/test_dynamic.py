@@ -3,7 +3,7 @@ from __future__ import annotations
 from sapwood.gpu.cuda.parse import read_sources
 from sapwood.gpu.cuda.patch import patch_sources
 
-POINTER = "char *s = ::sapwood_cuda::dynamic_shared<char>();"
+POINTER = "char *s; s = ::sapwood_cuda::dynamic_shared<char>();"
 
 
 def patched(code: str) -> str:

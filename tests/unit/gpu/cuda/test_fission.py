@@ -111,3 +111,11 @@ void host(S *s) {{ k<<<1, 2>>>(*s, 3); }}
     assert "sapwood_v_s" not in text
     assert ("run_fibers([=, &s]()" in text) is (mode is Mode.FIBER)
     assert "::sapwood_cuda::ByReference{*s}, 3);" in text
+
+
+def test_a_loop_ends_when_all_threads_have_returned_from_it() -> None:
+    end = "if (sapwood_dead && ::sapwood_cuda::all_are(sapwood_gone)) return;"
+    _, text = kernel("while (1) { if (x[0] > n) return; __syncthreads(); x[threadIdx.x] += 1; }")
+    assert text.count(end) == 1
+    _, text = kernel("if (threadIdx.x > n) return; __syncthreads(); x[threadIdx.x] += 1;")
+    assert end not in text

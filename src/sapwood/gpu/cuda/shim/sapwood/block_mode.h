@@ -25,6 +25,13 @@ inline BlockView view() {
             int(b.grid.x),  int(b.grid.y),  int(b.grid.z),  int(b.threads)};
 }
 
+// Whether something holds for all threads of the block.
+inline bool all_are(const bool *flags) {
+    for (unsigned i = 0; i < self->block->threads; i++)
+        if (!flags[i]) return false;
+    return true;
+}
+
 // Several blocks of a row as one larger block, for kernels that cannot tell; `whole_rows` says that
 // they count the blocks of a row.
 constexpr unsigned most_merged = 16, most_merged_threads = 4096;
