@@ -51,6 +51,31 @@ def test_json_is_all_that_is_printed() -> None:
     assert (answer["checksum"], answer["points"], answer["agents"]) == (CHECKSUM, 150, 1)
 
 
+def test_what_a_program_prints_is_not_among_the_json(copy_of: Callable[..., Path]) -> None:
+    says = "print('said')\n"
+    folder = copy_of(
+        "column_sums",
+        {
+            "python_funcs.py": [
+                ("import ctypes\n", f"import ctypes\n\n{says}"),
+                (
+                    "    global_state.iteration += 1\n",
+                    f"    {says}    global_state.iteration += 1\n",
+                ),
+            ],
+            "runner.py": [
+                ("import csv\n", f"{says}import csv\n"),
+                ("    dataset = python_funcs", f"    {says}    dataset = python_funcs"),
+            ],
+        },
+    )
+    done = sapwood_lizard("run", ".", *SETTINGS, "--agents", "1", "--json", folder=folder)
+    assert json.loads(done.stdout)["iterations"] == 10
+    assert done.stderr.count("said") > 12
+    done = sapwood_lizard("load", ".", "--json", folder=folder)
+    assert json.loads(done.stdout)["name"] == "column_sums"
+
+
 @pytest.mark.row("B-PROG-3")
 def test_load_prints_the_checksum_and_remove_forgets() -> None:
     done = sapwood_lizard("load", "column_sums")
