@@ -10,6 +10,7 @@ from pathlib import Path
 
 import typer
 
+from sapwood.cli.answers import answers_alone
 from sapwood.core.errors import EXCEPTION_TYPE, InputError, ResourceError, SapwoodError
 
 EXIT_INTERNAL = 70
@@ -78,13 +79,15 @@ def reported(*, debug: bool = False, as_json: bool = False) -> Iterator[None]:
 
     Args:
         debug: Show the traceback and whole details.
-        as_json: Print the error as ``{"error": …}`` on stdout too.
+        as_json: Print the error as ``{"error": …}`` on stdout too; what programs print goes
+            to stderr.
 
     Raises:
         typer.Exit: With the exit code, after any error.
     """
     try:
-        yield
+        with answers_alone() if as_json else contextlib.nullcontext():
+            yield
     except (KeyboardInterrupt, typer.Abort):
         typer.echo("sapwood: interrupted", err=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None

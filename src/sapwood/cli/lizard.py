@@ -101,10 +101,9 @@ def load(
 ) -> None:
     """Register a program: build it, check that its parts fit together, print its checksum."""
     with reported(debug=debug, as_json=as_json):
-        from sapwood.cli.lizard_run import prints_aside, register  # noqa: PLC0415 - as above
+        from sapwood.cli.lizard_run import register  # noqa: PLC0415 - --help must be fast
 
-        with prints_aside(as_json=as_json):
-            found = register(folder, assignments(configuration or (), "--config")).registration
+        found = register(folder, assignments(configuration or (), "--config")).registration
         if as_json:
             print_json({"name": found.name, "checksum": found.checksum})
         else:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -70,15 +68,12 @@ def execute(request: LizardRequest) -> None:
     """
     settings = load_configuration(request.flags).settings
     folder = existing_directory(request.folder)
-    with prints_aside(as_json=request.as_json):
-        checked = register(request.folder, request.flags)
+    checked = register(request.folder, request.flags)
     checksum = checked.registration.checksum
     if not request.as_json and not request.quiet:
         typer.echo(f"Program registered, checksum: {checksum}")
-    with prints_aside(as_json=request.as_json):
-        runner = load_runner(folder, request.runner, checked)
+    runner = load_runner(folder, request.runner, checked)
     with (
-        prints_aside(as_json=request.as_json),
         termination_interrupts(),
         configure_logging(settings.log),
         local(settings=settings) as cluster,
@@ -92,11 +87,6 @@ def execute(request: LizardRequest) -> None:
             follow=lambda run: _follow(run, request),
         )
     _show(request, checked, runner, outcome)
-
-
-def prints_aside(*, as_json: bool) -> AbstractContextManager[object]:
-    """Let what a program prints go to standard error where standard output is one JSON object."""
-    return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
 
 
 def load_runner(folder: Path, given: Path | None, checked: Checked) -> RunnerModule:

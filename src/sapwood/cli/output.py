@@ -12,6 +12,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from sapwood.cli.answers import answer_stream
+
 WIDTH = 80
 """Columns that every table fits into."""
 
@@ -79,7 +81,7 @@ def write(*parts: RenderableType) -> None:
 def print_json(value: Any, *, one_line: bool = False) -> None:
     """Print plain data or a structure as one JSON object, over several lines or on one."""
     text = json_bytes(value)
-    typer.echo(text if one_line else msgspec.json.format(text, indent=2))
+    typer.echo(text if one_line else msgspec.json.format(text, indent=2), file=answer_stream())
 
 
 def json_bytes(value: Any) -> bytes:

@@ -51,6 +51,33 @@ def test_tables_for_people(sapwood: Sapwood, squares: Path, tmp_path: Path) -> N
     assert json.loads((tmp_path / "result.json").read_text()) == {"total": EXPECTED}
 
 
+def test_what_a_program_prints_is_not_among_the_json(sapwood: Sapwood, tmp_path: Path) -> None:
+    (tmp_path / "talking.py").write_text("""
+import sapwood
+
+print("said at once")
+
+class Talking(sapwood.Program):
+    reduce = {"n": "sum"}
+
+    def default_data(self):
+        return range(10)
+
+    def map(self, slice, state):
+        return {"n": len(slice)}
+
+    def update(self, state, total):
+        print("said later")
+        return total
+""")
+    done = sapwood("run", str(tmp_path / "talking.py"), "--agents", "1", "--json")
+    assert json.loads(done.stdout)["items"] == 10
+    assert "said at once" in done.stderr
+    assert "said later" in done.stderr
+    told = sapwood("run", str(tmp_path / "talking.py"), "--agents", "1")
+    assert "said later" in told.stdout
+
+
 def test_data_from_a_file(sapwood: Sapwood, squares: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.full(10, 2.0))
     done = sapwood("run", str(squares), "--data", "x.npy", "--agents", "3", "--json")
