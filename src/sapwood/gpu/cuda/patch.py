@@ -82,7 +82,7 @@ def patch_sources(sources: Mapping[str, CudaSource], *, fiber_only: str = "") ->
         'block'
     """
     graph = CallGraph(sources.values())
-    in_step = {name: with_steps(each, graph) for name, each in sources.items()}
+    in_step = {name: with_steps(_with_clocks(each), graph) for name, each in sources.items()}
     graph = CallGraph(in_step.values())
     return {
         name: _patch(
@@ -174,7 +174,6 @@ def _mode(kernel: Function, mode: Mode, reason: str = "") -> KernelMode:
 
 def _edit_function(function: Function, graph: CallGraph, edits: Edits) -> None:
     _edit_linkage(function, graph, edits)
-    _edit_clocks(function, edits)
     if "__device__" in function.attributes:
         start_variables(function, edits)
     if not function.is_kernel:
@@ -197,6 +196,13 @@ def _edit_linkage(function: Function, graph: CallGraph, edits: Edits) -> None:
     shared = function.name in graph.declared
     word = "inline __attribute__((used)) " if shared else "static "
     edits.insert(function.node.start_byte, word)
+
+
+def _with_clocks(source: CudaSource) -> CudaSource:
+    edits = Edits(source.data)
+    for function in source.functions:
+        _edit_clocks(function, edits)
+    return source.changed(edits)
 
 
 def _edit_clocks(function: Function, edits: Edits) -> None:

@@ -119,3 +119,10 @@ def test_a_loop_ends_when_all_threads_have_returned_from_it() -> None:
     assert text.count(end) == 1
     _, text = kernel("if (threadIdx.x > n) return; __syncthreads(); x[threadIdx.x] += 1;")
     assert end not in text
+
+
+def test_a_time_that_lives_across_a_barrier_is_of_the_clock_of_the_device() -> None:
+    mode, text = kernel("clock_t t = clock();\n__syncthreads();\nx[threadIdx.x] = clock() - t;")
+    assert mode.mode is Mode.BLOCK
+    assert "t = ::sapwood_cuda::device_clock();" in text
+    assert "= ::sapwood_cuda::device_clock() - t;" in text
