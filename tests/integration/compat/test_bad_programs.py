@@ -253,6 +253,12 @@ AT_REGISTRATION: dict[str, RegistrationCase] = {
         "cannot name a file of a program",
         "config.yaml",
     ),
+    "no sources": (
+        {"config.yaml": [("sources:", "Sources:")]},
+        ProgramError,
+        "names no sources.*there is info, Sources, code",
+        "config.yaml",
+    ),
     "no cuda source": (
         {"config.yaml": [("cuda:", "kuda:")]},
         ProgramError,

@@ -43,7 +43,8 @@ def read_directory(folder: Path) -> Registration:
         raise ProgramError(
             "the configuration names no sources",
             where=where,
-            hint="write sources: with the keys python, header and cuda",
+            hint="write sources: with the keys python, header and cuda; "
+            f"there is {', '.join(map(str, config)) or 'nothing'}",
         )
     code = config.get("code")
     if code is None:
