@@ -1,4 +1,4 @@
-// Memory of three dimensions, memory pools, and what a device says of itself.
+// Memory of three dimensions and of all kinds, memory pools, and what a device says of itself.
 #include <stdio.h>
 #include <cuda_runtime.h>
 
@@ -80,12 +80,30 @@ static bool pools() {
   return ok;
 }
 
+static bool kinds() {
+  int own = 0, *plain, *pinned, *managed;
+  cudaMalloc(&plain, 40);
+  cudaMallocHost(&pinned, 40);
+  cudaMallocManaged(&managed, 40);
+  cudaPointerAttributes a;
+  bool ok = cudaPointerGetAttributes(&a, plain + 9) == cudaSuccess && a.type == cudaMemoryTypeDevice;
+  ok = ok && a.devicePointer == plain + 9 && !a.hostPointer;
+  ok = ok && cudaPointerGetAttributes(&a, pinned) == cudaSuccess && a.type == cudaMemoryTypeHost && a.hostPointer == pinned;
+  ok = ok && cudaPointerGetAttributes(&a, managed) == cudaSuccess && a.type == cudaMemoryTypeManaged;
+  ok = ok && a.devicePointer == a.hostPointer;
+  ok = ok && cudaPointerGetAttributes(&a, &own) == cudaSuccess && a.type == cudaMemoryTypeUnregistered;
+  cudaFree(plain);
+  cudaFreeHost(pinned);
+  cudaFree(managed);
+  return ok;
+}
+
 int main() {
   cudaDeviceProp device;
   int pitch = 0;
   bool ok = cudaGetDeviceProperties(&device, 0) == cudaSuccess && device.maxTexture1D >= 0 && device.textureAlignment > 0;
   ok = ok && cudaDeviceGetAttribute(&pitch, cudaDevAttrMaxPitch, 0) == cudaSuccess && pitch > 0;
-  ok = volumes() && pools() && ok && cudaGetLastError() == cudaSuccess;
+  ok = volumes() && pools() && kinds() && ok && cudaGetLastError() == cudaSuccess;
   printf(ok ? "PASSED\n" : "FAILED\n");
   return ok ? 0 : 1;
 }

@@ -222,7 +222,16 @@ inline cudaError_t cudaDeviceGetPCIBusId(char *id, int n, int device) {
 }
 inline cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *) { *device = 0; return cudaSuccess; }
 inline cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p) {
-    *a = {cudaMemoryTypeManaged, 0, const_cast<void *>(p), const_cast<void *>(p)};
+    void *here = const_cast<void *>(p);
+    const char *giver = sapwood_cuda::memory().giver(p);
+    if (!giver)
+        *a = {cudaMemoryTypeUnregistered, -2, nullptr, here};
+    else if (strstr(giver, "Host"))
+        *a = {cudaMemoryTypeHost, 0, here, here};
+    else if (strstr(giver, "Managed"))
+        *a = {cudaMemoryTypeManaged, 0, here, here};
+    else
+        *a = {cudaMemoryTypeDevice, 0, here, nullptr};
     return cudaSuccess;
 }
 inline cudaError_t cudaThreadExit() { sapwood_cuda::failure.clear(); return cudaSuccess; }

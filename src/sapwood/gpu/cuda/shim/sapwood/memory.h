@@ -68,6 +68,16 @@ class Memory {
         return offset >= allocation.bytes || bytes <= allocation.bytes - offset;
     }
 
+    // The call that gave some memory, "" for a variable; none for memory of the host's own.
+    const char *giver(const void *memory) {
+        Lock lock(mutex_);
+        auto after = known_.upper_bound(uintptr_t(memory));
+        if (after == known_.begin()) return nullptr;
+        const auto &[begin, allocation] = *std::prev(after);
+        if (uintptr_t(memory) - begin >= allocation.bytes) return nullptr;
+        return allocation.is_variable ? "" : allocation.name;
+    }
+
     // Looks at some allocations, other ones each time; returns what was written to that is none.
     std::string check(size_t most = most_checked) {
         Lock lock(mutex_);
