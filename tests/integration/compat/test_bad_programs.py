@@ -38,7 +38,10 @@ AT_REGISTRATION: dict[str, RegistrationCase] = {
     "what a CPU cannot do": (
         {
             "kernel.cu": [
-                ("    int i = blockIdx.x", '    asm volatile("");\n    int i = blockIdx.x')
+                (
+                    "    int i = blockIdx.x",
+                    '    asm volatile("wgmma.fence.sync.aligned;");\n    int i = blockIdx.x',
+                )
             ]
         },
         BuildError,
