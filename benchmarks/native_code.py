@@ -6,8 +6,9 @@
     were started are counted; there must be none. Floor: hash the library and load it by ctypes.
 ``native_code.call``
     A map with ten numpy arrays of 100 doubles in the state, from the agent through its runner
-    and back, both on one core as during a run with an agent for each core. Floor: the same
-    function called by ctypes in one process, with the addresses of ten arrays.
+    and back, both on one core as during a run with an agent for each core, and both forks of one
+    process as in a session. Floor: the same function called by ctypes in one process, with the
+    addresses of ten arrays.
 ``native_code.call.apart``
     The same where the operating system chooses the cores, as outside of runs. On a machine
     that idles this is mostly the time in which two sleeping cores wake up.
@@ -26,13 +27,12 @@ import hashlib
 import os
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import numpy as np
@@ -52,6 +52,8 @@ from sapwood.code.watch import Watch
 from sapwood.comm import plain, values
 from sapwood.comm.payload import Payload
 from sapwood.comm.reactor import Reactor
+from sapwood.contexts import members, orders, plan, process
+from sapwood.contexts import zygote as zygotes
 from sapwood.contexts.forge import Forge
 from sapwood.data.slice import SliceRef
 
@@ -186,6 +188,20 @@ class StartingReactor(Reactor):
         self.run()
 
 
+def serve_runners(control: socket.socket, channel: socket.socket) -> NoReturn:
+    """Be a zygote with one channel, over which runners are asked for."""
+    entry = "sapwood.activity.procedures"
+    try:
+        process.adopt_orphans()
+        server = zygotes.Zygote(control, plan.Plan((), (entry,), f"{entry}:main"))
+        agent = members.Member(members.Tree(control), orders.ProcessSpec("", 1, 1), channel)
+        server._listen_to(agent)  # noqa: SLF001 - it would have forked the agent
+        server._complete_imports()  # noqa: SLF001 - as above
+        server.run()
+    finally:
+        os._exit(0)
+
+
 @contextmanager
 def runner(
     program: Program, built: Built, bound_agents: int
@@ -193,9 +209,12 @@ def runner(
     """Give a function that maps a state in a runner, as the first of some agents has it done."""
     control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     channel, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    descriptors = (theirs.fileno(), other.fileno())
-    command = [sys.executable, str(HERE / "programs" / "runner_zygote.py")]
-    zygote = subprocess.Popen([*command, *map(str, descriptors)], pass_fds=descriptors)
+    # In a session agent and runner are forks of one process: what they run lies at the same places.
+    zygote = os.fork()
+    if not zygote:
+        control.close()
+        channel.close()
+        serve_runners(theirs, other)
     theirs.close()
     other.close()
     loop = StartingReactor()
@@ -229,7 +248,7 @@ def runner(
         binding.release("run")
         host.close()
         control.close()
-        zygote.wait(PATIENCE)
+        os.waitpid(zygote, 0)
         loop.close()
 
 

@@ -112,7 +112,7 @@ class Pool {
         processors_.only_this();
         turn_ = (turn_ & ~low_) + next_turn_; // open, and nobody has come yet
         if (sleeping_) wake();
-        job(workers_[0]);
+        apart(job, workers_[0]);
         const uint64_t came = turn_.fetch_or(closed_) & came_;
         if (look([&] { return left_ == came; })) return;
         Lock lock(mutex_);
@@ -143,6 +143,16 @@ class Pool {
   private:
     // A turn is the number of the launch, whether it is closed, and how many workers came.
     static constexpr uint64_t came_ = 0xffff, closed_ = 0x10000, low_ = 0x1ffff, next_turn_ = 0x20000;
+
+    // Runs a job away from the caller's variables, which the other workers read: what is written here
+    // for each block must not lie beside them in the processors' caches.
+    template <class Job> __attribute__((noinline)) static void apart(Job &job, Worker &worker) {
+        unsigned char distance[256];
+        asm volatile("" : : "r"(distance) : "memory");
+        below(job, worker);
+        asm volatile("" : : "r"(distance) : "memory");
+    }
+    template <class Job> __attribute__((noinline)) static void below(Job &job, Worker &worker) { job(worker); }
 
     friend class SystemThread<Pool>;
     void operator()(uint64_t number) {
