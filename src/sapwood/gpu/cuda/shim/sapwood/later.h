@@ -14,49 +14,50 @@ template <class T> class Sums : public SumsBase {
   public:
     // Adds to a copy of the memory's line of 64 bytes.
     void add(T *address, T value) {
-        if (direct_) {
+        const uintptr_t place = uintptr_t(address) / 64;
+        const unsigned slot = place % count;
+        if (__builtin_expect(places_[slot] != place, 0) && !take(slot, place)) {
             atomicAdd(address, value);
             return;
         }
-        const uintptr_t place = uintptr_t(address) / 64;
-        Line &line = lines_[place % count];
-        if (__builtin_expect(line.place != place, 0)) {
-            write(line);
-            line.place = place;
-        }
-        line.sum[uintptr_t(address) % 64 / sizeof(T)] += value;
+        sums_[slot][uintptr_t(address) % 64 / sizeof(T)] += value;
     }
 
     void flush() override {
-        for (Line &line : lines_) write(line);
+        for (unsigned slot = 0; slot < count; slot++) write(slot);
         direct_ = false;
         written_ = useful_ = 0;
     }
 
   private:
     static constexpr unsigned count = 256, width = 64 / sizeof(T);
-    struct Line {
-        uintptr_t place = 0;
-        T sum[width] = {};
-    };
 
-    void write(Line &line) {
-        if (!line.place) return;
-        T *to = reinterpret_cast<T *>(line.place * 64);
+    // Whether a line of memory has its copy here now.
+    __attribute__((noinline)) bool take(unsigned slot, uintptr_t place) {
+        if (direct_) return false;
+        write(slot);
+        places_[slot] = place;
+        return true;
+    }
+
+    void write(unsigned slot) {
+        if (!places_[slot]) return;
+        T *to = reinterpret_cast<T *>(places_[slot] * 64);
         for (unsigned i = 0; i < width; i++) {
-            if (line.sum[i] == T(0)) continue;
-            atomicAdd(to + i, line.sum[i]);
-            line.sum[i] = T(0);
+            if (sums_[slot][i] == T(0)) continue;
+            atomicAdd(to + i, sums_[slot][i]);
+            sums_[slot][i] = T(0);
             useful_++;
         }
-        line.place = 0;
+        places_[slot] = 0;
         if (++written_ % 1024 == 0) { // additions all over the memory: it is no use to wait
             direct_ = useful_ < 4 * 1024;
             useful_ = 0;
         }
     }
 
-    Line lines_[count];
+    alignas(64) T sums_[count][width] = {};
+    uintptr_t places_[count] = {};
     unsigned written_ = 0, useful_ = 0;
     bool direct_ = false;
 };
