@@ -124,8 +124,9 @@ def main() -> None:
                 kind = "plain" if workers == 1 else "threads"
                 mine, alone, theirs, one = [], [], [], []
                 for _ in range(options.runs):
-                    os.environ["SAPWOOD_CUDA_WORKERS"] = "1"
-                    alone.append(seconds(patched[f"{case}_cuda"], arrays, size))
+                    if workers > 1:
+                        os.environ["SAPWOOD_CUDA_WORKERS"] = "1"
+                        alone.append(seconds(patched[f"{case}_cuda"], arrays, size))
                     os.environ["SAPWOOD_CUDA_WORKERS"] = str(workers)
                     mine.append(seconds(patched[f"{case}_cuda"], arrays, size))
                     check(case, *arrays)

@@ -1,5 +1,5 @@
-// Threads, locks and the clock, straight from the system: the standard library's headers for them make
-// up half of what a compiler has to read for every library.
+// Threads, locks and the clock, straight from the system: with the standard library's, g++ took a fifth
+// longer for a library of one kernel.
 #pragma once
 
 #include <cstdint>
