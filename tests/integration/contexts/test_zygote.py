@@ -51,12 +51,14 @@ def breed(configuration, rank, incarnation, forge):
             if own_session:
                 os.setsid()
             signal.pause()
-    if os.fork() == 0:
+    between = os.fork()
+    if between == 0:
         # A grandchild whose own parent is gone.
         if os.fork() == 0:
             os.setsid()
             signal.pause()
         os._exit(0)
+    os.waitpid(between, 0)
     with open(configuration.decode(), "w") as file:
         file.write("bred")
     signal.pause()
