@@ -89,7 +89,7 @@ def reported(*, debug: bool = False, as_json: bool = False) -> Iterator[None]:
         with answers_alone() if as_json else contextlib.nullcontext():
             yield
     except (KeyboardInterrupt, typer.Abort):
-        typer.echo("sapwood: interrupted", err=True)
+        _tell("sapwood: interrupted")
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except (typer.Exit, typer.BadParameter, BrokenPipeError):
         raise
@@ -105,14 +105,21 @@ def show_error(error: Exception, *, debug: bool = False, as_json: bool = False) 
     if known is None:
         what = f"{type(error).__name__}: {error}"
         hint = "this is a fault in Sapwood, not in your input; --debug shows where"
-        typer.echo(f"sapwood: internal error: {what}\n  hint:  {hint}", err=True)
+        _tell(f"sapwood: internal error: {what}\n  hint:  {hint}")
         return EXIT_INTERNAL
-    typer.echo(explain(known, debug=debug), err=True)
+    _tell(explain(known, debug=debug))
     if as_json:
         from sapwood.cli.output import print_json  # noqa: PLC0415 - only wanted here
 
-        print_json({"error": known.to_record()}, one_line=True)
+        with contextlib.suppress(OSError):  # what cannot be written may be the error itself
+            print_json({"error": known.to_record()}, one_line=True)
     return known.exit_code
+
+
+def _tell(text: str) -> None:
+    """Print on stderr; where that is full or closed, the exit code still tells."""
+    with contextlib.suppress(OSError):
+        typer.echo(text, err=True)
 
 
 def _folder_exists() -> bool:

@@ -124,7 +124,9 @@ def _read_bundle(text: str) -> Bundle:
                 hint="name a program's folder, or a Python file with a program class",
             )
     if not path.is_file():
-        hint = suggest(path.name, _programs_in(path.parent))
+        beside = list(_programs_in(path.parent))
+        kinds = f"name a folder with {MAIN_FILE}, or a Python file with a program class"
+        hint = suggest(path.name, beside) if beside else kinds
         raise ProgramError("no such program", where=str(path), hint=hint)
     folder, main = path.parent, path.name
     try:

@@ -196,7 +196,7 @@ def _by_component(levels: dict[str, int]) -> Callable[[logging.LogRecord], bool]
 def _file_handler(path: Path) -> logging.Handler:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handler = logging.FileHandler(path, mode="a", encoding="utf-8")
+        handler = _FileHandler(path, mode="a", encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(
             f"the log file cannot be written: {error.strerror}",
@@ -205,6 +205,27 @@ def _file_handler(path: Path) -> logging.Handler:
         ) from error
     handler.setFormatter(_StructuredFormatter(_json_renderer))
     return handler
+
+
+class _FileHandler(logging.FileHandler):
+    """Says once on standard error when the file takes no more; work goes on without the log."""
+
+    _told = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name in logging
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        if not self._told:
+            self._told = True
+            what = f"sapwood: the log file cannot be written: {error.strerror}"
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.write(f"{what}\n  where: {self.baseFilename}\n")
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # what could not be written cannot be flushed either
+            super().close()
 
 
 class _ConsoleHandler(logging.StreamHandler[TextIO]):

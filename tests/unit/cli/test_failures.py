@@ -94,3 +94,14 @@ def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
 def test_interrupt_is_130(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code_of(KeyboardInterrupt()) == 130
     assert capsys.readouterr().err == "sapwood: interrupted\n"
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_an_error_that_cannot_be_told_keeps_its_exit_code(
+    stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = Path("/dev/full").open("w", buffering=1)  # noqa: SIM115 - closing it would fail
+    monkeypatch.setattr(f"sys.{stream}", full)
+    assert exit_code_of(ParameterError("no parameter"), as_json=True) == 2
+    with pytest.raises(OSError, match="No space"):
+        full.close()

@@ -166,3 +166,13 @@ def test_structlog_is_imported_with_the_first_message_only() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True"]
+
+
+def test_a_full_disk_is_told_once_and_stops_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    with configure_logging(LogSettings(file="/dev/full")):
+        for number in range(3):
+            logger("comm").info("said", number=number)
+    assert capsys.readouterr().err.splitlines() == [
+        "sapwood: the log file cannot be written: No space left on device",
+        "  where: /dev/full",
+    ]
