@@ -104,8 +104,7 @@ class StreamCalls:
         name = self._name(stream)
 
         def failed(error: SapwoodError) -> None:
-            named = code.function in error.what
-            contribution.fail(error if named else error.located(code.function))
+            contribution.fail(error.located_in(code.function))
 
         self._runner.submit(
             Job(

@@ -219,8 +219,9 @@ class Worker:
         def failed(error: SapwoodError) -> None:
             self._tasks.discard(name)
             meter.failed()
-            named = order.function in error.what
-            question.fail(error if named else error.located(order.function))
+            if "agent " not in error.where:  # that may be the one whose value did not fit
+                error.located_in(order.function).located(f"agent {self._agent.rank}")
+            question.fail(error)
 
         self._runner.submit(
             Job(

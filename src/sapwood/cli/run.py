@@ -94,8 +94,10 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
 ) -> None:
     """Run a program over data on agents of this machine.
 
-    Ctrl-C cancels the run; nothing is left behind. With --watch each edit is built at once; a run
-    that has begun keeps its version and the next one follows. --watch --json prints a line a run.
+    Ctrl-C cancels the run; nothing is left behind.
+
+    With --watch each edit is built at once; a run that has begun keeps its version and the next one
+    follows. With --watch --json it prints a line a run.
     """
     with reported(debug=debug, as_json=as_json):
         given = {

@@ -18,7 +18,7 @@ from sapwood.client.output import OutputPrinter
 from sapwood.client.topology import Topology
 from sapwood.client.tree_work import TreeWork
 from sapwood.code.program import NativeFunctionRef, Program
-from sapwood.code.runner.grouping import checked
+from sapwood.code.runner.grouping import members_of
 from sapwood.code.watch import Version, Watch
 from sapwood.core.errors import (
     ClosedError,
@@ -167,7 +167,11 @@ class Cluster(TreeWork, Messaging):
         """
         self._must_be_open()
         every = range(1, self._session.tree.agents + 1)
-        ranks = checked(ROOT, [ROOT, *(every if agents is None else agents)], len(every))[1:]
+        ranks = members_of(every if agents is None else agents, len(every))
+        if ROOT in ranks:
+            raise ConfigurationError(
+                "the front end takes part in its groups anyway", hint="name agents only: 1, 2 …"
+            )
         if not ranks:
             raise ConfigurationError("a group needs at least one agent")
         return AgentGroup(tuple(ranks), self._session, self._call_at)

@@ -11,6 +11,7 @@ from sapwood.activity.crash_site import name_crash_site
 from sapwood.client.stream import Stream, parameters_body
 from sapwood.client.stream_options import (
     MAX_CODE,
+    check_places,
     check_time_limit,
     checked_agents,
     checked_loss,
@@ -103,6 +104,7 @@ def open_stream(
             "the stream has parameters but no filter of its own",
             hint="send values to the agents in waves: stream.broadcast(value)",
         )
+    check_places(options.filters, session.tree.junctions)
     agents = checked_agents(request.agents, session.tree.agents)
     if options.on_loss == REPLACE:
         _must_come_back(session, agents)

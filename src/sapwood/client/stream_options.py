@@ -14,6 +14,7 @@ from sapwood.code.program import NativeFunctionRef
 from sapwood.code.spelling import suggest
 from sapwood.comm.messages import FilterAt, Synchronisation
 from sapwood.comm.reduction import WHOLE
+from sapwood.comm.reductions import make_reduction
 from sapwood.core.errors import ConfigurationError
 
 Encode = Callable[[Any, str], orders.UserCode]
@@ -48,7 +49,7 @@ def synchronisation(sync: str | float, late: str) -> Synchronisation:
             hint = 'use "all", "none", or a number of milliseconds'
             raise ConfigurationError(f"sync is {sync!r}", hint=hint)
         return Synchronisation(sync)
-    if not 0 < sync <= 1e9:
+    if isinstance(sync, bool) or not 0 < sync <= 1e9:
         raise ConfigurationError(
             f"sync is {sync!r}", hint="a time-out is a positive number of milliseconds"
         )
@@ -105,8 +106,10 @@ def reductions(
 
     Raises:
         ConfigurationError: It is neither.
+        ProgramError: There is no such reduction.
     """
     if isinstance(reduce, str):
+        make_reduction(reduce)
         return {WHOLE: reduce}, None
     if isinstance(reduce, Mapping):
         for field, kind in reduce.items():
@@ -115,6 +118,7 @@ def reductions(
                     f"reduce has {field!r}: {kind!r}",
                     hint='name fields and reductions, as in {"total": "sum"}',
                 )
+            make_reduction(kind)
         return dict(reduce), None
     if callable(reduce) or isinstance(reduce, NativeFunctionRef | Filter):
         return {WHOLE: "gather"}, reduce
@@ -153,6 +157,20 @@ def filters(up: Any, down: Any, encode: Encode) -> tuple[FilterAt, ...]:
             f"the filters take more than {MAX_CODE} bytes", hint="send data in waves"
         )
     return tuple(found)
+
+
+def check_places(filters: Sequence[FilterAt], junctions: range) -> None:
+    """Raise ConfigurationError if a filter is for a rank that is no place for filters.
+
+    A depth may be missing: the same program also runs over flatter trees.
+    """
+    for own in filters:
+        kind, _, number = own.where.partition(" ")
+        if kind == "rank" and int(number) and int(number) not in junctions:
+            ranks = f" and at junctions {junctions[0]} to {junctions[-1]}" if junctions else ""
+            raise ConfigurationError(
+                f"no filter works at rank {number}", hint=f"they work at the front end, 0{ranks}"
+            )
 
 
 def makes_steps(what: object) -> bool:

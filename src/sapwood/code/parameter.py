@@ -62,15 +62,15 @@ class Parameter:
         text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
         if annotation is not None:
             self.type = PARAMETER_TYPES.get(text, type(self.default))
-        self.named(name, where=owner.__name__)
+        self.name = name
 
-    def named(self, name: str, *, where: str) -> None:
-        """Give the parameter its name and check its own definition.
+    def check_definition(self, where: str) -> None:
+        """Check what the parameter says of itself; not in ``__set_name__``, which hides errors.
 
         Raises:
             ProgramError: The default does not fit the type or the limits.
         """
-        self.name = name
+        name = self.name
         if self.type not in PARAMETER_TYPES.values():
             raise ProgramError(
                 f"parameter {name} cannot be of type {self.type.__name__}",
@@ -80,6 +80,13 @@ class Parameter:
         numeric = self.type in {int, float}
         if not numeric and (self.minimum is not None or self.maximum is not None):
             raise ProgramError(f"parameter {name} is no number and cannot have limits", where=where)
+        for limit in (self.minimum, self.maximum):
+            if limit is not None and not isinstance(limit, int | float):
+                raise ProgramError(
+                    f"parameter {name} cannot have the limit {limit!r}",
+                    where=where,
+                    hint="give a number",
+                )
         try:
             self.default = self.check(self.default)
         except ParameterError as error:

@@ -232,7 +232,8 @@ def check_definition(kind: type[Program]) -> None:
     """Check what a program class says of itself.
 
     Raises:
-        ProgramError: A reduction is unknown, or a parameter takes a name that has a meaning.
+        ProgramError: A reduction is unknown, a parameter takes a name that has a meaning, or its
+            default does not fit.
     """
     for field, reduction in kind.reduce.items():
         name = str(reduction).partition(":")[0]
@@ -254,7 +255,8 @@ def check_definition(kind: type[Program]) -> None:
                 where=kind.name,
                 hint=f'write {key} = ["{names}"]' if isinstance(names, str) else "",
             )
-    for name in parameters_of(kind):
+    for name, found in parameters_of(kind).items():
+        found.check_definition(kind.name)
         if name.startswith("_") or hasattr(Program, name) or name in {"parameters", "bundle"}:
             raise ProgramError(
                 f"a parameter cannot be called {name}",

@@ -130,6 +130,18 @@ class SapwoodError(Exception):
         self.where = ", ".join(known)
         return self
 
+    def located_in(self, function: str) -> Self:
+        """Add a function to what an error knows of its place, unless its text names that already.
+
+        Example:
+            >>> str(SapwoodError("the recursion is too deep").located_in("rec"))
+            'the recursion is too deep (rec)'
+            >>> str(SapwoodError("killed by SIGSEGV in rec").located_in("rec"))
+            'killed by SIGSEGV in rec'
+        """
+        named = function in self.what.replace(",", " ").split()
+        return self if named else self.located(function)
+
 
 class InputError(SapwoodError):
     """The request itself is wrong; the same request fails again."""

@@ -279,6 +279,11 @@ def test_mistakes_at_the_front_end_are_told_at_once(cluster: sapwood.Cluster) ->
         cluster.group([4])
     with pytest.raises(ConfigurationError, match="twice"):
         cluster.group([1, 1])
+    with pytest.raises(ConfigurationError, match="anyway"):
+        cluster.group([0, 1])
+    for wrong in (3, "ab", [1.0]):
+        with pytest.raises(ConfigurationError, match="no members"):
+            cluster.group(wrong)  # type: ignore[arg-type]  # that is the test
     group.barrier(timeout=TIMEOUT)
 
 

@@ -18,6 +18,7 @@ import sapwood
 from sapwood.core.errors import (
     ClosedError,
     ConfigurationError,
+    ProgramError,
     ProtocolError,
     UserCodeError,
 )
@@ -284,12 +285,15 @@ def test_many_threads_share_a_stream(cluster: sapwood.Cluster) -> None:
         ({"what": 3}, "cannot be called"),
         ({"what": "echo", "sync": "later"}, "milliseconds"),
         ({"what": "echo", "sync": -1}, "positive"),
+        ({"what": "echo", "sync": True}, "positive"),
         ({"what": "echo", "late": "never"}, "next"),
         ({"what": "echo", "on_loss": "replce"}, "replace"),
         ({"what": "echo", "agents": [5]}, "1 to 4"),
         ({"what": "echo", "agents": []}, "at least one"),
         ({"what": "echo", "reduce": {"x": 3}}, "reductions"),
         ({"what": "echo", "up": {"level 1": max}}, "rank N"),
+        ({"what": "echo", "up": {"rank 7": max}}, "0 and at junctions 5 to 6"),
+        ({"what": "echo", "down": {"rank 1": max}}, "no filter works at rank 1"),
         ({"what": "echo", "up": 7}, "no filter"),
         ({"what": "echo", "up": int}, "derive"),
         ({"what": "echo", "parameters": {"k": 1}}, "no filter"),
@@ -300,6 +304,19 @@ def test_what_is_no_stream_is_refused(
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
         cluster.stream(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("reduce", "hint"),
+    [("summ", "use one of sum"), ({"x": "top"}, "top:COUNT"), ({"x": "top:-1"}, "whole number")],
+)
+def test_what_is_no_reduction_is_wrong_input(
+    cluster: sapwood.Cluster, reduce: Any, hint: str
+) -> None:
+    with pytest.raises(ProgramError) as caught:
+        cluster.stream("echo", reduce=reduce)
+    assert hint in caught.value.hint
+    assert caught.value.exit_code == 2
 
 
 def many_events(folder: str) -> Iterator[int]:

@@ -162,6 +162,17 @@ def test_a_crash_fails_its_task_only(cluster: sapwood.Cluster) -> None:
     assert [future.result(TIMEOUT) for future in futures[1:]] == list(range(10))
 
 
+def test_the_error_of_a_task_names_function_and_agent(cluster: sapwood.Cluster) -> None:
+    def rec() -> None:
+        raise RecursionError("the recursion is too deep")
+
+    assert cluster.submit_to(2, rec).exception(TIMEOUT).where == f"{rec.__qualname__}, agent 2"  # type: ignore[union-attr]  # it is a SapwoodError
+    crash = cluster.submit_to(1, os.abort).exception(TIMEOUT)
+    assert isinstance(crash, RunnerCrashError)
+    assert crash.what.endswith("in abort")
+    assert crash.where == "agent 1"
+
+
 def test_a_task_has_a_time_limit(make_cluster: MakeCluster) -> None:
     def spin() -> None:
         print("turning", flush=True)  # noqa: T201 - to see it in the error

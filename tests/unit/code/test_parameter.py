@@ -15,7 +15,8 @@ from sapwood.core.errors import ParameterError, ProgramError
 
 def named(default: Any, **options: Any) -> Parameter:
     made = Parameter(default, **options)
-    made.named("p", where="test")
+    made.__set_name__(object, "p")
+    made.check_definition("test")
     return made
 
 
@@ -85,11 +86,19 @@ def test_numpy_scalars_are_numbers() -> None:
 
 @pytest.mark.parametrize(
     ("default", "options"),
-    [(1, {"minimum": 2}), ("a", {"minimum": 2}), (3, {"choices": [1, 2]}), ([], {})],
+    [
+        (1, {"minimum": 2}),
+        ("a", {"minimum": 2}),
+        (3, {"choices": [1, 2]}),
+        ([], {}),
+        (1, {"maximum": "9"}),
+    ],
 )
 def test_a_definition_that_contradicts_itself_is_an_error(default: Any, options: Any) -> None:
     with pytest.raises(ProgramError):
         named(default, **options)
+    with pytest.raises(ProgramError):
+        type("Example", (Program,), {"p": Parameter(default, **options)})
 
 
 def test_the_annotation_decides_the_type() -> None:

@@ -81,7 +81,30 @@ def checked(rank: int, members: Iterable[int], agents: int) -> list[int]:
     Raises:
         ConfigurationError: They are no places, or this one is not among them.
     """
-    given = list(members)
+    ranks = members_of(members, agents)
+    if rank not in ranks:
+        raise ConfigurationError(
+            f"rank {rank} is not in the group {ranks} that it is to enter",
+            hint="only members can enter a group",
+        )
+    return ranks
+
+
+def members_of(members: Any, agents: int) -> list[int]:
+    """Return the members of a group in order.
+
+    Raises:
+        ConfigurationError: They are no places, or one is named twice.
+
+    Example:
+        >>> members_of({4, 1}, agents=4)
+        [1, 4]
+    """
+    given = list(members) if isinstance(members, Iterable) else None
+    if given is None or not all(isinstance(one, int) for one in given):
+        raise ConfigurationError(
+            f"{members!r} are no members of a group", hint="give ranks, as in [1, 2, 4]"
+        )
     ranks = sorted(set(given))
     if len(ranks) != len(given):
         raise ConfigurationError(f"a member of the group {given} is named twice")
@@ -89,10 +112,5 @@ def checked(rank: int, members: Iterable[int], agents: int) -> list[int]:
     if wrong:
         raise ConfigurationError(
             f"there is no agent {wrong[0]}", hint=f"agents are 1 to {agents}, the front end is 0"
-        )
-    if rank not in ranks:
-        raise ConfigurationError(
-            f"rank {rank} is not in the group {ranks} that it is to enter",
-            hint="only members can enter a group",
         )
     return ranks
