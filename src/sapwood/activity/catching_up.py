@@ -20,6 +20,7 @@ from sapwood.code.runner import calls
 from sapwood.code.runner.host import RunnerHost
 from sapwood.comm import frames
 from sapwood.comm import messages as msg
+from sapwood.comm.channel import MESSAGE_COST, Buffers
 from sapwood.comm.lines import Line
 from sapwood.core.errors import SapwoodError
 from sapwood.session.agent import Agent
@@ -116,7 +117,9 @@ class CatchingUp:
     def _count(self, wave: PassedWave) -> None:
         sent, result = wave.sent, wave.result
         assert sent is not None  # noqa: S101 - only the last wave can be without an answer
-        self._line.channel.passed(wave.frame.data, sent.data)
+        went: Buffers = [sent.data]
+        cost = len(sent.data) + MESSAGE_COST
+        self._line.channel.passed([(went, cost)], len(wave.frame.data))
         if result is not None:
             self._runner.number += 1
             asked, answered = wave.frame.time, sent.time

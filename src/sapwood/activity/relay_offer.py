@@ -1,4 +1,7 @@
-"""Once waves flow, agents are offered the library that relays them (``relay.py``)."""
+"""Once waves flow, agents are offered the library that relays them (``relay.py``).
+
+The front end loads the one that exchanges them (``session/express.py``).
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ class RelayOffer:
             self._thread.join()
 
     def _make(self) -> None:
-        from sapwood.code.native_library import RELAY, build_native  # noqa: PLC0415 - seldom needed
+        from sapwood.code.native_library import EXCHANGE, RELAY, build_native  # noqa: PLC0415 - seldom needed
 
         try:
             library = build_native(self._cache, RELAY, self._target())
@@ -62,6 +65,9 @@ class RelayOffer:
             return
         self._library = os.fsencode(library)
         try:
+            exchange = build_native(self._cache, EXCHANGE)
+            if exchange is not None:
+                self._session.exchange_by(str(exchange))
             self._stream = self._session.open_stream(orders.RELAY, {})
             self._offer()
         except SapwoodError:

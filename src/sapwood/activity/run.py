@@ -270,7 +270,7 @@ class Run:
             for iteration in itertools.count(1):
                 if self._cancelled.is_set():
                     raise CancelledError("the run was cancelled")
-                total = stream.broadcast(_checked_state(program, state)).result().total
+                total = stream.exchange(_checked_state(program, state)).total
                 begin = time.perf_counter()
                 state = self._user("update", program.update, state, total)
                 done = self._user("done", program.done, state)

@@ -23,7 +23,7 @@ from sapwood.core.errors import SapwoodError
 from sapwood.core.request import Message, Request, wait_all, wait_any
 from sapwood.data import Dataset, load
 from sapwood.environment.settings import Settings
-from sapwood.session.streams import WaveResult
+from sapwood.session.wave_result import WaveResult
 
 __all__ = [
     "ANY",

@@ -15,7 +15,8 @@ from sapwood.core.errors import CancelledError, ClosedError, DataValueError, Sap
 from sapwood.core.rankset import Ranges, fold, from_ranges
 from sapwood.session.options import PlacesChanged
 from sapwood.session.session import Session
-from sapwood.session.streams import StreamHandle, Swept, WaveResult
+from sapwood.session.streams import StreamHandle, Swept
+from sapwood.session.wave_result import WaveResult
 
 CLOSING = 5.0
 """Seconds that the end of a stream waits for what agents have sent."""
@@ -99,6 +100,22 @@ class Stream:
         if not self._is_endless:
             self._unread.add_wave(future)
         return future
+
+    def exchange(self, value: Any = None, timeout: float | None = None) -> WaveResult:
+        """Send a value to all agents and wait for the reduction of their answers.
+
+        The shortest way to one answer after the other: it does what ``broadcast(value).result()``
+        does, and sooner, as the thread that waits sends and gathers by itself. :meth:`waves`
+        does not yield the result again.
+
+        Raises:
+            DataValueError: The value cannot travel.
+            SapwoodError: The wave failed.
+            TimeoutError: It takes longer than ``timeout`` seconds; the wave goes on.
+            ClosedError: The stream or its cluster is closed.
+        """
+        self._must_be_open()
+        return self._handle.exchange(value, timeout)
 
     def waves(self, timeout: float | None = None) -> Iterator[WaveResult]:
         """Yield the results of the waves so far in the order in which they were broadcast.

@@ -23,6 +23,9 @@ CRASH = "crash.c"
 RELAY = "relay.c"
 """Lets waves pass an agent without its interpreter."""
 
+EXCHANGE = "exchange.c"
+"""Lets the thread that wants a wave send and gather it."""
+
 
 def build_crash_handlers(cache: BuildCache, built: Built) -> tuple[bytes, ...]:
     """Return the paths of the crash handlers for all targets of a program with native code."""
@@ -34,7 +37,7 @@ def build_crash_handlers(cache: BuildCache, built: Built) -> tuple[bytes, ...]:
 
 
 def build_native(cache: BuildCache, source: str, target: Target | None = None) -> Path | None:
-    """Return the library of :data:`CRASH` or :data:`RELAY` for a target.
+    """Return the library of :data:`CRASH`, :data:`RELAY` or :data:`EXCHANGE` for a target.
 
     None where it cannot be built: no compiler, or a C library that lacks something.
     """

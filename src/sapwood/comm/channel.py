@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -239,13 +239,18 @@ class Channel:
         if hold is not None:
             hold.waiting += 1
 
-    def passed(self, arrived: bytes, sent: bytes) -> None:
-        """Count a frame that arrived and one that was sent while somebody else did this."""
-        self.received += 1
-        self.unpaid += len(arrived) + MESSAGE_COST
-        cost = len(sent) + MESSAGE_COST
-        self.room -= cost
-        self._kept.append(([sent], cost))
+    def passed(self, sent: Sequence[tuple[Buffers, int]], arrived: int) -> None:
+        """Count messages that were sent while somebody else did this, and as many that arrived.
+
+        Args:
+            sent: Frames, each with its cost.
+            arrived: Bytes of what arrived.
+        """
+        count = len(sent)
+        self.received += count
+        self.unpaid += arrived + count * MESSAGE_COST
+        self.room -= sum(cost for _, cost in sent)
+        self._kept.extend(sent)
 
     def credited(self, consumed: int) -> list[Hold]:
         """The neighbour has consumed so many messages in all; send what waits for that.

@@ -34,12 +34,13 @@ from sapwood.contexts import orders
 from sapwood.contexts.forge import Forge
 from sapwood.contexts.plan import Plan
 from sapwood.core.clock import MonotonicClock
-from sapwood.core.errors import ClosedError, SapwoodError
+from sapwood.core.errors import ClosedError, ResourceError, SapwoodError
 from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.core.topology import ROOT
 from sapwood.environment.lifecycle import Lifecycle, State
 from sapwood.environment.logs import logger
 from sapwood.session.agent import READY
+from sapwood.session.express import Express
 from sapwood.session.folder import make_folder
 from sapwood.session.gate import Gate
 from sapwood.session.groups import SessionGroups
@@ -88,7 +89,10 @@ class Session:
         self.pool = BlockPool(options.inline_limit)
         self._folder = make_folder()
         self._thread = LoopThread("sapwood-session")
-        self.streams = StreamTable(self._thread, self._post, self.pool, options.backlog)
+        self.express = Express(self._thread.loop, options.inline_limit)
+        self.streams = StreamTable(
+            self._thread, self._post, self.pool, options.backlog, self.express
+        )
         self._listeners: list[Callable[[PlacesChanged], None]] = []
         self._lock = threading.Lock()
         self._closed = False
@@ -211,6 +215,7 @@ class Session:
             self._thread.call(self._end)
         self.keeper.close()
         self._thread.stop()
+        self.express.close()
         self.pool.close()
         shutil.rmtree(self._folder, ignore_errors=True)
         self.life.move(State.STOPPED)
@@ -297,6 +302,17 @@ class Session:
     def host_filters(self, make: MakeFilters) -> None:
         """Have own filters of the root called by what ``make(loop, forge, post)`` returns."""
         self.streams.filters = make(self._thread.loop, self.keeper.forge, self._post)
+
+    def exchange_by(self, library: str) -> None:
+        """Have waves exchanged by a library from now on; does nothing where it cannot be loaded."""
+
+        def start() -> None:
+            try:
+                self.express.start(library, self._place)
+            except ResourceError as error:
+                _log.debug("waves are not exchanged", reason=str(error))
+
+        self._thread.post(start)
 
     def on_loop(self, function: Callable[..., Any], *args: Any) -> None:
         """Have a function called on the loop's thread."""

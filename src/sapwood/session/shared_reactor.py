@@ -31,6 +31,11 @@ class SharedReactor(Reactor):
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.add_reader(self._bell, self._heard)
 
+    @property
+    def bell(self) -> int:
+        """Descriptor of the eventfd that wakes the loop."""
+        return self._bell
+
     def call_from_any_thread(self, callback: Callable[..., Any], *args: Any) -> None:
         """Call a function on the loop's thread, in the order in which they are given.
 

@@ -12,6 +12,7 @@ from sapwood.comm.reduction import Accumulator
 from sapwood.comm.shared_memory import SharedBlock
 from sapwood.core.errors import SapwoodError
 from sapwood.core.rankset import Ranges
+from sapwood.session.express import Express
 from sapwood.session.gate import Gate
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.streams import StreamHandle, StreamOptions
@@ -44,6 +45,7 @@ class StreamTable:
         post: Gives the front end's node an event; to be called on the loop's thread.
         pool: Where large values are put.
         backlog: Bytes of open waves of one stream.
+        express: Lets callers send and gather waves themselves.
 
     Attributes:
         filters: Calls the own filters of the root; None where nobody does.
@@ -56,6 +58,7 @@ class StreamTable:
         post: Callable[[ev.Event], None],
         pool: BlockPool,
         backlog: int,
+        express: Express,
     ) -> None:
         self.filters: Filters | None = None
         self.on_flowing: Callable[[], None] = _nothing
@@ -63,6 +66,7 @@ class StreamTable:
         self._post = post
         self._pool = pool
         self._backlog = backlog
+        self._express = express
         self._streams: dict[int, StreamHandle] = {}
         self._next = 1
         self._lock = threading.Lock()
@@ -112,7 +116,9 @@ class StreamTable:
             options.counted,
         )
         gate = Gate(self._backlog, self._thread)
-        handle = StreamHandle(spec, self._thread, self._post, self._pool, self._forget, gate)
+        handle = StreamHandle(
+            spec, self._thread, self._post, self._pool, self._forget, gate, self._express
+        )
         self._thread.post(self._open, handle, ev.OpenStream(spec, options.paced))
         return handle
 

@@ -19,44 +19,11 @@ from sapwood.comm.messages import (
 from sapwood.comm.payload import Payload
 from sapwood.comm.pool import BlockPool
 from sapwood.core.errors import ClosedError, SapwoodError
-from sapwood.core.rankset import Ranges, fold, from_ranges, to_ranges
+from sapwood.core.rankset import Ranges, from_ranges, to_ranges
+from sapwood.session.express import Express
 from sapwood.session.gate import Gate
 from sapwood.session.loop_thread import LoopThread
-
-
-class WaveResult(msgspec.Struct, frozen=True):
-    """What came back from a wave.
-
-    Attributes:
-        total: The reduced value; None where there was nothing to reduce.
-        ranks: Agents whose contributions are in it, as half-open ranges.
-        weight: Items behind it.
-        wave: Number of the wave in its stream, from 1; 0 for what nobody asked for.
-        missing: Members whose contributions are not in it.
-        late: Agents whose contributions to earlier waves are in it.
-    """
-
-    total: Any
-    ranks: Ranges
-    weight: float
-    wave: int = 0
-    missing: Ranges = ()
-    late: Ranges = ()
-
-    @property
-    def agents(self) -> list[int]:
-        """The ranks of the agents that are in it."""
-        return sorted(from_ranges(self.ranks))
-
-    @property
-    def missing_agents(self) -> list[int]:
-        """The ranks of the members that are not in it."""
-        return sorted(from_ranges(self.missing))
-
-    def __str__(self) -> str:
-        there = fold("agent", self.agents) if self.ranks else "nobody"
-        without = f", without {fold('agent', self.missing_agents)}" if self.missing else ""
-        return f"wave {self.wave} of {there}{without}: {self.total!r}"
+from sapwood.session.wave_result import WaveResult
 
 
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +65,7 @@ class StreamHandle:
         pool: Where large values are put.
         forget: Called when the stream is closed.
         gate: What the bytes of open waves go through.
+        express: Lets callers send and gather waves themselves.
 
     Attributes:
         on_single: Told of each contribution to a stream that does not wait, on the loop's thread.
@@ -113,6 +81,7 @@ class StreamHandle:
         pool: BlockPool,
         forget: Callable[[int], None],
         gate: Gate,
+        express: Express,
     ) -> None:
         self.spec = spec
         self.on_single: Callable[[WaveResult | SapwoodError], None] = _nobody
@@ -123,6 +92,7 @@ class StreamHandle:
         self._pool = pool
         self._forget = forget
         self.gate = gate
+        self._express = express
         self._waves: dict[int, tuple[Future[WaveResult], int]] = {}
         self._next_wave = 1
         self._sweeps: dict[int, Future[Swept]] = {}
@@ -155,11 +125,35 @@ class StreamHandle:
             DataValueError: The value cannot travel.
             ClosedError: The cluster is closed.
         """
+        return self._sent(values.encode(value), self._begin)
+
+    def exchange(self, value: Any, timeout: float | None = None) -> WaveResult:
+        """Send a value to all members and return the reduction of their answers.
+
+        As :meth:`broadcast` and ``result()``, and sooner: while a stream has one such wave after
+        the other, the thread that waits for them sends and gathers them by itself.
+
+        Raises:
+            DataValueError: The value cannot travel.
+            ClosedError: The cluster is closed.
+            SapwoodError: The wave failed.
+            TimeoutError: It takes longer than ``timeout`` seconds.
+        """
         encoded = values.encode(value)
+        done = self._express.exchange(self, encoded, timeout)
+        if isinstance(done, WaveResult):
+            return done
+        return (done or self._sent(encoded, self._begin_awaited)).result(timeout)
+
+    def _sent(
+        self,
+        encoded: values.Encoded,
+        begin: Callable[[values.Encoded, "Future[WaveResult]"], None],
+    ) -> "Future[WaveResult]":
         self.gate.enter(_size(encoded))
         future = self.new_future()
         future.set_running_or_notify_cancel()  # a wave cannot be taken back; its stream can
-        self._thread.post(self._begin, encoded, future)
+        self._thread.post(begin, encoded, future)
         return future
 
     def sweep(self, action: str) -> "Future[Swept]":
@@ -215,9 +209,9 @@ class StreamHandle:
             except SapwoodError as error:
                 future.set_exception(error)
                 return
-        future.set_result(
-            WaveResult(total, effect.ranks, effect.weight, effect.wave, missing, effect.late)
-        )
+        ranks, late = effect.ranks, effect.late
+        result = WaveResult(total, ranks, effect.weight, effect.wave, missing, late)
+        self._express.deliver(self, future, result)
 
     def contributed(self, effect: ev.Contributed) -> None:
         """Take one contribution in; on the loop's thread."""
@@ -238,6 +232,16 @@ class StreamHandle:
         else:
             self.on_single(error)
 
+    def exchanged(self, waves: int) -> None:
+        """Note that waves were exchanged; on the loop's thread."""
+        self._next_wave += waves
+
+    def go_on(self, body: bytes, payload: Payload | None, future: "Future[WaveResult]") -> None:
+        """Begin a wave that somebody else has begun already; on the loop's thread."""
+        self._waves[self._next_wave] = (future, 0)
+        self._next_wave += 1
+        self._post(ev.Broadcast(self.spec.stream, body, payload))
+
     def swept(self, effect: ev.SweepDone) -> None:
         """Take the end of a sweep in; on the loop's thread."""
         future = self._sweeps.pop(effect.number, None)
@@ -254,6 +258,10 @@ class StreamHandle:
         if future is not None:
             self.gate.leave(nbytes)
         return future
+
+    def _begin_awaited(self, encoded: values.Encoded, future: "Future[WaveResult]") -> None:
+        self._express.wanted(self)
+        self._begin(encoded, future)
 
     def _begin(self, encoded: values.Encoded, future: "Future[WaveResult]") -> None:
         if self._closed is not None:

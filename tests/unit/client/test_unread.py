@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sapwood.client import unread as module
 from sapwood.client.unread import READ_AT_ONCE, EndFuture, Unread
 from sapwood.core.errors import ResourceError
-from sapwood.session.streams import WaveResult
+from sapwood.session.wave_result import WaveResult
 
 
 def value(rank: int, number: int = 0, wave: int = 0) -> WaveResult:

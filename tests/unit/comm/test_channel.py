@@ -245,7 +245,7 @@ def test_what_somebody_else_sent_counts_and_is_kept() -> None:
     channel = Channel(Link(1, initiator=True, now=0.0), 1000)
     written: list[Buffers] = []
     channel.greeted(window=1000, peer_link=1, write=written.append)
-    channel.passed(b"arrived", b"sent")
+    channel.passed([([b"sent"], 4 + MESSAGE_COST)], len(b"arrived"))
     assert written == []
     assert (channel.received, channel.sent, channel.kept) == (1, 1, 1)
     assert channel.unpaid == len(b"arrived") + MESSAGE_COST

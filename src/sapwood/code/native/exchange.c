@@ -1,0 +1,324 @@
+/*
+ * One wave of a stream that flows, at the root: the same frame to all children, one frame from
+ * each of them. The thread that wants the result does this itself while the thread of the event
+ * loop sleeps; session/express.py arms it, and tells the protocol core afterwards what passed.
+ *
+ * Nothing is understood here but where a frame ends and how the one begins that is waited for.
+ * Whatever else comes stays as it is, and is the event loop's: nothing is decided here.
+ *
+ * Who may touch what follows from the state:
+ *
+ *     OFF --armed--> READY --begin--> BUSY <--> PAUSED --commit--> READY
+ *      ^               |                \         |
+ *      +--taken back---+                 +--------+--> HANDED --taken back--> OFF
+ *
+ * BUSY is a thread inside of this library. From READY, PAUSED and HANDED the event loop may take
+ * everything back at any time.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    VERSION = 1,         /* of struct exchange; express_library.py names the same */
+    MAX_PEERS = 256,     /* children */
+    MAX_FD = 4096,       /* descriptors that are known by their number */
+    MAX_EVENTS = 64,
+    MAX_WAVES = 64,      /* after which the protocol core is to hear of them */
+    MAX_FRAME = 80 * 1024,
+    JOURNAL = 512 * 1024,
+    MESSAGE_COST = 256,  /* channel.MESSAGE_COST */
+    PREFIX = 16,
+    NO_PEER = 0xffff,
+    ASIDE = 16 * 1024,
+    HEARTBEAT = 4, /* tags of messages that can wait until the event loop looks */
+    CREDIT = 6,
+};
+
+enum state { OFF, READY, BUSY, PAUSED, HANDED };
+
+struct peer {
+    int32_t fd;
+    uint32_t sent;  /* bytes of the frame that its socket took */
+    uint32_t got;   /* bytes in its slot */
+    uint32_t whole; /* bytes of the frame that is waited for, once it is there */
+};
+
+struct exchange {
+    uint32_t version;
+    int32_t outer_fd; /* what the event loop sleeps on: the epoll of all descriptors is in it */
+    int32_t main_fd;  /* that one */
+    int32_t bell_fd;  /* an eventfd in it, which wakes the event loop */
+    uint32_t state;
+    uint32_t n_peers;
+    uint32_t slot; /* bytes of a slot; the slots follow this structure */
+    uint32_t waves;
+    uint32_t journal_size; /* of the waves that are done; the one under way follows */
+    uint32_t frame_size;   /* of the wave under way, 0 for none */
+    uint32_t head_size;
+    uint32_t left;      /* peers that are waited for */
+    uint32_t n_arrived; /* of the last wait */
+    uint32_t aside_size;
+    uint64_t ticket; /* what it was armed for */
+    int64_t room;   /* cost that each child still takes */
+    int64_t budget; /* cost of answers after which children are owed credit */
+    double time;    /* of the last answer */
+    uint8_t head[64];
+    uint16_t arrived[MAX_PEERS];
+    struct peer peers[MAX_PEERS];
+    uint16_t index[MAX_FD];
+    uint8_t journal[JOURNAL];
+    uint8_t aside[ASIDE]; /* frames that can wait, each behind its peer and size */
+};
+
+static uint8_t *slot_of(struct exchange *x, uint32_t peer)
+{
+    return (uint8_t *)(x + 1) + (uint64_t)peer * x->slot;
+}
+
+static int advance(struct exchange *x, uint32_t from, uint32_t to)
+{
+    return __atomic_compare_exchange_n(&x->state, &from, to, 0, __ATOMIC_ACQ_REL,
+                                       __ATOMIC_ACQUIRE);
+}
+
+/* Whether the event loop wakes of what happens to any descriptor. */
+static void listen_to(struct exchange *x, uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data.fd = x->main_fd};
+    epoll_ctl(x->outer_fd, EPOLL_CTL_MOD, x->main_fd, &event);
+}
+
+/* Leave the wave to the event loop, as it is. */
+static int hand_over(struct exchange *x, uint32_t from)
+{
+    if (!advance(x, from, HANDED))
+        return -1;
+    listen_to(x, EPOLLIN);
+    uint64_t one = 1;
+    (void)!write(x->bell_fd, &one, sizeof one);
+    return -1;
+}
+
+static uint64_t little_endian(const uint8_t *at, int size)
+{
+    uint64_t value = 0;
+    for (int i = size - 1; i >= 0; i--)
+        value = value << 8 | at[i];
+    return value;
+}
+
+/* The size of the frame that begins here; 0 if it is not all there, -1 if it cannot be. */
+static int64_t frame_size(const struct exchange *x, const uint8_t *at, uint32_t got)
+{
+    if (got < PREFIX)
+        return 0;
+    uint64_t header = little_endian(at + 4, 4), payload = little_endian(at + 8, 8);
+    if (at[0] != 'S' || at[1] != 'W' || at[2] != 1 || at[3] > 1 || header < 2 ||
+        header > x->slot || payload > x->slot || PREFIX + header + payload > x->slot)
+        return -1;
+    uint64_t size = PREFIX + header + payload;
+    return got < size ? 0 : (int64_t)size;
+}
+
+/* A sign of life, or credit: nobody waits for these. */
+static int can_wait(const uint8_t *at, uint32_t size)
+{
+    uint64_t header = little_endian(at + 4, 4);
+    uint8_t tag = at[PREFIX + 1];
+    return PREFIX + header == size && (at[PREFIX] & 0xf0) == 0x90 &&
+           (tag == HEARTBEAT || tag == CREDIT);
+}
+
+static int put_aside(struct exchange *x, uint32_t peer, const uint8_t *at, uint32_t size)
+{
+    uint32_t head[2] = {peer, size};
+    if (x->aside_size + sizeof head + size > ASIDE)
+        return 0;
+    memcpy(x->aside + x->aside_size, head, sizeof head);
+    memcpy(x->aside + x->aside_size + sizeof head, at, size);
+    x->aside_size += (uint32_t)sizeof head + size;
+    return 1;
+}
+
+static uint32_t padded(uint32_t size)
+{
+    return (size + 7) & ~7u;
+}
+
+static uint32_t entry_size(const struct exchange *x, uint32_t frame)
+{
+    return 8 + padded(frame) + padded(4 * x->n_peers);
+}
+
+/*
+ * Send a frame to all children. Returns 0 if that is not for this library at present, and nothing
+ * was done; 1 if it is on its way; -1 if it is now the event loop's.
+ */
+int sapwood_exchange_begin(struct exchange *x, uint64_t ticket, const uint8_t *frame,
+                           uint32_t size, const uint8_t *head, uint32_t head_size)
+{
+    if (!advance(x, READY, BUSY))
+        return 0;
+    int64_t cost = (int64_t)size + MESSAGE_COST;
+    if (ticket != x->ticket || size > MAX_FRAME || head_size > sizeof x->head || x->waves >= MAX_WAVES ||
+        x->budget <= 0 || x->room - cost <= 0 ||
+        x->journal_size + entry_size(x, size) > JOURNAL) {
+        advance(x, BUSY, READY);
+        return 0;
+    }
+    listen_to(x, 0);
+    memcpy(x->journal + x->journal_size + 8, frame, size);
+    memcpy(x->head, head, head_size);
+    x->head_size = head_size;
+    x->frame_size = size;
+    x->left = x->n_peers;
+    for (uint32_t i = 0; i < x->n_peers; i++)
+        x->peers[i].sent = x->peers[i].got = x->peers[i].whole = 0;
+    for (uint32_t i = 0; i < x->n_peers; i++) {
+        ssize_t sent = send(x->peers[i].fd, frame, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+        x->peers[i].sent = sent > 0 ? (uint32_t)sent : 0;
+        if (sent < (ssize_t)size)
+            return hand_over(x, BUSY);
+    }
+    advance(x, BUSY, PAUSED);
+    return 1;
+}
+
+/* Look at what has come of a child; 0 if there is something for the event loop. */
+static int examine(struct exchange *x, uint32_t number)
+{
+    struct peer *peer = &x->peers[number];
+    uint8_t *slot = slot_of(x, number);
+    for (;;) {
+        uint8_t *at = slot + peer->whole;
+        int64_t size = frame_size(x, at, peer->got - peer->whole);
+        if (size <= 0) /* what is behind the answer is to be there as a whole, or not at all */
+            return !size && (!peer->whole || peer->got == peer->whole);
+        if (can_wait(at, (uint32_t)size)) {
+            if (!put_aside(x, number, at, (uint32_t)size))
+                return 0;
+            peer->got -= (uint32_t)size;
+            memmove(at, at + size, peer->got - peer->whole);
+        } else if (!peer->whole && !memcmp(at + PREFIX, x->head, x->head_size)) {
+            peer->whole = (uint32_t)size;
+            x->arrived[x->n_arrived++] = (uint16_t)number;
+            x->left--;
+        } else {
+            return 0;
+        }
+    }
+}
+
+static int take(struct exchange *x, uint32_t number)
+{
+    struct peer *peer = &x->peers[number];
+    if (peer->got >= x->slot)
+        return 0;
+    uint8_t *slot = slot_of(x, number);
+    ssize_t got = recv(peer->fd, slot + peer->got, x->slot - peer->got, MSG_DONTWAIT);
+    if (got <= 0)
+        return got < 0 && (errno == EAGAIN || errno == EINTR);
+    peer->got += (uint32_t)got;
+    return examine(x, number);
+}
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/*
+ * Wait up to `timeout` milliseconds, below 0 for ever, until the answers of all are there; with
+ * `eager`, until some are. Returns how many came (`arrived` says whose), or -1 if the wave is now
+ * the event loop's.
+ */
+int sapwood_exchange_wait(struct exchange *x, int timeout, int eager)
+{
+    struct epoll_event found[MAX_EVENTS];
+    if (!advance(x, PAUSED, BUSY))
+        return -1;
+    double end = now() + 1e-3 * timeout;
+    x->n_arrived = 0;
+    while (x->left && !(eager && x->n_arrived)) {
+        int count = epoll_wait(x->main_fd, found, MAX_EVENTS, timeout);
+        if (count <= 0)
+            return hand_over(x, BUSY); /* a signal is Python's to look at */
+        for (int i = 0; i < count; i++) {
+            int fd = found[i].data.fd;
+            uint16_t number = fd >= 0 && fd < MAX_FD ? x->index[fd] : NO_PEER;
+            if (number == NO_PEER || found[i].events != EPOLLIN || !take(x, number))
+                return hand_over(x, BUSY);
+        }
+        if (timeout >= 0) {
+            double left = end - now();
+            timeout = left > 0 ? (int)(1e3 * left) + 1 : 0;
+        }
+    }
+    advance(x, BUSY, PAUSED);
+    return (int)x->n_arrived;
+}
+
+/* The answers are good: the wave is done. Returns 0 if it is the event loop's by now. */
+int sapwood_exchange_commit(struct exchange *x)
+{
+    if (!advance(x, PAUSED, BUSY))
+        return 0;
+    uint8_t *entry = x->journal + x->journal_size;
+    uint32_t sizes[MAX_PEERS], most = 0;
+    for (uint32_t i = 0; i < x->n_peers; i++) {
+        sizes[i] = x->peers[i].got;
+        most = sizes[i] > most ? sizes[i] : most;
+    }
+    memcpy(entry, &x->frame_size, sizeof x->frame_size);
+    memcpy(entry + 8 + padded(x->frame_size), sizes, sizeof *sizes * x->n_peers);
+    x->journal_size += entry_size(x, x->frame_size);
+    x->room -= (int64_t)x->frame_size + MESSAGE_COST;
+    x->budget -= (int64_t)most + MESSAGE_COST;
+    x->frame_size = 0;
+    x->waves++;
+    x->time = now();
+    listen_to(x, EPOLLIN);
+    advance(x, BUSY, READY);
+    return 1;
+}
+
+/* Whoever has begun a wave cannot go on with it. */
+void sapwood_exchange_abandon(struct exchange *x)
+{
+    hand_over(x, PAUSED);
+}
+
+/* The event loop: what was armed is its own again. Returns 0 while a thread is at it. */
+int sapwood_exchange_take_back(struct exchange *x)
+{
+    if (advance(x, READY, OFF) || advance(x, HANDED, OFF))
+        return 1;
+    if (!advance(x, PAUSED, OFF))
+        return 0;
+    listen_to(x, EPOLLIN);
+    return 1;
+}
+
+/* The event loop: callers may begin waves. */
+void sapwood_exchange_arm(struct exchange *x)
+{
+    memset(x->index, 0xff, sizeof x->index);
+    for (uint32_t i = 0; i < x->n_peers; i++)
+        x->index[x->peers[i].fd] = (uint16_t)i;
+    x->waves = x->journal_size = x->frame_size = x->aside_size = 0;
+    advance(x, OFF, READY);
+}
+
+/* The size and the version of struct exchange, for those who lay it out themselves. */
+uint64_t sapwood_exchange_layout(void)
+{
+    return (uint64_t)VERSION << 32 | sizeof(struct exchange);
+}

@@ -1,0 +1,194 @@
+"""The library that exchanges waves (``code/native/exchange.c``), and the memory it works in."""
+
+import ctypes
+import mmap
+import struct
+from collections.abc import Iterator, Sequence
+
+from sapwood.core.errors import ResourceError
+
+VERSION = 1
+"""Version of the memory's layout; the library must have the same."""
+
+MAX_PEERS = 256
+"""Children of one place that the library knows."""
+
+MAX_FD = 4096
+"""Descriptors that it can tell apart."""
+
+SLOT = 80 * 1024
+"""Bytes of the answer of one child: what travels inline, and its header."""
+
+READY = 1
+"""State in which a wave may begin."""
+
+_JOURNAL = 512 * 1024
+_ENTRY = struct.Struct("I4x")
+_ASIDE = struct.Struct("II")
+
+
+class Peer(ctypes.Structure):
+    """A child: its socket, what that took of the frame, and what has come of the answer."""
+
+    _fields_ = (
+        ("fd", ctypes.c_int32),
+        ("sent", ctypes.c_uint32),
+        ("got", ctypes.c_uint32),
+        ("whole", ctypes.c_uint32),
+    )
+
+
+class Memory(ctypes.Structure):
+    """``struct exchange``."""
+
+    _fields_ = (
+        ("version", ctypes.c_uint32),
+        ("outer_fd", ctypes.c_int32),
+        ("main_fd", ctypes.c_int32),
+        ("bell_fd", ctypes.c_int32),
+        ("state", ctypes.c_uint32),
+        ("n_peers", ctypes.c_uint32),
+        ("slot", ctypes.c_uint32),
+        ("waves", ctypes.c_uint32),
+        ("journal_size", ctypes.c_uint32),
+        ("frame_size", ctypes.c_uint32),
+        ("head_size", ctypes.c_uint32),
+        ("left", ctypes.c_uint32),
+        ("n_arrived", ctypes.c_uint32),
+        ("aside_size", ctypes.c_uint32),
+        ("ticket", ctypes.c_uint64),
+        ("room", ctypes.c_int64),
+        ("budget", ctypes.c_int64),
+        ("time", ctypes.c_double),
+        ("head", ctypes.c_uint8 * 64),
+        ("arrived", ctypes.c_uint16 * MAX_PEERS),
+        ("peers", Peer * MAX_PEERS),
+        ("index", ctypes.c_uint16 * MAX_FD),
+        ("journal", ctypes.c_uint8 * _JOURNAL),
+        ("aside", ctypes.c_uint8 * (16 * 1024)),
+    )
+
+
+class Passed:
+    """A wave that is done: the frame that was sent, and the bytes that came of each child."""
+
+    __slots__ = ("frame", "sizes")
+
+    def __init__(self, frame: bytes, sizes: Sequence[int]) -> None:
+        self.frame = frame
+        self.sizes = sizes
+
+
+class ExpressLibrary:
+    """The library at work in this process.
+
+    Args:
+        path: The built library.
+        outer: Descriptor that the event loop sleeps on.
+        main: Descriptor, in it, that all connections are in.
+        bell: Descriptor of an eventfd, in that, which wakes the event loop.
+
+    Raises:
+        ResourceError: It cannot be loaded, or is another version's.
+    """
+
+    def __init__(self, path: str, outer: int, main: int, bell: int) -> None:
+        try:
+            library = ctypes.CDLL(path)
+            library.sapwood_exchange_layout.restype = ctypes.c_uint64
+            layout = library.sapwood_exchange_layout()
+        except (OSError, AttributeError) as error:
+            raise ResourceError(f"cannot exchange waves: {error}", where=path) from error
+        if layout != VERSION << 32 | ctypes.sizeof(Memory):
+            raise ResourceError("the library that exchanges waves is another version's", where=path)
+        # Mapped, not allocated: of megabytes only the pages that are used are there.
+        self._map = mmap.mmap(-1, ctypes.sizeof(Memory) + MAX_PEERS * SLOT)
+        memory = self.memory = Memory.from_buffer(self._map)
+        memory.version, memory.slot = VERSION, SLOT
+        memory.outer_fd, memory.main_fd, memory.bell_fd = outer, main, bell
+        self._library = library
+        self._address = ctypes.byref(memory)
+        library.sapwood_exchange_begin.argtypes = (
+            ctypes.c_void_p,
+            ctypes.c_uint64,
+            ctypes.c_char_p,
+            ctypes.c_uint32,
+            ctypes.c_char_p,
+            ctypes.c_uint32,
+        )
+
+    # --- whoever wants a wave --------------------------------------------------------------------
+
+    def begin(self, ticket: int, frame: bytes, head: bytes) -> int:
+        """Send a frame to all; 0 if nothing was done, 1 if it was, -1 if the event loop goes on."""
+        return int(
+            self._library.sapwood_exchange_begin(
+                self._address, ticket, frame, len(frame), head, len(head)
+            )
+        )
+
+    def wait(self, milliseconds: int, *, eager: bool) -> int:
+        """Wait for all answers, or for some; return how many, or -1 if the event loop goes on."""
+        return int(self._library.sapwood_exchange_wait(self._address, milliseconds, eager))
+
+    def arrived(self, count: int) -> list[int]:
+        """Return whose answers the last wait brought."""
+        found: list[int] = self.memory.arrived[:count]
+        return found
+
+    def answer(self, number: int) -> bytes:
+        """Return what has come of a child."""
+        at = ctypes.sizeof(Memory) + number * SLOT
+        return self._map[at : at + self.memory.peers[number].got]
+
+    def commit(self) -> bool:
+        """Say that all answers are good; return whether that was still to be said."""
+        return bool(self._library.sapwood_exchange_commit(self._address))
+
+    def abandon(self) -> None:
+        """Let the event loop go on with the wave."""
+        self._library.sapwood_exchange_abandon(self._address)
+
+    # --- the event loop --------------------------------------------------------------------------
+
+    def arm(self, descriptors: Sequence[int]) -> int:
+        """Let waves begin; return the ticket that they need."""
+        memory = self.memory
+        memory.n_peers = len(descriptors)
+        for number, descriptor in enumerate(descriptors):
+            memory.peers[number].fd = descriptor
+        memory.ticket += 1
+        self._library.sapwood_exchange_arm(self._address)
+        return int(memory.ticket)
+
+    def take_back(self) -> bool:
+        """Let no wave begin or go on; return whether that is so: not while a thread is at it."""
+        return bool(self._library.sapwood_exchange_take_back(self._address))
+
+    def passed(self) -> Iterator[Passed]:
+        """Return the waves that are done, in order."""
+        at, memory = Memory.journal.offset, self.memory
+        end, peers = at + memory.journal_size, memory.n_peers
+        sizes = struct.Struct(f"{peers}I")
+        while at < end:
+            (size,) = _ENTRY.unpack_from(self._map, at)
+            at += _ENTRY.size
+            frame = self._map[at : at + size]
+            at += (size + 7) & ~7
+            yield Passed(frame, sizes.unpack_from(self._map, at))
+            at += (sizes.size + 7) & ~7
+
+    def aside(self) -> Iterator[tuple[int, bytes]]:
+        """Return the frames that could wait, each with the number of the child, in order."""
+        at = Memory.aside.offset
+        end = at + self.memory.aside_size
+        while at < end:
+            number, size = _ASIDE.unpack_from(self._map, at)
+            at += _ASIDE.size
+            yield number, self._map[at : at + size]
+            at += size
+
+    def under_way(self) -> bytes:
+        """Return the frame of the wave that is not done; empty for none."""
+        at = Memory.journal.offset + self.memory.journal_size + _ENTRY.size
+        return self._map[at : at + self.memory.frame_size]

@@ -1,0 +1,266 @@
+"""Waves that callers send and gather themselves: the same results, whatever comes between."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sapwood.code.cache import BuildCache
+from sapwood.code.native_library import EXCHANGE, build_native
+from sapwood.comm.link import LinkTiming
+from sapwood.core.errors import ClosedError, DataValueError, ExecutionError, ProtocolError
+from sapwood.core.rankset import from_ranges
+from sapwood.session.session import Session
+from sapwood.session.streams import StreamHandle
+
+MakeSession = Callable[..., Session]
+Until = Callable[[Callable[[], object]], None]
+
+TIMEOUT = 60.0
+HASTY = LinkTiming(heartbeat=0.01)
+"""Each place has something to say a hundred times in a second."""
+
+
+@pytest.fixture(scope="session", name="library")
+def library_fixture(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = build_native(BuildCache(tmp_path_factory.mktemp("cache")), EXCHANGE)
+    assert path is not None
+    return str(path)
+
+
+@pytest.fixture(name="make")
+def make_fixture(make_session: MakeSession, library: str) -> MakeSession:
+    """Start sessions whose waves are exchanged."""
+
+    def make(agents: int, fanout: int = 0, **options: object) -> Session:
+        session = make_session(agents, fanout, **options)
+        session.exchange_by(library)
+        return session
+
+    return make
+
+
+def flow(stream: StreamHandle, session: Session, until: Until) -> None:
+    """Have waves until they are exchanged."""
+    before = session.express.passed
+
+    def passes() -> bool:
+        for _ in range(10):
+            assert stream.exchange({"x": 1}, TIMEOUT).total["x"] == session.tree.agents
+        stream.broadcast({"x": 1}).result(TIMEOUT)  # so that the event loop hears of them
+        return session.express.passed > before
+
+    until(passes)
+
+
+@pytest.mark.parametrize(("agents", "fanout"), [(1, 0), (4, 0), (5, 2)])
+def test_they_give_what_waves_give(
+    make: MakeSession, until: Until, agents: int, fanout: int
+) -> None:
+    session = make(agents, fanout)
+    stream = session.open_stream("echo", {"x": "sum", "all": "concat"})
+    waves = 0
+    for number in range(500):
+        waves += 1
+        size = 40_000 if number % 50 == 7 else 1 + number % 900
+        sent = {"x": np.full(size, float(number)), "all": [number]}
+        result = stream.exchange(sent, TIMEOUT)
+        assert (result.total["x"] == agents * number).all()
+        assert result.total["x"].size == size
+        assert result.total["all"].tolist() == [number] * agents
+        assert from_ranges(result.ranks) == set(range(1, agents + 1))
+        assert (result.wave, result.weight, result.missing) == (waves, agents, ())
+        if number % 40 == 0:  # one that goes the common way
+            waves += 1
+            assert stream.broadcast(sent).result(TIMEOUT).wave == waves
+    assert session.express.passed > 200
+
+
+def test_results_are_the_callers_own(make: MakeSession, until: Until) -> None:
+    session = make(1)
+    stream = session.open_stream("echo", {"x": "sum"})
+    flow(stream, session, until)
+    kept = [stream.exchange({"x": np.full(9, number)}, TIMEOUT).total["x"] for number in range(100)]
+    assert [int(array.sum()) for array in kept] == [9 * number for number in range(100)]
+    kept[0][:] = 1  # it can be written to
+
+
+def test_what_comes_between_is_dealt_with(make: MakeSession) -> None:
+    session = make(4, timing=HASTY)
+    stream = session.open_stream("echo", {"x": "sum"})
+    other = session.open_stream("echo", {"x": "max"})
+    for number in range(3000):
+        assert stream.exchange({"x": number}, TIMEOUT).total == {"x": 4 * number}
+        if number % 100 == 50:
+            assert other.broadcast({"x": number}).result(TIMEOUT).total == {"x": number}
+            with pytest.raises(ProtocolError, match="no request handler"):
+                session.ask(2, "nobody", number).result(TIMEOUT)
+    assert session.express.passed > 500
+
+
+def test_threads_do_not_get_each_others_answers(make: MakeSession) -> None:
+    session = make(3, timing=HASTY)
+    streams = [session.open_stream("echo", {"x": "sum"}) for _ in range(2)]
+    wrong: list[object] = []
+
+    def work(stream: StreamHandle, start: int) -> None:
+        for number in range(start, start + 800):
+            total = stream.exchange({"x": number}, TIMEOUT).total
+            if total != {"x": 3 * number}:
+                wrong.append((number, total))
+
+    threads = [
+        threading.Thread(target=work, args=(streams[which], 10_000 * number))
+        for number, which in enumerate((0, 0, 1))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_agents_that_are_killed_are_waited_for(make: MakeSession, until: Until) -> None:
+    session = make(3)
+    stream = session.open_stream("echo", {"x": "sum"})
+    for turn in range(6):
+        flow(stream, session, until)
+        victim = session.keeper.places[1 + turn % 3]
+        os.kill(victim.pid, signal.SIGKILL)
+        for number in range(50):
+            assert stream.exchange({"x": number}, TIMEOUT).total == {"x": 3 * number}
+
+
+def test_links_that_break_go_on_where_they_were(make: MakeSession, until: Until) -> None:
+    session = make(3)
+    stream = session.open_stream("echo", {"x": "sum"})
+    place = session._place
+    pids = [session.keeper.places[rank].pid for rank in (1, 2, 3)]
+
+    def cut() -> None:
+        for line in list(place.lines.open.values()):
+            line.connection.abort()
+
+    for _ in range(5):
+        flow(stream, session, until)
+        session.on_loop(cut)
+        for number in range(50):
+            assert stream.exchange({"x": number}, TIMEOUT).total == {"x": 3 * number}
+    assert [session.keeper.places[rank].pid for rank in (1, 2, 3)] == pids
+
+
+def test_a_wave_that_takes_too_long_goes_on(make: MakeSession, until: Until) -> None:
+    session = make(2)
+    stream = session.open_stream("echo", {"x": "sum"})
+    flow(stream, session, until)
+    stopped = session.keeper.places[2].pid
+    os.kill(stopped, signal.SIGSTOP)
+    begun = stream.waves_begun
+    with pytest.raises(TimeoutError):
+        stream.exchange({"x": 5}, 0.05)
+    until(lambda: stream.open_waves == 1)
+    late = stream.broadcast({"x": 6})
+    assert not late.done()
+    os.kill(stopped, signal.SIGCONT)
+    assert late.result(TIMEOUT).total == {"x": 12}
+    assert late.result(TIMEOUT).wave == stream.waves_begun == begun + 2
+    flow(stream, session, until)
+
+
+def test_an_interrupt_leaves_the_wave_to_the_loop(make: MakeSession, until: Until) -> None:
+    session = make(2)
+    stream = session.open_stream("echo", {"x": "sum"})
+    for turn in range(20):
+        flow(stream, session, until)
+        stopped = session.keeper.places[1].pid
+        os.kill(stopped, signal.SIGSTOP)
+        with pytest.raises(KeyboardInterrupt):
+            _wait_in_vain(stream, 0.001 * turn)
+        os.kill(stopped, signal.SIGCONT)
+        assert stream.exchange({"x": turn}, TIMEOUT).total == {"x": 2 * turn}
+
+
+def _wait_in_vain(stream: StreamHandle, seconds: float) -> None:
+    """Wait for what does not come, until Ctrl-C is pressed."""
+    threading.Timer(seconds, os.kill, [os.getpid(), signal.SIGINT]).start()
+    stream.exchange({"x": 1}, TIMEOUT)
+
+
+def test_answers_that_do_not_fit_are_told_as_always(make: MakeSession, until: Until) -> None:
+    session = make(2)
+    stream = session.open_stream("echo", {"x": "sum"})
+    flow(stream, session, until)
+    with pytest.raises(ExecutionError, match="expects") as by_exchange:
+        stream.exchange({"y": 1}, TIMEOUT)
+    with pytest.raises(ExecutionError) as by_future:
+        stream.broadcast({"y": 1}).result(TIMEOUT)
+    assert str(by_exchange.value) == str(by_future.value)
+    with pytest.raises(DataValueError, match="cannot travel"):
+        stream.exchange({"x": object()}, TIMEOUT)
+    flow(stream, session, until)
+
+
+def test_a_closed_stream_says_so(make: MakeSession, until: Until) -> None:
+    session = make(2)
+    stream = session.open_stream("echo", {"x": "sum"})
+    flow(stream, session, until)
+    stream.close()
+    until(lambda: stream.closed)
+    with pytest.raises(ClosedError):
+        stream.exchange({"x": 1}, TIMEOUT)
+    open_still = session.open_stream("echo", {"x": "sum"})
+    flow(open_still, session, until)
+    session.close()
+    with pytest.raises(ClosedError):
+        open_still.exchange({"x": 1}, TIMEOUT)
+
+
+def test_closing_wakes_who_waits(make: MakeSession, until: Until) -> None:
+    session = make(2)
+    stream = session.open_stream("echo", {"x": "sum"})
+    flow(stream, session, until)
+    os.kill(session.keeper.places[2].pid, signal.SIGSTOP)
+    caught: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            stream.exchange({"x": 1}, TIMEOUT)
+        except ClosedError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    until(lambda: session.express._call is not None)
+    session.close()
+    thread.join(TIMEOUT)
+    assert len(caught) == 1
+
+
+def test_a_quiet_stream_keeps_its_waves(make: MakeSession, until: Until) -> None:
+    session = make(2)
+    stream = session.open_stream("echo", {"x": "sum"})
+    flow(stream, session, until)
+    stream.sweep("quiesce").result(TIMEOUT)
+    with pytest.raises(TimeoutError):
+        stream.exchange({"x": 1}, 0.05)
+    with pytest.raises(ProtocolError):
+        stream.sweep("quiesce").result(TIMEOUT)
+    stream.sweep("resume").result(TIMEOUT)
+    flow(stream, session, until)
+
+
+def test_without_the_library_waves_go_the_common_way(
+    make_session: MakeSession, tmp_path: Path
+) -> None:
+    session = make_session(2)
+    session.exchange_by(str(tmp_path / "none.so"))
+    stream = session.open_stream("echo", {"x": "sum"})
+    for number in range(50):
+        assert stream.exchange({"x": number}, TIMEOUT).total == {"x": 2 * number}
+    assert session.express.passed == 0

@@ -1,0 +1,339 @@
+"""The library that exchanges waves, byte by byte: what it takes, and what it leaves alone."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sapwood.code.cache import BuildCache
+from sapwood.code.native_library import EXCHANGE, build_native
+from sapwood.comm import frames, messages
+from sapwood.comm import messages as msg
+from sapwood.comm.channel import MESSAGE_COST
+from sapwood.comm.payload import Payload
+from sapwood.core.errors import ResourceError
+from sapwood.session.express_library import MAX_PEERS, READY, SLOT, ExpressLibrary, Memory
+
+HEAD = messages.encode(msg.Up(3, 9, 0, (), 0.0, b""))[:5]
+FRAME = b"a frame, whatever is in it"
+OFF, BUSY, HANDED = 0, 2, 4
+
+
+def encoded(message: msg.AnyMessage, payload: bytes = b"") -> bytes:
+    return b"".join(frames.encode(message, Payload(payload) if payload else None, share=False))
+
+
+def up(rank: int, payload: bytes = b"", wave: int = 9) -> bytes:
+    return encoded(msg.Up(3, wave, 0, ((rank, rank + 1),), 1.0, b"\x01"), payload)
+
+
+CREDIT = encoded(msg.Credit(7))
+ALIVE = encoded(msg.Heartbeat())
+
+
+class Front:
+    """A library between an event loop's descriptors and three children."""
+
+    def __init__(self, path: str) -> None:
+        self.outer, self.main = select.epoll(), select.epoll()
+        self.bell = os.eventfd(0, os.EFD_NONBLOCK)
+        self.main.register(self.bell, select.EPOLLIN)
+        self.library = ExpressLibrary(path, self.outer.fileno(), self.main.fileno(), self.bell)
+        self.outer.register(self.main.fileno(), select.EPOLLIN)
+        pairs = [socket.socketpair() for _ in range(3)]
+        self.own = [own for own, _ in pairs]
+        self.children = [child for _, child in pairs]
+        for own in self.own:
+            own.setblocking(False)
+            self.main.register(own.fileno(), select.EPOLLIN)
+        self.ticket = self.arm()
+
+    def arm(self) -> int:
+        memory = self.library.memory
+        memory.room = memory.budget = 2**20
+        return self.library.arm([own.fileno() for own in self.own])
+
+    def begin(self, frame: bytes = FRAME) -> int:
+        return self.library.begin(self.ticket, frame, HEAD)
+
+    def answer(self, *answers: bytes) -> None:
+        for child, data in zip(self.children, answers, strict=False):
+            child.sendall(data)
+
+    def is_woken(self) -> bool:
+        """Whether the event loop would wake now."""
+        return bool(self.outer.poll(0))
+
+    def close(self) -> None:
+        for end in (*self.own, *self.children):
+            end.close()
+        self.outer.close()
+        self.main.close()
+        os.close(self.bell)
+
+
+@pytest.fixture(scope="session", name="path")
+def path_fixture(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = build_native(BuildCache(tmp_path_factory.mktemp("cache")), EXCHANGE)
+    assert path is not None
+    return str(path)
+
+
+@pytest.fixture(name="front")
+def front_fixture(path: str) -> Iterator[Front]:
+    front = Front(path)
+    yield front
+    front.close()
+
+
+def test_a_wave_is_sent_and_gathered(front: Front) -> None:
+    library = front.library
+    assert front.begin() == 1
+    assert [child.recv(100) for child in front.children] == [FRAME] * 3
+    answers = [up(1), up(2, b"x" * 100), up(3, b"y" * 60_000)]
+    front.answer(*answers)
+    assert not front.is_woken()
+    assert library.wait(-1, eager=False) == 3
+    assert sorted(library.arrived(3)) == [0, 1, 2]
+    assert [library.answer(number) for number in range(3)] == answers
+    assert library.commit()
+    assert library.memory.waves == 1
+    assert library.take_back()
+    (passed,) = library.passed()
+    assert (passed.frame, list(passed.sizes)) == (FRAME, [len(answer) for answer in answers])
+    assert library.under_way() == b""
+    assert list(library.aside()) == []
+
+
+def test_many_waves_are_noted_in_order(front: Front) -> None:
+    library = front.library
+    sent = [b"w" * size for size in (1, 8, 13, 700)]
+    for frame in sent:
+        assert front.begin(frame) == 1
+        front.answer(up(1), up(2), up(3))
+        assert library.wait(-1, eager=False) == 3
+        assert library.commit()
+    assert library.take_back()
+    assert [passed.frame for passed in library.passed()] == sent
+
+
+def test_eager_ones_get_answers_as_they_come(front: Front) -> None:
+    library = front.library
+    front.begin()
+    front.children[1].sendall(up(2))
+    assert library.wait(-1, eager=True) == 1
+    assert library.arrived(1) == [1]
+    front.answer(up(1))
+    front.children[2].sendall(up(3))
+    assert library.wait(-1, eager=False) == 2
+    assert library.commit()
+
+
+def test_answers_in_pieces_are_put_together(front: Front) -> None:
+    library, whole = front.library, up(1, b"z" * 50_000)
+    front.begin()
+    front.answer(b"", up(2), up(3))
+
+    def trickle() -> None:
+        for at in range(0, len(whole), 7000):
+            front.children[0].sendall(whole[at : at + 7000])
+
+    thread = threading.Thread(target=trickle)
+    thread.start()
+    assert library.wait(-1, eager=False) == 3
+    thread.join()
+    assert library.answer(0) == whole
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        (CREDIT + up(1), up(2) + ALIVE, up(3)),
+        (up(1) + CREDIT + ALIVE, CREDIT + up(2) + CREDIT, ALIVE + up(3)),
+    ],
+)
+def test_credit_and_signs_of_life_can_wait(front: Front, answers: tuple[bytes, ...]) -> None:
+    library = front.library
+    front.begin()
+    front.answer(*answers)
+    assert library.wait(-1, eager=False) == 3
+    assert [library.answer(number) for number in range(3)] == [up(1), up(2), up(3)]
+    assert library.commit()
+    assert library.take_back()
+    waiting = list(library.aside())
+    for number, answer in enumerate(answers):
+        found = b"".join(frame for child, frame in waiting if child == number)
+        assert found == answer.replace(up(number + 1), b"")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        up(1, wave=8),
+        encoded(msg.Goodbye("enough")),
+        up(1) + up(1),
+        up(1) + CREDIT[:5],
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"SW\x01\x00" + b"\xff" * 12,
+        encoded(msg.Up(3, 9, 0, ((1, 2),), 1.0, b"\x01"), b"z" * SLOT),
+    ],
+    ids=["earlier", "goodbye", "twice", "torn", "http", "sizes", "large"],
+)
+def test_anything_else_is_the_event_loops(front: Front, odd: bytes) -> None:
+    library = front.library
+    front.begin()
+    front.answer(b"", up(2), up(3))
+    sender = threading.Thread(target=front.children[0].sendall, args=(odd,))
+    sender.start()
+    assert library.wait(-1, eager=False) == -1
+    assert library.memory.state == HANDED
+    assert front.is_woken()
+    assert not library.commit()
+    assert front.begin() == 0
+    assert library.take_back()
+    assert library.memory.state == OFF
+    assert library.under_way() == FRAME
+    there = library.answer(0)
+    while len(there) < len(odd):
+        front.own[0].setblocking(True)
+        there += front.own[0].recv(len(odd))
+    sender.join()
+    assert there == odd
+
+
+def test_a_child_that_ends_is_the_event_loops(front: Front) -> None:
+    front.begin()
+    front.children[2].close()
+    assert front.library.wait(-1, eager=False) == -1
+    assert front.is_woken()
+
+
+def test_a_child_that_does_not_read_is_the_event_loops(front: Front) -> None:
+    library = front.library
+    front.own[1].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    frame = b"f" * 60_000
+    while front.begin(frame) == 1:
+        front.children[0].recv(len(frame), socket.MSG_WAITALL)
+        front.children[2].recv(len(frame), socket.MSG_WAITALL)
+        front.answer(up(1), up(2), up(3))
+        assert library.wait(-1, eager=False) == 3
+        assert library.commit()
+    assert library.take_back()
+    assert library.under_way() == frame
+    sent = [peer.sent for peer in library.memory.peers[:3]]
+    assert sent[0] == len(frame)
+    assert sent[1] < len(frame)
+    assert sent[2] == 0
+
+
+def test_time_is_up_in_time(front: Front) -> None:
+    front.begin()
+    front.answer(up(1))
+    assert front.library.wait(20, eager=False) == -1
+    assert front.is_woken()
+    assert front.library.take_back()
+    assert front.library.answer(0) == up(1)
+
+
+def test_the_bell_ends_a_wait(front: Front) -> None:
+    front.begin()
+    os.eventfd_write(front.bell, 1)
+    assert front.library.wait(-1, eager=False) == -1
+
+
+def test_a_signal_ends_a_wait(front: Front) -> None:
+    seen: list[int] = []
+    former = signal.signal(signal.SIGUSR1, lambda number, _frame: seen.append(number))
+    try:
+        front.begin()
+        threading.Timer(0.01, os.kill, [os.getpid(), signal.SIGUSR1]).start()
+        assert front.library.wait(-1, eager=False) == -1
+        assert seen == [signal.SIGUSR1]
+    finally:
+        signal.signal(signal.SIGUSR1, former)
+
+
+def test_what_is_given_up_wakes_the_event_loop(front: Front) -> None:
+    front.begin()
+    assert not front.is_woken()
+    front.library.abandon()
+    assert front.is_woken()
+    assert front.library.wait(-1, eager=False) == -1
+
+
+def test_the_event_loop_can_take_it_back_at_any_time(front: Front) -> None:
+    library = front.library
+    assert library.take_back()
+    assert front.begin() == 0
+    front.ticket = front.arm()
+    front.begin()
+    assert library.take_back()
+    assert library.wait(-1, eager=False) == -1
+    front.answer(up(1))
+    assert front.is_woken()  # it hears of its descriptors again
+
+
+def test_not_while_a_thread_is_at_it(front: Front) -> None:
+    library = front.library
+    front.begin()
+    thread = threading.Thread(target=library.wait, args=(-1,), kwargs={"eager": False})
+    thread.start()
+    while library.memory.state != BUSY:
+        time.sleep(0)
+    assert not library.take_back()
+    os.eventfd_write(front.bell, 1)
+    thread.join()
+    assert library.take_back()
+
+
+def test_what_it_was_not_armed_for_is_not_sent(front: Front) -> None:
+    front.library.take_back()
+    front.arm()
+    assert front.begin() == 0  # with the ticket of before
+    assert front.library.memory.state == READY
+
+
+@pytest.mark.parametrize(("room", "budget"), [(len(FRAME) + MESSAGE_COST, 1000), (1000, 0)])
+def test_without_credit_nothing_is_sent(front: Front, room: int, budget: int) -> None:
+    front.library.memory.room, front.library.memory.budget = room, budget
+    assert front.begin() == 0
+    front.library.memory.room, front.library.memory.budget = room + 1, budget + 1
+    assert front.begin() == 1
+
+
+def test_the_event_loop_hears_of_it_in_the_end(front: Front) -> None:
+    count = 0
+    while front.begin() == 1:
+        front.answer(up(1), up(2), up(3))
+        assert front.library.wait(-1, eager=False) == 3
+        assert front.library.commit()
+        count += 1
+    assert 1 < count <= 64
+
+
+def test_a_library_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ResourceError, match="cannot exchange waves"):
+        ExpressLibrary(str(tmp_path / "none.so"), -1, -1, -1)
+    source = tmp_path / "other.c"
+    source.write_text("unsigned long sapwood_exchange_layout(void) { return 1; }\n")
+    other = tmp_path / "other.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", other, source], check=True)
+    with pytest.raises(ResourceError, match="another version"):
+        ExpressLibrary(str(other), -1, -1, -1)
+
+
+def test_its_memory_is_laid_out_alike_on_both_sides(front: Front) -> None:
+    memory = front.library.memory
+    assert isinstance(memory, Memory)
+    assert (memory.slot, memory.n_peers) == (SLOT, 3)
+    assert len(memory.peers) == MAX_PEERS
+    assert memory.state == READY
