@@ -1,6 +1,6 @@
 """Once waves flow, agents are offered the library that relays them (``relay.py``).
 
-The front end loads the one that exchanges them (``session/express.py``).
+The front end loads the one that exchanges them (``session/express/``).
 """
 
 from __future__ import annotations

@@ -102,6 +102,7 @@ class Run:
         )
         self._statistics = RunStatistics(program=program.name)
         self._update_seconds = 0.0
+        self._unnoted: tuple[int, dict[str, Any]] | None = None
         self._thread = threading.Thread(target=self._work, name=f"sapwood-{self.name}", daemon=True)
         self._thread.start()
 
@@ -270,17 +271,19 @@ class Run:
             for iteration in itertools.count(1):
                 if self._cancelled.is_set():
                     raise CancelledError("the run was cancelled")
-                total = stream.exchange(_checked_state(program, state)).total
+                sent = _checked_state(program, state)
+                total = stream.exchange(sent, meanwhile=self._note_iteration).total
                 begin = time.perf_counter()
                 state = self._user("update", program.update, state, total)
                 done = self._user("done", program.done, state)
                 self._update_seconds += time.perf_counter() - begin
-                self._note_iteration(iteration, state)
+                self._unnoted = iteration, state
                 if done:
-                    return state
+                    break
         finally:
             stream.close()
-        raise AssertionError("the loop above ends by return or raise")
+            self._note_iteration()
+        return state
 
     def _user(self, what: str, function: Callable[..., T], *args: Any) -> T:
         """Call a method of the program in this process; its errors say which method it was."""
@@ -295,7 +298,11 @@ class Run:
                 details={EXCEPTION_TYPE: type(error).__qualname__},
             ) from error
 
-    def _note_iteration(self, iteration: int, state: dict[str, Any]) -> None:
+    def _note_iteration(self) -> None:
+        """Note how far the run has come; done while the agents have the next wave to work on."""
+        if self._unnoted is None:
+            return
+        (iteration, state), self._unnoted = self._unnoted, None
         now = time.perf_counter()
         elapsed = now - self._loop_began
         items = len(self.data)

@@ -12,7 +12,7 @@ from sapwood.comm.reduction import Accumulator
 from sapwood.comm.shared_memory import SharedBlock
 from sapwood.core.errors import SapwoodError
 from sapwood.core.rankset import Ranges
-from sapwood.session.express import Express
+from sapwood.session.express.express import Express
 from sapwood.session.gate import Gate
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.streams import StreamHandle, StreamOptions

@@ -20,7 +20,7 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.pool import BlockPool
 from sapwood.core.errors import ClosedError, SapwoodError
 from sapwood.core.rankset import Ranges, from_ranges, to_ranges
-from sapwood.session.express import Express
+from sapwood.session.express.express import Express
 from sapwood.session.gate import Gate
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.wave_result import WaveResult
@@ -53,6 +53,10 @@ class Swept(msgspec.Struct, frozen=True):
 
     reached: Ranges
     reports: tuple[PlaceReport, ...]
+
+
+def _nothing() -> None:
+    pass
 
 
 class StreamHandle:
@@ -127,11 +131,21 @@ class StreamHandle:
         """
         return self._sent(values.encode(value), self._begin)
 
-    def exchange(self, value: Any, timeout: float | None = None) -> WaveResult:
+    def exchange(
+        self,
+        value: Any,
+        timeout: float | None = None,
+        meanwhile: Callable[[], object] = _nothing,
+    ) -> WaveResult:
         """Send a value to all members and return the reduction of their answers.
 
         As :meth:`broadcast` and ``result()``, and sooner: while a stream has one such wave after
         the other, the thread that waits for them sends and gathers them by itself.
+
+        Args:
+            value: What to send.
+            timeout: Seconds to wait; by default for ever.
+            meanwhile: Called when the value is on its way; what it raises is raised.
 
         Raises:
             DataValueError: The value cannot travel.
@@ -140,10 +154,13 @@ class StreamHandle:
             TimeoutError: It takes longer than ``timeout`` seconds.
         """
         encoded = values.encode(value)
-        done = self._express.exchange(self, encoded, timeout)
+        done = self._express.exchange(self, encoded, timeout, meanwhile)
         if isinstance(done, WaveResult):
             return done
-        return (done or self._sent(encoded, self._begin_awaited)).result(timeout)
+        if done is None:
+            done = self._sent(encoded, self._begin_awaited)
+            meanwhile()
+        return done.result(timeout)
 
     def _sent(
         self,

@@ -93,6 +93,29 @@ def test_a_failed_wave_is_told_and_the_next_one_works(cluster: sapwood.Cluster) 
 
 
 @pytest.mark.row("C3-STREAM")
+@pytest.mark.parametrize("sync", ["all", 5000, "none"])
+def test_an_answer_can_be_waited_for(cluster: sapwood.Cluster, sync: str | int) -> None:
+    with cluster.stream(scaled, reduce={"values": "sum", "n": "sum"}, sync=sync) as stream:
+        for number in range(60):
+            result = stream.exchange(float(number), TIMEOUT)
+            assert (result.wave, result.agents) == (number + 1, [1, 2, 3, 4])
+            if sync != "none":
+                np.testing.assert_array_equal(result.total["values"], np.arange(4.0) * number * 4)
+                assert result.total["n"] == 4
+        if sync != "none":
+            assert list(stream.waves(TIMEOUT)) == []  # nobody is told twice
+    with pytest.raises(ClosedError):
+        stream.exchange(1.0)
+
+
+def test_an_answer_that_does_not_come_in_time(cluster: sapwood.Cluster) -> None:
+    with cluster.stream(work, reduce="sum") as stream:
+        with pytest.raises(TimeoutError):
+            stream.exchange({"seconds": 0.5}, timeout=0.01)
+        assert stream.exchange({"seconds": 0.0}, TIMEOUT).wave == 2
+
+
+@pytest.mark.row("C3-STREAM")
 def test_three_hundred_streams_with_interleaved_waves(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(8, fanout=4)
     streams = [cluster.stream("echo", reduce="sum") for _ in range(300)]

@@ -1,7 +1,7 @@
 /*
  * One wave of a stream that flows, at the root: the same frame to all children, one frame from
  * each of them. The thread that wants the result does this itself while the thread of the event
- * loop sleeps; session/express.py arms it, and tells the protocol core afterwards what passed.
+ * loop sleeps; session/express/ arms it, and tells the protocol core afterwards what passed.
  *
  * Nothing is understood here but where a frame ends and how the one begins that is waited for.
  * Whatever else comes stays as it is, and is the event loop's: nothing is decided here.
@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 enum {
-    VERSION = 1,         /* of struct exchange; express_library.py names the same */
+    VERSION = 1,         /* of struct exchange; session/express/library.py names the same */
     MAX_PEERS = 256,     /* children */
     MAX_FD = 4096,       /* descriptors that are known by their number */
     MAX_EVENTS = 64,
@@ -236,18 +236,17 @@ static double now(void)
 }
 
 /*
- * Wait up to `timeout` milliseconds, below 0 for ever, until the answers of all are there; with
- * `eager`, until some are. Returns how many came (`arrived` says whose), or -1 if the wave is now
- * the event loop's.
+ * Wait up to `timeout` milliseconds, below 0 for ever, until answers are there. Returns how many
+ * came (`arrived` says whose), or -1 if the wave is now the event loop's.
  */
-int sapwood_exchange_wait(struct exchange *x, int timeout, int eager)
+int sapwood_exchange_wait(struct exchange *x, int timeout)
 {
     struct epoll_event found[MAX_EVENTS];
     if (!advance(x, PAUSED, BUSY))
         return -1;
     double end = now() + 1e-3 * timeout;
     x->n_arrived = 0;
-    while (x->left && !(eager && x->n_arrived)) {
+    while (x->left && !x->n_arrived) {
         int count = epoll_wait(x->main_fd, found, MAX_EVENTS, timeout);
         if (count <= 0)
             return hand_over(x, BUSY); /* a signal is Python's to look at */

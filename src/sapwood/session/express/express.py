@@ -23,27 +23,19 @@ import select
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import partial
-from operator import add
 from time import monotonic
-from typing import Protocol
-
-import msgspec
 
 from sapwood.comm import frames, messages, values
 from sapwood.comm import messages as msg
-from sapwood.comm.channel import MESSAGE_COST, Buffers
 from sapwood.comm.frames import FrameDecoder
-from sapwood.comm.lines import Line
 from sapwood.comm.payload import Payload
 from sapwood.comm.place import Place
 from sapwood.comm.reduction import gathering
 from sapwood.comm.shared_memory import MappedBlocks
-from sapwood.comm.streams.stream import Stream
-from sapwood.comm.transport.unix import UnixConnection
 from sapwood.core.errors import SapwoodError
-from sapwood.core.rankset import Ranges
-from sapwood.session.express_library import MAX_FD, MAX_PEERS, READY, ExpressLibrary
+from sapwood.session.express.armed import Armed, Call, Handle, arm
+from sapwood.session.express.learning import learn
+from sapwood.session.express.library import READY, ExpressLibrary
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.wave_result import WaveResult
 
@@ -58,46 +50,6 @@ LONGEST = 0.01
 
 _END_OF_HEAD = -len(messages.encode(msg.Up(0, 0, 0, (), 0.0, b""))) + 5
 """Where the ranks begin in a message without ranks and body, from its end."""
-
-
-class Handle(Protocol):
-    """A stream of the front end: what is needed of it here."""
-
-    spec: msg.StreamSpec
-    new_future: Callable[[], Future[WaveResult]]
-
-    @property
-    def open_waves(self) -> int:
-        """Waves that are not over."""
-
-    def exchanged(self, waves: int) -> None:
-        """Note that waves were exchanged."""
-
-    def go_on(self, body: bytes, payload: Payload | None, future: Future[WaveResult]) -> None:
-        """Begin a wave that was begun here."""
-
-
-class Armed(msgspec.Struct, frozen=True, gc=False):
-    """What may be exchanged: waves of one stream, and with whom."""
-
-    handle: Handle
-    stream: Stream
-    first: int
-    lines: tuple[Line, ...]
-    ranges: tuple[Ranges, ...]
-    ticket: int = 0
-
-
-class Call:
-    """Somebody wants a wave; whoever does it, the event loop in the end, sets the future."""
-
-    __slots__ = ("encoded", "future", "payload")
-
-    def __init__(self, encoded: values.Encoded, future: Future[WaveResult]) -> None:
-        self.encoded = encoded
-        self.future = future
-        future.set_running_or_notify_cancel()  # a wave cannot be taken back; its stream can
-        self.payload = Payload(encoded.payload()) if encoded.nbytes else None
 
 
 class Express:
@@ -118,8 +70,8 @@ class Express:
         self._blocks = MappedBlocks()
         self._gather = gathering()
         self._decoder = FrameDecoder()
-        self._large = False
         self._turn = threading.Lock()
+        self._futures = threading.Lock()
         self._armed: Armed | None = None
         self._call: Call | None = None
         self._candidate: Handle | None = None
@@ -134,9 +86,19 @@ class Express:
     # --- any thread ------------------------------------------------------------------------------
 
     def exchange(
-        self, handle: Handle, encoded: values.Encoded, timeout: float | None
+        self,
+        handle: Handle,
+        encoded: values.Encoded,
+        timeout: float | None,
+        meanwhile: Callable[[], object],
     ) -> WaveResult | Future[WaveResult] | None:
         """Send a value to all members of a stream and gather their answers, if that can be now.
+
+        Args:
+            handle: The stream.
+            encoded: The value.
+            timeout: Seconds to wait.
+            meanwhile: Called when the value is on its way.
 
         Returns:
             The result; or its future, where the event loop goes on with the wave; None where
@@ -148,18 +110,22 @@ class Express:
         if not self._turn.acquire(blocking=False):
             return None
         try:
-            return self._exchange(armed, encoded, timeout)
+            return self._exchange(armed, encoded, timeout, meanwhile)
         finally:
             self._turn.release()
 
     def _exchange(
-        self, armed: Armed, encoded: values.Encoded, timeout: float | None
+        self,
+        armed: Armed,
+        encoded: values.Encoded,
+        timeout: float | None,
+        meanwhile: Callable[[], object],
     ) -> WaveResult | Future[WaveResult] | None:
         library = self._library
         assert library is not None  # noqa: S101 - it was armed
         if library.memory.state != READY:  # else it has a call already, or nobody wants one
             return None
-        call = self._call = Call(encoded, armed.handle.new_future())
+        call = self._call = Call(encoded, self._futures)
         number, stream = armed.first + library.memory.waves, armed.stream.spec.stream
         message = msg.Down(stream, number, 0, encoded.body, number - 1)
         frame = b"".join(frames.encode(message, call.payload, share=False))
@@ -168,6 +134,7 @@ class Express:
             begun = library.begin(armed.ticket, frame, head)
             if not begun:
                 return None
+            meanwhile()
             if begun > 0:
                 result = self._gathered(library, armed, number, timeout)
                 if result is not None:
@@ -177,7 +144,7 @@ class Express:
             if not isinstance(error, SapwoodError):
                 raise
             self._decoder = FrameDecoder()
-        return call.future
+        return call.future(armed.handle)
 
     def _gathered(
         self, library: ExpressLibrary, armed: Armed, number: int, timeout: float | None
@@ -186,11 +153,10 @@ class Express:
         spec = armed.handle.spec
         gathered = self._gather(spec.reduce)
         end = None if timeout is None else monotonic() + timeout
-        left, weight, eager = len(armed.lines), 0.0, self._large
-        self._large = False
+        left, weight = len(armed.lines), 0.0
         while left:
             patience = -1 if end is None else max(0, int(1000 * (end - monotonic())) + 1)
-            count = library.wait(patience, eager=eager)
+            count = library.wait(patience)
             if count < 0:
                 return None
             left -= count
@@ -198,7 +164,6 @@ class Express:
                 (frame,) = self._decoder.feed(library.answer(each))
                 message, payload = frame.message, None
                 if frame.shared is not None:
-                    self._large = True
                     payload = Payload.mapped(frame.shared, self._blocks)
                 elif frame.payload is not None:
                     payload = Payload(frame.payload)
@@ -264,11 +229,12 @@ class Express:
 
     def _wait(self, patience: float) -> list[tuple[int, int]]:
         """Wait as the loop would, and let callers exchange waves meanwhile."""
-        library, outer = self._library, self._outer
-        assert library is not None  # noqa: S101 - start() sets both
-        assert outer is not None  # noqa: S101 - start() sets both
-        armed = self._arm(library) if patience and self._in_a_row >= FLOWING else None
-        self._armed = armed
+        library, place, outer = self._library, self._place, self._outer
+        assert library is not None  # noqa: S101 - start() sets all three
+        assert place is not None  # noqa: S101 - as above
+        assert outer is not None  # noqa: S101 - as above
+        handle = self._candidate if patience and self._in_a_row >= FLOWING else None
+        armed = self._armed = arm(handle, place, library) if handle is not None else None
         if self._done:
             self._deliver()
         if armed is None:
@@ -278,111 +244,13 @@ class Express:
             os.eventfd_write(self._loop.bell, 1)
             outer.poll(LONGEST)
         self._armed = None
-        self._learn(library, armed)
+        self._note(library.memory.waves)
+        learn(library, place, armed, self._call)
         return self._poll(0)
 
-    def _arm(self, library: ExpressLibrary) -> Armed | None:
-        """Tell the library how things stand; None where waves are to go the common way."""
-        handle, place = self._candidate, self._place
-        assert handle is not None  # noqa: S101 - it has waves
-        assert place is not None  # noqa: S101 - start() sets it
-        stream = place.node.streams.get(handle.spec.stream)
-        if stream is None or handle.open_waves or stream.waves or stream.sweeps:
-            return None
-        shares = stream.shares()
-        at_rest = stream.plain and not stream.quiet and not stream.detained and shares.whole
-        if not at_rest or shares.missing or shares.partly or len(shares.whole) > MAX_PEERS:
-            return None
-        lines, descriptors = self._lines_to(place, shares.whole)
-        if len(lines) < len(shares.whole):
-            return None
-        channels = [line.channel for line in lines]
-        memory = library.memory
-        memory.room = min(channel.room for channel in channels)
-        memory.budget = min(channel.credit_at - channel.unpaid for channel in channels)
-        ranges = tuple(shares.asks[child][0].ranges for child in shares.whole)
-        armed = Armed(handle, stream, stream.last_wave + 1, lines, ranges)
-        return msgspec.structs.replace(armed, ticket=library.arm(descriptors))
-
-    def _lines_to(
-        self, place: Place, children: tuple[int, ...]
-    ) -> tuple[tuple[Line, ...], list[int]]:
-        """Return the connections to children, of those that are at rest, and their descriptors."""
-        found: dict[int, tuple[Line, int]] = {}
-        for line in place.lines.open.values():
-            channel, connection = line.channel, line.connection
-            if (
-                channel.ready
-                and not channel.queued
-                and channel.link.same_machine
-                and not channel.link.initiator
-                and line.decoder.empty
-                and isinstance(connection, UnixConnection)
-                and connection.flushed
-                and connection.fileno() < MAX_FD
-            ):
-                found[channel.link.rank] = line, connection.fileno()
-        there = [found[child] for child in children if child in found]
-        return tuple(line for line, _ in there), [descriptor for _, descriptor in there]
-
-    # --- afterwards ------------------------------------------------------------------------------
-
-    def _learn(self, library: ExpressLibrary, armed: Armed) -> None:
-        """Let everybody know what passed."""
-        memory, lines = library.memory, armed.lines
-        if memory.waves:
-            self._in_vain = 0
-            self.passed += memory.waves
-            sent: list[tuple[Buffers, int]] = []
-            arrived = [0] * len(lines)
-            for wave in library.passed():
-                sent.append(([wave.frame], len(wave.frame) + MESSAGE_COST))
-                arrived = list(map(add, arrived, wave.sizes))
-            for line, nbytes in zip(lines, arrived, strict=True):
-                channel = line.channel
-                channel.passed(sent, nbytes)
-                channel.link.last_sent = memory.time
-                channel.link.heard(memory.time)
-            armed.stream.last_wave += memory.waves
-            armed.handle.exchanged(memory.waves)
-        else:
-            self._in_vain += 1
-            if self._in_vain > PATIENCE:
-                self._candidate, self._in_a_row = None, 0
-        place = self._place
-        assert place is not None  # noqa: S101 - start() sets it
-        is_under_way = memory.frame_size > 0
-        if is_under_way:
-            self._go_on(library, armed)
-        for number, frame in library.aside():
-            place.bytes_received(lines[number].number, frame)
-        if is_under_way:
-            for number, line in enumerate(lines):
-                if memory.peers[number].got:
-                    place.bytes_received(line.number, library.answer(number))
-
-    def _go_on(self, library: ExpressLibrary, armed: Armed) -> None:
-        """Let the place begin the wave that is under way, of which something was sent."""
-        call, frame = self._call, library.under_way()
-        assert call is not None  # noqa: S101 - it was begun
-        peers = library.memory.peers
-        writes = [line.channel.write for line in armed.lines]
-        told: list[int] = []
-
-        def write_rest(number: int, buffers: Buffers) -> None:
-            if b"".join(buffers) != frame:
-                raise SapwoodError("a wave was exchanged that should have been another")
-            told.append(number)
-            sent = peers[number].sent
-            if sent < len(frame):
-                writes[number]([frame[sent:]])
-
-        for number, line in enumerate(armed.lines):
-            line.channel.write = partial(write_rest, number)
-        try:
-            armed.handle.go_on(call.encoded.body, call.payload, call.future)
-        finally:
-            for line, write in zip(armed.lines, writes, strict=True):
-                line.channel.write = write
-        if len(told) != len(writes):
-            raise SapwoodError(f"a wave was exchanged with {len(writes)} children, not {len(told)}")
+    def _note(self, waves: int) -> None:
+        """Note how many waves were exchanged while that was possible."""
+        self.passed += waves
+        self._in_vain = 0 if waves else self._in_vain + 1
+        if self._in_vain > PATIENCE:
+            self._candidate, self._in_a_row = None, 0

@@ -21,7 +21,7 @@ from sapwood.comm import messages as msg
 from sapwood.comm.channel import MESSAGE_COST
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import ResourceError
-from sapwood.session.express_library import MAX_PEERS, READY, SLOT, ExpressLibrary, Memory
+from sapwood.session.express.library import MAX_PEERS, READY, SLOT, ExpressLibrary, Memory
 
 HEAD = messages.encode(msg.Up(3, 9, 0, (), 0.0, b""))[:5]
 FRAME = b"a frame, whatever is in it"
@@ -38,6 +38,17 @@ def up(rank: int, payload: bytes = b"", wave: int = 9) -> bytes:
 
 CREDIT = encoded(msg.Credit(7))
 ALIVE = encoded(msg.Heartbeat())
+
+
+def gather(library: ExpressLibrary) -> int:
+    """Wait until all answers are there; return how many came, or -1."""
+    came = 0
+    while library.memory.left:
+        count = library.wait(-1)
+        if count < 0:
+            return -1
+        came += count
+    return came
 
 
 class Front:
@@ -58,9 +69,7 @@ class Front:
         self.ticket = self.arm()
 
     def arm(self) -> int:
-        memory = self.library.memory
-        memory.room = memory.budget = 2**20
-        return self.library.arm([own.fileno() for own in self.own])
+        return self.library.arm([own.fileno() for own in self.own], 2**20, 2**20)
 
     def begin(self, frame: bytes = FRAME) -> int:
         return self.library.begin(self.ticket, frame, HEAD)
@@ -102,8 +111,7 @@ def test_a_wave_is_sent_and_gathered(front: Front) -> None:
     answers = [up(1), up(2, b"x" * 100), up(3, b"y" * 60_000)]
     front.answer(*answers)
     assert not front.is_woken()
-    assert library.wait(-1, eager=False) == 3
-    assert sorted(library.arrived(3)) == [0, 1, 2]
+    assert gather(library) == 3
     assert [library.answer(number) for number in range(3)] == answers
     assert library.commit()
     assert library.memory.waves == 1
@@ -120,21 +128,21 @@ def test_many_waves_are_noted_in_order(front: Front) -> None:
     for frame in sent:
         assert front.begin(frame) == 1
         front.answer(up(1), up(2), up(3))
-        assert library.wait(-1, eager=False) == 3
+        assert gather(library) == 3
         assert library.commit()
     assert library.take_back()
     assert [passed.frame for passed in library.passed()] == sent
 
 
-def test_eager_ones_get_answers_as_they_come(front: Front) -> None:
+def test_answers_are_there_as_they_come(front: Front) -> None:
     library = front.library
     front.begin()
     front.children[1].sendall(up(2))
-    assert library.wait(-1, eager=True) == 1
+    assert library.wait(-1) == 1
     assert library.arrived(1) == [1]
     front.answer(up(1))
     front.children[2].sendall(up(3))
-    assert library.wait(-1, eager=False) == 2
+    assert gather(library) == 2
     assert library.commit()
 
 
@@ -149,7 +157,7 @@ def test_answers_in_pieces_are_put_together(front: Front) -> None:
 
     thread = threading.Thread(target=trickle)
     thread.start()
-    assert library.wait(-1, eager=False) == 3
+    assert gather(library) == 3
     thread.join()
     assert library.answer(0) == whole
 
@@ -165,7 +173,7 @@ def test_credit_and_signs_of_life_can_wait(front: Front, answers: tuple[bytes, .
     library = front.library
     front.begin()
     front.answer(*answers)
-    assert library.wait(-1, eager=False) == 3
+    assert gather(library) == 3
     assert [library.answer(number) for number in range(3)] == [up(1), up(2), up(3)]
     assert library.commit()
     assert library.take_back()
@@ -194,7 +202,7 @@ def test_anything_else_is_the_event_loops(front: Front, odd: bytes) -> None:
     front.answer(b"", up(2), up(3))
     sender = threading.Thread(target=front.children[0].sendall, args=(odd,))
     sender.start()
-    assert library.wait(-1, eager=False) == -1
+    assert gather(library) == -1
     assert library.memory.state == HANDED
     assert front.is_woken()
     assert not library.commit()
@@ -213,7 +221,7 @@ def test_anything_else_is_the_event_loops(front: Front, odd: bytes) -> None:
 def test_a_child_that_ends_is_the_event_loops(front: Front) -> None:
     front.begin()
     front.children[2].close()
-    assert front.library.wait(-1, eager=False) == -1
+    assert gather(front.library) == -1
     assert front.is_woken()
 
 
@@ -225,7 +233,7 @@ def test_a_child_that_does_not_read_is_the_event_loops(front: Front) -> None:
         front.children[0].recv(len(frame), socket.MSG_WAITALL)
         front.children[2].recv(len(frame), socket.MSG_WAITALL)
         front.answer(up(1), up(2), up(3))
-        assert library.wait(-1, eager=False) == 3
+        assert gather(library) == 3
         assert library.commit()
     assert library.take_back()
     assert library.under_way() == frame
@@ -238,7 +246,8 @@ def test_a_child_that_does_not_read_is_the_event_loops(front: Front) -> None:
 def test_time_is_up_in_time(front: Front) -> None:
     front.begin()
     front.answer(up(1))
-    assert front.library.wait(20, eager=False) == -1
+    assert front.library.wait(20_000) == 1
+    assert front.library.wait(20) == -1
     assert front.is_woken()
     assert front.library.take_back()
     assert front.library.answer(0) == up(1)
@@ -247,7 +256,7 @@ def test_time_is_up_in_time(front: Front) -> None:
 def test_the_bell_ends_a_wait(front: Front) -> None:
     front.begin()
     os.eventfd_write(front.bell, 1)
-    assert front.library.wait(-1, eager=False) == -1
+    assert gather(front.library) == -1
 
 
 def test_a_signal_ends_a_wait(front: Front) -> None:
@@ -256,7 +265,7 @@ def test_a_signal_ends_a_wait(front: Front) -> None:
     try:
         front.begin()
         threading.Timer(0.01, os.kill, [os.getpid(), signal.SIGUSR1]).start()
-        assert front.library.wait(-1, eager=False) == -1
+        assert gather(front.library) == -1
         assert seen == [signal.SIGUSR1]
     finally:
         signal.signal(signal.SIGUSR1, former)
@@ -267,7 +276,7 @@ def test_what_is_given_up_wakes_the_event_loop(front: Front) -> None:
     assert not front.is_woken()
     front.library.abandon()
     assert front.is_woken()
-    assert front.library.wait(-1, eager=False) == -1
+    assert gather(front.library) == -1
 
 
 def test_the_event_loop_can_take_it_back_at_any_time(front: Front) -> None:
@@ -277,7 +286,7 @@ def test_the_event_loop_can_take_it_back_at_any_time(front: Front) -> None:
     front.ticket = front.arm()
     front.begin()
     assert library.take_back()
-    assert library.wait(-1, eager=False) == -1
+    assert gather(library) == -1
     front.answer(up(1))
     assert front.is_woken()  # it hears of its descriptors again
 
@@ -285,7 +294,7 @@ def test_the_event_loop_can_take_it_back_at_any_time(front: Front) -> None:
 def test_not_while_a_thread_is_at_it(front: Front) -> None:
     library = front.library
     front.begin()
-    thread = threading.Thread(target=library.wait, args=(-1,), kwargs={"eager": False})
+    thread = threading.Thread(target=library.wait, args=(-1,))
     thread.start()
     while library.memory.state != BUSY:
         time.sleep(0)
@@ -314,7 +323,7 @@ def test_the_event_loop_hears_of_it_in_the_end(front: Front) -> None:
     count = 0
     while front.begin() == 1:
         front.answer(up(1), up(2), up(3))
-        assert front.library.wait(-1, eager=False) == 3
+        assert gather(front.library) == 3
         assert front.library.commit()
         count += 1
     assert 1 < count <= 64

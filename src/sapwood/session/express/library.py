@@ -127,9 +127,9 @@ class ExpressLibrary:
             )
         )
 
-    def wait(self, milliseconds: int, *, eager: bool) -> int:
-        """Wait for all answers, or for some; return how many, or -1 if the event loop goes on."""
-        return int(self._library.sapwood_exchange_wait(self._address, milliseconds, eager))
+    def wait(self, milliseconds: int) -> int:
+        """Wait for answers; return how many came, or -1 if the event loop goes on."""
+        return int(self._library.sapwood_exchange_wait(self._address, milliseconds))
 
     def arrived(self, count: int) -> list[int]:
         """Return whose answers the last wait brought."""
@@ -151,9 +151,16 @@ class ExpressLibrary:
 
     # --- the event loop --------------------------------------------------------------------------
 
-    def arm(self, descriptors: Sequence[int]) -> int:
-        """Let waves begin; return the ticket that they need."""
+    def arm(self, descriptors: Sequence[int], room: int, budget: int) -> int:
+        """Let waves begin; return the ticket that they need.
+
+        Args:
+            descriptors: Sockets of the children.
+            room: Cost of what may be sent to each of them.
+            budget: Cost of the answers of one after which it is owed credit.
+        """
         memory = self.memory
+        memory.room, memory.budget = room, budget
         memory.n_peers = len(descriptors)
         for number, descriptor in enumerate(descriptors):
             memory.peers[number].fd = descriptor

@@ -1,0 +1,1 @@
+"""Waves that the thread which wants them sends and gathers by itself."""

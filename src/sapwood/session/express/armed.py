@@ -1,0 +1,119 @@
+"""What may be exchanged at present: waves of one stream, and with whom."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Protocol
+
+import msgspec
+
+from sapwood.comm import messages as msg
+from sapwood.comm import values
+from sapwood.comm.lines import Line
+from sapwood.comm.payload import Payload
+from sapwood.comm.place import Place
+from sapwood.comm.streams.stream import Stream
+from sapwood.comm.transport.unix import UnixConnection
+from sapwood.core.rankset import Ranges
+from sapwood.session.express.library import MAX_FD, MAX_PEERS, ExpressLibrary
+from sapwood.session.wave_result import WaveResult
+
+
+class Handle(Protocol):
+    """A stream of the front end: what is needed of it here."""
+
+    spec: msg.StreamSpec
+    new_future: Callable[[], Future[WaveResult]]
+
+    @property
+    def open_waves(self) -> int:
+        """Waves that are not over."""
+
+    def exchanged(self, waves: int) -> None:
+        """Note that waves were exchanged."""
+
+    def go_on(self, body: bytes, payload: Payload | None, future: Future[WaveResult]) -> None:
+        """Begin a wave that was begun here."""
+
+
+class Armed(msgspec.Struct, frozen=True, gc=False):
+    """What may be exchanged.
+
+    Attributes:
+        handle: The stream, as users have it.
+        stream: The stream, as the root has it.
+        first: Number of the next wave.
+        lines: The connections to the children.
+        ranges: The ranks that each of them brings together.
+        ticket: What the library knows it by.
+    """
+
+    handle: Handle
+    stream: Stream
+    first: int
+    lines: tuple[Line, ...]
+    ranges: tuple[Ranges, ...]
+    ticket: int
+
+
+class Call:
+    """Somebody wants a wave; if the event loop goes on with it, a future tells what comes of it."""
+
+    __slots__ = ("_future", "_lock", "encoded", "payload")
+
+    def __init__(self, encoded: values.Encoded, lock: threading.Lock) -> None:
+        self.encoded = encoded
+        self.payload = Payload(encoded.payload()) if encoded.nbytes else None
+        self._lock = lock
+        self._future: Future[WaveResult] | None = None
+
+    def future(self, handle: Handle) -> Future[WaveResult]:
+        """Return the future, which is made when somebody asks for it, on either side."""
+        with self._lock:
+            if self._future is None:
+                self._future = handle.new_future()
+                # A wave cannot be taken back; its stream can.
+                self._future.set_running_or_notify_cancel()
+            return self._future
+
+
+def arm(handle: Handle, place: Place, library: ExpressLibrary) -> Armed | None:
+    """Tell the library how things stand; None where waves are to go the common way."""
+    stream = place.node.streams.get(handle.spec.stream)
+    if stream is None or handle.open_waves or stream.waves or stream.sweeps:
+        return None
+    shares = stream.shares()
+    at_rest = stream.plain and not stream.quiet and not stream.detained and shares.whole
+    if not at_rest or shares.missing or shares.partly or len(shares.whole) > MAX_PEERS:
+        return None
+    lines, descriptors = _lines_to(place, shares.whole)
+    if len(lines) < len(shares.whole):
+        return None
+    channels = [line.channel for line in lines]
+    room = min(channel.room for channel in channels)
+    budget = min(channel.credit_at - channel.unpaid for channel in channels)
+    ranges = tuple(shares.asks[child][0].ranges for child in shares.whole)
+    ticket = library.arm(descriptors, room, budget)
+    return Armed(handle, stream, stream.last_wave + 1, lines, ranges, ticket)
+
+
+def _lines_to(place: Place, children: Sequence[int]) -> tuple[tuple[Line, ...], list[int]]:
+    """Return the connections to children, of those that are at rest, and their descriptors."""
+    found: dict[int, tuple[Line, int]] = {}
+    for line in place.lines.open.values():
+        channel, connection = line.channel, line.connection
+        if (
+            channel.ready
+            and not channel.queued
+            and channel.link.same_machine
+            and not channel.link.initiator
+            and line.decoder.empty
+            and isinstance(connection, UnixConnection)
+            and connection.flushed
+            and connection.fileno() < MAX_FD
+        ):
+            found[channel.link.rank] = line, connection.fileno()
+    there = [found[child] for child in children if child in found]
+    return tuple(line for line, _ in there), [descriptor for _, descriptor in there]

@@ -1,0 +1,86 @@
+"""What the event loop does when waves were exchanged: everybody learns what passed.
+
+Waves that are done have left nothing behind but counts, and frames to be kept for the case that
+a link breaks. One that is under way goes through the place from its beginning; what this wants to
+send must be what was sent, and what the children have answered so far comes to it afterwards.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from operator import add
+
+from sapwood.comm.channel import MESSAGE_COST, Buffers
+from sapwood.comm.place import Place
+from sapwood.core.errors import SapwoodError
+from sapwood.session.express.armed import Armed, Call
+from sapwood.session.express.library import ExpressLibrary
+
+
+def learn(library: ExpressLibrary, place: Place, armed: Armed, call: Call | None) -> None:
+    """Let everybody know what passed since the library was armed.
+
+    Args:
+        library: The library; it was taken back.
+        place: The root.
+        armed: What it was armed for.
+        call: Whose wave is under way, if one is.
+
+    Raises:
+        SapwoodError: Something passed that should not have.
+    """
+    lines, peers = armed.lines, library.memory.peers
+    if library.memory.waves:
+        _count(library, armed)
+    is_under_way = library.memory.frame_size > 0
+    if is_under_way:
+        assert call is not None  # noqa: S101 - somebody has begun it
+        _begin_again(library, armed, call)
+    for number, frame in library.aside():
+        place.bytes_received(lines[number].number, frame)
+    if is_under_way:
+        for number, line in enumerate(lines):
+            if peers[number].got:
+                place.bytes_received(line.number, library.answer(number))
+
+
+def _count(library: ExpressLibrary, armed: Armed) -> None:
+    """Count the waves that are done."""
+    memory = library.memory
+    sent: list[tuple[Buffers, int]] = []
+    arrived = [0] * len(armed.lines)
+    for wave in library.passed():
+        sent.append(([wave.frame], len(wave.frame) + MESSAGE_COST))
+        arrived = list(map(add, arrived, wave.sizes))
+    for line, nbytes in zip(armed.lines, arrived, strict=True):
+        line.channel.passed(sent, nbytes)
+        line.channel.link.last_sent = memory.time
+        line.channel.link.heard(memory.time)
+    armed.stream.last_wave += memory.waves
+    armed.handle.exchanged(memory.waves)
+
+
+def _begin_again(library: ExpressLibrary, armed: Armed, call: Call) -> None:
+    """Let the place begin the wave that is under way, of which something was sent."""
+    frame, peers = library.under_way(), library.memory.peers
+    writes = [line.channel.write for line in armed.lines]
+    told: list[int] = []
+
+    def write_rest(number: int, buffers: Buffers) -> None:
+        if b"".join(buffers) != frame:
+            raise SapwoodError("a wave was exchanged that should have been another")
+        told.append(number)
+        sent = peers[number].sent
+        if sent < len(frame):
+            writes[number]([frame[sent:]])
+
+    for number, line in enumerate(armed.lines):
+        line.channel.write = partial(write_rest, number)
+    try:
+        future = call.future(armed.handle)
+        armed.handle.go_on(call.encoded.body, call.payload, future)
+    finally:
+        for line, write in zip(armed.lines, writes, strict=True):
+            line.channel.write = write
+    if len(told) != len(writes):
+        raise SapwoodError(f"a wave was exchanged with {len(writes)} children, not {len(told)}")
