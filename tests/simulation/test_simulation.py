@@ -162,6 +162,18 @@ def test_a_wave_that_counts_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> N
         run_with(Faults(crash=0.01, pause=0.002), seeds=200)
 
 
+def test_an_exception_of_the_protocol_names_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_streams: Streams, _ranks: object) -> None:
+        raise KeyError("lost")
+
+    monkeypatch.setattr(Streams, "places_came", fail)
+    with pytest.raises(
+        InvariantError, match=r"KeyError: 'lost'\n.*sapwood simulate --seed"
+    ) as caught:
+        run_with(Faults(crash=0.01), seeds=20)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
 def test_a_wave_that_is_not_repeated_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistake on purpose: who is attached again is not asked for what is missing."""
     monkeypatch.setattr(Streams, "places_came", lambda _streams, _ranks: [])

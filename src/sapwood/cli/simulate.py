@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from enum import StrEnum
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 from sapwood.cli.failures import reported
 from sapwood.cli.options import Debug, Json
 from sapwood.cli.output import print_json, table, write
+from sapwood.core.errors import SapwoodError
 
 EXIT_BROKEN = 1
 """Exit code for an invariant that does not hold."""
@@ -153,7 +155,12 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
             try:
                 report = made(what.value, options, kind).run()
             except InvariantError as error:
-                typer.echo(f"sapwood: an invariant does not hold: {error}", err=True)
+                if debug:
+                    traceback.print_exception(error)
+                broken = f"an invariant does not hold: {error}"
+                typer.echo(f"sapwood: {broken}", err=True)
+                if as_json:
+                    print_json({"error": {"code": SapwoodError.code, "what": broken}})
                 raise typer.Exit(EXIT_BROKEN) from error
             for name in report.__struct_fields__:
                 totals[name] = totals.get(name, 0) + getattr(report, name)

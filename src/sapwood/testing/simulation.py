@@ -151,8 +151,10 @@ class Simulation:
         try:
             with collecting_seldom():
                 self._run()
-        except (InvariantError, SapwoodError) as error:
-            raise InvariantError(f"{error}\nto have it again: {self.command()}") from error
+        except Exception as error:  # whatever the protocol's code raises is found by this seed
+            known = isinstance(error, InvariantError | SapwoodError)
+            what = str(error) if known else f"{type(error).__name__}: {error}"
+            raise InvariantError(f"{what}\nto have it again: {self.command()}") from error
         finally:
             log.setLevel(level)
         return SimulationReport(

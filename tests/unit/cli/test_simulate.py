@@ -36,6 +36,10 @@ def test_a_broken_invariant_is_told_with_the_command_that_repeats_it(
     done = CliRunner().invoke(app, ["simulate", "--seeds", "20", "--crash", "0.02"])
     assert done.exit_code == 1
     assert "sapwood simulate --seed" in done.stderr
+    assert not done.stdout
+    done = CliRunner().invoke(app, ["simulate", "--seeds", "20", "--crash", "0.02", "--json"])
+    assert done.exit_code == 1
+    assert "sapwood simulate --seed" in json.loads(done.stdout)["error"]["what"]
 
 
 @pytest.mark.row("D-6")
