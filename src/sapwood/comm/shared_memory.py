@@ -124,13 +124,10 @@ class MappedBlocks:
         """
         _check_bounds(ref)
         key = (ref.inode, writable)
-        mapped = self._maps.get(key)
-        if mapped is None:
-            mapped = self._maps[key] = _map(ref, writable=writable)
-            while len(self._maps) > MAX_MAPPED_BLOCKS:
-                self._maps.popitem(last=False)
-        else:
-            self._maps.move_to_end(key)
+        mapped = self._maps.pop(key, None) or _map(ref, writable=writable)
+        self._maps[key] = mapped  # now the last one; two threads may do this at once
+        while len(self._maps) > MAX_MAPPED_BLOCKS:
+            self._maps.popitem(last=False)
         return memoryview(mapped)[ref.offset : ref.offset + ref.nbytes]
 
     def forget(self) -> None:

@@ -62,6 +62,11 @@ class Growing(sapwood.Program):
     def done(self, state: dict[str, Any]) -> bool:
         return bool(state["turn"] >= self.rounds)
 
+    def metrics(self, state: dict[str, Any]) -> dict[str, float]:
+        if self.odd == "miscounts" and state["turn"] == 200:
+            raise ValueError("metrics of turn 200")
+        return {"turn": state["turn"]}
+
     def result(self, state: dict[str, Any]) -> Any:
         return state["history"]
 
@@ -149,6 +154,18 @@ def test_an_exception_names_what_it_always_names(make_cluster: MakeCluster, unti
         run.result(TIMEOUT)
     assert "agent" in str(caught.value)
     assert cluster.run(Growing(), range(10)).result(TIMEOUT) == history(2, 10)
+
+
+def test_what_is_noted_meanwhile_may_fail(make_cluster: MakeCluster, until: Until) -> None:
+    cluster = make_cluster(2)
+    flow(cluster, until)
+    run = cluster.run(Growing(odd="miscounts"), range(10))
+    with pytest.raises(UserCodeError, match="metrics of turn 200"):
+        run.result(TIMEOUT)
+    assert run.progress.iteration == 199
+    run = cluster.run(Growing(), range(10))
+    assert run.result(TIMEOUT) == history(2, 10)
+    assert run.progress.metrics == {"turn": ROUNDS}
 
 
 def test_a_time_limit_holds(make_cluster: MakeCluster, until: Until) -> None:

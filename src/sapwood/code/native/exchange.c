@@ -65,6 +65,7 @@ struct exchange {
     uint32_t n_arrived; /* of the last wait */
     uint32_t aside_size;
     uint64_t ticket; /* what it was armed for */
+    uint64_t owner;  /* the thread that has begun the wave under way */
     int64_t room;   /* cost that each child still takes */
     int64_t budget; /* cost of answers after which children are owed credit */
     double time;    /* of the last answer */
@@ -95,10 +96,9 @@ static void listen_to(struct exchange *x, uint32_t events)
 }
 
 /* Leave the wave to the event loop, as it is. */
-static int hand_over(struct exchange *x, uint32_t from)
+static int hand_over(struct exchange *x)
 {
-    if (!advance(x, from, HANDED))
-        return -1;
+    advance(x, BUSY, HANDED);
     listen_to(x, EPOLLIN);
     uint64_t one = 1;
     (void)!write(x->bell_fd, &one, sizeof one);
@@ -157,16 +157,19 @@ static uint32_t entry_size(const struct exchange *x, uint32_t frame)
 }
 
 /*
- * Send a frame to all children. Returns 0 if that is not for this library at present, and nothing
- * was done; 1 if it is on its way; -1 if it is now the event loop's.
+ * Send a frame to all children: the one after `waves` others since the library was armed. Returns
+ * 0 if that is not for this library at present, and nothing was done; 1 if it is on its way; -1
+ * if it is now the event loop's.
  */
-int sapwood_exchange_begin(struct exchange *x, uint64_t ticket, const uint8_t *frame,
-                           uint32_t size, const uint8_t *head, uint32_t head_size)
+int sapwood_exchange_begin(struct exchange *x, uint64_t owner, uint64_t ticket, uint32_t waves,
+                           const uint8_t *frame, uint32_t size, const uint8_t *head,
+                           uint32_t head_size)
 {
     if (!advance(x, READY, BUSY))
         return 0;
     int64_t cost = (int64_t)size + MESSAGE_COST;
-    if (ticket != x->ticket || size > MAX_FRAME || head_size > sizeof x->head || x->waves >= MAX_WAVES ||
+    if (ticket != x->ticket || waves != x->waves || waves >= MAX_WAVES || size > MAX_FRAME ||
+        head_size > sizeof x->head ||
         x->budget <= 0 || x->room - cost <= 0 ||
         x->journal_size + entry_size(x, size) > JOURNAL) {
         advance(x, BUSY, READY);
@@ -175,6 +178,7 @@ int sapwood_exchange_begin(struct exchange *x, uint64_t ticket, const uint8_t *f
     listen_to(x, 0);
     memcpy(x->journal + x->journal_size + 8, frame, size);
     memcpy(x->head, head, head_size);
+    x->owner = owner;
     x->head_size = head_size;
     x->frame_size = size;
     x->left = x->n_peers;
@@ -184,10 +188,21 @@ int sapwood_exchange_begin(struct exchange *x, uint64_t ticket, const uint8_t *f
         ssize_t sent = send(x->peers[i].fd, frame, size, MSG_DONTWAIT | MSG_NOSIGNAL);
         x->peers[i].sent = sent > 0 ? (uint32_t)sent : 0;
         if (sent < (ssize_t)size)
-            return hand_over(x, BUSY);
+            return hand_over(x);
     }
     advance(x, BUSY, PAUSED);
     return 1;
+}
+
+/* Go on with one's own wave; 0 if that is the event loop's by now. */
+static int go_on(struct exchange *x, uint64_t owner)
+{
+    if (!advance(x, PAUSED, BUSY))
+        return 0;
+    if (x->owner == owner)
+        return 1;
+    advance(x, BUSY, PAUSED);
+    return 0;
 }
 
 /* Look at what has come of a child; 0 if there is something for the event loop. */
@@ -239,22 +254,22 @@ static double now(void)
  * Wait up to `timeout` milliseconds, below 0 for ever, until answers are there. Returns how many
  * came (`arrived` says whose), or -1 if the wave is now the event loop's.
  */
-int sapwood_exchange_wait(struct exchange *x, int timeout)
+int sapwood_exchange_wait(struct exchange *x, uint64_t owner, int timeout)
 {
     struct epoll_event found[MAX_EVENTS];
-    if (!advance(x, PAUSED, BUSY))
+    if (!go_on(x, owner))
         return -1;
     double end = now() + 1e-3 * timeout;
     x->n_arrived = 0;
     while (x->left && !x->n_arrived) {
         int count = epoll_wait(x->main_fd, found, MAX_EVENTS, timeout);
         if (count <= 0)
-            return hand_over(x, BUSY); /* a signal is Python's to look at */
+            return hand_over(x); /* a signal is Python's to look at */
         for (int i = 0; i < count; i++) {
             int fd = found[i].data.fd;
             uint16_t number = fd >= 0 && fd < MAX_FD ? x->index[fd] : NO_PEER;
             if (number == NO_PEER || found[i].events != EPOLLIN || !take(x, number))
-                return hand_over(x, BUSY);
+                return hand_over(x);
         }
         if (timeout >= 0) {
             double left = end - now();
@@ -266,9 +281,9 @@ int sapwood_exchange_wait(struct exchange *x, int timeout)
 }
 
 /* The answers are good: the wave is done. Returns 0 if it is the event loop's by now. */
-int sapwood_exchange_commit(struct exchange *x)
+int sapwood_exchange_commit(struct exchange *x, uint64_t owner)
 {
-    if (!advance(x, PAUSED, BUSY))
+    if (!go_on(x, owner))
         return 0;
     uint8_t *entry = x->journal + x->journal_size;
     uint32_t sizes[MAX_PEERS], most = 0;
@@ -289,10 +304,13 @@ int sapwood_exchange_commit(struct exchange *x)
     return 1;
 }
 
-/* Whoever has begun a wave cannot go on with it. */
-void sapwood_exchange_abandon(struct exchange *x)
+/* Whoever has begun a wave cannot go on with it. Returns 0 if it is the event loop's by now. */
+int sapwood_exchange_abandon(struct exchange *x, uint64_t owner)
 {
-    hand_over(x, PAUSED);
+    if (!go_on(x, owner))
+        return 0;
+    hand_over(x);
+    return 1;
 }
 
 /* The event loop: what was armed is its own again. Returns 0 while a thread is at it. */

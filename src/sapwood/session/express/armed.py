@@ -14,7 +14,9 @@ from sapwood.comm import values
 from sapwood.comm.lines import Line
 from sapwood.comm.payload import Payload
 from sapwood.comm.place import Place
+from sapwood.comm.reduction import gathering
 from sapwood.comm.streams.stream import Stream
+from sapwood.comm.streams.wave import NewGathering
 from sapwood.comm.transport.unix import UnixConnection
 from sapwood.core.rankset import Ranges
 from sapwood.session.express.library import MAX_FD, MAX_PEERS, ExpressLibrary
@@ -48,6 +50,7 @@ class Armed(msgspec.Struct, frozen=True, gc=False):
         lines: The connections to the children.
         ranges: The ranks that each of them brings together.
         ticket: What the library knows it by.
+        gather: Makes what gathers a wave; remembers what answers look like.
     """
 
     handle: Handle
@@ -56,6 +59,7 @@ class Armed(msgspec.Struct, frozen=True, gc=False):
     lines: tuple[Line, ...]
     ranges: tuple[Ranges, ...]
     ticket: int
+    gather: NewGathering
 
 
 class Call:
@@ -96,7 +100,7 @@ def arm(handle: Handle, place: Place, library: ExpressLibrary) -> Armed | None:
     budget = min(channel.credit_at - channel.unpaid for channel in channels)
     ranges = tuple(shares.asks[child][0].ranges for child in shares.whole)
     ticket = library.arm(descriptors, room, budget)
-    return Armed(handle, stream, stream.last_wave + 1, lines, ranges, ticket)
+    return Armed(handle, stream, stream.last_wave + 1, lines, ranges, ticket, gathering())
 
 
 def _lines_to(place: Place, children: Sequence[int]) -> tuple[tuple[Line, ...], list[int]]:

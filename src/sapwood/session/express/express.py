@@ -24,13 +24,13 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from time import monotonic
+from typing import Any
 
 from sapwood.comm import frames, messages, values
 from sapwood.comm import messages as msg
 from sapwood.comm.frames import FrameDecoder
 from sapwood.comm.payload import Payload
 from sapwood.comm.place import Place
-from sapwood.comm.reduction import gathering
 from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.core.errors import SapwoodError
 from sapwood.session.express.armed import Armed, Call, Handle, arm
@@ -68,12 +68,9 @@ class Express:
         self._loop = loop
         self._inline_limit = inline_limit
         self._blocks = MappedBlocks()
-        self._gather = gathering()
-        self._decoder = FrameDecoder()
-        self._turn = threading.Lock()
         self._futures = threading.Lock()
         self._armed: Armed | None = None
-        self._call: Call | None = None
+        self._calls: dict[int, Call] = {}
         self._candidate: Handle | None = None
         self._in_a_row = 0
         self._in_vain = 0
@@ -107,76 +104,64 @@ class Express:
         armed = self._armed
         if armed is None or armed.handle is not handle or encoded.nbytes > self._inline_limit:
             return None
-        if not self._turn.acquire(blocking=False):
-            return None
-        try:
-            return self._exchange(armed, encoded, timeout, meanwhile)
-        finally:
-            self._turn.release()
-
-    def _exchange(
-        self,
-        armed: Armed,
-        encoded: values.Encoded,
-        timeout: float | None,
-        meanwhile: Callable[[], object],
-    ) -> WaveResult | Future[WaveResult] | None:
         library = self._library
         assert library is not None  # noqa: S101 - it was armed
-        if library.memory.state != READY:  # else it has a call already, or nobody wants one
-            return None
-        call = self._call = Call(encoded, self._futures)
-        number, stream = armed.first + library.memory.waves, armed.stream.spec.stream
+        if library.memory.state != READY:
+            return None  # perhaps with an earlier call of this thread, which is not to be forgotten
+        owner, waves = threading.get_ident(), library.memory.waves
+        call = self._calls[owner] = Call(encoded, self._futures)
+        number, stream = armed.first + waves, handle.spec.stream
         message = msg.Down(stream, number, 0, encoded.body, number - 1)
         frame = b"".join(frames.encode(message, call.payload, share=False))
         head = messages.encode(msg.Up(stream, number, 0, (), 0.0, b""))[:_END_OF_HEAD]
         try:
-            begun = library.begin(armed.ticket, frame, head)
+            begun = library.begin(owner, armed.ticket, waves, frame, head)
             if not begun:
                 return None
             meanwhile()
-            if begun > 0:
-                result = self._gathered(library, armed, number, timeout)
-                if result is not None:
-                    return result
+        except BaseException:
+            library.abandon(owner)
+            raise
+        end = None if timeout is None else monotonic() + timeout
+        try:
+            result = self._gathered(library, armed, owner, end) if begun > 0 else None
         except BaseException as error:
-            library.abandon()
-            if not isinstance(error, SapwoodError):
+            is_own = library.abandon(owner)
+            if not isinstance(error, Exception) or (is_own and not isinstance(error, SapwoodError)):
                 raise
-            self._decoder = FrameDecoder()
-        return call.future(armed.handle)
+            result = None  # the event loop says what is wrong with the answers, if anything is
+        if result is None:
+            return call.future(handle)
+        total, weight = result
+        return WaveResult(total, handle.spec.members, weight, number)
 
     def _gathered(
-        self, library: ExpressLibrary, armed: Armed, number: int, timeout: float | None
-    ) -> WaveResult | None:
-        """Return the result of a wave that was begun; None if the event loop goes on with it."""
-        spec = armed.handle.spec
-        gathered = self._gather(spec.reduce)
-        end = None if timeout is None else monotonic() + timeout
+        self, library: ExpressLibrary, armed: Armed, owner: int, end: float | None
+    ) -> tuple[Any, float] | None:
+        """Return total and weight of a wave that was begun; None if the event loop goes on."""
+        gathered, decoder = armed.gather(armed.handle.spec.reduce), FrameDecoder()
         left, weight = len(armed.lines), 0.0
         while left:
             patience = -1 if end is None else max(0, int(1000 * (end - monotonic())) + 1)
-            count = library.wait(patience)
+            count = library.wait(owner, patience)
             if count < 0:
                 return None
             left -= count
             for each in library.arrived(count):
-                (frame,) = self._decoder.feed(library.answer(each))
+                (frame,) = decoder.feed(library.answer(each))
                 message, payload = frame.message, None
                 if frame.shared is not None:
                     payload = Payload.mapped(frame.shared, self._blocks)
                 elif frame.payload is not None:
                     payload = Payload(frame.payload)
                 if type(message) is not msg.Up or message.ranks != armed.ranges[each]:
-                    library.abandon()
+                    library.abandon(owner)
                     return None
                 if message.body:
                     gathered.add(message.body, payload, message.ranks[0][0], message.weight)
                 weight += message.weight
         total = gathered.total()
-        if not library.commit():
-            return None
-        return WaveResult(total, spec.members, weight, number)
+        return (total, weight) if library.commit(owner) else None
 
     # --- the event loop --------------------------------------------------------------------------
 
@@ -245,7 +230,7 @@ class Express:
             outer.poll(LONGEST)
         self._armed = None
         self._note(library.memory.waves)
-        learn(library, place, armed, self._call)
+        learn(library, place, armed, self._calls)
         return self._poll(0)
 
     def _note(self, waves: int) -> None:

@@ -7,6 +7,7 @@ send must be what was sent, and what the children have answered so far comes to 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from operator import add
 
@@ -17,14 +18,14 @@ from sapwood.session.express.armed import Armed, Call
 from sapwood.session.express.library import ExpressLibrary
 
 
-def learn(library: ExpressLibrary, place: Place, armed: Armed, call: Call | None) -> None:
+def learn(library: ExpressLibrary, place: Place, armed: Armed, calls: Mapping[int, Call]) -> None:
     """Let everybody know what passed since the library was armed.
 
     Args:
         library: The library; it was taken back.
         place: The root.
         armed: What it was armed for.
-        call: Whose wave is under way, if one is.
+        calls: The last call of each who has begun a wave.
 
     Raises:
         SapwoodError: Something passed that should not have.
@@ -34,8 +35,7 @@ def learn(library: ExpressLibrary, place: Place, armed: Armed, call: Call | None
         _count(library, armed)
     is_under_way = library.memory.frame_size > 0
     if is_under_way:
-        assert call is not None  # noqa: S101 - somebody has begun it
-        _begin_again(library, armed, call)
+        _begin_again(library, armed, calls[library.memory.owner])
     for number, frame in library.aside():
         place.bytes_received(lines[number].number, frame)
     if is_under_way:

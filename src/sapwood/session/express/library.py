@@ -57,6 +57,7 @@ class Memory(ctypes.Structure):
         ("n_arrived", ctypes.c_uint32),
         ("aside_size", ctypes.c_uint32),
         ("ticket", ctypes.c_uint64),
+        ("owner", ctypes.c_uint64),
         ("room", ctypes.c_int64),
         ("budget", ctypes.c_int64),
         ("time", ctypes.c_double),
@@ -108,28 +109,40 @@ class ExpressLibrary:
         memory.outer_fd, memory.main_fd, memory.bell_fd = outer, main, bell
         self._library = library
         self._address = ctypes.byref(memory)
+        mine = (ctypes.c_void_p, ctypes.c_uint64)
+        sized = (ctypes.c_char_p, ctypes.c_uint32)
         library.sapwood_exchange_begin.argtypes = (
-            ctypes.c_void_p,
+            *mine,
             ctypes.c_uint64,
-            ctypes.c_char_p,
             ctypes.c_uint32,
-            ctypes.c_char_p,
-            ctypes.c_uint32,
+            *sized,
+            *sized,
         )
+        library.sapwood_exchange_wait.argtypes = (*mine, ctypes.c_int)
+        library.sapwood_exchange_commit.argtypes = mine
+        library.sapwood_exchange_abandon.argtypes = mine
 
     # --- whoever wants a wave --------------------------------------------------------------------
 
-    def begin(self, ticket: int, frame: bytes, head: bytes) -> int:
-        """Send a frame to all; 0 if nothing was done, 1 if it was, -1 if the event loop goes on."""
-        return int(
-            self._library.sapwood_exchange_begin(
-                self._address, ticket, frame, len(frame), head, len(head)
-            )
-        )
+    def begin(self, owner: int, ticket: int, waves: int, frame: bytes, head: bytes) -> int:
+        """Send a frame to all.
 
-    def wait(self, milliseconds: int) -> int:
+        Args:
+            owner: The thread that does this.
+            ticket: What the library must be armed for.
+            waves: Waves that it must have had since.
+            frame: What to send.
+            head: How the message begins that is waited for.
+
+        Returns:
+            0 if nothing was done, 1 if it was, -1 if the event loop goes on with it.
+        """
+        begin, sizes = self._library.sapwood_exchange_begin, (len(frame), len(head))
+        return int(begin(self._address, owner, ticket, waves, frame, sizes[0], head, sizes[1]))
+
+    def wait(self, owner: int, milliseconds: int) -> int:
         """Wait for answers; return how many came, or -1 if the event loop goes on."""
-        return int(self._library.sapwood_exchange_wait(self._address, milliseconds))
+        return int(self._library.sapwood_exchange_wait(self._address, owner, milliseconds))
 
     def arrived(self, count: int) -> list[int]:
         """Return whose answers the last wait brought."""
@@ -141,13 +154,13 @@ class ExpressLibrary:
         at = ctypes.sizeof(Memory) + number * SLOT
         return self._map[at : at + self.memory.peers[number].got]
 
-    def commit(self) -> bool:
+    def commit(self, owner: int) -> bool:
         """Say that all answers are good; return whether that was still to be said."""
-        return bool(self._library.sapwood_exchange_commit(self._address))
+        return bool(self._library.sapwood_exchange_commit(self._address, owner))
 
-    def abandon(self) -> None:
-        """Let the event loop go on with the wave."""
-        self._library.sapwood_exchange_abandon(self._address)
+    def abandon(self, owner: int) -> bool:
+        """Let the event loop go on with the wave; return whether it did not yet."""
+        return bool(self._library.sapwood_exchange_abandon(self._address, owner))
 
     # --- the event loop --------------------------------------------------------------------------
 

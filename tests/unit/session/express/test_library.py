@@ -24,6 +24,7 @@ from sapwood.core.errors import ResourceError
 from sapwood.session.express.library import MAX_PEERS, READY, SLOT, ExpressLibrary, Memory
 
 HEAD = messages.encode(msg.Up(3, 9, 0, (), 0.0, b""))[:5]
+OWNER = 77
 FRAME = b"a frame, whatever is in it"
 OFF, BUSY, HANDED = 0, 2, 4
 
@@ -44,7 +45,7 @@ def gather(library: ExpressLibrary) -> int:
     """Wait until all answers are there; return how many came, or -1."""
     came = 0
     while library.memory.left:
-        count = library.wait(-1)
+        count = library.wait(OWNER, -1)
         if count < 0:
             return -1
         came += count
@@ -72,7 +73,7 @@ class Front:
         return self.library.arm([own.fileno() for own in self.own], 2**20, 2**20)
 
     def begin(self, frame: bytes = FRAME) -> int:
-        return self.library.begin(self.ticket, frame, HEAD)
+        return self.library.begin(OWNER, self.ticket, self.library.memory.waves, frame, HEAD)
 
     def answer(self, *answers: bytes) -> None:
         for child, data in zip(self.children, answers, strict=False):
@@ -113,7 +114,7 @@ def test_a_wave_is_sent_and_gathered(front: Front) -> None:
     assert not front.is_woken()
     assert gather(library) == 3
     assert [library.answer(number) for number in range(3)] == answers
-    assert library.commit()
+    assert library.commit(OWNER)
     assert library.memory.waves == 1
     assert library.take_back()
     (passed,) = library.passed()
@@ -129,7 +130,7 @@ def test_many_waves_are_noted_in_order(front: Front) -> None:
         assert front.begin(frame) == 1
         front.answer(up(1), up(2), up(3))
         assert gather(library) == 3
-        assert library.commit()
+        assert library.commit(OWNER)
     assert library.take_back()
     assert [passed.frame for passed in library.passed()] == sent
 
@@ -138,12 +139,12 @@ def test_answers_are_there_as_they_come(front: Front) -> None:
     library = front.library
     front.begin()
     front.children[1].sendall(up(2))
-    assert library.wait(-1) == 1
+    assert library.wait(OWNER, -1) == 1
     assert library.arrived(1) == [1]
     front.answer(up(1))
     front.children[2].sendall(up(3))
     assert gather(library) == 2
-    assert library.commit()
+    assert library.commit(OWNER)
 
 
 def test_answers_in_pieces_are_put_together(front: Front) -> None:
@@ -175,7 +176,7 @@ def test_credit_and_signs_of_life_can_wait(front: Front, answers: tuple[bytes, .
     front.answer(*answers)
     assert gather(library) == 3
     assert [library.answer(number) for number in range(3)] == [up(1), up(2), up(3)]
-    assert library.commit()
+    assert library.commit(OWNER)
     assert library.take_back()
     waiting = list(library.aside())
     for number, answer in enumerate(answers):
@@ -205,11 +206,12 @@ def test_anything_else_is_the_event_loops(front: Front, odd: bytes) -> None:
     assert gather(library) == -1
     assert library.memory.state == HANDED
     assert front.is_woken()
-    assert not library.commit()
+    assert not library.commit(OWNER)
     assert front.begin() == 0
     assert library.take_back()
     assert library.memory.state == OFF
     assert library.under_way() == FRAME
+    assert library.memory.owner == OWNER
     there = library.answer(0)
     while len(there) < len(odd):
         front.own[0].setblocking(True)
@@ -234,7 +236,7 @@ def test_a_child_that_does_not_read_is_the_event_loops(front: Front) -> None:
         front.children[2].recv(len(frame), socket.MSG_WAITALL)
         front.answer(up(1), up(2), up(3))
         assert gather(library) == 3
-        assert library.commit()
+        assert library.commit(OWNER)
     assert library.take_back()
     assert library.under_way() == frame
     sent = [peer.sent for peer in library.memory.peers[:3]]
@@ -246,8 +248,8 @@ def test_a_child_that_does_not_read_is_the_event_loops(front: Front) -> None:
 def test_time_is_up_in_time(front: Front) -> None:
     front.begin()
     front.answer(up(1))
-    assert front.library.wait(20_000) == 1
-    assert front.library.wait(20) == -1
+    assert front.library.wait(OWNER, 20_000) == 1
+    assert front.library.wait(OWNER, 20) == -1
     assert front.is_woken()
     assert front.library.take_back()
     assert front.library.answer(0) == up(1)
@@ -274,7 +276,7 @@ def test_a_signal_ends_a_wait(front: Front) -> None:
 def test_what_is_given_up_wakes_the_event_loop(front: Front) -> None:
     front.begin()
     assert not front.is_woken()
-    front.library.abandon()
+    front.library.abandon(OWNER)
     assert front.is_woken()
     assert gather(front.library) == -1
 
@@ -294,7 +296,7 @@ def test_the_event_loop_can_take_it_back_at_any_time(front: Front) -> None:
 def test_not_while_a_thread_is_at_it(front: Front) -> None:
     library = front.library
     front.begin()
-    thread = threading.Thread(target=library.wait, args=(-1,))
+    thread = threading.Thread(target=library.wait, args=(OWNER, -1))
     thread.start()
     while library.memory.state != BUSY:
         time.sleep(0)
@@ -302,6 +304,24 @@ def test_not_while_a_thread_is_at_it(front: Front) -> None:
     os.eventfd_write(front.bell, 1)
     thread.join()
     assert library.take_back()
+
+
+def test_only_who_has_begun_a_wave_goes_on_with_it(front: Front) -> None:
+    library, other = front.library, OWNER + 1
+    front.begin()
+    front.answer(up(1), up(2), up(3))
+    assert library.wait(other, -1) == -1
+    assert not library.commit(other)
+    assert not library.abandon(other)
+    assert gather(library) == 3
+    assert library.commit(OWNER)
+    assert not library.abandon(OWNER)
+
+
+def test_a_wave_is_begun_after_those_that_its_number_counts(front: Front) -> None:
+    library, memory = front.library, front.library.memory
+    assert library.begin(OWNER, front.ticket, memory.waves + 1, FRAME, HEAD) == 0
+    assert front.begin() == 1
 
 
 def test_what_it_was_not_armed_for_is_not_sent(front: Front) -> None:
@@ -324,7 +344,7 @@ def test_the_event_loop_hears_of_it_in_the_end(front: Front) -> None:
     while front.begin() == 1:
         front.answer(up(1), up(2), up(3))
         assert gather(front.library) == 3
-        assert front.library.commit()
+        assert front.library.commit(OWNER)
         count += 1
     assert 1 < count <= 64
 
