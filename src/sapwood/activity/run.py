@@ -109,13 +109,17 @@ class Run:
     # --- for users -----------------------------------------------------------------------------
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for the end of the run and return the program's result.
+        """Wait for the end of the run and return the program's result; Ctrl-C cancels the run.
 
         Raises:
             SapwoodError: The run failed or was cancelled.
             TimeoutError: It has not ended after ``timeout`` seconds.
         """
-        return self._future.result(timeout)
+        try:
+            return self._future.result(timeout)
+        except KeyboardInterrupt:  # at a prompt the cluster lives on, and would go on computing
+            self.cancel()
+            raise
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end of the run; return whether it has ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -45,6 +46,25 @@ def test_a_run_can_be_cancelled_in_the_middle_of_a_map(
     assert run.progress.state is sapwood.RunState.CANCELLED
     assert not run.cancel()
     until(lambda: not any(Path(f"/proc/{path.name}").exists() for path in tmp_path.iterdir()))
+    assert cluster.submit(pow, 2, 3).result(TIMEOUT) == 8
+
+
+def test_an_interrupt_of_who_waits_cancels_the_run(
+    cluster: sapwood.Cluster, program: Programs, until: Until, tmp_path: Path
+) -> None:
+    run = cluster.run(program("Endless", folder=str(tmp_path)), np.arange(9))
+
+    def interrupt() -> None:
+        until(lambda: len(list(tmp_path.iterdir())) == 3)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    watcher = threading.Thread(target=interrupt)
+    watcher.start()
+    with pytest.raises(KeyboardInterrupt):
+        run.result(TIMEOUT)
+    watcher.join()
+    assert run.wait(TIMEOUT)
+    assert run.cancelled()
     assert cluster.submit(pow, 2, 3).result(TIMEOUT) == 8
 
 
