@@ -1,4 +1,4 @@
-"""Compilers that run for a thread, and how another thread ends them."""
+"""Compilers that run for a thread, and how another thread, or a signal, ends them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from weakref import WeakSet
 
 from sapwood.core.errors import CancelledError
@@ -45,3 +46,37 @@ def interruptible(process: subprocess.Popen[str]) -> Iterator[None]:
             del _running[thread]
     if thread in _interrupted:
         raise CancelledError("the build was interrupted")
+
+
+@contextmanager
+def held_back_signals() -> Iterator[Callable[[], None]]:
+    """Hold Ctrl-C and SIGTERM back while a process is started.
+
+    A ``KeyboardInterrupt`` in the middle of ``Popen`` would leave a process that nobody knows.
+    Only the main thread is interrupted by signals; in others nothing is held back.
+
+    Yields:
+        A function that lets them through from now on, those that came meanwhile at once.
+    """
+    came: list[int] = []
+    before: dict[int, Callable[[int, FrameType | None], object]] = {}
+
+    def hold_back(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+
+    def let_through() -> None:
+        while before:
+            signal.signal(*before.popitem())
+        while came:
+            signal.raise_signal(came.pop())
+
+    try:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                handler = signal.getsignal(number)
+                if callable(handler):  # else nothing is thrown
+                    before[number] = handler
+                    signal.signal(number, hold_back)
+        yield let_through
+    finally:
+        let_through()

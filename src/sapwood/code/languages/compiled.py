@@ -15,7 +15,7 @@ from typing import Final
 
 from sapwood.code.cache import default_cache_folder
 from sapwood.code.interface import Interface
-from sapwood.code.interruption import interruptible
+from sapwood.code.interruption import held_back_signals, interruptible
 from sapwood.code.languages.base import Artefact, BuildRequest, LoadedCode
 from sapwood.code.shared_library import SharedLibrary
 from sapwood.code.target import host_target
@@ -231,18 +231,22 @@ def run_compiler(
 
 def _run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> tuple[int, str]:
     """Run a command in a process group of its own, so that none of it outlives an interruption."""
-    with subprocess.Popen(
-        list(command),
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        process_group=0,
-    ) as process:
+    with (
+        held_back_signals() as let_through,
+        subprocess.Popen(
+            list(command),
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            process_group=0,
+        ) as process,
+    ):
         try:
+            let_through()
             with interruptible(process):
                 output, _ = process.communicate(timeout=COMPILE_SECONDS)
         except BaseException:
