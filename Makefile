@@ -32,7 +32,7 @@ bench: $(VENV)/with-bench ## run every benchmark at its full size
 
 # Nightly: as many seeds of the simulator as time allows (SEEDS=…); not one of the five.
 # First a million hostile frames to places of all kinds (FRAMES=…).
-# Then the tests that `make test` leaves out: long matrices of compilers.
+# Then the tests that `make test` leaves out: long matrices of compilers, other examples of laws.
 torture: $(VENV)/with-test
 	$(BIN)/python -m sapwood.testing.fuzz --frames $(FRAMES)
 	$(BIN)/sapwood simulate --seeds $(SEEDS) --agents 40 --fanout 3 --waves 6 \
@@ -47,6 +47,7 @@ torture: $(VENV)/with-test
 	    --crash 0.0005 --pause 0.0002 --zygote 0.0001 --sever 0.01 --clog 0.0005 \
 	    --partition 0.0002 --drop 0.01 --duplicate 0.01 --reorder 0.01; done
 	$(BIN)/pytest -m nightly -n auto --maxprocesses 4 --dist worksteal
+	$(BIN)/pytest --hypothesis-profile=nightly -n auto --maxprocesses 4 --dist worksteal tests/unit
 
 docs: $(VENV)/with-docs ## build the documentation into docs/_build; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
