@@ -27,97 +27,121 @@ MakeCluster = Callable[..., sapwood.Cluster]
 Programs = Callable[..., sapwood.Program]
 Until = Callable[[Callable[[], object]], None]
 
-STEPS = 400
-EXPECTED = 8.0 * sum(range(1, STEPS + 1))
+
+class Course:
+    """A run that lasts until it is told to end."""
+
+    def __init__(self, run: sapwood.Run, folder: Path, until: Until) -> None:
+        self.run = run
+        self.folder = folder
+        self.until = until
+
+    def goes_on(self) -> None:
+        """Wait until it has made some more iterations."""
+        reached = self.run.progress.iteration
+        self.until(lambda: self.run.progress.iteration > reached + 2)
+
+    def ends_well(self) -> None:
+        """End it: each iteration counted once."""
+        (self.folder / "end").touch()
+        result = self.run.result(TIMEOUT)
+        assert result == 8.0 * sum(range(1, self.run.statistics.iterations + 1))
 
 
-def begin(cluster: sapwood.Cluster, program: Programs, until: Until, **options: Any) -> sapwood.Run:
-    """Start a run and wait until it is in its middle."""
-    run = cluster.run(program("Steps", steps=STEPS), np.ones(8), **options)
-    until(lambda: run.progress.iteration >= 5)
-    assert not run.done()
-    return run
+@pytest.fixture
+def begin(program: Programs, until: Until, tmp_path: Path) -> Callable[..., Course]:
+    """Begin a run and wait until it is in its middle."""
 
+    def begin(cluster: sapwood.Cluster, **options: Any) -> Course:
+        run = cluster.run(program("Lasting", folder=str(tmp_path)), np.ones(8), **options)
+        course = Course(run, tmp_path, until)
+        course.goes_on()
+        return course
 
-def until_later(run: sapwood.Run, until: Until) -> None:
-    """Wait until a run has made some more iterations."""
-    reached = run.progress.iteration
-    until(lambda: run.progress.iteration > reached + 2)
+    return begin
 
 
 @pytest.mark.parametrize(
-    ("fanout", "victim", "replaced"),
-    [(0, "agent", 1), (2, "agent", 1), (2, "junction", 0), (0, "zygote", 4), (2, "zygote", 4)],
+    ("fanout", "victim", "lost"),
+    [
+        (0, "agent", [2]),
+        (2, "agent", [2]),
+        (2, "junction", [5]),
+        (0, "zygote", [1, 2, 3, 4]),
+        (2, "zygote", [1, 2, 3, 4, 5, 6]),
+    ],
 )
 def test_a_run_goes_on_with_new_processes(
     make_cluster: MakeCluster,
-    program: Programs,
+    begin: Callable[..., Course],
     until: Until,
     fanout: int,
     victim: str,
-    replaced: int,
+    lost: list[int],
 ) -> None:
     cluster = make_cluster(4, fanout)
     keeper = cluster.session.keeper
-    run = begin(cluster, program, until)
-    pid = {
-        "agent": lambda: cluster.agents[1].pid,
-        "junction": lambda: keeper.places[5].pid,
-        "zygote": lambda: keeper.zygote_pid,
-    }[victim]()
-    os.kill(pid, signal.SIGKILL)
-    assert run.result(TIMEOUT) == EXPECTED
-    assert run.statistics.iterations == STEPS
-    assert run.statistics.replaced_agents == replaced
-    assert [agent.incarnation for agent in cluster.agents].count(2) == replaced
+    course = begin(cluster)
+    os.kill(keeper.zygote_pid if victim == "zygote" else keeper.places[lost[0]].pid, signal.SIGKILL)
+    until(lambda: all(keeper.places[rank].incarnation == 2 for rank in lost))
+    course.goes_on()
+    course.ends_well()
+    agents = [rank for rank in lost if cluster.session.tree.is_agent(rank)]
+    assert course.run.statistics.replaced_agents == len(agents)
+    assert [agent.rank for agent in cluster.agents if agent.incarnation == 2] == agents
 
 
 def test_a_run_survives_one_fault_after_the_other(
-    make_cluster: MakeCluster, program: Programs, until: Until
+    make_cluster: MakeCluster, begin: Callable[..., Course], until: Until
 ) -> None:
     cluster = make_cluster(4, 2)
-    run = cluster.run(program("Steps", steps=2000), np.ones(8))
+    places = cluster.session.keeper.places
+    course = begin(cluster)
     for rank in (1, 5, 3, 6, 2):
-        until_later(run, until)
-        os.kill(cluster.session.keeper.places[rank].pid, signal.SIGKILL)
-    assert run.result(TIMEOUT) == 8.0 * sum(range(1, 2001))
-    assert run.statistics.replaced_agents == 3  # those of lost junctions go on
+        course.goes_on()
+        os.kill(places[rank].pid, signal.SIGKILL)
+    until(lambda: all(places[rank].incarnation == 2 for rank in (1, 5, 3, 6, 2)))
+    course.goes_on()
+    course.ends_well()
+    assert course.run.statistics.replaced_agents == 3  # those of lost junctions go on
 
 
 def test_an_agent_that_is_stopped_is_replaced(
-    make_cluster: MakeCluster, program: Programs, until: Until
+    make_cluster: MakeCluster, begin: Callable[..., Course], until: Until
 ) -> None:
     cluster = make_cluster(4, 2, comm=CommSettings(heartbeat=0.5, failure_after=4.0))
-    run = begin(cluster, program, until)
+    course = begin(cluster)
     os.kill(cluster.agents[2].pid, signal.SIGSTOP)
-    assert run.result(TIMEOUT) == EXPECTED
-    assert run.statistics.replaced_agents == 1
+    until(lambda: cluster.agents[2].incarnation == 2)
+    course.goes_on()
+    course.ends_well()
+    assert course.run.statistics.replaced_agents == 1
 
 
 def test_a_loss_ends_the_run_where_that_is_wanted(
-    make_cluster: MakeCluster, program: Programs, until: Until
+    make_cluster: MakeCluster, program: Programs, begin: Callable[..., Course]
 ) -> None:
     cluster = make_cluster(3)
-    run = begin(cluster, program, until, on_agent_loss="fail")
+    run = begin(cluster, on_agent_loss="fail").run
     os.kill(cluster.agents[1].pid, signal.SIGKILL)
     with pytest.raises(AgentLostError, match="agent 2 ended") as caught:
         run.result(TIMEOUT)
     assert 'on_agent_loss="replace"' in caught.value.hint
-    assert cluster.run(program("Steps", steps=STEPS), np.ones(8)).result(TIMEOUT) == EXPECTED
+    assert cluster.run(program("Steps", steps=2), np.ones(8)).result(TIMEOUT) == 24.0
 
 
 def test_too_many_losses_end_the_run_and_those_that_follow(
-    make_cluster: MakeCluster, program: Programs, until: Until
+    make_cluster: MakeCluster, program: Programs, begin: Callable[..., Course], until: Until
 ) -> None:
     restart = RestartSettings(limit=1, backoff=0.01, backoff_max=0.01)
     cluster = make_cluster(1, restart=restart)
-    run = cluster.run(program("Steps", steps=1_000_000), np.ones(8))
-    for incarnation in (1, 2):
-        assert not run.done()
-        until_later(run, until)
-        assert cluster.agents[0].incarnation == incarnation
-        os.kill(cluster.agents[0].pid, signal.SIGKILL)
-        until(lambda: cluster.agents[0].state != "ready")
+    course = begin(cluster)
+    run = course.run
+    os.kill(cluster.agents[0].pid, signal.SIGKILL)
+    until(lambda: cluster.agents[0].incarnation == 2)
+    course.goes_on()
+    assert not run.done()
+    os.kill(cluster.agents[0].pid, signal.SIGKILL)
     with pytest.raises(AgentLostError, match="again and again"):
         run.result(TIMEOUT)
     with pytest.raises(AgentLostError, match="again and again"):
@@ -183,15 +207,16 @@ def test_a_map_has_a_time_limit(make_cluster: MakeCluster, program: Programs) ->
 
 
 def test_a_crash_in_a_task_is_no_fault_of_a_run(
-    make_cluster: MakeCluster, program: Programs, until: Until
+    make_cluster: MakeCluster, begin: Callable[..., Course]
 ) -> None:
     cluster = make_cluster(2)
-    run = begin(cluster, program, until)
+    course = begin(cluster)
     futures = [cluster.submit(os.abort) for _ in range(4)]
-    assert run.result(TIMEOUT) == EXPECTED
     for future in futures:
         assert isinstance(future.exception(TIMEOUT), RunnerCrashError)
-    assert run.statistics.replaced_agents == 0
+    course.goes_on()
+    course.ends_well()
+    assert course.run.statistics.replaced_agents == 0
 
 
 def test_large_states_and_results_use_no_more_memory_with_every_iteration(

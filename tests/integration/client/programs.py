@@ -67,6 +67,16 @@ class Steps(Program):
         return state["x"]
 
 
+class Lasting(Steps):
+    """Goes on until a file ``end`` is in ``folder``; the result is what Steps would give."""
+
+    folder: str = parameter("")
+    steps: int = parameter(1_000_000)
+
+    def done(self, state: dict[str, Any]) -> bool:
+        return os.path.exists(f"{self.folder}/end")  # noqa: PTH110 - in each iteration
+
+
 class Cores(Program):
     """One iteration: how many cores each agent's map may use, and the first of them."""
 

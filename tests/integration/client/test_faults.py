@@ -180,10 +180,7 @@ def test_a_place_that_wakes_up_after_it_was_taken_for_dead_ends_and_disturbs_nob
 
 @pytest.mark.row("D-2")
 def test_a_spare_junction_stands_in_while_another_one_is_away(until: Until) -> None:
-    settings = Settings(
-        cluster=ClusterSettings(spares=True),
-        restart=RestartSettings(limit=100, backoff=1.0, backoff_max=1.0),
-    )
+    settings = Settings(cluster=ClusterSettings(spares=True))
     with sapwood.local(4, fanout=2, settings=settings) as cluster, cluster.stream("echo") as stream:
         session = cluster.session
         (spare,) = session.tree.spares
@@ -194,9 +191,11 @@ def test_a_spare_junction_stands_in_while_another_one_is_away(until: Until) -> N
             return [placed.parent for placed in map(router.placed, (1, 2)) if placed is not None]
 
         assert parents() == [5, 5]
+        os.kill(session.keeper.zygote_pid, signal.SIGSTOP)  # so that nothing is replaced
         os.kill(session.keeper.places[5].pid, signal.SIGKILL)
         until(lambda: parents() == [spare, spare])
         assert stream.broadcast(1).result(PATIENCE).agents == [1, 2, 3, 4]
+        os.kill(session.keeper.zygote_pid, signal.SIGCONT)
         until(lambda: parents() == [5, 5])
         assert stream.broadcast(1).result(PATIENCE).agents == [1, 2, 3, 4]
         assert [agent.pid for agent in cluster.agents] == pids

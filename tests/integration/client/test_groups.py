@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -122,7 +121,7 @@ def test_a_member_can_be_in_several_groups_and_wait_later(cluster: sapwood.Clust
 
 def mistaken(mistake: str) -> Any:
     here = sapwood.here()
-    with here.group(here.agents, timeout=0.5 if mistake == "late" else None) as group:
+    with here.group(here.agents) as group:
         group.barrier()
         if here.rank == 2 and mistake == "left":
             return None
@@ -131,11 +130,11 @@ def mistaken(mistake: str) -> Any:
         if here.rank == 2 and mistake == "died":
             os.kill(os.getpid(), signal.SIGKILL)
         if here.rank == 2 and mistake == "late":
-            threading.Event().wait(3)
+            here.receive(0)  # which comes when the others have given up
         if here.rank == 2 and mistake == "operation":
             return group.barrier()
         shape = 4 if here.rank == 2 and mistake == "shape" else 3
-        return group.allreduce(np.ones(shape))
+        return group.allreduce(np.ones(shape), timeout=0.5 if mistake == "late" else None)
 
 
 @pytest.mark.row("C2-GROUP")
@@ -160,6 +159,8 @@ def test_what_one_member_does_wrong_every_member_hears(
             with pytest.raises(kind) as caught:
                 future.result(TIMEOUT)
             assert text in str(caught.value)
+    if mistake == "late":
+        cluster.send(2, "go on")
     assert cluster.group().call(many_rounds, [1, 2, 3], "after")[0].result(TIMEOUT)
 
 
@@ -290,8 +291,9 @@ def test_mistakes_at_the_front_end_are_told_at_once(cluster: sapwood.Cluster) ->
 def test_an_agent_that_is_busy_is_waited_for_as_long_as_is_said(
     cluster: sapwood.Cluster,
 ) -> None:
-    busy = cluster.group([2]).call(time.sleep, 1.5)
+    (busy,) = cluster.group([2]).call(lambda: sapwood.here().receive(0).value)
     with pytest.raises(GroupError, match="member 0 waited"):
         cluster.group().barrier(timeout=0.2)
+    cluster.send(2, "enough")
     cluster.group().barrier(timeout=TIMEOUT)
-    assert busy[0].done()
+    assert busy.result(TIMEOUT) == "enough"

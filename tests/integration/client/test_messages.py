@@ -168,11 +168,14 @@ def test_a_query_names_who_is_missing_and_why(tree: sapwood.Cluster) -> None:
             raise ValueError("not today")
         return rank * rank
 
-    result = tree.query(answer, timeout=2.0)
+    for limit in (2, 8, 32):  # a busy machine may keep the others from answering in time, too
+        result = tree.query(answer, timeout=float(limit))
+        if len(result.answers) == 2:
+            break
     assert result.answers == {1: 1, 4: 16}
     assert result.missing == "agent[2-3]"
     assert not result.complete
-    assert "did not answer in 2 s" in str(result.reasons[2])
+    assert f"did not answer in {limit} s" in str(result.reasons[2])
     assert isinstance(result.reasons[3], ValueError)
     # The call that took too long was taken back: its agent is free again.
     again = tree.query(os.getpid, timeout=PATIENCE)

@@ -35,10 +35,12 @@ def total(stream: sapwood.Stream, value: Any = None) -> Any:
     return stream.broadcast(value).result(TIMEOUT).total
 
 
-def wait_for_it(value: dict[str, Any]) -> int:
-    if "begun" in value:
-        Path(value["begun"], str(os.getpid())).touch()
-    time.sleep(value["seconds"])
+def wait_for_it(folder: str) -> int:
+    """Say in a folder, if there is one, that it has begun, and wait until ``go`` is there."""
+    if folder:
+        Path(folder, f"begun-{os.getpid()}").touch()
+    while folder and not Path(folder, "go").exists():
+        time.sleep(0.002)
     return 1
 
 
@@ -49,31 +51,35 @@ def test_a_wave_goes_on_without_who_is_lost(
 ) -> None:
     gone = [lost] if cluster.session.tree.is_agent(lost) else []  # what is below a junction lives
     with cluster.stream(wait_for_it, reduce="sum", on_loss="partial") as stream:
-        assert total(stream, {"seconds": 0}) == 4
-        wave = stream.broadcast({"seconds": 1, "begun": str(tmp_path)})
-        until(lambda: len(list(tmp_path.iterdir())) == 4)
+        assert total(stream, "") == 4
+        wave = stream.broadcast(str(tmp_path))
+        until(lambda: len(list(tmp_path.glob("begun-*"))) == 4)
         kill(cluster, lost)
+        (tmp_path / "go").touch()
         result = wave.result(TIMEOUT)
         assert result.missing_agents == gone
         assert result.total == 4 - len(gone)
-        until(lambda: stream.broadcast({"seconds": 0}).result(TIMEOUT).total == 4)
+        until(lambda: stream.broadcast("").result(TIMEOUT).total == 4)
 
 
 @pytest.mark.row("D-2")
-def test_a_wave_fails_and_names_who_is_lost(cluster: sapwood.Cluster, until: Until) -> None:
+def test_a_wave_fails_and_names_who_is_lost(
+    cluster: sapwood.Cluster, until: Until, tmp_path: Path
+) -> None:
     named: list[str] = []
 
     def works() -> bool:
         try:
-            return bool(total(stream, {"seconds": 0}) == 4)
+            return bool(total(stream, "") == 4)
         except AgentLostError as error:
             named.append(str(error))
             return False
 
     with cluster.stream(wait_for_it, reduce="sum", on_loss="fail") as stream:
-        assert total(stream, {"seconds": 0}) == 4
-        wave = stream.broadcast({"seconds": 1})
+        assert total(stream, "") == 4
+        wave = stream.broadcast(str(tmp_path))
         kill(cluster, 2)
+        (tmp_path / "go").touch()
         with pytest.raises(AgentLostError, match="agent 2"):
             wave.result(TIMEOUT)
         until(works)
@@ -82,10 +88,13 @@ def test_a_wave_fails_and_names_who_is_lost(cluster: sapwood.Cluster, until: Unt
 
 @pytest.mark.row("D-2")
 @pytest.mark.parametrize("sync", ["all", "none"])
-def test_a_wave_waits_for_the_replacement(cluster: sapwood.Cluster, sync: Any) -> None:
+def test_a_wave_waits_for_the_replacement(
+    cluster: sapwood.Cluster, tmp_path: Path, sync: Any
+) -> None:
     with cluster.stream(wait_for_it, reduce="sum", sync=sync) as stream:
-        stream.broadcast({"seconds": 0}).result(TIMEOUT)
-        wave = stream.broadcast({"seconds": 0.5})
+        stream.broadcast("").result(TIMEOUT)
+        wave = stream.broadcast(str(tmp_path))
         kill(cluster, 2)
+        (tmp_path / "go").touch()
         result = wave.result(TIMEOUT)
         assert (result.agents, result.missing_agents) == ([1, 2, 3, 4], [])

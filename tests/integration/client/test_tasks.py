@@ -64,9 +64,9 @@ def test_closures_and_their_arguments_travel(cluster: sapwood.Cluster) -> None:
     assert [f.result(TIMEOUT) for f in cluster.map(scaled, [Point(1), Point(2)])] == [7, 14]
 
 
-def test_tasks_use_all_agents_and_share_nothing_with_the_caller(cluster: sapwood.Cluster) -> None:
-    barrier = Path(os.environ["XDG_CACHE_HOME"])
-    barrier.mkdir(parents=True, exist_ok=True)
+def test_tasks_use_all_agents_and_share_nothing_with_the_caller(
+    cluster: sapwood.Cluster, tmp_path: Path
+) -> None:
     agents = len(cluster.agents)
 
     def meet(number: int, folder: str, count: int) -> int:
@@ -77,7 +77,7 @@ def test_tasks_use_all_agents_and_share_nothing_with_the_caller(cluster: sapwood
             time.sleep(0.001)
         return os.getpid()
 
-    futures = [cluster.submit(meet, number, str(barrier), agents) for number in range(agents)]
+    futures = [cluster.submit(meet, number, str(tmp_path), agents) for number in range(agents)]
     pids = {future.result(TIMEOUT) for future in futures}
     assert len(pids) == agents
     assert os.getpid() not in pids
@@ -179,7 +179,7 @@ def test_a_task_has_a_time_limit(make_cluster: MakeCluster) -> None:
         while True:
             pass
 
-    cluster = make_cluster(1, limits=LimitSettings(time=1.0))
+    cluster = make_cluster(1, limits=LimitSettings(time=3.0))
     error = cluster.submit(spin).exception(TIMEOUT)
     assert isinstance(error, TimeLimitError)
     assert error.details["output"] == "turning\n"
@@ -293,4 +293,4 @@ def test_the_memory_of_large_arrays_is_used_again(
 ) -> None:
     cluster = make_cluster(1, limits=limits)
     faults = cluster.submit(_faults_of_copies).result(TIMEOUT)
-    assert (max(faults[2:]) < 8) == kept  # 32 MiB are 16 huge pages, or 8192 others
+    assert (min(faults[2:]) < 8) == kept  # 32 MiB are 16 huge pages, or 8192 others

@@ -16,7 +16,8 @@ from sapwood.core.errors import ClosedError, ConfigurationError, RunnerCrashErro
 from sapwood.environment.settings import CommSettings
 
 TIMEOUT = 60.0
-QUICK = CommSettings(heartbeat=0.2, failure_after=1.0)
+SILENCE = CommSettings(heartbeat=0.5, failure_after=4.0)
+"""A busy machine keeps a living place from a sign of life for less."""
 MakeCluster = Callable[..., sapwood.Cluster]
 Programs = Callable[..., sapwood.Program]
 Until = Callable[[Callable[[], object]], None]
@@ -82,20 +83,27 @@ def test_own_filters_run_in_its_junctions(make_cluster: MakeCluster) -> None:
 
 @pytest.mark.parametrize("victim", ["agent", "junction", "zygote"])
 def test_what_is_lost_is_replaced_in_both_trees(
-    make_cluster: MakeCluster, program: Programs, until: Until, victim: str
+    make_cluster: MakeCluster, program: Programs, until: Until, victim: str, tmp_path: Path
 ) -> None:
-    cluster = make_cluster(4, comm=QUICK)
+    cluster = make_cluster(4)
+    lasting = program("Lasting", folder=str(tmp_path))
     with cluster.topology(2) as deep:
-        runs = [tree.run(program("Steps", steps=400), np.ones(8)) for tree in (cluster, deep)]
+        runs = [tree.run(lasting, np.ones(8)) for tree in (cluster, deep)]
         until(lambda: all(run.progress.iteration >= 5 for run in runs))
-        pids = {
-            "agent": cluster.agents[1].pid,
-            "junction": deep.session.keeper.places[5].pid,
-            "zygote": cluster.session.keeper.zygote_pid,
-        }
-        os.kill(pids[victim], signal.SIGKILL)
-        assert [run.result(TIMEOUT) for run in runs] == [8.0 * sum(range(1, 401))] * 2
-        until(lambda: all(record.is_ready for record in deep.session.keeper.places))
+        places = deep.session.keeper.places
+        lost, pid = {
+            "agent": ([2], cluster.agents[1].pid),
+            "junction": ([5], places[5].pid),
+            "zygote": ([1, 2, 3, 4, 5, 6], cluster.session.keeper.zygote_pid),
+        }[victim]
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: all(places[rank].incarnation >= 2 for rank in lost))
+        until(lambda: all(record.is_ready for record in places))
+        reached = [run.progress.iteration for run in runs]
+        until(lambda: all(r.progress.iteration > n + 2 for r, n in zip(runs, reached, strict=True)))
+        (tmp_path / "end").touch()
+        for run in runs:
+            assert run.result(TIMEOUT) == 8.0 * sum(range(1, run.statistics.iterations + 1))
         assert total(deep.stream(twice, reduce="sum"), 1.0) == 8.0
 
 
@@ -114,7 +122,7 @@ def test_a_runner_that_crashes_for_one_tree_serves_the_other_again(
 def test_an_agent_that_hangs_is_replaced_in_both_trees(
     make_cluster: MakeCluster, until: Until
 ) -> None:
-    cluster = make_cluster(4, comm=QUICK)
+    cluster = make_cluster(4, comm=SILENCE)
     with cluster.topology(2) as deep:
         streams = [tree.stream(twice, reduce="sum") for tree in (cluster, deep)]
         assert [total(stream, 1.0) for stream in streams] == [8.0, 8.0]

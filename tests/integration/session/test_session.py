@@ -221,10 +221,10 @@ def test_a_question_to_an_agent_that_is_lost_is_answered_with_its_loss(
 def test_an_agent_that_ends_too_often_is_given_up(make_session: MakeSession, until: Until) -> None:
     restart = RestartSettings(limit=1, backoff=0.01, backoff_max=0.01)
     session = make_session(2, restart=restart)
-    for _ in range(2):
-        until(lambda: session.keeper.places[1].state.value == "ready")
-        os.kill(session.keeper.places[1].pid, signal.SIGKILL)
-        until(lambda: session.keeper.places[1].state.value != "ready")
+    record = session.keeper.places[1]
+    for there in ((1, "ready"), (2, "ready")):
+        until(lambda there=there: (record.incarnation, record.state.value) == there)  # type: ignore[misc]
+        os.kill(record.pid, signal.SIGKILL)
     until(lambda: session.failure)
     assert isinstance(session.failure, AgentLostError)
     assert "rank 1" in session.failure.what
