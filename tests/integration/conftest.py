@@ -48,6 +48,18 @@ def program() -> Callable[..., sapwood.Program]:
 
 
 @pytest.fixture
+def edit() -> Callable[[Path, str], None]:
+    """Replace what is in a file as editors do: whoever looks at it sees no half of it."""
+
+    def replace(path: Path, text: str) -> None:
+        new = path.with_name(f"{path.name}.new")
+        new.write_text(text)
+        new.replace(path)
+
+    return replace
+
+
+@pytest.fixture
 def until() -> Callable[[Callable[[], object]], None]:
     """Wait until something is so."""
 

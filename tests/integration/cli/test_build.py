@@ -152,7 +152,9 @@ def test_a_build_that_is_killed_leaves_nothing_that_the_next_one_meets(
 
 
 @pytest.mark.row("A-CODE-2")
-def test_watching_builds_after_each_edit_until_it_is_interrupted(program: Path) -> None:
+def test_watching_builds_after_each_edit_until_it_is_interrupted(
+    program: Path, edit: Callable[[Path, str], None]
+) -> None:
     source = program.parent / "a.c"
     command = [sys.executable, "-c", MAIN, "build", str(program), "--watch", "--json"]
     command += ["--set", f"cache.folder={program.parent / 'cache'}"]
@@ -168,13 +170,13 @@ def test_watching_builds_after_each_edit_until_it_is_interrupted(program: Path) 
 
         try:
             first = next_version()
-            source.write_text("int twice(int x) { return 2 * y; }\n")
+            edit(source, "int twice(int x) { return 2 * y; }\n")
             broken = next_version()
-            source.write_text(SOURCE + "/* edited */\n")
+            edit(source, SOURCE + "/* edited */\n")
             third = next_version()
         finally:
             process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=30)
+            _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (130, "")
     assert first["error"] is None
     assert "a.c:1:31: error" in broken["error"]["details"]["compiler output"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from sapwood.code.watch import Version, Watch
 from sapwood.core.errors import BuildError, ProgramError
 
 PATIENCE = 60.0
+Edit = Callable[[Path, str], None]
 
 
 def source(number: int) -> str:
@@ -50,10 +51,12 @@ def answer(version: Version) -> int:
 
 
 @pytest.mark.row("A-CODE-2")
-def test_an_edit_builds_the_new_version_in_the_background(watch: Watch, folder: Path) -> None:
+def test_an_edit_builds_the_new_version_in_the_background(
+    watch: Watch, folder: Path, edit: Edit
+) -> None:
     first = watch.wait(1, PATIENCE)
     assert answer(first) == 1
-    (folder / "a.c").write_text(source(2))
+    edit(folder / "a.c", source(2))
     second = watch.wait(2, PATIENCE)
     assert answer(second) == 2
     assert first.hash != second.hash
@@ -61,60 +64,62 @@ def test_an_edit_builds_the_new_version_in_the_background(watch: Watch, folder: 
 
 
 @pytest.mark.row("A-CODE-2")
-@pytest.mark.parametrize("way", ["replace", "header", "touch then edit", "new header"])
-def test_every_way_of_editing_is_seen(watch: Watch, folder: Path, way: str) -> None:
+@pytest.mark.parametrize("way", ["replace", "in place", "header", "touch then edit", "new header"])
+def test_every_way_of_editing_is_seen(watch: Watch, folder: Path, edit: Edit, way: str) -> None:
     assert answer(watch.wait(1, PATIENCE)) == 1
     if way == "replace":  # as editors do that must not lose a file
-        (folder / "a.c.new").write_text(source(2))
-        (folder / "a.c.new").replace(folder / "a.c")
+        edit(folder / "a.c", source(2))
+    elif way == "in place":
+        with (folder / "a.c").open("r+") as file:  # as long as before: nobody sees a half of it
+            file.write(source(2))
     elif way == "header":
-        (folder / "extra.h").write_text("#define EXTRA 1\n")
+        edit(folder / "extra.h", "#define EXTRA 1\n")
     elif way == "new header":
         elsewhere = folder.parent / "elsewhere"
         elsewhere.mkdir()
         (elsewhere / "more.h").write_text("#define EXTRA 7\n")
-        (folder / "a.c").write_text(source(1).replace("extra.h", "../elsewhere/more.h"))
+        edit(folder / "a.c", source(1).replace("extra.h", "../elsewhere/more.h"))
         assert answer(watch.wait(2, PATIENCE)) == 8
-        (elsewhere / "more.h").write_text("#define EXTRA 8\n")
+        edit(elsewhere / "more.h", "#define EXTRA 8\n")
         assert answer(watch.wait(3, PATIENCE)) == 9
         return
     else:
         (folder / "a.c").touch()
         (folder / "unrelated").touch()
-        (folder / "a.c").write_text(source(2))
+        edit(folder / "a.c", source(2))
     assert answer(watch.wait(2, PATIENCE)) == 2
 
 
 @pytest.mark.row("A-CODE-2")
 def test_errors_of_the_compiler_are_reported_and_the_next_edit_is_built(
-    watch: Watch, folder: Path
+    watch: Watch, folder: Path, edit: Edit
 ) -> None:
     watch.wait(1, PATIENCE)
-    (folder / "a.c").write_text("int answer(void) { return y; }\n")
+    edit(folder / "a.c", "int answer(void) { return y; }\n")
     broken = watch.wait(2, PATIENCE)
     assert isinstance(broken.error, BuildError)
     assert "a.c:1:27: error" in broken.error.details["compiler output"]
-    (folder / "a.c").write_text(source(3))
+    edit(folder / "a.c", source(3))
     assert answer(watch.wait(3, PATIENCE)) == 3
 
 
 def test_a_program_that_cannot_be_read_is_reported_and_watched_on(
-    watch: Watch, folder: Path
+    watch: Watch, folder: Path, edit: Edit
 ) -> None:
     watch.wait(1, PATIENCE)
     text = (folder / "p.py").read_text()
-    (folder / "p.py").write_text("class P(:\n")
+    edit(folder / "p.py", "class P(:\n")
     broken = watch.wait(2, PATIENCE)
     assert broken.program is None
     assert isinstance(broken.error, BuildError)
     (folder / "p.py").unlink()
     assert isinstance(watch.wait(3, PATIENCE).error, ProgramError)
-    (folder / "p.py").write_text(text)
+    edit(folder / "p.py", text)
     assert answer(watch.wait(4, PATIENCE)) == 1
 
 
 def test_every_target_in_use_is_built_and_each_version_is_told(
-    folder: Path, cache: BuildCache
+    folder: Path, cache: BuildCache, edit: Edit
 ) -> None:
     told: list[Version] = []
     came = threading.Event()
@@ -131,20 +136,20 @@ def test_every_target_in_use_is_built_and_each_version_is_told(
             architecture=host_target().architecture, libc=host_target().libc, features="generic"
         )
         targets.append(portable)
-        (folder / "a.c").write_text(source(2))
+        edit(folder / "a.c", source(2))
         second = watch.wait(2, PATIENCE)
         assert [built.target for built in second.builds] == targets
     assert [version.number for version in told][:2] == list(range(1, len(told) + 1))
 
 
 def test_a_second_build_of_the_new_version_finds_it(
-    watch: Watch, folder: Path, cache: BuildCache
+    watch: Watch, folder: Path, cache: BuildCache, edit: Edit
 ) -> None:
     from sapwood.code import load_program  # noqa: PLC0415 - only here
     from sapwood.code.build import build  # noqa: PLC0415 - only here
 
     watch.wait(1, PATIENCE)
-    (folder / "a.c").write_text(source(5))
+    edit(folder / "a.c", source(5))
     watch.wait(2, PATIENCE)
     assert build(load_program(folder / "p.py"), cache=cache).cached
 

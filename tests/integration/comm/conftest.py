@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import subprocess
 import sys
@@ -25,6 +26,8 @@ from sapwood.core.topology import ROOT, plan
 from sapwood.testing.place_process import Options, new_place
 
 PATIENCE = 60.0
+NETWORK = f"127.{1 + int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0')[2:])}.0"
+"""Addresses of this machine that no other test uses at the same time, nor who connects."""
 TIMING = LinkTiming(heartbeat=0.5, failure_after=30.0, grace=20.0)
 E = TypeVar("E", bound=ev.Effect)
 
@@ -154,7 +157,7 @@ class Grove:
     def _certificates(self) -> str:
         """Make the certificates that members show each other."""
         authority = trustme.CA()
-        hosts = [f"127.0.0.{number}" for number in range(1, 20)]
+        hosts = [f"{NETWORK}.{number}" for number in range(1, 20)]
         authority.issue_cert(*hosts).private_key_and_cert_chain_pem.write_to_path(
             self._folder / "member.pem"
         )
@@ -165,7 +168,7 @@ class Grove:
         """Return an address of its own for each place."""
         if self._kind == "unix":
             return str(self._folder / f"{number}.sock")
-        host = f"127.0.0.{number % 100 + 1}"
+        host = f"{NETWORK}.{number % 100 + 1}"
         with socket.create_server((host, 0)) as probe:
             return f"{host}:{probe.getsockname()[1]}"
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from pathlib import Path
@@ -15,9 +16,12 @@ from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core.errors import CommunicationError, ConfigurationError
 from sapwood.testing.transports import CHECKS, Check, End, Setting
 
+HOST = f"127.{1 + int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0')[2:])}.0.1"
+"""An address of this machine that no other test uses at the same time, nor who connects."""
+
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
+    with socket.create_server((HOST, 0)) as probe:
         return int(probe.getsockname()[1])
 
 
@@ -30,7 +34,7 @@ def contexts(
         context = ssl.SSLContext(protocol)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.verify_mode = ssl.CERT_REQUIRED
-        authority.issue_cert("127.0.0.1").configure_cert(context)
+        authority.issue_cert(HOST).configure_cert(context)
         (trusted or authority).configure_trust(context)
         made.append(context)
     return made[0], made[1]
@@ -46,7 +50,7 @@ def setting(request: pytest.FixtureRequest, tmp_path: Path, authority: trustme.C
     if request.param == "unix":
         numbers = iter(range(100))
         return Setting(UnixTransport(), lambda: str(tmp_path / f"{next(numbers)}.sock"))
-    return Setting(TcpTransport(*contexts(authority)), lambda: f"127.0.0.1:{free_port()}")
+    return Setting(TcpTransport(*contexts(authority)), lambda: f"{HOST}:{free_port()}")
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -67,7 +71,7 @@ def test_a_stranger_is_refused(authority: trustme.CA) -> None:
 
     async def meet() -> None:
         inside, outside = End(), End()
-        address = f"127.0.0.1:{free_port()}"
+        address = f"{HOST}:{free_port()}"
         listener = await member.listen(address, inside)
         try:
             await stranger.connect(address, outside)
@@ -91,7 +95,7 @@ def test_without_a_certificate_nobody_gets_in(authority: trustme.CA) -> None:
 
     async def meet() -> None:
         inside, outside = End(), End()
-        address = f"127.0.0.1:{free_port()}"
+        address = f"{HOST}:{free_port()}"
         listener = await member.listen(address, inside)
         try:
             await nobody.connect(address, outside)

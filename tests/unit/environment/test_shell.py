@@ -54,7 +54,10 @@ def test_a_failing_file_shows_what_it_wrote(tmp_path: Path, text: str) -> None:
 def test_a_file_that_waits_is_ended(tmp_path: Path) -> None:
     file = write(tmp_path / "a.sh", "echo waiting\nsleep 60 &\nsleep 60\n")
     begin = time.monotonic()
-    with pytest.raises(ConfigurationError, match=r"longer than 0\.2 s") as caught:
-        source_files([file], time_limit=0.2, variables=PLAIN)
-    assert time.monotonic() - begin < 10
-    assert "waiting" in caught.value.details["their output"]
+    for limit in (0.2, 5.0):  # on a busy machine it may not have written anything at first
+        with pytest.raises(ConfigurationError, match=rf"longer than {limit:g} s") as caught:
+            source_files([file], time_limit=limit, variables=PLAIN)
+        if told := "waiting" in caught.value.details.get("their output", ""):
+            break
+    assert told
+    assert time.monotonic() - begin < 50
