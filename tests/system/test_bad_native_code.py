@@ -134,18 +134,26 @@ def test_structures_of_another_size_are_refused(cluster: sapwood.Cluster, tmp_pa
         cluster.submit(add, packed).result(PATIENCE)
 
 
-def libraries() -> list[Path]:
+def marked(mark: str) -> str:
+    """Return the source of a map whose library has a text in it."""
+    return f'const char mark[] __attribute__((used)) = "{mark}";' + MAP
+
+
+def library_with(mark: str) -> Path:
+    """Return the built library with a text: tests that run at the same time use the same cache."""
     folder = Path(os.environ["XDG_CACHE_HOME"]) / "sapwood" / "entries"
-    return [path for path in folder.glob("*/library.so") if b"work" in path.read_bytes()]
+    (found,) = [path for path in folder.glob("*/library.so") if mark.encode() in path.read_bytes()]
+    return found
 
 
 @pytest.mark.parametrize("damage", ["a byte", "cut off", "another architecture", "no library"])
 def test_a_damaged_entry_of_the_cache_is_built_again(
     cluster: sapwood.Cluster, work: Work, damage: str
 ) -> None:
-    program = work(f"out[1] += {len(damage)};")
+    mark = f"to be damaged: {damage}"
+    program = work("out[1] += 1;", text=marked(mark))
     first = cluster.run(program, DATA).result(PATIENCE)
-    built = max(libraries(), key=lambda path: path.stat().st_mtime_ns)
+    built = library_with(mark)
     data = bytearray(built.read_bytes())
     if damage == "a byte":
         data[len(data) // 2] ^= 0xFF
@@ -165,10 +173,9 @@ def test_a_damaged_entry_of_the_cache_is_built_again(
 def test_an_entry_of_the_cache_that_vanishes_is_built_again(
     cluster: sapwood.Cluster, work: Work
 ) -> None:
-    program = work("out[1] += 77;")
+    program = work("out[1] += 77;", text=marked("to vanish"))
     cluster.run(program, DATA).result(PATIENCE)
-    for path in libraries():
-        shutil.rmtree(path.parent)
+    shutil.rmtree(library_with("to vanish").parent)
     assert cluster.run(program, DATA).result(PATIENCE)["out"][0] == DATA.sum()
 
 

@@ -223,7 +223,9 @@ def test_a_cuda_source_runs_on_both(mixed: sapwood.Cluster, tmp_path: Path) -> N
 def test_an_edit_is_built_for_both(mixed: sapwood.Cluster, program: Path) -> None:
     with mixed.watch(program) as watch:
         first = watch.wait(1, PATIENCE)
-        (program.parent / "spread.c").write_text(SOURCE.replace("+= sqrt", "+= 2 * sqrt"))
+        new = program.parent / "spread.c.new"  # nobody is to see a half of it
+        new.write_text(SOURCE.replace("+= sqrt", "+= 2 * sqrt"))
+        new.replace(program.parent / "spread.c")
         second = watch.wait(2, PATIENCE)
     for version in (first, second):
         assert {built.target.architecture for built in version.builds} == {
