@@ -131,7 +131,7 @@ def by_sapwood(work: Work) -> Seconds:
         session = cluster.session
         clock.measure("round_trip", work.rounds, lambda: session.ask(1, "ping", None).result())
         stream = session.open_stream("echo", {"x": "concat"})
-        clock.measure("gather", work.rounds, lambda: stream.broadcast({"x": SMALL}).result())
+        clock.measure("gather", work.rounds, lambda: stream.exchange({"x": SMALL}))
         stream.close()
         for nbytes in work.sums:
             program = Filling(nbytes=nbytes, rounds=3 + work.large_rounds)
@@ -146,7 +146,7 @@ def by_sapwood(work: Work) -> Seconds:
 
 
 def _broadcast(stream: sapwood.Stream, array: Any) -> None:
-    stream.broadcast(array).result()
+    stream.exchange(array)
 
 
 def copied(array: Any) -> float:
