@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import signal
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +21,7 @@ from sapwood.core.errors import ClosedError, DataValueError, ExecutionError, Pro
 from sapwood.core.rankset import from_ranges
 from sapwood.session.session import Session
 from sapwood.session.streams import StreamHandle
+from sapwood.session.wave_result import WaveResult
 
 MakeSession = Callable[..., Session]
 Until = Callable[[Callable[[], object]], None]
@@ -135,6 +139,70 @@ def test_agents_that_are_killed_are_waited_for(make: MakeSession, until: Until) 
         os.kill(victim.pid, signal.SIGKILL)
         for number in range(50):
             assert stream.exchange({"x": number}, TIMEOUT).total == {"x": 3 * number}
+
+
+class Mischief:
+    """Everything that can happen to a session while it has waves."""
+
+    def __init__(self, session: Session, seed: int) -> None:
+        self.rng = random.Random(seed)  # noqa: S311 - the same for the same seed
+        self.session = session
+        self.streams = [session.open_stream("echo", {"x": "sum"}) for _ in range(3)]
+
+    def happen(self) -> None:
+        """Let something happen."""
+        self.rng.choice([self.cut, self.kill, self.pause, self.sweep, self.renew])()
+
+    def cut(self) -> None:
+        self.session.on_loop(self._cut)
+
+    def _cut(self) -> None:
+        for line in list(self.session._place.lines.open.values()):
+            if self.rng.random() < 0.5:
+                line.connection.abort()
+
+    def _victim(self) -> int:
+        return self.session.keeper.places[self.rng.randint(1, self.session.tree.agents)].pid
+
+    def kill(self) -> None:
+        os.kill(self._victim(), signal.SIGKILL)
+
+    def pause(self) -> None:
+        pid = self._victim()
+        os.kill(pid, signal.SIGSTOP)
+        threading.Timer(0.02, self._resume, [pid]).start()
+
+    def _resume(self, pid: int) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it was killed meanwhile
+            os.kill(pid, signal.SIGCONT)
+
+    def sweep(self) -> None:
+        self.rng.choice(self.streams).sweep("flush").result(TIMEOUT)
+
+    def renew(self) -> None:
+        self.streams.pop(0).close()
+        self.streams.append(self.session.open_stream("echo", {"x": "sum"}))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_comes_in_whatever_order(make: MakeSession, seed: int) -> None:
+    session = make(3, 2 * (seed % 2), timing=HASTY)
+    mischief, agents = Mischief(session, seed), session.tree.agents
+    rng, streams = mischief.rng, mischief.streams
+    late: list[tuple[Future[WaveResult], int]] = []
+    for number in range(1500):
+        if rng.random() < 0.01:
+            mischief.happen()
+        stream = rng.choice(streams) if number % 50 == 0 else streams[-1]
+        if rng.random() < 0.02:
+            late.append((stream.broadcast({"x": number}), number))
+        value = np.full(rng.choice([1, 50, 40_000]), number) if number % 9 == 0 else number
+        total = stream.exchange({"x": value}, TIMEOUT).total["x"]
+        assert np.array_equal(total, np.asarray(value) * agents)
+    for future, number in late:
+        error = future.exception(TIMEOUT)
+        assert error is None or isinstance(error, ClosedError)  # of a stream that was closed
+        assert error is not None or future.result().total == {"x": agents * number}
 
 
 def test_links_that_break_go_on_where_they_were(make: MakeSession, until: Until) -> None:

@@ -29,7 +29,7 @@ enum {
     MAX_PEERS = 256,     /* children */
     MAX_FD = 4096,       /* descriptors that are known by their number */
     MAX_EVENTS = 64,
-    MAX_WAVES = 64,      /* after which the protocol core is to hear of them */
+    MAX_WAVES = 512,     /* after which the protocol core is to hear of them */
     MAX_FRAME = 80 * 1024,
     JOURNAL = 512 * 1024,
     MESSAGE_COST = 256,  /* channel.MESSAGE_COST */

@@ -346,7 +346,7 @@ def test_the_event_loop_hears_of_it_in_the_end(front: Front) -> None:
         assert gather(front.library) == 3
         assert front.library.commit(OWNER)
         count += 1
-    assert 1 < count <= 64
+    assert 1 < count <= 512
 
 
 def test_a_library_that_is_none_is_refused(tmp_path: Path) -> None:
