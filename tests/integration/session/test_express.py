@@ -164,17 +164,18 @@ class Mischief:
     def _victim(self) -> int:
         return self.session.keeper.places[self.rng.randint(1, self.session.tree.agents)].pid
 
+    def _signal(self, pid: int, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it was killed meanwhile
+            if pid > 0:  # else it has no process at present
+                os.kill(pid, number)
+
     def kill(self) -> None:
-        os.kill(self._victim(), signal.SIGKILL)
+        self._signal(self._victim(), signal.SIGKILL)
 
     def pause(self) -> None:
         pid = self._victim()
-        os.kill(pid, signal.SIGSTOP)
-        threading.Timer(0.02, self._resume, [pid]).start()
-
-    def _resume(self, pid: int) -> None:
-        with contextlib.suppress(ProcessLookupError):  # it was killed meanwhile
-            os.kill(pid, signal.SIGCONT)
+        self._signal(pid, signal.SIGSTOP)
+        threading.Timer(0.02, self._signal, [pid, signal.SIGCONT]).start()
 
     def sweep(self) -> None:
         self.rng.choice(self.streams).sweep("flush").result(TIMEOUT)
