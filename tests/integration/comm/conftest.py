@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -104,6 +104,7 @@ class Grove:
         proxied: Places that reach their parent through a proxy.
         machine: Identity of the machine of all places; by default each has its own.
         timing: When links speak, worry and are given up.
+        foreign: Scripts that are agents in the place of ours, by rank; told address and rank.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class Grove:
         proxied: tuple[int, ...] = (),
         machine: str = "",
         timing: LinkTiming = TIMING,
+        foreign: Mapping[int, Path] | None = None,
     ) -> None:
         self.tree = plan(agents, fanout)
         self.loop = asyncio.new_event_loop()
@@ -129,7 +131,7 @@ class Grove:
             for rank in range(self.tree.size)
             if not self.tree.is_agent(rank)
         }
-        kinds = (ev.PlaceJoined, ev.PlacesLost, ev.WaveCompleted, ev.Answered)
+        kinds = (ev.PlaceJoined, ev.PlacesLost, ev.WaveCompleted, ev.Answered, ev.SweepDone)
         handlers: dict[Any, Any] = dict.fromkeys(kinds, self.effects.append)
         root = Options(ROOT, agents, fanout, "", {}, "", machine, certificates, timing)
         self.place: Place
@@ -149,9 +151,10 @@ class Grove:
             options = Options(
                 rank, agents, fanout, parent, others, listen, machine, certificates, timing
             )
-            command = [sys.executable, "-m", "sapwood.testing.place_process"]
-            text = msgspec.json.encode(options).decode()
-            self.processes[rank] = subprocess.Popen([*command, text])
+            command = ["-m", "sapwood.testing.place_process", msgspec.json.encode(options).decode()]
+            if foreign is not None and rank in foreign:
+                command = [str(foreign[rank]), parent, str(rank)]
+            self.processes[rank] = subprocess.Popen([sys.executable, *command])
         self.until(lambda: len(self.seen(ev.PlaceJoined)) == self.tree.size - 1)
 
     def _certificates(self) -> str:
