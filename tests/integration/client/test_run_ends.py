@@ -53,10 +53,18 @@ def test_an_interrupt_of_who_waits_cancels_the_run(
     cluster: sapwood.Cluster, program: Programs, until: Until, tmp_path: Path
 ) -> None:
     run = cluster.run(program("Endless", folder=str(tmp_path)), np.arange(9))
+    main = threading.main_thread().ident or 0
+
+    def waits() -> bool:
+        """Whether the main thread is inside what ``result`` calls."""
+        frame = sys._current_frames()[main].f_back
+        while frame is not None and frame.f_code is not sapwood.Run.result.__code__:
+            frame = frame.f_back
+        return frame is not None
 
     def interrupt() -> None:
-        until(lambda: len(list(tmp_path.iterdir())) == 3)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        until(lambda: len(list(tmp_path.iterdir())) == 3 and waits())
+        signal.pthread_kill(main, signal.SIGINT)
 
     watcher = threading.Thread(target=interrupt)
     watcher.start()

@@ -256,9 +256,26 @@ def test_an_interrupt_leaves_the_wave_to_the_loop(make: MakeSession, until: Unti
 
 
 def _wait_in_vain(stream: StreamHandle, seconds: float) -> None:
-    """Wait for what does not come, until Ctrl-C is pressed."""
-    threading.Timer(seconds, os.kill, [os.getpid(), signal.SIGINT]).start()
-    stream.exchange({"x": 1}, TIMEOUT)
+    """Wait for what does not come, until Ctrl-C is pressed.
+
+    A pipe tells when: an interrupt of what ``threading`` itself does would leave a lock taken.
+    """
+    near, far = os.pipe()
+
+    def press() -> None:
+        os.read(near, 1)
+        threading.Event().wait(seconds)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    try:
+        os.write(far, b"x")
+        stream.exchange({"x": 1}, TIMEOUT)
+    finally:
+        thread.join()
+        os.close(near)
+        os.close(far)
 
 
 def test_answers_that_do_not_fit_are_told_as_always(make: MakeSession, until: Until) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import threading
 
 from sapwood.cli.waiting import passing_seconds
@@ -32,7 +33,7 @@ class Terminal(io.StringIO):
 
 def test_seconds_pass_on_a_terminal_and_the_line_goes_away() -> None:
     stream = Terminal(3)
-    clock = iter(range(100))
+    clock = itertools.count()
     with passing_seconds(
         "building a", stream, why="slow", patience=0, tick=0.001, now=lambda: float(next(clock))
     ):
