@@ -197,7 +197,7 @@ def measure(
     agents: int = 4,
 ) -> None:
     """Repeat a measurement beside its floor and report both."""
-    turns = 2 if options.quick else 5 * options.runs
+    turns = 1 if options.quick else 5 * options.runs
     seconds = [once() for _ in range(turns)]
     floors = [measure_floor(floor) for _ in range(turns)]
     report.add(Figure.of(f"failure.{name}", agents, seconds, floors, unit="ms", nbytes=0))

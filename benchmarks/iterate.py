@@ -99,7 +99,8 @@ def main() -> None:
         python = _peer(report, make=not options.quick)
         with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
             for agents in options.agents:
-                for kind, count in (("wall", POINTS), ("empty", EMPTY_POINTS * agents)):
+                full = POINTS // 20 if options.quick else POINTS
+                for kind, count in (("wall", full), ("empty", EMPTY_POINTS * agents)):
                     path = Path(folder) / f"{kind}-{agents}.npy"
                     points = np.random.default_rng(agents).normal(size=(count, DIMENSIONS))
                     np.save(path, points.astype(np.float32))
