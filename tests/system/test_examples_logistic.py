@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LogisticRegression
 
 import sapwood
 from sapwood.core.errors import DataMissingError, DataShapeError, DataValueError
@@ -27,6 +26,8 @@ def logistic(**parameters: Any) -> Any:
 
 @pytest.mark.parametrize("penalty", [0.1, 0.01])
 def test_finds_the_optimum_of_scikit_learn(penalty: float) -> None:
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - not for every worker
+
     program = logistic(penalty=penalty)
     data = program.default_data()
     with sapwood.local(agents=3) as cluster:
