@@ -207,7 +207,10 @@ extern "C" int sums(const double *x, int n, double *total) {
 
 
 @pytest.mark.row("A-GPU-3")
-def test_a_cuda_source_runs_on_both(mixed: sapwood.Cluster, tmp_path: Path) -> None:
+def test_a_cuda_source_runs_on_both(
+    mixed: sapwood.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXXFLAGS", "-O1")  # that it is right everywhere needs no optimiser
     (tmp_path / "sums.cu").write_text(CUDA)
     (tmp_path / "sums.py").write_text(
         "from sapwood import Program, native\n\n\nclass Sums(Program):\n"
