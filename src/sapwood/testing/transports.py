@@ -42,6 +42,7 @@ class End:
         self.initiated: list[bool] = []
         self.received: list[bytearray] = []
         self.closed: list[str | None] = []
+        self.wrong: list[str] = []
         self._echo = echo
         self._changed = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -57,6 +58,8 @@ class End:
 
     def bytes_received(self, number: int, data: bytes) -> None:
         """Remember bytes, and send them back if this end echoes."""
+        if self.closed[number] is not None:
+            self.wrong.append("bytes came after the end of their connection")
         self.received[number] += data
         if self._echo:
             self.connections[number].write([bytes(data)])
@@ -64,7 +67,8 @@ class End:
 
     def connection_closed(self, number: int, reason: str) -> None:
         """Remember an end."""
-        assert self.closed[number] is None, "a connection was closed twice"
+        if self.closed[number] is not None:
+            self.wrong.append("the end of a connection was told twice")
         self.closed[number] = reason
         self._notify()
 
@@ -114,6 +118,14 @@ class Pair:
             self._listener.close()
         await self.here.until(lambda: None not in self.here.closed)
         await self.there.until(lambda: None not in self.there.closed)
+        # An exception in a handler would be the loop's, which only logs it.
+        assert not self.here.wrong + self.there.wrong, self.here.wrong + self.there.wrong
+
+    def listen_no_more(self) -> None:
+        """Close the listener; connections stay."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
 
 
 async def tells_who_connected(setting: Setting) -> None:
@@ -207,6 +219,25 @@ async def says_that_nobody_listens(setting: Setting) -> None:
     assert told, "no CommunicationError that names the address"
 
 
+async def takes_nobody_in_after_it_listens_no_more(setting: Setting) -> None:
+    """A closed listener accepts no more; connections that it has accepted go on."""
+    async with Pair(setting) as pair:
+        pair.listen_no_more()
+        late = End()
+        refused = False
+        try:
+            await setting.transport.connect(pair.address, late)
+        except CommunicationError:
+            refused = True
+        else:
+            await pair.there.until(lambda: len(pair.there.connections) == 2)
+            late.connections[0].abort()
+            await late.until(lambda: late.closed[0] is not None)
+        assert refused, "a listener that is closed still accepts"
+        pair.here.connections[0].write([b"still there"])
+        await pair.there.until(lambda: bytes(pair.there.received[0]) == b"still there")
+
+
 Check = Callable[[Setting], Awaitable[None]]
 
 CHECKS: Sequence[Check] = (
@@ -219,5 +250,6 @@ CHECKS: Sequence[Check] = (
     takes_writes_after_the_end,
     keeps_connections_apart,
     says_that_nobody_listens,
+    takes_nobody_in_after_it_listens_no_more,
 )
 """Everything that a transport must do."""

@@ -11,10 +11,18 @@ import pytest
 import trustme
 import uvloop
 
+from sapwood.comm.transport.base import ConnectionHandler, Listener
 from sapwood.comm.transport.tcp import TcpTransport
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core.errors import CommunicationError, ConfigurationError
-from sapwood.testing.transports import CHECKS, Check, End, Setting
+from sapwood.testing.transports import (
+    CHECKS,
+    Check,
+    End,
+    Setting,
+    notices_an_abort,
+    takes_nobody_in_after_it_listens_no_more,
+)
 
 HOST = f"127.{1 + int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0')[2:])}.0.1"
 """An address of this machine that no other test uses at the same time, nor who connects."""
@@ -62,6 +70,52 @@ def test_conformance(check: Check, setting: Setting, loop: Any) -> None:
 
 async def _call(check: Check, setting: Setting) -> None:
     await check(setting)
+
+
+class TellsTwice(End):
+    """Hears of each end twice, as from a transport that tells it so."""
+
+    def connection_closed(self, number: int, reason: str) -> None:
+        super().connection_closed(number, reason)
+        super().connection_closed(number, reason)
+
+
+class NeverStops(UnixTransport):
+    """Accepts connections for ever."""
+
+    async def listen(self, address: str, handler: ConnectionHandler) -> Listener:
+        self.listener = await super().listen(address, handler)
+        return Unclosable()
+
+
+class Unclosable:
+    """A listener that cannot be closed."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.row("A-ACT-5")
+def test_the_checks_find_a_listener_that_goes_on(tmp_path: Path) -> None:
+    transport = NeverStops()
+    setting = Setting(transport, lambda: str(tmp_path / "a.sock"))
+
+    async def check() -> None:
+        with pytest.raises(AssertionError, match="still accepts"):
+            await takes_nobody_in_after_it_listens_no_more(setting)
+        transport.listener.close()
+
+    asyncio.run(check())
+
+
+@pytest.mark.row("A-ACT-5")
+def test_the_checks_find_an_end_that_is_told_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sapwood.testing.transports.End", TellsTwice)
+    setting = Setting(UnixTransport(), lambda: str(tmp_path / "a.sock"))
+    with pytest.raises(AssertionError, match="told twice"):
+        asyncio.run(_call(notices_an_abort, setting))
 
 
 def test_a_stranger_is_refused(authority: trustme.CA) -> None:
