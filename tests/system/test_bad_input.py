@@ -86,7 +86,7 @@ def fail(tmp_path: Path) -> Fail:
             env={**os.environ, "NO_COLOR": "1", "COLUMNS": "80", **variables},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=100,
             check=False,
             preexec_fn=before,
         )
@@ -245,7 +245,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
             [shell, "-rm", "sh", "-c", script, "sh", *COMMAND, *arguments],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=100,
             check=False,
         )
         assert done.returncode == 5, done.stderr

@@ -30,7 +30,7 @@ INTERPRETER = [
     *("-E", f"PYTHONPATH={EMULATED / 'site'}"),
     str(EMULATED / "root" / "usr" / "bin" / "python3"),
 ]
-PATIENCE = 200.0
+PATIENCE = 400.0
 SOURCE = """
 #include <math.h>
 #include <stdint.h>
@@ -78,7 +78,7 @@ class Spread(Program):
 """
 
 pytestmark = [
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(500),  # a C++ library for another architecture is compiled first
     pytest.mark.skipif(platform.machine() != "x86_64", reason="the emulator set is for x86-64"),
     pytest.mark.skipif(
         not (EMULATED / "ready").exists(),

@@ -34,7 +34,10 @@ double roots(const double *x, int64_t n) {
 """
 OTHER = parse_target(f"{'x86_64' if platform.machine() == 'aarch64' else 'aarch64'}-linux-gnu")
 
-pytestmark = pytest.mark.skipif(ZIG is None, reason="needs zig: pip install 'sapwood[cross]'")
+pytestmark = [
+    pytest.mark.timeout(300),  # C libraries of other machines are compiled first
+    pytest.mark.skipif(ZIG is None, reason="needs zig: pip install 'sapwood[cross]'"),
+]
 
 
 @pytest.fixture
