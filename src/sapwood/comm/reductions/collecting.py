@@ -69,8 +69,8 @@ class Gather:
         return marked([[rank, value] for rank, value in self.values])
 
     def total(self) -> Any:
-        """Return the result."""
-        return [value for _, value in sorted(self.values, key=_by_rank)]
+        """Return the result; never a view of a contributor's memory."""
+        return [owned(value) for _, value in sorted(self.values, key=_by_rank)]
 
 
 class Count:
@@ -157,13 +157,32 @@ class Classes:
         return marked([[value, to_ranges(ranks)] for value, ranks in self.groups.values()])
 
     def total(self) -> Any:
-        """Return the result."""
-        found = [(value, sorted(ranks)) for value, ranks in self.groups.values()]
+        """Return the result; never a view of a contributor's memory."""
+        found = [(owned(value), sorted(ranks)) for value, ranks in self.groups.values()]
         found.sort(key=lambda group: (-len(group[1]), group[1]))
         return [
             {"value": value, "agents": ranks, "places": fold("agent", ranks)}
             for value, ranks in found
         ]
+
+
+def owned(value: Any) -> Any:
+    """Return a value whose arrays are nobody else's: contributors use their memory again.
+
+    Example:
+        >>> there = np.zeros(2)
+        >>> mine = owned({"a": [there, 1]})
+        >>> there[:] = 7
+        >>> mine
+        {'a': [array([0., 0.]), 1]}
+    """
+    if isinstance(value, np.ndarray):
+        return np.array(value)
+    if isinstance(value, dict):
+        return {key: owned(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(owned, value))
+    return value
 
 
 def _by_rank(piece: tuple[int, Any]) -> int:
