@@ -36,6 +36,11 @@ class SharedReactor(Reactor):
         """Descriptor of the eventfd that wakes the loop."""
         return self._bell
 
+    @property
+    def has_to_do(self) -> bool:
+        """Whether functions are to be called soon; asked on the loop's thread."""
+        return bool(self._soon)
+
     def call_from_any_thread(self, callback: Callable[..., Any], *args: Any) -> None:
         """Call a function on the loop's thread, in the order in which they are given.
 

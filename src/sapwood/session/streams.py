@@ -150,9 +150,14 @@ class StreamHandle:
         Raises:
             DataValueError: The value cannot travel.
             ClosedError: The cluster is closed.
-            SapwoodError: The wave failed.
+            SapwoodError: The wave failed, or this is the session's own thread.
             TimeoutError: It takes longer than ``timeout`` seconds.
         """
+        if self._thread.is_current:
+            raise SapwoodError(
+                "the cluster's own thread cannot wait for the cluster",
+                hint="call broadcast() there, and wait for its future somewhere else",
+            )
         encoded = values.encode(value)
         done = self._express.exchange(self, encoded, timeout, meanwhile)
         if isinstance(done, WaveResult):
@@ -255,6 +260,7 @@ class StreamHandle:
 
     def go_on(self, body: bytes, payload: Payload | None, future: "Future[WaveResult]") -> None:
         """Begin a wave that somebody else has begun already; on the loop's thread."""
+        self.gate.enter(0)  # as it leaves it in the end
         self._waves[self._next_wave] = (future, 0)
         self._next_wave += 1
         self._post(ev.Broadcast(self.spec.stream, body, payload))

@@ -17,7 +17,13 @@ import pytest
 from sapwood.code.cache import BuildCache
 from sapwood.code.native_library import EXCHANGE, build_native
 from sapwood.comm.link import LinkTiming
-from sapwood.core.errors import ClosedError, DataValueError, ExecutionError, ProtocolError
+from sapwood.core.errors import (
+    ClosedError,
+    DataValueError,
+    ExecutionError,
+    ProtocolError,
+    SapwoodError,
+)
 from sapwood.core.rankset import from_ranges
 from sapwood.session.session import Session
 from sapwood.session.streams import StreamHandle
@@ -240,6 +246,100 @@ def test_a_wave_that_takes_too_long_goes_on(make: MakeSession, until: Until) -> 
     assert late.result(TIMEOUT).total == {"x": 12}
     assert late.result(TIMEOUT).wave == stream.waves_begun == begun + 2
     flow(stream, session, until)
+
+
+def test_the_time_out_counts_once(make: MakeSession, until: Until) -> None:
+    session = make(2)
+    stream = session.open_stream("echo", {"x": "sum"})
+    flow(stream, session, until)
+    waited: list[float | None] = []
+
+    class Noted(Future[WaveResult]):
+        def result(self, timeout: float | None = None) -> WaveResult:
+            waited.append(timeout)
+            return super().result(timeout)
+
+    stream.new_future = Noted
+    stopped = session.keeper.places[2].pid
+    os.kill(stopped, signal.SIGSTOP)
+    with pytest.raises(TimeoutError):
+        stream.exchange({"x": 5}, 0.2)
+    os.kill(stopped, signal.SIGCONT)
+    assert len(waited) == 1
+    assert waited[0] is not None
+    assert waited[0] < 0.2
+    until(lambda: not stream.open_waves)
+    stream.broadcast({"x": 5}).result(TIMEOUT)
+    assert stream.gate.inside == 0  # who is taken over leaves what it has entered
+
+
+def test_results_are_told_in_order(make: MakeSession, until: Until) -> None:
+    session = make(2)
+    stream = session.open_stream("echo", {"x": "sum"})
+    flow(stream, session, until)
+    told: list[int] = []
+    for _ in range(50):
+        futures = [stream.broadcast({"x": 1}) for _ in range(8)]
+        for future in futures:
+            future.add_done_callback(lambda done: told.append(done.result().wave))
+        futures[-1].result(TIMEOUT)
+    until(lambda: len(told) == 400)
+    assert told == sorted(told)
+
+
+def test_what_is_begun_when_a_wave_is_done_begins_at_once(make: MakeSession, until: Until) -> None:
+    session = make(2, timing=LinkTiming(heartbeat=600.0, failure_after=6000.0))
+    stream = session.open_stream("echo", {"x": "sum"})
+    flow(stream, session, until)
+    told: list[int] = []
+    done = threading.Event()
+
+    def again(future: Future[WaveResult]) -> None:
+        told.append(future.result().wave)
+        if len(told) < 50:
+            stream.broadcast({"x": 1}).add_done_callback(again)
+        else:
+            done.set()
+
+    stream.broadcast({"x": 1}).add_done_callback(again)
+    assert done.wait(TIMEOUT)
+
+
+def test_the_loop_does_not_wait_for_itself(make: MakeSession, until: Until) -> None:
+    session = make(2)
+    stream = session.open_stream("echo", {"x": "sum"})
+    flow(stream, session, until)
+    refused: list[str] = []
+
+    def wait(_future: Future[WaveResult]) -> None:
+        try:
+            stream.exchange({"x": 1}, TIMEOUT)
+        except SapwoodError as error:
+            refused.append(error.what)
+
+    stream.broadcast({"x": 1}).add_done_callback(wait)
+    until(lambda: refused)
+    assert "cannot wait" in refused[0]
+
+
+def test_who_is_not_in_the_tree_is_missing(make: MakeSession) -> None:
+    session = make(2)
+    stream = session.open_stream("echo", {"x": "sum"}, [1, 2, 9])
+    for _ in range(50):
+        result = stream.exchange({"x": 1}, TIMEOUT)
+        assert (result.ranks, result.missing) == (((1, 3),), ((9, 10),))
+
+
+@pytest.mark.parametrize("reduce", ["gather", "classes", "concat", "sum", "sum:reproducible"])
+def test_results_stay_when_contributors_go_on(make: MakeSession, reduce: str) -> None:
+    stream = make(1).open_stream("echo", {"x": reduce})
+    kept = [stream.exchange({"x": np.full(20_000, each)}, TIMEOUT).total["x"] for each in range(30)]
+    for number, total in enumerate(kept):
+        array = {"gather": lambda it: it[0], "classes": lambda it: it[0]["value"]}.get(
+            reduce, np.asarray
+        )(total)
+        assert (array == number).all()
+        array[:] = 0  # it can be written to
 
 
 def test_an_interrupt_leaves_the_wave_to_the_loop(make: MakeSession, until: Until) -> None:

@@ -95,13 +95,16 @@ static void listen_to(struct exchange *x, uint32_t events)
     epoll_ctl(x->outer_fd, EPOLL_CTL_MOD, x->main_fd, &event);
 }
 
-/* Leave the wave to the event loop, as it is. */
+/*
+ * Leave the wave to the event loop, as it is. The state changes last: from then on the loop may
+ * close these descriptors, and others may get their numbers.
+ */
 static int hand_over(struct exchange *x)
 {
-    advance(x, BUSY, HANDED);
     listen_to(x, EPOLLIN);
     uint64_t one = 1;
     (void)!write(x->bell_fd, &one, sizeof one);
+    advance(x, BUSY, HANDED);
     return -1;
 }
 
@@ -178,7 +181,7 @@ int sapwood_exchange_begin(struct exchange *x, uint64_t owner, uint64_t ticket, 
     listen_to(x, 0);
     memcpy(x->journal + x->journal_size + 8, frame, size);
     memcpy(x->head, head, head_size);
-    x->owner = owner;
+    __atomic_store_n(&x->owner, owner, __ATOMIC_RELEASE);
     x->head_size = head_size;
     x->frame_size = size;
     x->left = x->n_peers;
@@ -194,14 +197,28 @@ int sapwood_exchange_begin(struct exchange *x, uint64_t owner, uint64_t ticket, 
     return 1;
 }
 
-/* Go on with one's own wave; 0 if that is the event loop's by now. */
+static int is_owner(const struct exchange *x, uint64_t owner)
+{
+    return __atomic_load_n(&x->owner, __ATOMIC_ACQUIRE) == owner;
+}
+
+/*
+ * Go on with one's own wave; 0 if that is the event loop's by now. Who has lost a wave leaves that
+ * of another alone; one who sees its loss only in BUSY is waited for, it goes back at once.
+ */
 static int go_on(struct exchange *x, uint64_t owner)
 {
-    if (!advance(x, PAUSED, BUSY))
-        return 0;
-    if (x->owner == owner)
-        return 1;
-    advance(x, BUSY, PAUSED);
+    while (is_owner(x, owner)) {
+        uint32_t seen = PAUSED;
+        if (__atomic_compare_exchange_n(&x->state, &seen, BUSY, 0, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_ACQUIRE)) {
+            if (is_owner(x, owner))
+                return 1;
+            advance(x, BUSY, PAUSED);
+        } else if (seen != BUSY) {
+            return 0;
+        }
+    }
     return 0;
 }
 
@@ -220,7 +237,8 @@ static int examine(struct exchange *x, uint32_t number)
                 return 0;
             peer->got -= (uint32_t)size;
             memmove(at, at + size, peer->got - peer->whole);
-        } else if (!peer->whole && !memcmp(at + PREFIX, x->head, x->head_size)) {
+        } else if (!peer->whole && PREFIX + x->head_size <= size &&
+                   !memcmp(at + PREFIX, x->head, x->head_size)) {
             peer->whole = (uint32_t)size;
             x->arrived[x->n_arrived++] = (uint16_t)number;
             x->left--;

@@ -90,6 +90,8 @@ def arm(handle: Handle, place: Place, library: ExpressLibrary) -> Armed | None:
         return None
     shares = stream.shares()
     at_rest = stream.plain and not stream.quiet and not stream.detained and shares.whole
+    if sum(stop - start for start, stop in handle.spec.members) != len(stream.members):
+        return None  # one that the tree does not have is missing in every wave
     if not at_rest or shares.missing or shares.partly or len(shares.whole) > MAX_PEERS:
         return None
     lines, descriptors = _lines_to(place, shares.whole)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 import select
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from time import monotonic
@@ -74,7 +75,7 @@ class Express:
         self._candidate: Handle | None = None
         self._in_a_row = 0
         self._in_vain = 0
-        self._done: list[tuple[Future[WaveResult], WaveResult]] = []
+        self._done: deque[tuple[Future[WaveResult], WaveResult]] = deque()
         self._library: ExpressLibrary | None = None
         self._outer: select.epoll | None = None
         self._place: Place | None = None
@@ -106,10 +107,10 @@ class Express:
             return None
         library = self._library
         assert library is not None  # noqa: S101 - it was armed
+        owner, call = threading.get_ident(), Call(encoded, self._futures)
         if library.memory.state != READY:
             return None  # perhaps with an earlier call of this thread, which is not to be forgotten
-        owner, waves = threading.get_ident(), library.memory.waves
-        call = self._calls[owner] = Call(encoded, self._futures)
+        self._calls[owner], waves = call, library.memory.waves
         number, stream = armed.first + waves, handle.spec.stream
         message = msg.Down(stream, number, 0, encoded.body, number - 1)
         frame = b"".join(frames.encode(message, call.payload, share=False))
@@ -122,8 +123,8 @@ class Express:
         except BaseException:
             library.abandon(owner)
             raise
-        end = None if timeout is None else monotonic() + timeout
         try:
+            end = None if timeout is None else monotonic() + timeout
             result = self._gathered(library, armed, owner, end) if begun > 0 else None
         except BaseException as error:
             is_own = library.abandon(owner)
@@ -131,7 +132,8 @@ class Express:
                 raise
             result = None  # the event loop says what is wrong with the answers, if anything is
         if result is None:
-            return call.future(handle)
+            future = call.future(handle)
+            return future if end is None else future.result(max(0.0, end - monotonic()))
         total, weight = result
         return WaveResult(total, handle.spec.members, weight, number)
 
@@ -209,7 +211,7 @@ class Express:
 
     def _deliver(self) -> None:
         while self._done:
-            future, result = self._done.pop()
+            future, result = self._done.popleft()
             future.set_result(result)
 
     def _wait(self, patience: float) -> list[tuple[int, int]]:
@@ -222,6 +224,8 @@ class Express:
         armed = self._armed = arm(handle, place, library) if handle is not None else None
         if self._done:
             self._deliver()
+            if self._loop.has_to_do:  # what was called with the results
+                patience = 0.0
         if armed is None:
             return self._poll(patience)
         outer.poll(patience)

@@ -1,5 +1,6 @@
 """The library that exchanges waves (``code/native/exchange.c``), and the memory it works in."""
 
+import contextlib
 import ctypes
 import mmap
 import struct
@@ -22,6 +23,8 @@ SLOT = 80 * 1024
 READY = 1
 """State in which a wave may begin."""
 
+_WIPE_ON_FORK = 18
+_LONGEST_WAIT = 2**31 - 1
 _JOURNAL = 512 * 1024
 _ENTRY = struct.Struct("I4x")
 _ASIDE = struct.Struct("II")
@@ -103,7 +106,11 @@ class ExpressLibrary:
         if layout != VERSION << 32 | ctypes.sizeof(Memory):
             raise ResourceError("the library that exchanges waves is another version's", where=path)
         # Mapped, not allocated: of megabytes only the pages that are used are there.
-        self._map = mmap.mmap(-1, ctypes.sizeof(Memory) + MAX_PEERS * SLOT)
+        size = ctypes.sizeof(Memory) + MAX_PEERS * SLOT
+        self._map = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        # A process that the user forks has the same sockets: to it, nothing is ever armed.
+        with contextlib.suppress(OSError):
+            self._map.madvise(_WIPE_ON_FORK)
         memory = self.memory = Memory.from_buffer(self._map)
         memory.version, memory.slot = VERSION, SLOT
         memory.outer_fd, memory.main_fd, memory.bell_fd = outer, main, bell
@@ -142,7 +149,8 @@ class ExpressLibrary:
 
     def wait(self, owner: int, milliseconds: int) -> int:
         """Wait for answers; return how many came, or -1 if the event loop goes on."""
-        return int(self._library.sapwood_exchange_wait(self._address, owner, milliseconds))
+        patience = min(milliseconds, _LONGEST_WAIT)
+        return int(self._library.sapwood_exchange_wait(self._address, owner, patience))
 
     def arrived(self, count: int) -> list[int]:
         """Return whose answers the last wait brought."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -13,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sapwood.code.cache import BuildCache
 from sapwood.code.native_library import EXCHANGE, build_native
@@ -26,7 +29,7 @@ from sapwood.session.express.library import MAX_PEERS, READY, SLOT, ExpressLibra
 HEAD = messages.encode(msg.Up(3, 9, 0, (), 0.0, b""))[:5]
 OWNER = 77
 FRAME = b"a frame, whatever is in it"
-OFF, BUSY, HANDED = 0, 2, 4
+OFF, BUSY, PAUSED, HANDED = 0, 2, 3, 4
 
 
 def encoded(message: msg.AnyMessage, payload: bytes = b"") -> bytes:
@@ -325,6 +328,87 @@ def test_only_who_has_begun_a_wave_goes_on_with_it(front: Front) -> None:
     assert gather(library) == 3
     assert library.commit(OWNER)
     assert not library.abandon(OWNER)
+
+
+def test_one_who_has_lost_a_wave_does_not_end_that_of_another(front: Front) -> None:
+    library, memory = front.library, front.library.memory
+    front.begin()
+    front.answer(up(1), up(2), up(3))
+    assert not library.abandon(OWNER + 1)
+    memory.state = BUSY  # by somebody who had the last wave, and just sees that this is another
+    looked = threading.Timer(0.01, setattr, [memory, "state", PAUSED])
+    looked.start()
+    assert gather(library) == 3
+    looked.join()
+    assert library.commit(OWNER)
+
+
+def test_a_forked_process_has_nothing_armed(front: Front) -> None:
+    child = os.fork()
+    if not child:
+        os._exit(front.begin() + 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    assert front.library.memory.state == READY
+    assert front.begin() == 1
+
+
+PARTS = st.one_of(
+    st.sampled_from([up(1), up(2), up(1, b"payload"), up(1, wave=8), CREDIT, ALIVE, CREDIT * 900]),
+    st.binary(max_size=40),
+    st.builds(lambda size: b"SW\x01\x01" + size, st.binary(min_size=12, max_size=14)),
+)
+
+
+@st.composite
+def mangled(draw: st.DrawFn) -> bytes:
+    """Draw frames in a row, of which some bytes may be others."""
+    data = bytearray(b"".join(draw(st.lists(PARTS, max_size=6))))
+    for _ in range(draw(st.integers(0, 2)) if data else 0):
+        data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
+    return bytes(data)
+
+
+def frame_size(data: bytes) -> int:
+    return 16 + int.from_bytes(data[4:8], "little") + int.from_bytes(data[8:16], "little")
+
+
+def without(sent: bytes, waiting: list[bytes]) -> bytes:
+    """Return what was sent without the frames that were put aside."""
+    at, kept = 0, b""
+    for frame in waiting:
+        while not sent.startswith(frame, at):
+            assert at < len(sent)
+            after = at + frame_size(sent[at:])
+            kept, at = kept + sent[at:after], after
+        at += len(frame)
+    return kept + sent[at:]
+
+
+@given(st.lists(mangled(), min_size=3, max_size=3))
+@settings(max_examples=300)
+def test_no_byte_is_lost_whatever_a_child_sends(path: str, pieces: list[bytes]) -> None:
+    front = Front(path)
+    try:
+        library = front.library
+        front.begin()
+        for piece, answers in zip(pieces, [(b"", up(2)), (b"", b"", up(3)), ()], strict=True):
+            front.children[0].sendall(piece)
+            front.answer(*answers)
+            if library.memory.left:
+                library.wait(OWNER, 0)
+        is_done = not library.memory.left and library.commit(OWNER)
+        assert library.take_back()
+        rest = library.answer(0)
+        if is_done:
+            assert rest.startswith(HEAD, 16)
+            assert frame_size(rest) == len(rest)
+        with contextlib.suppress(BlockingIOError):
+            rest += front.own[0].recv(2**20)
+        aside = list(library.aside())
+        assert {number for number, _ in aside} <= {0}
+        assert without(b"".join(pieces), [frame for _, frame in aside]) == rest
+    finally:
+        front.close()
 
 
 def test_a_wave_is_begun_after_those_that_its_number_counts(front: Front) -> None:
