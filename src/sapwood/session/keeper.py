@@ -107,7 +107,8 @@ class Keeper:
         self.restarts = 0
         self._tree = tree
         self._beginning = beginning
-        self._budget = RestartBudget(restart)
+        self._restart = restart
+        self._budgets: dict[int, RestartBudget] = {}
         self._patience = patience
         self._on_change = on_change
         interpreters = beginning.interpreters
@@ -289,11 +290,14 @@ class Keeper:
 
     def _repair(self, ranks: Sequence[int], reason: str) -> None:
         """End the processes of places, parents first, then start them anew."""
-        pause = self._pause_before_restart()
+        pauses = {rank: self._pause_before_restart(rank) for rank in ranks}
         self._last_reason = reason
-        _log.warning("lost", places=fold("rank", ranks), reason=reason, wait=pause)
+        waits = [pause for pause in pauses.values() if pause is not None]
+        _log.warning(
+            "lost", places=fold("rank", ranks), reason=reason, wait=max(waits, default=None)
+        )
         for rank in ranks:
-            self._repairs[rank] = pause
+            self._repairs[rank] = pauses[rank]
             record = self.places[rank]
             record.advance(PlaceEvent.GONE)
             if record.pid:
@@ -325,10 +329,13 @@ class Keeper:
         if self._loop is not None and wanted:
             self._zygotes.spawn(wanted)
 
-    def _pause_before_restart(self) -> float | None:
-        """Return the seconds to wait, or None where the policy allows no more restarts."""
+    def _pause_before_restart(self, rank: int) -> float | None:
+        """Return the seconds to wait, or None where this place has been replaced too often."""
         assert self._loop is not None  # noqa: S101 - repairs happen on the loop
-        return self._budget.next_wait(self._loop.time())
+        budget = self._budgets.get(rank)
+        if budget is None:
+            budget = self._budgets[rank] = RestartBudget(self._restart)
+        return budget.next_wait(self._loop.time())
 
     def _give_up_on(self, rank: int) -> None:
         error = AgentLostError(

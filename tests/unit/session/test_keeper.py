@@ -326,6 +326,23 @@ def test_too_many_restarts_end_in_a_clear_error(build: Build) -> None:
     assert house.keeper.places[1].state is PlaceState.LOST
 
 
+def test_each_place_has_restarts_of_its_own(build: Build) -> None:
+    """Many that end once are no place that ends again and again."""
+    house = build(flat(8), limit=1, backoff=0.5)
+    house.settle()
+    for rank in range(1, 9):
+        house.exit(rank)
+    house.loop.advance(0.5)
+    assert sorted(house.spawned()) == [(rank, 2) for rank in range(1, 9)]
+    house.settle()
+    failure = house.keeper.failure
+    assert failure is None
+    house.exit(3)
+    failure = house.keeper.failure
+    assert isinstance(failure, AgentLostError)
+    assert "rank 3 end again and again" in failure.what
+
+
 def test_restarts_of_long_ago_do_not_count(build: Build) -> None:
     house = build(flat(1), limit=1, window=60.0)
     house.settle()
