@@ -8,7 +8,7 @@ import msgspec
 
 from sapwood.activity import orders
 from sapwood.comm import plain, values
-from sapwood.comm.letters.match import ANY
+from sapwood.comm.letters.match import ANY, check_places
 from sapwood.core.errors import ConfigurationError, SapwoodError, TimeLimitError
 from sapwood.core.rankset import fold
 from sapwood.core.request import Message, Request, take_message
@@ -205,10 +205,5 @@ class Messaging:
             ConfigurationError: One of them is not.
         """
         found = (ranks,) if isinstance(ranks, int) else tuple(dict.fromkeys(ranks))
-        agents = self._session.tree.agents
-        for rank in found:
-            if rank not in range(agents + 1):
-                raise ConfigurationError(
-                    f"there is no agent {rank!r}", hint=f"the agents are 1 to {agents}"
-                )
+        check_places(found, self._session.tree.agents)
         return found

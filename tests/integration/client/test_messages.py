@@ -293,6 +293,26 @@ def test_mistakes_are_told(tree: sapwood.Cluster) -> None:
         tree.receive(7)
 
 
+@pytest.mark.parametrize("rank", [4, -2])
+def test_a_function_on_an_agent_is_told_that_there_is_no_such_agent(
+    make_cluster: MakeCluster, rank: int
+) -> None:
+    """A receive from a rank that does not exist would wait for ever."""
+    cluster = make_cluster(3)
+
+    def receive() -> None:
+        sapwood.here().receive(rank)
+
+    def send() -> None:
+        sapwood.here().send([1, rank], "x")
+
+    for function in (receive, send):
+        error = cluster.submit_to(1, function).exception(PATIENCE)
+        assert isinstance(error, ConfigurationError)
+        assert error.what == f"there is no agent {rank}"
+        assert error.hint == "the agents are 1 to 3"
+
+
 def test_the_end_of_the_cluster_ends_what_waits(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(1)
     waiting = cluster.receive_later()

@@ -9,7 +9,7 @@ from sapwood.code.runner import asks
 from sapwood.code.runner.calls import MAX_DATAGRAM
 from sapwood.code.runner.channel import AgentRequest, Channel
 from sapwood.comm import plain, values
-from sapwood.comm.letters.match import ANY, check_tag, to_ranks
+from sapwood.comm.letters.match import ANY, check_places, check_tag, to_ranks
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.request import Message, Request, take_message
 
@@ -99,6 +99,7 @@ class Here:
 
         Raises:
             AgentLostError: The destination is gone.
+            ConfigurationError: There is no such agent or tag.
             DataValueError: The value cannot travel.
         """
         self.send_later(destination, value, tag).result()
@@ -107,8 +108,10 @@ class Here:
         self, destination: int | Iterable[int], value: Any, tag: int = 0
     ) -> AgentRequest:
         """Send a message and return at once; the request ends when it is there."""
+        ranks = to_ranks(destination)
+        check_places(ranks, len(self.agents))
         encoded = values.encode(value)
-        addressed = plain.encode([to_ranks(destination), check_tag(tag), encoded.body])
+        addressed = plain.encode([ranks, check_tag(tag), encoded.body])
         return self._channel.ask_encoded(asks.SEND, addressed, encoded, _nothing)
 
     def receive(self, source: int = ANY, tag: int = ANY, timeout: float | None = None) -> Message:
@@ -127,6 +130,8 @@ class Here:
 
     def receive_later(self, source: int = ANY, tag: int = ANY) -> AgentRequest:
         """Ask for a message and return at once; the request's result is the message."""
+        if source != ANY:
+            check_places([source], len(self.agents))
         wanted = values.encode([source, tag])
         return self._channel.ask_encoded(asks.RECEIVE, wanted.body, wanted, _message)
 

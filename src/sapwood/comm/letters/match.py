@@ -36,6 +36,15 @@ def check_tag(tag: Any) -> int:
     return tag
 
 
+def check_places(ranks: Iterable[Any], agents: int) -> None:
+    """Raise ConfigurationError if one of the ranks is neither the front end nor an agent."""
+    for rank in ranks:
+        if rank not in range(agents + 1):
+            raise ConfigurationError(
+                f"there is no agent {rank!r}", hint=f"the agents are 1 to {agents}"
+            )
+
+
 def to_ranks(destination: int | Iterable[int]) -> tuple[int, ...]:
     """Return where a message goes: one place or several, each once.
 
