@@ -23,6 +23,7 @@ from sapwood.environment.configuration import load_configuration
 from sapwood.environment.cores import usable_cores
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.memory import available_memory
+from sapwood.environment.schema import check_settings
 from sapwood.environment.settings import ClusterSettings, CommSettings, Settings
 from sapwood.environment.shell import source_files
 from sapwood.environment.units import format_size
@@ -68,7 +69,7 @@ def local(
         settings: All settings; by default those of configuration files and variables.
 
     Raises:
-        ConfigurationError: A number is out of range.
+        ConfigurationError: A number or a setting is out of range.
         ResourceError: The machine has not enough memory or processes for the agents.
 
     Example:
@@ -77,7 +78,7 @@ def local(
             with sapwood.local(agents=4) as cluster:
                 print(cluster.submit(pow, 2, 10).result())
     """
-    chosen = settings if settings is not None else load_configuration().settings
+    chosen = load_configuration().settings if settings is None else check_settings(settings)
     count = chosen.cluster.agents if agents is None else whole(agents, "agents", ConfigurationError)
     if agents is None and count == 0:
         count = agents_by_default()

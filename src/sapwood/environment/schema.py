@@ -126,6 +126,28 @@ def find_setting(key: Key, origin: str) -> Setting:
     )
 
 
+def check_settings(settings: object) -> Settings:
+    """Return settings that were made in Python as they are, if their values may be so.
+
+    Raises:
+        ConfigurationError: One may not, or these are no settings.
+    """
+    if not isinstance(settings, Settings):
+        raise ConfigurationError(
+            f"settings is a {type(settings).__name__}", hint="give an object of sapwood.Settings"
+        )
+    try:
+        msgspec.convert(msgspec.to_builtins(settings), Settings)
+    except msgspec.ValidationError as error:
+        what, _, path = str(error).partition(" - at `$.")
+        raise ConfigurationError(
+            f"{path.rstrip('`')} is wrong: {what[0].lower()}{what[1:]}",
+            where="settings",
+            hint="`sapwood config show` lists all settings with their values",
+        ) from error
+    return settings
+
+
 def is_section(key: Key) -> bool:
     """Whether a key names a group of settings and not one of them."""
     return any(

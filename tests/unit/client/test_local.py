@@ -1,12 +1,14 @@
 """What is asked for is checked before any process is started."""
 
 import sys
+from typing import Any
 
 import pytest
 
 import sapwood
 from sapwood.client.local import AGENT_MEMORY, BASE_MEMORY
 from sapwood.core.errors import ConfigurationError, ResourceError
+from sapwood.environment.settings import LimitSettings, LogSettings, Settings
 
 LOCAL = sys.modules["sapwood.client.local"]  # its name in the room is the function
 
@@ -29,3 +31,16 @@ def test_no_memory_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_cluster_without_agents() -> None:
     with pytest.raises(ConfigurationError, match="at least one agent"):
         sapwood.local(agents=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        (Settings(limits=LimitSettings(time=-1)), "limits.time is wrong: expected"),
+        (Settings(log=LogSettings(console="loud")), "log.console is wrong: invalid enum"),  # type: ignore[arg-type]  # that is the test
+        ({"limits": {"time": 1}}, "settings is a dict"),
+    ],
+)
+def test_settings_made_in_python_are_checked_as_those_of_files(settings: Any, what: str) -> None:
+    with pytest.raises(ConfigurationError, match=what):
+        sapwood.local(agents=1, settings=settings)
