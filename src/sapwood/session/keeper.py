@@ -290,7 +290,7 @@ class Keeper:
 
     def _repair(self, ranks: Sequence[int], reason: str) -> None:
         """End the processes of places, parents first, then start them anew."""
-        pauses = {rank: self._pause_before_restart(rank) for rank in ranks}
+        pauses = self._pauses(ranks)
         self._last_reason = reason
         waits = [pause for pause in pauses.values() if pause is not None]
         _log.warning(
@@ -328,6 +328,10 @@ class Keeper:
         wanted = [spec for spec in specs if self.places[spec.rank].incarnation == spec.incarnation]
         if self._loop is not None and wanted:
             self._zygotes.spawn(wanted)
+
+    def _pauses(self, ranks: Sequence[int]) -> dict[int, float | None]:
+        """Return how long each place waits: each has a budget of its own."""
+        return {rank: self._pause_before_restart(rank) for rank in ranks}
 
     def _pause_before_restart(self, rank: int) -> float | None:
         """Return the seconds to wait, or None where this place has been replaced too often."""

@@ -12,6 +12,7 @@ from sapwood.comm import events as ev
 from sapwood.contexts import orders
 from sapwood.contexts.spawner import Spawner
 from sapwood.core.clock import VirtualClock
+from sapwood.core.topology import ROOT
 from sapwood.session.keeper import Keeper
 from sapwood.testing.network import Network
 
@@ -137,6 +138,10 @@ class SimulatedKeeper(Keeper):
     def _new_spawner(self) -> Spawner:
         self.simulated = SimulatedSpawner(self.simulation, self)
         return cast("Spawner", self.simulated)
+
+    def _pauses(self, ranks: Sequence[int]) -> dict[int, float | None]:
+        """Wait the longer, the more places are lost: more happens while they are away."""
+        return dict.fromkeys(ranks, self._pause_before_restart(ROOT))
 
     def lose_zygote(self) -> None:
         """Let all processes end at once, as they do when their zygote is killed."""
