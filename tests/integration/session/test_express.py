@@ -305,6 +305,23 @@ def test_what_is_begun_when_a_wave_is_done_begins_at_once(make: MakeSession, unt
     assert done.wait(TIMEOUT)
 
 
+def test_the_loop_is_there_for_others_while_answers_are_on_their_way(
+    make: MakeSession, until: Until
+) -> None:
+    session = make(2, timing=LinkTiming(heartbeat=600.0, failure_after=6000.0))
+    stream, other = (session.open_stream("echo", {"x": "sum"}) for _ in range(2))
+    flow(stream, session, until)
+    for number in range(20):
+        totals: list[object] = []
+
+        def ask(value: int = number, totals: list[object] = totals) -> None:
+            totals.append(other.broadcast({"x": value}).result(TIMEOUT).total)
+
+        assert stream.exchange({"x": number}, TIMEOUT, ask).total == {"x": 2 * number}
+        assert totals == [{"x": 2 * number}]
+        stream.exchange({"x": number}, TIMEOUT)
+
+
 def test_the_loop_does_not_wait_for_itself(make: MakeSession, until: Until) -> None:
     session = make(2)
     stream = session.open_stream("echo", {"x": "sum"})

@@ -24,7 +24,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 from sapwood.comm import frames, messages, values
@@ -45,9 +45,6 @@ FLOWING = 2
 
 PATIENCE = 8
 """Times that no wave was exchanged before something happened, before that is no longer tried."""
-
-LONGEST = 0.01
-"""Seconds that the event loop waits before it looks again whether a caller has let go."""
 
 _END_OF_HEAD = -len(messages.encode(msg.Up(0, 0, 0, (), 0.0, b""))) + 5
 """Where the ranks begin in a message without ranks and body, from its end."""
@@ -184,6 +181,7 @@ class Express:
         outer = select.epoll()
         self._library = ExpressLibrary(path, outer.fileno(), main, loop.bell)
         outer.register(main, select.EPOLLIN)
+        outer.register(loop.bell, select.EPOLLIN)  # heard also while a wave is under way
         self._outer, self._place = outer, place
         self._poll, loop.wait = loop.wait, self._wait
 
@@ -229,9 +227,10 @@ class Express:
         if armed is None:
             return self._poll(patience)
         outer.poll(patience)
-        while not library.take_back():
-            os.eventfd_write(self._loop.bell, 1)
-            outer.poll(LONGEST)
+        if not library.take_back():
+            os.eventfd_write(self._loop.bell, 1)  # whoever is in the library hears it
+            while not library.take_back():
+                sleep(0)
         self._armed = None
         self._note(library.memory.waves)
         learn(library, place, armed, self._calls)
