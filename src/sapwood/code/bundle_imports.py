@@ -71,7 +71,7 @@ class BundleImports:
                     sys.modules.update(hidden)
 
     def _take(self) -> dict[str, ModuleType]:
-        names = [name for name in sys.modules if name.partition(".")[0] in self._tops]
+        names = [name for name in tuple(sys.modules) if name.partition(".")[0] in self._tops]
         return {name: sys.modules.pop(name) for name in names}
 
     def _import(

@@ -6,6 +6,7 @@ from types import ModuleType
 import pytest
 
 from sapwood.code.bundle import Bundle
+from sapwood.code.bundle_imports import BundleImports
 from sapwood.code.python_module import import_main
 from sapwood.core.errors import ProgramError
 
@@ -31,6 +32,22 @@ def json_text():
 def _bundle(number: int) -> Bundle:
     files = {name: data.replace(b"NUMBER", b"%d" % number) for name, data in HELPERS.items()}
     return Bundle(origin=f"/somewhere/{number}", main="main.py", files=files)
+
+
+class _Importing(set[str]):
+    """Names of a bundle; while one is looked up, another thread imports something."""
+
+    def __contains__(self, name: object) -> bool:
+        sys.modules[f"imported_meanwhile_{len(sys.modules)}"] = ModuleType("other")
+        return super().__contains__(name)
+
+
+def test_another_thread_imports_while_a_program_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    imports = BundleImports(_bundle(1), lambda _data, _name, _globals: None)
+    monkeypatch.setattr(imports, "_tops", _Importing({"pieces"}))
+    own = sys.modules["pieces"] = ModuleType("pieces")
+    assert imports._take() == {"pieces": own}
 
 
 def test_what_functions_import_is_found_when_they_are_called(

@@ -76,5 +76,5 @@ def lizard_first() -> Iterator[None]:
 
 
 def _take() -> dict[str, ModuleType]:
-    names = [name for name in sys.modules if name.partition(".")[0] == "lizard"]
+    names = [name for name in tuple(sys.modules) if name.partition(".")[0] == "lizard"]
     return {name: sys.modules.pop(name) for name in names}

@@ -132,7 +132,7 @@ def _can_be_imported(path: Path) -> bool:
 
 def _take(tops: set[str]) -> dict[str, ModuleType]:
     """Remove modules, and those in packages, of some names from ``sys.modules``."""
-    names = [name for name in sys.modules if name.partition(".")[0] in tops]
+    names = [name for name in tuple(sys.modules) if name.partition(".")[0] in tops]
     return {name: sys.modules.pop(name) for name in names}
 
 
