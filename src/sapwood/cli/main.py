@@ -12,6 +12,7 @@ from sapwood.cli import (
     cache,
     config,
     lizard,
+    logs,
     node,
     patch,
     program,
@@ -36,6 +37,7 @@ app.command("run", epilog=_EPILOG)(run.run)
 app.command("build")(build.build)
 app.command("simulate")(simulate.simulate)
 app.command("patch")(patch.patch)
+app.command("logs")(logs.logs)
 app.add_typer(program.app, name="program")
 app.add_typer(node.app, name="node")
 app.add_typer(config.app, name="config")

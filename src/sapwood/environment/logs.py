@@ -293,4 +293,4 @@ def _json_renderer() -> list[Any]:
 
 
 def _add_process(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> dict[str, Any]:
-    return {**event, "pid": os.getpid()}
+    return {**event, "pid": os.getpid(), "node": os.uname().nodename}

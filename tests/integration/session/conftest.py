@@ -10,8 +10,10 @@ from sapwood.core.topology import plan
 from sapwood.environment.settings import RestartSettings
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.session import Session
+from sapwood.session.streams import StreamHandle
 
 PATIENCE = 30.0
+TIMEOUT = 60.0
 ECHO = "sapwood.session.agent:main"
 QUICK = RestartSettings(limit=20, backoff=0.01, backoff_max=0.05)
 
@@ -77,3 +79,33 @@ def make_session() -> Iterator[MakeSession]:
 def watch() -> Callable[[Session], Watch]:
     """Watch the places of a session."""
     return Watch
+
+
+@pytest.fixture(name="make")
+def make_exchanging(make_session: MakeSession, exchange_library: str) -> MakeSession:
+    """Start sessions whose waves are exchanged."""
+
+    def make(agents: int, fanout: int = 0, **options: Any) -> Session:
+        session = make_session(agents, fanout, **options)
+        session.exchange_by(exchange_library)
+        return session
+
+    return make
+
+
+@pytest.fixture
+def flow() -> Callable[[StreamHandle, Session], None]:
+    """Have waves until they are exchanged."""
+
+    def flows(stream: StreamHandle, session: Session) -> None:
+        before = session.express.passed
+
+        def passes() -> bool:
+            for _ in range(10):
+                assert stream.exchange({"x": 1}, TIMEOUT).total["x"] == session.tree.agents
+            stream.broadcast({"x": 1}).result(TIMEOUT)  # so that the event loop hears of them
+            return session.express.passed > before
+
+        until(passes)
+
+    return flows

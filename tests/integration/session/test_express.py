@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import random
 import signal
 import threading
 from collections.abc import Callable
@@ -14,8 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sapwood.code.cache import BuildCache
-from sapwood.code.native_library import EXCHANGE, build_native
 from sapwood.comm.link import LinkTiming
 from sapwood.core.errors import (
     ClosedError,
@@ -31,48 +27,15 @@ from sapwood.session.wave_result import WaveResult
 
 MakeSession = Callable[..., Session]
 Until = Callable[[Callable[[], object]], None]
+Flow = Callable[[StreamHandle, Session], None]
 
 TIMEOUT = 60.0
 HASTY = LinkTiming(heartbeat=0.01)
 """Each place has something to say a hundred times in a second."""
 
 
-@pytest.fixture(scope="session", name="library")
-def library_fixture(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = build_native(BuildCache(tmp_path_factory.mktemp("cache")), EXCHANGE)
-    assert path is not None
-    return str(path)
-
-
-@pytest.fixture(name="make")
-def make_fixture(make_session: MakeSession, library: str) -> MakeSession:
-    """Start sessions whose waves are exchanged."""
-
-    def make(agents: int, fanout: int = 0, **options: object) -> Session:
-        session = make_session(agents, fanout, **options)
-        session.exchange_by(library)
-        return session
-
-    return make
-
-
-def flow(stream: StreamHandle, session: Session, until: Until) -> None:
-    """Have waves until they are exchanged."""
-    before = session.express.passed
-
-    def passes() -> bool:
-        for _ in range(10):
-            assert stream.exchange({"x": 1}, TIMEOUT).total["x"] == session.tree.agents
-        stream.broadcast({"x": 1}).result(TIMEOUT)  # so that the event loop hears of them
-        return session.express.passed > before
-
-    until(passes)
-
-
 @pytest.mark.parametrize(("agents", "fanout"), [(1, 0), (4, 0), (5, 2)])
-def test_they_give_what_waves_give(
-    make: MakeSession, until: Until, agents: int, fanout: int
-) -> None:
+def test_they_give_what_waves_give(make: MakeSession, agents: int, fanout: int) -> None:
     session = make(agents, fanout)
     stream = session.open_stream("echo", {"x": "sum", "all": "concat"})
     waves = 0
@@ -92,10 +55,10 @@ def test_they_give_what_waves_give(
     assert session.express.passed > 200
 
 
-def test_results_are_the_callers_own(make: MakeSession, until: Until) -> None:
+def test_results_are_the_callers_own(make: MakeSession, flow: Flow) -> None:
     session = make(1)
     stream = session.open_stream("echo", {"x": "sum"})
-    flow(stream, session, until)
+    flow(stream, session)
     kept = [stream.exchange({"x": np.full(9, number)}, TIMEOUT).total["x"] for number in range(100)]
     assert [int(array.sum()) for array in kept] == [9 * number for number in range(100)]
     kept[0][:] = 1  # it can be written to
@@ -136,104 +99,10 @@ def test_threads_do_not_get_each_others_answers(make: MakeSession) -> None:
     assert wrong == []
 
 
-def test_agents_that_are_killed_are_waited_for(make: MakeSession, until: Until) -> None:
-    session = make(3)
-    stream = session.open_stream("echo", {"x": "sum"})
-    for turn in range(6):
-        flow(stream, session, until)
-        victim = session.keeper.places[1 + turn % 3]
-        os.kill(victim.pid, signal.SIGKILL)
-        for number in range(50):
-            assert stream.exchange({"x": number}, TIMEOUT).total == {"x": 3 * number}
-
-
-class Mischief:
-    """Everything that can happen to a session while it has waves."""
-
-    def __init__(self, session: Session, seed: int) -> None:
-        self.rng = random.Random(seed)  # noqa: S311 - the same for the same seed
-        self.session = session
-        self.streams = [session.open_stream("echo", {"x": "sum"}) for _ in range(3)]
-
-    def happen(self) -> None:
-        """Let something happen."""
-        self.rng.choice([self.cut, self.kill, self.pause, self.sweep, self.renew])()
-
-    def cut(self) -> None:
-        self.session.on_loop(self._cut)
-
-    def _cut(self) -> None:
-        for line in list(self.session._place.lines.open.values()):
-            if self.rng.random() < 0.5:
-                line.connection.abort()
-
-    def _victim(self) -> int:
-        return self.session.keeper.places[self.rng.randint(1, self.session.tree.agents)].pid
-
-    def _signal(self, pid: int, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):  # it was killed meanwhile
-            if pid > 0:  # else it has no process at present
-                os.kill(pid, number)
-
-    def kill(self) -> None:
-        self._signal(self._victim(), signal.SIGKILL)
-
-    def pause(self) -> None:
-        pid = self._victim()
-        self._signal(pid, signal.SIGSTOP)
-        threading.Timer(0.02, self._signal, [pid, signal.SIGCONT]).start()
-
-    def sweep(self) -> None:
-        self.rng.choice(self.streams).sweep("flush").result(TIMEOUT)
-
-    def renew(self) -> None:
-        self.streams.pop(0).close()
-        self.streams.append(self.session.open_stream("echo", {"x": "sum"}))
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_whatever_comes_in_whatever_order(make: MakeSession, seed: int) -> None:
-    session = make(3, 2 * (seed % 2), timing=HASTY)
-    mischief, agents = Mischief(session, seed), session.tree.agents
-    rng, streams = mischief.rng, mischief.streams
-    late: list[tuple[Future[WaveResult], int]] = []
-    for number in range(1500):
-        if rng.random() < 0.01:
-            mischief.happen()
-        stream = rng.choice(streams) if number % 50 == 0 else streams[-1]
-        if rng.random() < 0.02:
-            late.append((stream.broadcast({"x": number}), number))
-        value = np.full(rng.choice([1, 50, 40_000]), number) if number % 9 == 0 else number
-        total = stream.exchange({"x": value}, TIMEOUT).total["x"]
-        assert np.array_equal(total, np.asarray(value) * agents)
-    for future, number in late:
-        error = future.exception(TIMEOUT)
-        assert error is None or isinstance(error, ClosedError)  # of a stream that was closed
-        assert error is not None or future.result().total == {"x": agents * number}
-
-
-def test_links_that_break_go_on_where_they_were(make: MakeSession, until: Until) -> None:
-    session = make(3)
-    stream = session.open_stream("echo", {"x": "sum"})
-    place = session._place
-    pids = [session.keeper.places[rank].pid for rank in (1, 2, 3)]
-
-    def cut() -> None:
-        for line in list(place.lines.open.values()):
-            line.connection.abort()
-
-    for _ in range(5):
-        flow(stream, session, until)
-        session.on_loop(cut)
-        for number in range(50):
-            assert stream.exchange({"x": number}, TIMEOUT).total == {"x": 3 * number}
-    assert [session.keeper.places[rank].pid for rank in (1, 2, 3)] == pids
-
-
-def test_a_wave_that_takes_too_long_goes_on(make: MakeSession, until: Until) -> None:
+def test_a_wave_that_takes_too_long_goes_on(make: MakeSession, until: Until, flow: Flow) -> None:
     session = make(2)
     stream = session.open_stream("echo", {"x": "sum"})
-    flow(stream, session, until)
+    flow(stream, session)
     stopped = session.keeper.places[2].pid
     os.kill(stopped, signal.SIGSTOP)
     begun = stream.waves_begun
@@ -245,13 +114,13 @@ def test_a_wave_that_takes_too_long_goes_on(make: MakeSession, until: Until) -> 
     os.kill(stopped, signal.SIGCONT)
     assert late.result(TIMEOUT).total == {"x": 12}
     assert late.result(TIMEOUT).wave == stream.waves_begun == begun + 2
-    flow(stream, session, until)
+    flow(stream, session)
 
 
-def test_the_time_out_counts_once(make: MakeSession, until: Until) -> None:
+def test_the_time_out_counts_once(make: MakeSession, until: Until, flow: Flow) -> None:
     session = make(2)
     stream = session.open_stream("echo", {"x": "sum"})
-    flow(stream, session, until)
+    flow(stream, session)
     waited: list[float | None] = []
 
     class Noted(Future[WaveResult]):
@@ -273,10 +142,10 @@ def test_the_time_out_counts_once(make: MakeSession, until: Until) -> None:
     assert stream.gate.inside == 0  # who is taken over leaves what it has entered
 
 
-def test_results_are_told_in_order(make: MakeSession, until: Until) -> None:
+def test_results_are_told_in_order(make: MakeSession, until: Until, flow: Flow) -> None:
     session = make(2)
     stream = session.open_stream("echo", {"x": "sum"})
-    flow(stream, session, until)
+    flow(stream, session)
     told: list[int] = []
     for _ in range(50):
         futures = [stream.broadcast({"x": 1}) for _ in range(8)]
@@ -287,10 +156,10 @@ def test_results_are_told_in_order(make: MakeSession, until: Until) -> None:
     assert told == sorted(told)
 
 
-def test_what_is_begun_when_a_wave_is_done_begins_at_once(make: MakeSession, until: Until) -> None:
+def test_what_is_begun_when_a_wave_is_done_begins_at_once(make: MakeSession, flow: Flow) -> None:
     session = make(2, timing=LinkTiming(heartbeat=600.0, failure_after=6000.0))
     stream = session.open_stream("echo", {"x": "sum"})
-    flow(stream, session, until)
+    flow(stream, session)
     told: list[int] = []
     done = threading.Event()
 
@@ -306,11 +175,11 @@ def test_what_is_begun_when_a_wave_is_done_begins_at_once(make: MakeSession, unt
 
 
 def test_the_loop_is_there_for_others_while_answers_are_on_their_way(
-    make: MakeSession, until: Until
+    make: MakeSession, flow: Flow
 ) -> None:
     session = make(2, timing=LinkTiming(heartbeat=600.0, failure_after=6000.0))
     stream, other = (session.open_stream("echo", {"x": "sum"}) for _ in range(2))
-    flow(stream, session, until)
+    flow(stream, session)
     for number in range(20):
         totals: list[object] = []
 
@@ -322,10 +191,10 @@ def test_the_loop_is_there_for_others_while_answers_are_on_their_way(
         stream.exchange({"x": number}, TIMEOUT)
 
 
-def test_the_loop_does_not_wait_for_itself(make: MakeSession, until: Until) -> None:
+def test_the_loop_does_not_wait_for_itself(make: MakeSession, until: Until, flow: Flow) -> None:
     session = make(2)
     stream = session.open_stream("echo", {"x": "sum"})
-    flow(stream, session, until)
+    flow(stream, session)
     refused: list[str] = []
 
     def wait(_future: Future[WaveResult]) -> None:
@@ -359,46 +228,10 @@ def test_results_stay_when_contributors_go_on(make: MakeSession, reduce: str) ->
         array[:] = 0  # it can be written to
 
 
-def test_an_interrupt_leaves_the_wave_to_the_loop(make: MakeSession, until: Until) -> None:
+def test_answers_that_do_not_fit_are_told_as_always(make: MakeSession, flow: Flow) -> None:
     session = make(2)
     stream = session.open_stream("echo", {"x": "sum"})
-    for turn in range(20):
-        flow(stream, session, until)
-        stopped = session.keeper.places[1].pid
-        os.kill(stopped, signal.SIGSTOP)
-        with pytest.raises(KeyboardInterrupt):
-            _wait_in_vain(stream, 0.001 * turn)
-        os.kill(stopped, signal.SIGCONT)
-        assert stream.exchange({"x": turn}, TIMEOUT).total == {"x": 2 * turn}
-
-
-def _wait_in_vain(stream: StreamHandle, seconds: float) -> None:
-    """Wait for what does not come, until Ctrl-C is pressed.
-
-    A pipe tells when: an interrupt of what ``threading`` itself does would leave a lock taken.
-    """
-    near, far = os.pipe()
-
-    def press() -> None:
-        os.read(near, 1)
-        threading.Event().wait(seconds)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=press)
-    thread.start()
-    try:
-        os.write(far, b"x")
-        stream.exchange({"x": 1}, TIMEOUT)
-    finally:
-        thread.join()
-        os.close(near)
-        os.close(far)
-
-
-def test_answers_that_do_not_fit_are_told_as_always(make: MakeSession, until: Until) -> None:
-    session = make(2)
-    stream = session.open_stream("echo", {"x": "sum"})
-    flow(stream, session, until)
+    flow(stream, session)
     with pytest.raises(ExecutionError, match="expects") as by_exchange:
         stream.exchange({"y": 1}, TIMEOUT)
     with pytest.raises(ExecutionError) as by_future:
@@ -406,56 +239,35 @@ def test_answers_that_do_not_fit_are_told_as_always(make: MakeSession, until: Un
     assert by_exchange.value.what == by_future.value.what
     with pytest.raises(DataValueError, match="cannot travel"):
         stream.exchange({"x": object()}, TIMEOUT)
-    flow(stream, session, until)
+    flow(stream, session)
 
 
-def test_a_closed_stream_says_so(make: MakeSession, until: Until) -> None:
+def test_a_closed_stream_says_so(make: MakeSession, until: Until, flow: Flow) -> None:
     session = make(2)
     stream = session.open_stream("echo", {"x": "sum"})
-    flow(stream, session, until)
+    flow(stream, session)
     stream.close()
     until(lambda: stream.closed)
     with pytest.raises(ClosedError):
         stream.exchange({"x": 1}, TIMEOUT)
     open_still = session.open_stream("echo", {"x": "sum"})
-    flow(open_still, session, until)
+    flow(open_still, session)
     session.close()
     with pytest.raises(ClosedError):
         open_still.exchange({"x": 1}, TIMEOUT)
 
 
-def test_closing_wakes_who_waits(make: MakeSession, until: Until) -> None:
+def test_a_quiet_stream_keeps_its_waves(make: MakeSession, flow: Flow) -> None:
     session = make(2)
     stream = session.open_stream("echo", {"x": "sum"})
-    flow(stream, session, until)
-    os.kill(session.keeper.places[2].pid, signal.SIGSTOP)
-    caught: list[BaseException] = []
-
-    def wait() -> None:
-        try:
-            stream.exchange({"x": 1}, TIMEOUT)
-        except ClosedError as error:
-            caught.append(error)
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    until(lambda: stream.open_waves or session.express._calls)
-    session.close()
-    thread.join(TIMEOUT)
-    assert len(caught) == 1
-
-
-def test_a_quiet_stream_keeps_its_waves(make: MakeSession, until: Until) -> None:
-    session = make(2)
-    stream = session.open_stream("echo", {"x": "sum"})
-    flow(stream, session, until)
+    flow(stream, session)
     stream.sweep("quiesce").result(TIMEOUT)
     with pytest.raises(TimeoutError):
         stream.exchange({"x": 1}, 0.05)
     with pytest.raises(ProtocolError):
         stream.sweep("quiesce").result(TIMEOUT)
     stream.sweep("resume").result(TIMEOUT)
-    flow(stream, session, until)
+    flow(stream, session)
 
 
 def test_without_the_library_waves_go_the_common_way(

@@ -4,108 +4,37 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapwood.code.cache import BuildCache
-from sapwood.code.native_library import EXCHANGE, build_native
-from sapwood.comm import frames, messages
 from sapwood.comm import messages as msg
 from sapwood.comm.channel import MESSAGE_COST
-from sapwood.comm.payload import Payload
 from sapwood.core.errors import ResourceError
 from sapwood.session.express.library import MAX_PEERS, READY, SLOT, ExpressLibrary, Memory
 
-HEAD = messages.encode(msg.Up(3, 9, 0, (), 0.0, b""))[:5]
-OWNER = 77
-FRAME = b"a frame, whatever is in it"
-OFF, BUSY, PAUSED, HANDED = 0, 2, 3, 4
-
-
-def encoded(message: msg.AnyMessage, payload: bytes = b"") -> bytes:
-    return b"".join(frames.encode(message, Payload(payload) if payload else None, share=False))
-
-
-def up(rank: int, payload: bytes = b"", wave: int = 9) -> bytes:
-    return encoded(msg.Up(3, wave, 0, ((rank, rank + 1),), 1.0, b"\x01"), payload)
-
-
-CREDIT = encoded(msg.Credit(7))
-ALIVE = encoded(msg.Heartbeat())
-
-
-def gather(library: ExpressLibrary) -> int:
-    """Wait until all answers are there; return how many came, or -1."""
-    came = 0
-    while library.memory.left:
-        count = library.wait(OWNER, -1)
-        if count < 0:
-            return -1
-        came += count
-    return came
-
-
-class Front:
-    """A library between an event loop's descriptors and three children."""
-
-    def __init__(self, path: str) -> None:
-        self.outer, self.main = select.epoll(), select.epoll()
-        self.bell = os.eventfd(0, os.EFD_NONBLOCK)
-        self.main.register(self.bell, select.EPOLLIN)
-        self.library = ExpressLibrary(path, self.outer.fileno(), self.main.fileno(), self.bell)
-        self.outer.register(self.main.fileno(), select.EPOLLIN)
-        pairs = [socket.socketpair() for _ in range(3)]
-        self.own = [own for own, _ in pairs]
-        self.children = [child for _, child in pairs]
-        for own in self.own:
-            own.setblocking(False)
-            self.main.register(own.fileno(), select.EPOLLIN)
-        self.ticket = self.arm()
-
-    def arm(self) -> int:
-        return self.library.arm([own.fileno() for own in self.own], 2**20, 2**20)
-
-    def begin(self, frame: bytes = FRAME) -> int:
-        return self.library.begin(OWNER, self.ticket, self.library.memory.waves, frame, HEAD)
-
-    def answer(self, *answers: bytes) -> None:
-        for child, data in zip(self.children, answers, strict=False):
-            child.sendall(data)
-
-    def is_woken(self) -> bool:
-        """Whether the event loop would wake now."""
-        return bool(self.outer.poll(0))
-
-    def close(self) -> None:
-        for end in (*self.own, *self.children):
-            end.close()
-        self.outer.close()
-        self.main.close()
-        os.close(self.bell)
-
-
-@pytest.fixture(scope="session", name="path")
-def path_fixture(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = build_native(BuildCache(tmp_path_factory.mktemp("cache")), EXCHANGE)
-    assert path is not None
-    return str(path)
-
-
-@pytest.fixture(name="front")
-def front_fixture(path: str) -> Iterator[Front]:
-    front = Front(path)
-    yield front
-    front.close()
+from .conftest import (
+    ALIVE,
+    BUSY,
+    CREDIT,
+    FRAME,
+    HANDED,
+    HEAD,
+    OFF,
+    OWNER,
+    PAUSED,
+    Front,
+    encoded,
+    gather,
+    up,
+)
 
 
 def test_a_wave_is_sent_and_gathered(front: Front) -> None:
@@ -386,8 +315,8 @@ def without(sent: bytes, waiting: list[bytes]) -> bytes:
 
 @given(st.lists(mangled(), min_size=3, max_size=3))
 @settings(max_examples=300)
-def test_no_byte_is_lost_whatever_a_child_sends(path: str, pieces: list[bytes]) -> None:
-    front = Front(path)
+def test_no_byte_is_lost_whatever_a_child_sends(exchange_library: str, pieces: list[bytes]) -> None:
+    front = Front(exchange_library)
     try:
         library = front.library
         front.begin()
