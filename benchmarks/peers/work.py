@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 WARM_UP = 3
-"""Rounds before the first that counts."""
+"""Rounds before the first that counts, at least."""
 
 SMALL = np.arange(64, dtype=np.uint8)
 """What goes to and comes from each worker in the small figures."""
@@ -57,11 +57,12 @@ class Clock:
         self.seconds: dict[str, list[float]] = {}
 
     def measure(self, figure: str, rounds: int, once: Callable[[], Any]) -> None:
-        """Time some rounds."""
-        for turn in range(WARM_UP + rounds):
+        """Time some rounds; half as many go before them."""
+        warm_up = max(WARM_UP, rounds // 2)
+        for turn in range(warm_up + rounds):
             begin = time.perf_counter()
             once()
-            if turn >= WARM_UP:
+            if turn >= warm_up:
                 self.seconds.setdefault(figure, []).append(time.perf_counter() - begin)
 
     def report(self) -> None:
