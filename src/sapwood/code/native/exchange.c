@@ -38,6 +38,9 @@ enum {
     ASIDE = 16 * 1024,
     HEARTBEAT = 4, /* tags of messages that can wait until the event loop looks */
     CREDIT = 6,
+    RECEIPT = 51,
+    ROOT = 0,
+    REQUESTS = 0, /* active.ACTIVE: of these nobody waits for the receipt, but for the answer */
 };
 
 enum state { OFF, READY, BUSY, PAUSED, HANDED };
@@ -129,13 +132,23 @@ static int64_t frame_size(const struct exchange *x, const uint8_t *at, uint32_t 
     return got < size ? 0 : (int64_t)size;
 }
 
-/* A sign of life, or credit: nobody waits for these. */
+/* The root's requests have arrived: [tag, source, root, requests, ..., none missing]. */
+static int is_receipt(const uint8_t *header, uint64_t size)
+{
+    if (size < 9 || header[0] != 0x99 || header[1] != RECEIPT || header[size - 1] != 0x90)
+        return 0;
+    int source = header[2] < 0x80 ? 1 : header[2] == 0xcc ? 2 : header[2] == 0xcd ? 3 : 0;
+    return source && header[2 + source] == ROOT && header[3 + source] == REQUESTS;
+}
+
+/* A sign of life, credit, or a receipt: nobody waits for these. */
 static int can_wait(const uint8_t *at, uint32_t size)
 {
-    uint64_t header = little_endian(at + 4, 4);
-    uint8_t tag = at[PREFIX + 1];
-    return PREFIX + header == size && (at[PREFIX] & 0xf0) == 0x90 &&
-           (tag == HEARTBEAT || tag == CREDIT);
+    uint64_t length = little_endian(at + 4, 4);
+    const uint8_t *header = at + PREFIX;
+    if (PREFIX + length != size || (header[0] & 0xf0) != 0x90)
+        return 0;
+    return header[1] == HEARTBEAT || header[1] == CREDIT || is_receipt(header, length);
 }
 
 static int put_aside(struct exchange *x, uint32_t peer, const uint8_t *at, uint32_t size)

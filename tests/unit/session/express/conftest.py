@@ -11,8 +11,10 @@ import pytest
 
 from sapwood.comm import frames, messages
 from sapwood.comm import messages as msg
+from sapwood.comm.letters.active import ACTIVE
+from sapwood.comm.messages import letters
 from sapwood.comm.payload import Payload
-from sapwood.session.express.library import ExpressLibrary
+from sapwood.session.express.library import SLOT, ExpressLibrary
 
 HEAD = messages.encode(msg.Up(3, 9, 0, (), 0.0, b""))[:5]
 OWNER = 77
@@ -30,6 +32,26 @@ def up(rank: int, payload: bytes = b"", wave: int = 9) -> bytes:
 
 CREDIT = encoded(msg.Credit(7))
 ALIVE = encoded(msg.Heartbeat())
+
+
+def receipt(source: int = 3, destination: int = 0, channel: int = ACTIVE, *missing: int) -> bytes:
+    return encoded(letters.Receipt(source, destination, channel, 1 << 32, 1, 0, 12, missing))
+
+
+ODD = {
+    "earlier": up(1, wave=8),
+    "goodbye": encoded(msg.Goodbye("enough")),
+    "twice": up(1) + up(1),
+    "torn": up(1) + CREDIT[:5],
+    "receipt of another": receipt(3, 2),
+    "receipt of a message": receipt(3, 0, ACTIVE + 1),
+    "receipt with a gap": receipt(3, 0, ACTIVE, 11),
+    "receipt of nobody": receipt(2**40),
+    "http": b"GET / HTTP/1.1\r\n\r\n",
+    "sizes": b"SW\x01\x00" + b"\xff" * 12,
+    "large": encoded(msg.Up(3, 9, 0, ((1, 2),), 1.0, b"\x01"), b"z" * SLOT),
+}
+"""What a child may send that is not an answer, and cannot wait."""
 
 
 def gather(library: ExpressLibrary) -> int:

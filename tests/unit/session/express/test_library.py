@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapwood.comm import messages as msg
 from sapwood.comm.channel import MESSAGE_COST
 from sapwood.core.errors import ResourceError
 from sapwood.session.express.library import MAX_PEERS, READY, SLOT, ExpressLibrary, Memory
@@ -27,12 +26,13 @@ from .conftest import (
     FRAME,
     HANDED,
     HEAD,
+    ODD,
     OFF,
     OWNER,
     PAUSED,
     Front,
-    encoded,
     gather,
+    receipt,
     up,
 )
 
@@ -100,9 +100,10 @@ def test_answers_in_pieces_are_put_together(front: Front) -> None:
     [
         (CREDIT + up(1), up(2) + ALIVE, up(3)),
         (up(1) + CREDIT + ALIVE, CREDIT + up(2) + CREDIT, ALIVE + up(3)),
+        (receipt() + up(1), up(2) + receipt(200), receipt(60_000) + ALIVE + up(3)),
     ],
 )
-def test_credit_and_signs_of_life_can_wait(front: Front, answers: tuple[bytes, ...]) -> None:
+def test_credit_receipts_and_life_can_wait(front: Front, answers: tuple[bytes, ...]) -> None:
     library = front.library
     front.begin()
     front.answer(*answers)
@@ -116,19 +117,7 @@ def test_credit_and_signs_of_life_can_wait(front: Front, answers: tuple[bytes, .
         assert found == answer.replace(up(number + 1), b"")
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        up(1, wave=8),
-        encoded(msg.Goodbye("enough")),
-        up(1) + up(1),
-        up(1) + CREDIT[:5],
-        b"GET / HTTP/1.1\r\n\r\n",
-        b"SW\x01\x00" + b"\xff" * 12,
-        encoded(msg.Up(3, 9, 0, ((1, 2),), 1.0, b"\x01"), b"z" * SLOT),
-    ],
-    ids=["earlier", "goodbye", "twice", "torn", "http", "sizes", "large"],
-)
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
 def test_anything_else_is_the_event_loops(front: Front, odd: bytes) -> None:
     library = front.library
     front.begin()
@@ -282,7 +271,9 @@ def test_a_forked_process_has_nothing_armed(front: Front) -> None:
 
 
 PARTS = st.one_of(
-    st.sampled_from([up(1), up(2), up(1, b"payload"), up(1, wave=8), CREDIT, ALIVE, CREDIT * 900]),
+    st.sampled_from(
+        [up(1), up(2), up(1, b"payload"), up(1, wave=8), CREDIT, receipt(), CREDIT * 900]
+    ),
     st.binary(max_size=40),
     st.builds(lambda size: b"SW\x01\x01" + size, st.binary(min_size=12, max_size=14)),
 )
