@@ -25,12 +25,10 @@ END_TIMEOUT = 5.0
 
 _BOOT = (
     "import gc, sys; gc.disable(); sys.path[:] = sys.argv[2].split(chr(0x1f)) {keep}; "
-    "sys.modules['typing_extensions'] = None; import msgspec; "
-    "del sys.modules['typing_extensions']; "
+    "from sapwood.contexts.lean import import_msgspec; import_msgspec(); "
     "from sapwood.contexts.zygote import main; main(int(sys.argv[1]), sys.argv[3])"
 )
-"""Starts a zygote. Nothing of what it imports is garbage, so none is looked for; and msgspec takes
-``typing`` in place of ``typing_extensions``, which would import a dozen modules more."""
+"""Starts a zygote. Nothing of what it imports is garbage, so none is looked for."""
 
 _EMULATED = (
     "import os, sys; sys.path.insert(0, sys.argv[1]); "
@@ -224,4 +222,4 @@ def _command(plan: Plan, descriptor: int) -> list[str]:
         path, keep = [str(Path(__file__).parents[2])], "+ sys.path"
         start = [sys.executable, "-S", "-c", _EMULATED, *path, *plan.interpreter]
     boot = ["-c", _BOOT.format(keep=keep), str(descriptor)]
-    return [*start, *boot, chr(0x1F).join(path), msgspec.json.encode(plan).decode()]
+    return [*start, *boot, chr(0x1F).join(path), msgspec.msgpack.encode(plan).hex()]

@@ -24,7 +24,7 @@ from typing import NoReturn
 
 import msgspec
 
-from sapwood.contexts import forge, orders, process
+from sapwood.contexts import forge, lean, orders, process
 from sapwood.contexts.members import Draft, Member, Tree
 from sapwood.contexts.plan import Entry, Plan, RunnerEntry, find_entry
 
@@ -240,6 +240,7 @@ class Zygote:
 
     def _complete_imports(self) -> None:
         """Import the rest; a process that waited for a module is forked once that is there."""
+        lean.complete()
         for module in self._plan.later:
             importlib.import_module(module)
             self._imported.add(module)
@@ -352,10 +353,10 @@ def main(descriptor: int, encoded_plan: str) -> None:
 
     Args:
         descriptor: File descriptor of the control socket.
-        encoded_plan: The plan as JSON.
+        encoded_plan: The plan as msgpack, in hexadecimal digits.
     """
     begin = time.perf_counter()
-    plan = msgspec.json.decode(encoded_plan, type=Plan)
+    plan = msgspec.msgpack.decode(bytes.fromhex(encoded_plan), type=Plan)
     process.adopt_orphans()
     for module in plan.first:
         importlib.import_module(module)

@@ -13,6 +13,7 @@ from sapwood.comm.messages import groups as gmsg
 from sapwood.comm.messages import letters as letter_messages
 from sapwood.comm.messages.base import Message
 from sapwood.core.errors import ErrorRecord, ProtocolError
+from sapwood.core.rankset import Ranges
 
 KINDS: tuple[type[Any], ...] = typing.get_args(msg.AnyMessage)
 """Every message."""
@@ -21,16 +22,16 @@ int64 = st.integers(-(2**63), 2**64 - 1)
 ranges = st.lists(st.tuples(int64, int64), max_size=3).map(tuple)
 texts = st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3)
 BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
-    "int": int64,
-    "bool": st.booleans(),
-    "tuple[Placed, ...]": st.lists(
+    int: int64,
+    bool: st.booleans(),
+    tuple[msg.Placed, ...]: st.lists(
         st.builds(msg.Placed, int64, int64, int64, int64, int64), max_size=3
     ).map(tuple),
-    "float": st.floats(allow_nan=False),
-    "str": st.text(max_size=20),
-    "bytes": st.binary(max_size=20),
-    "Ranges": ranges,
-    "StreamSpec": st.builds(
+    float: st.floats(allow_nan=False),
+    str: st.text(max_size=20),
+    bytes: st.binary(max_size=20),
+    Ranges: ranges,
+    msg.StreamSpec: st.builds(
         msg.StreamSpec,
         int64,
         st.text(max_size=5),
@@ -44,15 +45,15 @@ BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
         st.dictionaries(int64, st.binary(max_size=5), max_size=2),
         st.booleans(),
     ),
-    "tuple[PlaceReport, ...]": st.lists(
+    tuple[msg.PlaceReport, ...]: st.lists(
         st.builds(msg.PlaceReport, int64, st.text(max_size=5), int64), max_size=3
     ).map(tuple),
-    "GroupNumber": st.tuples(int64, int64, int64),
-    "GroupCall": st.builds(
+    gmsg.GroupNumber: st.tuples(int64, int64, int64),
+    gmsg.GroupCall: st.builds(
         gmsg.GroupCall, st.text(max_size=9), st.text(max_size=5), int64, st.text(max_size=5)
     ),
-    "ErrorRecord": st.builds(ErrorRecord, code=st.text(), what=st.text(), details=texts),
-    "ErrorRecord | None": st.none() | st.builds(ErrorRecord, code=st.text(), what=st.text()),
+    ErrorRecord: st.builds(ErrorRecord, code=st.text(), what=st.text(), details=texts),
+    ErrorRecord | None: st.none() | st.builds(ErrorRecord, code=st.text(), what=st.text()),
 }
 
 
@@ -61,10 +62,9 @@ def fields_of(kind: type[Any]) -> list[st.SearchStrategy[Any]]:
 
 
 BY_TYPE |= {
-    "tuple[int, ...]": st.lists(int64, max_size=3).map(tuple),
-    "tuple[tuple[int, int], ...]": ranges,
-    "Letter": st.builds(letter_messages.Letter, *fields_of(letter_messages.Letter)),
-    "tuple[Address, ...]": st.lists(
+    tuple[int, ...]: st.lists(int64, max_size=3).map(tuple),
+    letter_messages.Letter: st.builds(letter_messages.Letter, *fields_of(letter_messages.Letter)),
+    tuple[letter_messages.Address, ...]: st.lists(
         st.builds(letter_messages.Address, int64, int64, int64, int64, int64), max_size=3
     ).map(tuple),
 }

@@ -5,8 +5,6 @@ what changes a meaning raises :data:`PROTOCOL_VERSION`. On the wire a message is
 array ``[tag, field, …]``; ``docs/reference/protocol.md`` gives the bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import msgspec

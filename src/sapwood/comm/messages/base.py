@@ -1,6 +1,8 @@
-"""What all messages have in common."""
+"""What all messages have in common.
 
-from __future__ import annotations
+Annotations in this package are types and not text (no ``from __future__ import annotations``): the
+decoder is made when it is imported, and would have to compile each of them.
+"""
 
 import msgspec
 

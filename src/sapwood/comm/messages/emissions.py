@@ -1,7 +1,5 @@
 """What the root says of contributions that nobody asked for: tag 39."""
 
-from __future__ import annotations
-
 from sapwood.comm.messages.base import Message
 
 

@@ -1,7 +1,5 @@
 """Messages of groups: tags 60 to 69."""
 
-from __future__ import annotations
-
 import msgspec
 
 from sapwood.comm.messages.base import Message

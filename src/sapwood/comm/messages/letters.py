@@ -1,7 +1,5 @@
 """The messages that letters are: from any place to any other (tags 50 to 59)."""
 
-from __future__ import annotations
-
 import msgspec
 
 from sapwood.comm.messages.base import Message

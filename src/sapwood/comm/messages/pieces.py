@@ -3,8 +3,6 @@
 Tags 34 to 38.
 """
 
-from __future__ import annotations
-
 from sapwood.comm.messages.base import Message
 from sapwood.core.rankset import Ranges
 

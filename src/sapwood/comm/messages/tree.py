@@ -1,7 +1,5 @@
 """Messages about who is attached to whom."""
 
-from __future__ import annotations
-
 import msgspec
 
 from sapwood.comm.messages.base import Message
