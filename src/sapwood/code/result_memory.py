@@ -33,7 +33,7 @@ def empty(shape: int | tuple[int, ...], dtype: Any = np.float64) -> Array:
     """
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
     kind: np.dtype[Any] = np.dtype(dtype)
-    found = take(extents, kind)
+    found = _allocate[0](extents, kind) if _allocate else None
     return np.empty(extents, kind) if found is None else found
 
 

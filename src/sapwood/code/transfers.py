@@ -60,7 +60,7 @@ def watch(statistics: Any) -> None:
 def since_last_call() -> Transfers | None:
     """Return what the devices of this process did since this was asked last; None for nothing."""
     global _reported  # noqa: PLW0603 - one process, one runner
-    if not _devices and _past == _reported:
+    if not _devices and (_past is _reported or _past == _reported):
         return None
     total = _past
     for each in _devices:

@@ -136,6 +136,8 @@ def decode(body: bytes | memoryview, payload: bytes | bytearray | memoryview) ->
         ProtocolError: The body is malformed or points outside the payload.
     """
     try:
+        if not len(payload):
+            return decode_plain(body)
         return msgspec.msgpack.Decoder(ext_hook=_reader(memoryview(payload))).decode(body)
     except _MALFORMED as error:
         raise ProtocolError(f"a value from a peer is malformed: {error}") from error
@@ -347,3 +349,8 @@ def _reader(payload: memoryview) -> Callable[[int, memoryview], Any]:
 
 
 _no_arrays = _reader(memoryview(b""))
+decode_plain: Callable[[bytes | memoryview], Any] = msgspec.msgpack.Decoder(
+    ext_hook=_no_arrays
+).decode
+"""As :func:`decode` without a payload, of a body that this program itself made: what is wrong
+with it is an error of msgspec."""

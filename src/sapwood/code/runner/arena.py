@@ -1,11 +1,25 @@
 """A block of shared memory in which the arrays of one result are made, each before a guard."""
 
-from typing import Final
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from sapwood.code import guarded
 from sapwood.comm.shared_memory import ALIGNMENT, SharedBlock, SharedRef
 
+Array = np.ndarray[Any, Any]
+
 PAGE: Final = guarded.PAGE
+
+
+class _Placed(NamedTuple):
+    """An array in an arena, and how far the arena is used with it."""
+
+    dtype: np.dtype[Any]
+    nbytes: int
+    used: int
+    end: int
+    array: Array
 
 
 class Arena:
@@ -26,7 +40,18 @@ class Arena:
         end: Where the last array ends.
     """
 
-    __slots__ = ("_block", "_protected", "_used", "address", "capacity", "end", "inode", "view")
+    __slots__ = (
+        "_arrays",
+        "_block",
+        "_next",
+        "_protected",
+        "_used",
+        "address",
+        "capacity",
+        "end",
+        "inode",
+        "view",
+    )
 
     def __init__(self, nbytes: int) -> None:
         block = self._block = SharedBlock(nbytes)
@@ -35,19 +60,44 @@ class Arena:
         self.address = guarded.reserve(block.capacity, block.fd)
         self.view = guarded.view_of(self.address, block.capacity)
         self._protected: set[int] = set()
+        self._arrays: list[
+            _Placed
+        ] = []  # of this result, then of the last one where they lie alike
+        self._next = 0
         self._used = 0
         self.end = 0
 
-    def begin(self) -> None:
-        """Arrays of another result follow; those of results of one kind lie in the same places."""
-        self._used = self.end = 0
-
     def open(self) -> memoryview:
         """Return all of its bytes, to be written to without regard to guards."""
+        self._arrays.clear()
         if self._protected:
             guarded.protect(self.address, self.capacity, guarded.WRITABLE)
             self._protected.clear()
         return self.view
+
+    def array(self, dtype: np.dtype[Any], nbytes: int, *, first: bool = False) -> Array | None:
+        """Return a new array, the first of a result or one more; None where it does not fit.
+
+        Where the result has been like the one before so far, so is the array; user code gets a
+        view of it, as what it does to that, its shape for example, must not stay.
+        """
+        if first:
+            self._used = self.end = self._next = 0
+        if self._next < len(self._arrays):
+            placed = self._arrays[self._next]
+            if placed.dtype is dtype and placed.nbytes == nbytes:
+                self._next += 1
+                self._used, self.end = placed.used, placed.end
+                return placed.array
+            del self._arrays[self._next :]
+        start = self.allocate(nbytes)
+        if start is None:
+            return None
+        array: Array = np.frombuffer(self.view, dtype, nbytes // dtype.itemsize, start)
+        if self._next == len(self._arrays):
+            self._arrays.append(_Placed(dtype, nbytes, self._used, self.end, array))
+            self._next += 1
+        return array
 
     def allocate(self, nbytes: int) -> int | None:
         """Return the offset of a new array; None where it does not fit."""
@@ -79,6 +129,7 @@ class Arena:
 
     def close(self) -> None:
         """Give the memory back; arrays in it must not be used afterwards."""
+        self._arrays.clear()
         self.view.release()
         guarded.release(self.address, self.capacity)
         self._block.close()

@@ -67,5 +67,5 @@ class Result(msgspec.Struct, frozen=True, array_like=True):
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode_call: Callable[[bytes], Call] = msgspec.msgpack.Decoder(Call).decode
+decode_call: Callable[[bytes | memoryview], Call] = msgspec.msgpack.Decoder(Call).decode
 decode_result: Callable[[bytes], Result] = msgspec.msgpack.Decoder(Result).decode

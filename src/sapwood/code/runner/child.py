@@ -22,6 +22,7 @@ from sapwood.code.runner import calls, here
 from sapwood.code.runner.binding import Binding
 from sapwood.code.runner.lending import Lending
 from sapwood.code.runner.options import ORDINAL, RunnerOptions
+from sapwood.comm import values
 from sapwood.comm.alike import Alike
 from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.contexts import process
@@ -106,29 +107,42 @@ class Runner:
         result_memory.use(self._lending.allocate)
         here.serve(control)
         self._flush_c = ctypes.CDLL(None).fflush
+        self._flush_c.argtypes = [ctypes.c_void_p]
 
     def serve(self) -> None:
         """Serve calls until there are no more."""
-        while data := self._control.recv(calls.MAX_DATAGRAM):
-            call = calls.decode_call(data)
-            self._lending.take_back(call.free)
-            self._control.send(_fitting(self._answer(call)))
+        datagram = memoryview(bytearray(calls.MAX_DATAGRAM))
+        while size := self._control.recv_into(datagram):
+            call = calls.decode_call(datagram[:size])
+            if call.free:
+                self._lending.take_back(call.free)
+            data = calls.encode(self._answer(call))
+            self._control.send(data if len(data) <= calls.MAX_DATAGRAM else _shortened(data))
 
+    # What every call goes through is kept in few functions: each is one more that comes from
+    # memory, as others have used the caches since the last call.
     def _answer(self, call: calls.Call) -> calls.Result:
         begin = time.perf_counter()
         seconds = 0.0
         error: SapwoodError | None
         try:
-            argument = self._alike.decode(self._bytes(call.body), self._bytes(call.payload))
+            body, payload = call.body, call.payload
+            if body.shared is None and payload.shared is None and not payload.inline:
+                argument = values.decode_plain(body.inline)
+            else:
+                argument = self._alike.decode(self._bytes(body), self._bytes(payload))
             procedure = self._procedures[call.procedure]
-            self._lending.begin(f"{call.procedure} {call.context}")
-            here.begin_call()
+            self._lending.context = (call.procedure, call.context)
+            here.runner.busy = True
             begin = time.perf_counter()
             try:
                 result = procedure(call.context, argument)
             finally:
-                self._end_copies()
-                here.end_call()
+                if os.getpid() != self._pid:
+                    self._end_copy()
+                here.runner.busy = False
+                if here.runner.channel is not None:
+                    here.runner.channel.forget_all()
             seconds = time.perf_counter() - begin
             body, payload = self._lending.lend(result)
             error = None
@@ -150,30 +164,29 @@ class Runner:
                     "traceback": _traceback(problem),
                 },
             )
-        self._flush()
-        if error is None:
-            moved = transfers.since_last_call()
-            return calls.Result(call.number, body, payload, seconds, None, moved)
-        seconds = seconds or time.perf_counter() - begin
-        nothing = calls.Bulk()
-        return calls.Result(call.number, nothing, nothing, seconds, error.to_record())
-
-    def _end_copies(self) -> None:
-        """End a process that user code forked and let return: only one may answer."""
-        if os.getpid() != self._pid:
-            self._flush()
-            os._exit(0)
-
-    def _bytes(self, bulk: calls.Bulk) -> bytes | memoryview:
-        return bulk.inline if bulk.shared is None else self._blocks.view(bulk.shared)
-
-    def _flush(self) -> None:
         try:
             sys.stdout.flush()
             sys.stderr.flush()
         except (OSError, ValueError):  # closed by user code
             pass
         self._flush_c(None)
+        if error is None:
+            moved = transfers.since_last_call()
+            return calls.Result(call.number, body, payload, seconds, None, moved)
+        self._lending.abandon()
+        seconds = seconds or time.perf_counter() - begin
+        nothing = calls.Bulk()
+        return calls.Result(call.number, nothing, nothing, seconds, error.to_record())
+
+    def _end_copy(self) -> None:
+        """End a process that user code forked and let return: only one may answer."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._flush_c(None)
+        os._exit(0)
+
+    def _bytes(self, bulk: calls.Bulk) -> bytes | memoryview:
+        return bulk.inline if bulk.shared is None else self._blocks.view(bulk.shared)
 
 
 def _take_descriptors(connection: int, output: int, crash: int) -> socket.socket:
@@ -230,9 +243,9 @@ def install_crash_handler(library: bytes) -> None:
         handler.sapwood_install_crash_handler(_CRASH_FD)
 
 
-def _fitting(result: calls.Result) -> bytes:
-    """Encode a result; of an error whose texts do not fit, only as much as does."""
-    data = calls.encode(result)
+def _shortened(data: bytes) -> bytes:
+    """Return an encoded result, of whose error the texts do not fit, with only as much as does."""
+    result = calls.decode_result(data)
     limit = MAX_RECORD_TEXT
     while len(data) > calls.MAX_DATAGRAM and result.error is not None:
         limit //= 2

@@ -3,7 +3,7 @@
 import socket
 import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sapwood.code.runner import asks
 from sapwood.code.runner.calls import MAX_DATAGRAM
@@ -139,8 +139,15 @@ class Here:
         return f"<Here: agent {self.rank} of {len(self.agents)}>"
 
 
-class _Runner:
-    """What this process knows of its agent, if it is a runner."""
+class Caller:
+    """What this process knows of its agent, if it is a runner.
+
+    Attributes:
+        control: The connection to the agent.
+        channel: Over which it asks; once it has.
+        here: The place; once somebody asked for it.
+        busy: Whether there is a call, whose code may ask.
+    """
 
     def __init__(self) -> None:
         self.control: socket.socket | None = None
@@ -150,6 +157,11 @@ class _Runner:
         self.lock = threading.Lock()
 
     def find(self) -> Here:
+        """Return where user code is; the agent is asked the first time.
+
+        Raises:
+            ConfigurationError: This is not a call on an agent.
+        """
         with self.lock:
             if self.here is None:
                 if self.control is None or not self.busy:
@@ -165,24 +177,12 @@ class _Runner:
             return self.here
 
 
-_runner = _Runner()
+runner: Final = Caller()
 
 
 def serve(control: socket.socket) -> None:
     """Say that this process is a runner, and how it reaches its agent."""
-    _runner.control = control
-
-
-def begin_call() -> None:
-    """A call begins: user code may ask."""
-    _runner.busy = True
-
-
-def end_call() -> None:
-    """The call is over, and so is what it asked."""
-    _runner.busy = False
-    if _runner.channel is not None:
-        _runner.channel.forget_all()
+    runner.control = control
 
 
 def here() -> Here:
@@ -199,7 +199,7 @@ def here() -> Here:
 
             cluster.submit(where).result()  # the rank of some agent
     """
-    return _runner.find()
+    return runner.find()
 
 
 def _nothing(_body: memoryview, _arrays: memoryview) -> None:

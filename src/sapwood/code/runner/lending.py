@@ -8,6 +8,7 @@ import numpy as np
 from sapwood.code.array_address import address_of
 from sapwood.code.runner import calls
 from sapwood.code.runner.arena import PAGE, Arena
+from sapwood.code.runner.like_results import InlineResults, Parts, PlacedResult
 from sapwood.comm import values
 from sapwood.comm.shared_memory import ALIGNMENT
 
@@ -15,18 +16,22 @@ Array = np.ndarray[Any, Any]
 
 
 class Lending:
-    """Shared blocks of a runner, and the one in which arrays of the current call are made."""
+    """Shared blocks of a runner, and the one in which arrays of the current call are made.
+
+    Attributes:
+        context: Procedure and context of the current call: those that have the same tend to need
+            the same memory.
+    """
 
     def __init__(self) -> None:
         self._free: dict[int, list[Arena]] = {}
         self._lent: dict[int, Arena] = {}
         self._arena: Arena | None = None
-        self._wanted: dict[str, int] = {}
-        self._context = ""
-
-    def begin(self, context: str) -> None:
-        """A call begins; calls of one context tend to need the same memory."""
-        self._context = context
+        self._made: list[Array] = []
+        self._wanted: dict[tuple[str, str], int] = {}
+        self.context = ("", "")
+        self._inline = InlineResults()
+        self._placed: dict[int, PlacedResult] = {}
 
     def take_back(self, inodes: tuple[int, ...]) -> None:
         """Nobody reads these blocks any more."""
@@ -41,15 +46,23 @@ class Lending:
             return None
         arena = self._arena
         if arena is None:
-            arena = self._arena = self._take(max(nbytes + PAGE, self._wanted.get(self._context, 0)))
-            arena.begin()
-        start = arena.allocate(nbytes)
-        if start is None:
+            arena = self._arena = self._take(max(nbytes + PAGE, self._wanted.get(self.context, 0)))
+            flat = arena.array(dtype, nbytes, first=True)
+        else:
+            flat = arena.array(dtype, nbytes)
+        if flat is None:
             return None
-        flat = np.frombuffer(arena.view, dtype, nbytes // dtype.itemsize, start)
-        return flat if len(shape) == 1 else flat.reshape(shape)
+        self._made.append(flat)
+        return flat[:] if len(shape) == 1 else flat.reshape(shape)
 
-    def lend(self, result: Any) -> tuple[calls.Bulk, calls.Bulk]:
+    def abandon(self) -> None:
+        """The call failed: what it made is not wanted."""
+        arena, self._arena = self._arena, None
+        self._made = []
+        if arena is not None:
+            self._free.setdefault(arena.capacity, []).append(arena)
+
+    def lend(self, result: Any) -> Parts:
         """Encode a result; return its body and its arrays, large ones in shared memory.
 
         Raises:
@@ -57,27 +70,61 @@ class Lending:
             ResourceError: The machine has not that much memory left.
         """
         arena, self._arena = self._arena, None
-        if arena is not None:
-            layout = _ArenaLayout(arena)
-            try:
-                encoded = values.encode(result, layout.place)
-            except _NoRoomError:
-                encoded = None
-            if encoded is not None and layout.found:
-                self._wanted[self._context] = layout.end
-                layout.copy_rest()
-                self._lent[arena.inode] = arena
-                return self._bytes(encoded.body), calls.Bulk(shared=arena.ref(layout.end))
-            self._free.setdefault(arena.capacity, []).append(arena)
+        if arena is None:
+            return self._inline.encode(result) or self._elsewhere(result)
+        made, self._made = self._made, []
+        placed = self._placed.get(arena.inode)
+        if placed is not None and placed.fits(result, made):
+            self._lent[arena.inode] = arena
+            return placed.parts
+        try:
+            return self._in_place(arena, made, result) or self._elsewhere(result)
+        finally:
+            if arena.inode not in self._lent:  # until now arrays of the result were in it
+                self._free.setdefault(arena.capacity, []).append(arena)
+
+    def _in_place(self, arena: Arena, made: list[Array], result: Any) -> Parts | None:
+        """Lend the arena in which arrays of the result were made; None if there are none."""
+        layout = _ArenaLayout(arena)
+        try:
+            encoded = values.encode(result, layout.place)
+        except _NoRoomError:
+            return None
+        if not layout.found:
+            return None
+        self._wanted[self.context] = layout.end
+        layout.copy_rest()
+        body = self._bytes(encoded.body)
+        parts = body, calls.Bulk(shared=arena.ref(layout.end))
+        self._lent[arena.inode] = arena
+        if body.shared is None:
+            self._placed[arena.inode] = PlacedResult(result, made, parts)
+        return parts
+
+    def _elsewhere(self, result: Any) -> Parts:
+        """Copy the arrays of a result to where they can travel."""
         encoded = values.encode(result)
         if encoded.nbytes <= calls.INLINE:
+            if len(encoded.body) <= calls.INLINE:
+                self._inline.learn(result, encoded)
             return self._bytes(encoded.body), calls.Bulk(bytes(encoded.payload()))
         # The next time the arrays may be made in place, each with a guard behind it.
-        self._wanted[self._context] = encoded.nbytes + 2 * PAGE * len(encoded.arrays)
+        self._wanted[self.context] = encoded.nbytes + 2 * PAGE * len(encoded.arrays)
         block = self._take(encoded.nbytes)
         encoded.write_into(block.open())
         self._lent[block.inode] = block
         return self._bytes(encoded.body), calls.Bulk(shared=block.ref(encoded.nbytes))
+
+    def close(self) -> None:
+        """Give all memory back; arrays in it must not be used afterwards."""
+        self.abandon()
+        for arena in (
+            *self._lent.values(),
+            *(each for free in self._free.values() for each in free),
+        ):
+            arena.close()
+        self._lent.clear()
+        self._free.clear()
 
     def _bytes(self, data: bytes) -> calls.Bulk:
         if len(data) <= calls.INLINE:
@@ -88,10 +135,11 @@ class Lending:
         return calls.Bulk(shared=block.ref(len(data)))
 
     def _take(self, nbytes: int) -> Arena:
-        fitting = [size for size, free in self._free.items() if free and nbytes <= size]
-        if fitting and min(fitting) <= 2 * nbytes:
-            return self._free[min(fitting)].pop()
-        return Arena(nbytes)
+        best = 0
+        for size, free in self._free.items():
+            if free and nbytes <= size <= 2 * nbytes and (size < best or not best):
+                best = size
+        return self._free[best].pop() if best else Arena(nbytes)
 
 
 class _NoRoomError(Exception):

@@ -7,12 +7,16 @@ import os
 import signal
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sapwood.code.array_address import address_of
 from sapwood.code.runner.arena import PAGE, Arena
 from sapwood.comm.shared_memory import ALIGNMENT, MappedBlocks
+
+BYTES = np.dtype("u1")
 
 opened: list[Arena] = []
 
@@ -33,6 +37,22 @@ def made(nbytes: int) -> Arena:
 SIZES = st.lists(st.integers(1, 3 * PAGE), max_size=6)
 
 
+def test_arrays_lie_as_in_the_result_before_and_have_guards_as_well() -> None:
+    arena = made(8 * PAGE)
+    first = [arena.array(BYTES, PAGE, first=True), arena.array(BYTES, 2 * PAGE)]
+    again = [arena.array(BYTES, PAGE, first=True), arena.array(BYTES, 2 * PAGE)]
+    assert all(one is other for one, other in zip(first, again, strict=True))
+    assert writes(arena, PAGE) == writes(arena, 4 * PAGE) == signal.SIGSEGV
+    other = arena.array(np.dtype("f8"), 5 * PAGE, first=True)  # over the guards of the others
+    assert other is not None
+    assert other.size == 5 * PAGE // 8
+    other.fill(1.0)
+    assert writes(arena, 5 * PAGE) == signal.SIGSEGV
+    more = arena.array(BYTES, PAGE)
+    assert more is not None
+    assert address_of(more) - arena.address == 6 * PAGE
+
+
 def writes(arena: Arena, offset: int) -> int:
     """Return the signal that a process gets which writes there; 0 for none."""
     pid = os.fork()
@@ -47,15 +67,16 @@ def writes(arena: Arena, offset: int) -> int:
 def test_arrays_of_any_layout_can_be_written_and_do_not_meet(layouts: list[list[int]]) -> None:
     arena = made(16 * PAGE)
     for sizes in layouts:
-        arena.begin()
         end = 0
-        for size in sizes:
-            start = arena.allocate(size)
-            if start is None:
+        for index, size in enumerate(sizes):
+            array = arena.array(BYTES, size, first=index == 0)
+            if array is None:
                 break
+            assert array.size == size
+            start = address_of(array) - arena.address
             assert start % ALIGNMENT == 0
             assert start >= end
-            arena.view[start : start + size] = b"\1" * size
+            array.fill(1)
             end = -(-(start + size) // PAGE) * PAGE + PAGE
             assert arena.end == start + size
     arena.open()[:] = b"\2" * arena.capacity
