@@ -22,10 +22,12 @@ import numpy as np
 
 from sapwood.code import result_memory
 from sapwood.code.array_address import address_of
+from sapwood.comm import address_space
+from sapwood.comm.address_space import PAGE, WRITABLE
+from sapwood.comm.huge_pages import HUGE_PAGE
 
 Array = np.ndarray[Any, Any]
 
-PAGE: Final = mmap.PAGESIZE
 ALIGNMENT: Final = 64
 """Bytes: arrays begin at multiples of this; up to one less may be free behind their end."""
 
@@ -45,33 +47,6 @@ ones, which somebody collects, have pages of their own and the pattern, but no g
 PATTERN: Final = b"\xa5" * PAGE
 """What lies in the rest of the pages: neither zero nor what a number would be."""
 
-WRITABLE: Final = mmap.PROT_READ | mmap.PROT_WRITE
-NO_ACCESS: Final = 0
-
-
-_FAILED: Final = ctypes.c_void_p(-1).value
-_FIXED: Final = 0x10  # MAP_FIXED and MAP_NORESERVE, which the mmap module does not name
-_NO_RESERVE: Final = 0x4000
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_mmap = _libc.mmap
-_mmap.restype = ctypes.c_void_p
-_mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-_mprotect = _libc.mprotect
-_mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-_munmap = _libc.munmap
-_munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-
-
-def protect(address: int, nbytes: int, access: int) -> None:
-    """Say how pages may be accessed.
-
-    Raises:
-        MemoryError: The kernel refuses: the process has too many mappings.
-    """
-    if _mprotect(address, nbytes, access):
-        raise MemoryError("the kernel does not protect more pages")
-
 
 def reserve(nbytes: int, fd: int = -1) -> int:
     """Map memory, or a file, between guards and return its address.
@@ -79,26 +54,23 @@ def reserve(nbytes: int, fd: int = -1) -> int:
     Raises:
         MemoryError: There is no room.
     """
-    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
-    outer = _mmap(None, nbytes + 2 * GUARD_SPACE, NO_ACCESS, private, -1, 0)
-    if outer == _FAILED:
-        raise MemoryError(f"no {nbytes} bytes of address space")
-    address = int(outer) + GUARD_SPACE
-    how = _FIXED | (mmap.MAP_SHARED if fd >= 0 else mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if _mmap(address, nbytes, WRITABLE, how, fd, 0) == _FAILED:
-        _munmap(outer, nbytes + 2 * GUARD_SPACE)
-        raise MemoryError(f"no {nbytes} bytes of memory")
+    alignment = HUGE_PAGE if nbytes >= HUGE_PAGE else PAGE
+    how = mmap.MAP_SHARED if fd >= 0 else mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    try:
+        address = address_space.reserve(nbytes, alignment=alignment, margin=GUARD_SPACE)
+    except OSError as error:
+        raise MemoryError(f"no {nbytes} bytes of address space") from error
+    try:
+        address_space.place(address, nbytes, WRITABLE, how, fd)
+    except OSError as error:
+        release(address, nbytes)
+        raise MemoryError(f"no {nbytes} bytes of memory") from error
     return address
 
 
 def release(address: int, nbytes: int) -> None:
     """Give back what :func:`reserve` returned, with its guards."""
-    _munmap(address - GUARD_SPACE, nbytes + 2 * GUARD_SPACE)
-
-
-def view_of(address: int, nbytes: int) -> memoryview:
-    """Return mapped memory as bytes; they must not be used after :func:`release`."""
-    return memoryview((ctypes.c_char * nbytes).from_address(address)).cast("B")
+    address_space.release(address - GUARD_SPACE, nbytes + 2 * GUARD_SPACE)
 
 
 class _Pages:
@@ -111,7 +83,7 @@ class _Pages:
         self.capacity = max(PAGE, -(-nbytes // PAGE) * PAGE)
         self.address = reserve(self.capacity)
         self.start = (self.capacity - max(nbytes, 1)) // ALIGNMENT * ALIGNMENT
-        self._buffer = view_of(self.address, self.capacity)
+        self._buffer = address_space.view_of(self.address, self.capacity)
         self._kept = True
         self._watch: weakref.ref[Array] | None = None
         mark(self.address + self.start, nbytes)
@@ -125,7 +97,7 @@ class _Pages:
 
     def freeze(self) -> None:
         """Have every further write refused."""
-        protect(self.address, self.capacity, mmap.PROT_READ)
+        address_space.protect(self.address, self.capacity, mmap.PROT_READ)
         self._kept = False
 
     def _unused(self, _array: object) -> None:

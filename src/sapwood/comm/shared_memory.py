@@ -7,6 +7,7 @@ reference proves that the descriptor still is the block that was meant.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
@@ -15,6 +16,8 @@ from typing import Self
 
 import msgspec
 
+from sapwood.comm import huge_pages
+from sapwood.comm.huge_pages import HUGE_PAGE
 from sapwood.core.errors import ProtocolError, ResourceError
 
 MAX_MAPPED_BLOCKS = 256
@@ -62,7 +65,7 @@ class SharedBlock:
         >>> block.close()
     """
 
-    __slots__ = ("_map", "capacity", "fd", "inode", "view")
+    __slots__ = ("capacity", "fd", "inode", "view")
 
     def __init__(self, nbytes: int) -> None:
         capacity = max(mmap.PAGESIZE, _round_up(nbytes, mmap.PAGESIZE))
@@ -73,15 +76,12 @@ class SharedBlock:
         except OSError as error:
             raise _refused(error, capacity) from error
         try:
-            # Reserve, so that a full machine is an error here and not a SIGBUS in user code.
-            os.posix_fallocate(self.fd, 0, capacity)
-            self._map = mmap.mmap(self.fd, capacity)
+            self.view = _reserved(self.fd, capacity)
         except OSError as error:
             os.close(self.fd)
             raise _refused(error, capacity) from error
         self.capacity = capacity
         self.inode = os.fstat(self.fd).st_ino
-        self.view = memoryview(self._map)
 
     def ref(self, offset: int = 0, nbytes: int | None = None) -> SharedRef:
         """Return a reference that another process of this user can map."""
@@ -94,11 +94,9 @@ class SharedBlock:
             return
         os.close(self.fd)
         self.fd = -1
-        try:
+        # Where an array still looks at it, the memory goes when the array does.
+        with contextlib.suppress(BufferError):
             self.view.release()
-            self._map.close()
-        except BufferError:
-            pass  # an array still looks at it: the memory goes when the array does
 
     def __enter__(self) -> Self:
         return self
@@ -114,7 +112,7 @@ class MappedBlocks:
     """Blocks of other processes, mapped once and kept for the next look."""
 
     def __init__(self) -> None:
-        self._maps: OrderedDict[tuple[int, bool], mmap.mmap] = OrderedDict()
+        self._maps: OrderedDict[tuple[int, bool], memoryview] = OrderedDict()
 
     def view(self, ref: SharedRef, *, writable: bool = False) -> memoryview:
         """Return the bytes that a reference names, without copying them.
@@ -124,11 +122,13 @@ class MappedBlocks:
         """
         _check_bounds(ref)
         key = (ref.inode, writable)
-        mapped = self._maps.pop(key, None) or _map(ref, writable=writable)
+        mapped = self._maps.pop(key, None)
+        if mapped is None:
+            mapped = _map(ref, os.O_RDWR if writable else os.O_RDONLY)
         self._maps[key] = mapped  # now the last one; two threads may do this at once
         while len(self._maps) > MAX_MAPPED_BLOCKS:
             self._maps.popitem(last=False)
-        return memoryview(mapped)[ref.offset : ref.offset + ref.nbytes]
+        return mapped[ref.offset : ref.offset + ref.nbytes]
 
     def forget(self) -> None:
         """Drop all mappings; views that are still in use stay valid."""
@@ -176,12 +176,7 @@ def private_view(ref: SharedRef) -> memoryview:
         ProtocolError: The reference is out of bounds, or its block is gone.
     """
     _check_bounds(ref)
-    fd = _open(ref, os.O_RDONLY)
-    try:
-        mapped = mmap.mmap(fd, ref.capacity, access=mmap.ACCESS_COPY)
-    finally:
-        os.close(fd)
-    return memoryview(mapped)[ref.offset : ref.offset + ref.nbytes]
+    return _map(ref, os.O_RDONLY, private=True)[ref.offset : ref.offset + ref.nbytes]
 
 
 def _check_bounds(ref: SharedRef) -> None:
@@ -189,13 +184,34 @@ def _check_bounds(ref: SharedRef) -> None:
         raise ProtocolError("a shared-memory reference is out of bounds", where=repr(ref))
 
 
-def _map(ref: SharedRef, *, writable: bool) -> mmap.mmap:
-    fd = _open(ref, os.O_RDWR if writable else os.O_RDONLY)
+def _map(ref: SharedRef, how: int, *, private: bool = False) -> memoryview:
+    fd = _open(ref, how)
     try:
-        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        return mmap.mmap(fd, ref.capacity, access=access)
+        return _mapped(fd, ref.capacity, writable=private or how == os.O_RDWR, private=private)
     finally:
         os.close(fd)
+
+
+def _reserved(fd: int, capacity: int) -> memoryview:
+    """Return the bytes of an empty file, with the memory for all of them."""
+    os.ftruncate(fd, capacity)
+    view = _mapped(fd, capacity, writable=True)
+    if capacity >= HUGE_PAGE:
+        huge_pages.fill(fd, view)
+    # Reserve, so that a full machine is an error here and not a SIGBUS in user code.
+    os.posix_fallocate(fd, 0, capacity)
+    return view
+
+
+def _mapped(fd: int, capacity: int, *, writable: bool, private: bool = False) -> memoryview:
+    """Map a file; it stays mapped as long as somebody looks at its bytes."""
+    flags = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
+    protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+    if capacity < HUGE_PAGE:
+        return memoryview(mmap.mmap(fd, capacity, flags, protection))
+    from sapwood.comm import address_space  # noqa: PLC0415 - few processes need it
+
+    return address_space.mapped(fd, capacity, protection, flags, alignment=HUGE_PAGE)
 
 
 def _open(ref: SharedRef, flags: int) -> int:

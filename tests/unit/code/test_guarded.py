@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapwood.code import guarded
+from sapwood.comm.address_space import PAGE
 
 DTYPES: list[Any] = ["u1", "i2", "f4", "f8", "c16", [("a", "i4"), ("b", "f8")]]
 
@@ -33,7 +34,7 @@ def test_an_array_is_aligned_zero_and_unmarked(count: int, kind: Any) -> None:
     assert array.shape == (count,)
     assert not array.tobytes().strip(b"\0")
     assert array.ctypes.data % guarded.ALIGNMENT == 0
-    behind = -(array.ctypes.data + array.nbytes) % guarded.PAGE
+    behind = -(array.ctypes.data + array.nbytes) % PAGE
     assert behind < guarded.ALIGNMENT or array.nbytes == 0
     assert strayed(array) is None
     array.view(np.uint8).fill(0x11)  # all of it, and nothing beside it
@@ -44,7 +45,7 @@ def test_an_array_is_aligned_zero_and_unmarked(count: int, kind: Any) -> None:
 def test_any_changed_byte_around_an_array_is_found(nbytes: int, data: st.DataObject) -> None:
     array = guarded.empty((nbytes,), np.dtype("u1"))
     address = array.ctypes.data
-    first, end = -(address % guarded.PAGE), nbytes + -(address + nbytes) % guarded.PAGE
+    first, end = -(address % PAGE), nbytes + -(address + nbytes) % PAGE
     outside = [*range(first, 0), *range(nbytes, end)]
     offset = data.draw(st.sampled_from(outside))
     change(array, offset)

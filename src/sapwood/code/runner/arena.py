@@ -1,15 +1,15 @@
 """A block of shared memory in which the arrays of one result are made, each before a guard."""
 
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sapwood.code import guarded
+from sapwood.comm import address_space
+from sapwood.comm.address_space import NO_ACCESS, PAGE, WRITABLE
 from sapwood.comm.shared_memory import ALIGNMENT, SharedBlock, SharedRef
 
 Array = np.ndarray[Any, Any]
-
-PAGE: Final = guarded.PAGE
 
 
 class _Placed(NamedTuple):
@@ -58,7 +58,7 @@ class Arena:
         self.capacity = block.capacity
         self.inode = block.inode
         self.address = guarded.reserve(block.capacity, block.fd)
-        self.view = guarded.view_of(self.address, block.capacity)
+        self.view = address_space.view_of(self.address, block.capacity)
         self._protected: set[int] = set()
         self._arrays: list[
             _Placed
@@ -71,7 +71,7 @@ class Arena:
         """Return all of its bytes, to be written to without regard to guards."""
         self._arrays.clear()
         if self._protected:
-            guarded.protect(self.address, self.capacity, guarded.WRITABLE)
+            address_space.protect(self.address, self.capacity, WRITABLE)
             self._protected.clear()
         return self.view
 
@@ -106,7 +106,7 @@ class Arena:
             return None
         self.make_room(self._used, end)
         if end < self.capacity and end not in self._protected:
-            guarded.protect(self.address + end, PAGE, guarded.NO_ACCESS)
+            address_space.protect(self.address + end, PAGE, NO_ACCESS)
             self._protected.add(end)
         start = (end - nbytes) // ALIGNMENT * ALIGNMENT
         self._used = end + PAGE

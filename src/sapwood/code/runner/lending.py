@@ -7,9 +7,10 @@ import numpy as np
 
 from sapwood.code.array_address import address_of
 from sapwood.code.runner import calls
-from sapwood.code.runner.arena import PAGE, Arena
+from sapwood.code.runner.arena import Arena
 from sapwood.code.runner.like_results import InlineResults, Parts, PlacedResult
 from sapwood.comm import values
+from sapwood.comm.address_space import PAGE
 from sapwood.comm.shared_memory import ALIGNMENT
 
 Array = np.ndarray[Any, Any]

@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapwood.code.array_address import address_of
-from sapwood.code.runner.arena import PAGE, Arena
+from sapwood.code.runner.arena import Arena
+from sapwood.comm.address_space import PAGE
+from sapwood.comm.huge_pages import HUGE_PAGE
 from sapwood.comm.shared_memory import ALIGNMENT, MappedBlocks
 
 BYTES = np.dtype("u1")
@@ -96,6 +98,23 @@ def test_a_write_beside_an_array_ends_the_process(beside: int) -> None:
     assert arena.allocate(PAGE) == 2 * PAGE
     assert writes(arena, 0) == writes(arena, 2 * PAGE) == 0
     assert writes(arena, beside) == signal.SIGSEGV
+
+
+def test_a_large_array_lies_where_huge_pages_can_and_before_a_guard() -> None:
+    arena = made(2 * HUGE_PAGE + 2 * PAGE)
+    assert arena.address % HUGE_PAGE == 0
+    assert arena.allocate(2 * HUGE_PAGE) == 0
+    arena.view[: 2 * HUGE_PAGE] = b"\1" * 2 * HUGE_PAGE
+    assert writes(arena, 2 * HUGE_PAGE - 1) == 0
+    assert writes(arena, 2 * HUGE_PAGE) == signal.SIGSEGV
+    assert writes(arena, -1) == signal.SIGSEGV
+    assert (
+        arena.array(BYTES, HUGE_PAGE + 1, first=True) is not None
+    )  # its guard divides a huge page
+    assert writes(arena, HUGE_PAGE + PAGE) == signal.SIGSEGV
+    assert bytes(arena.view[HUGE_PAGE - 1 : HUGE_PAGE + 1]) == b"\1\1"
+    arena.open()[:] = b"\2" * arena.capacity
+    assert MappedBlocks().view(arena.ref(arena.capacity)) == b"\2" * arena.capacity
 
 
 def test_others_read_what_was_written() -> None:
