@@ -24,12 +24,11 @@ class Alike:
         {'a': array([0., 1., 2.])}
     """
 
-    __slots__ = ("_body", "_fields", "_size")
+    __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        self._body = b""
-        self._fields: tuple[Field, ...] | None = None
-        self._size = 0
+        # Body, its arrays if they were looked at, and the bytes that they need.
+        self._known: tuple[bytes, tuple[Field, ...] | None, int] = (b"", None, 0)
 
     def decode(self, body: bytes | memoryview, payload: bytes | memoryview) -> Any:
         """Turn body and payload back into the value; arrays are views into ``payload``.
@@ -41,19 +40,20 @@ class Alike:
         """
         if type(body) is not bytes:
             return values.decode(body, payload)
-        if body != self._body:
-            self._body, self._fields = body, None
+        known, fields, size = self._known
+        if body != known:
+            self._known = body, None, 0
             return values.decode(body, payload)
-        if self._fields is None:
+        if fields is None:
             value = values.decode(body, payload)
-            self._fields = _fields(value, payload)
-            ends = (offset + count * dtype.itemsize for _, dtype, count, offset, _ in self._fields)
-            self._size = max(ends, default=0)
+            fields = _fields(value, payload)
+            ends = (offset + count * dtype.itemsize for _, dtype, count, offset, _ in fields)
+            self._known = body, fields, max(ends, default=0)
             return value
-        if not self._fields or len(payload) < self._size:
+        if not fields or len(payload) < size:
             return values.decode(body, payload)
         found = {}
-        for name, dtype, count, offset, shape in self._fields:
+        for name, dtype, count, offset, shape in fields:
             array = np.frombuffer(payload, dtype, count, offset)
             found[name] = array if shape is None else array.reshape(shape)
         return found

@@ -11,14 +11,15 @@ import msgspec
 
 from sapwood.comm import messages as msg
 from sapwood.comm import values
+from sapwood.comm.alike import Alike
 from sapwood.comm.lines import Line
 from sapwood.comm.payload import Payload
 from sapwood.comm.place import Place
-from sapwood.comm.reduction import gathering
+from sapwood.comm.shared_memory import MAX_MAPPED_BLOCKS, MappedBlocks
 from sapwood.comm.streams.stream import Stream
-from sapwood.comm.streams.wave import NewGathering
 from sapwood.comm.transport.unix import UnixConnection
 from sapwood.core.rankset import Ranges
+from sapwood.session.express.answers import AnswerReader
 from sapwood.session.express.library import MAX_FD, MAX_PEERS, ExpressLibrary
 from sapwood.session.wave_result import WaveResult
 
@@ -50,7 +51,7 @@ class Armed(msgspec.Struct, frozen=True, gc=False):
         lines: The connections to the children.
         ranges: The ranks that each of them brings together.
         ticket: What the library knows it by.
-        gather: Makes what gathers a wave; remembers what answers look like.
+        readers: What reads the answers of each of them.
     """
 
     handle: Handle
@@ -59,7 +60,7 @@ class Armed(msgspec.Struct, frozen=True, gc=False):
     lines: tuple[Line, ...]
     ranges: tuple[Ranges, ...]
     ticket: int
-    gather: NewGathering
+    readers: tuple[AnswerReader, ...]
 
 
 class Call:
@@ -83,8 +84,22 @@ class Call:
             return self._future
 
 
-def arm(handle: Handle, place: Place, library: ExpressLibrary) -> Armed | None:
-    """Tell the library how things stand; None where waves are to go the common way."""
+def arm(
+    handle: Handle,
+    place: Place,
+    library: ExpressLibrary,
+    blocks: MappedBlocks,
+    last: Armed | None,
+) -> Armed | None:
+    """Tell the library how things stand; None where waves are to go the common way.
+
+    Args:
+        handle: The stream, as users have it.
+        place: The root.
+        library: What will exchange waves.
+        blocks: Maps memory of children.
+        last: What was armed before, whose readers know what answers look like.
+    """
     stream = place.node.streams.get(handle.spec.stream)
     if stream is None or handle.open_waves or stream.waves or stream.sweeps:
         return None
@@ -101,8 +116,13 @@ def arm(handle: Handle, place: Place, library: ExpressLibrary) -> Armed | None:
     room = min(channel.room for channel in channels)
     budget = min(channel.credit_at - channel.unpaid for channel in channels)
     ranges = tuple(shares.asks[child][0].ranges for child in shares.whole)
+    if last is not None and (last.handle, last.lines, last.ranges) == (handle, lines, ranges):
+        readers = last.readers
+    else:
+        alike, most = Alike(), MAX_MAPPED_BLOCKS // max(1, len(ranges))
+        readers = tuple(AnswerReader(those, alike, blocks, most) for those in ranges)
     ticket = library.arm(descriptors, room, budget)
-    return Armed(handle, stream, stream.last_wave + 1, lines, ranges, ticket, gathering())
+    return Armed(handle, stream, stream.last_wave + 1, lines, ranges, ticket, readers)
 
 
 def _lines_to(place: Place, children: Sequence[int]) -> tuple[tuple[Line, ...], list[int]]:

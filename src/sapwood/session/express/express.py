@@ -29,9 +29,8 @@ from typing import Any
 
 from sapwood.comm import frames, messages, values
 from sapwood.comm import messages as msg
-from sapwood.comm.frames import FrameDecoder
-from sapwood.comm.payload import Payload
 from sapwood.comm.place import Place
+from sapwood.comm.reduction import Accumulator
 from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.core.errors import SapwoodError
 from sapwood.session.express.armed import Armed, Call, Handle, arm
@@ -68,6 +67,7 @@ class Express:
         self._blocks = MappedBlocks()
         self._futures = threading.Lock()
         self._armed: Armed | None = None
+        self._last: Armed | None = None
         self._calls: dict[int, Call] = {}
         self._candidate: Handle | None = None
         self._in_a_row = 0
@@ -122,7 +122,7 @@ class Express:
             raise
         try:
             end = None if timeout is None else monotonic() + timeout
-            result = self._gathered(library, armed, owner, end) if begun > 0 else None
+            result = self._gathered(library, armed, owner, len(head), end) if begun > 0 else None
         except BaseException as error:
             is_own = library.abandon(owner)
             if not isinstance(error, Exception) or (is_own and not isinstance(error, SapwoodError)):
@@ -135,11 +135,15 @@ class Express:
         return WaveResult(total, handle.spec.members, weight, number)
 
     def _gathered(
-        self, library: ExpressLibrary, armed: Armed, owner: int, end: float | None
+        self, library: ExpressLibrary, armed: Armed, owner: int, head: int, end: float | None
     ) -> tuple[Any, float] | None:
         """Return total and weight of a wave that was begun; None if the event loop goes on."""
-        gathered, decoder = armed.gather(armed.handle.spec.reduce), FrameDecoder()
-        left, weight = len(armed.lines), 0.0
+        gathered, readers, ranges = (
+            Accumulator(armed.handle.spec.reduce),
+            armed.readers,
+            armed.ranges,
+        )
+        left, weight = len(readers), 0.0
         while left:
             patience = -1 if end is None else max(0, int(1000 * (end - monotonic())) + 1)
             count = library.wait(owner, patience)
@@ -147,18 +151,14 @@ class Express:
                 return None
             left -= count
             for each in library.arrived(count):
-                (frame,) = decoder.feed(library.answer(each))
-                message, payload = frame.message, None
-                if frame.shared is not None:
-                    payload = Payload.mapped(frame.shared, self._blocks)
-                elif frame.payload is not None:
-                    payload = Payload(frame.payload)
-                if type(message) is not msg.Up or message.ranks != armed.ranges[each]:
+                answer = readers[each].read(library.answer(each), head)
+                if answer is None:
                     library.abandon(owner)
                     return None
-                if message.body:
-                    gathered.add(message.body, payload, message.ranks[0][0], message.weight)
-                weight += message.weight
+                there, value, its_weight = answer
+                if there:
+                    gathered.add(value, ranges[each][0][0], its_weight)
+                weight += its_weight
         total = gathered.total()
         return (total, weight) if library.commit(owner) else None
 
@@ -191,6 +191,7 @@ class Express:
         if self._outer is not None:
             self._outer.close()
             self._outer = None
+        self._last = None
         self._blocks.forget()
 
     def wanted(self, handle: Handle) -> None:
@@ -219,7 +220,10 @@ class Express:
         assert place is not None  # noqa: S101 - as above
         assert outer is not None  # noqa: S101 - as above
         handle = self._candidate if patience and self._in_a_row >= FLOWING else None
-        armed = self._armed = arm(handle, place, library) if handle is not None else None
+        armed = None
+        if handle is not None:
+            armed = arm(handle, place, library, self._blocks, self._last)
+        self._armed = armed
         if self._done:
             self._deliver()
             if self._loop.has_to_do:  # what was called with the results
@@ -231,7 +235,7 @@ class Express:
             os.eventfd_write(self._loop.bell, 1)  # whoever is in the library hears it
             while not library.take_back():
                 sleep(0)
-        self._armed = None
+        self._armed, self._last = None, armed
         self._note(library.memory.waves)
         learn(library, place, armed, self._calls)
         return self._poll(0)

@@ -73,6 +73,12 @@ class Memory(ctypes.Structure):
     )
 
 
+_SLOTS = ctypes.sizeof(Memory)
+_PEER_SIZE = ctypes.sizeof(Peer)
+_FIRST_GOT = Memory.peers.offset + Peer.got.offset
+_GOT = struct.Struct("I")
+
+
 class Passed:
     """A wave that is done: the frame that was sent, and the bytes that came of each child."""
 
@@ -159,8 +165,9 @@ class ExpressLibrary:
 
     def answer(self, number: int) -> bytes:
         """Return what has come of a child."""
-        at = ctypes.sizeof(Memory) + number * SLOT
-        return self._map[at : at + self.memory.peers[number].got]
+        (got,) = _GOT.unpack_from(self._map, _FIRST_GOT + number * _PEER_SIZE)
+        at = _SLOTS + number * SLOT
+        return self._map[at : at + got]
 
     def commit(self, owner: int) -> bool:
         """Say that all answers are good; return whether that was still to be said."""
