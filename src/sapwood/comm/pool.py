@@ -27,11 +27,14 @@ class BlockPool:
             ResourceError: The machine has not that much memory left.
         """
         size = size_class(nbytes)
+        return self._reused(size) or SharedBlock(size)
+
+    def _reused(self, size: int) -> SharedBlock | None:
         free = self._free.get(size)
-        if free:
-            self._free_bytes -= size
-            return free.pop()
-        return SharedBlock(size)
+        if not free:
+            return None
+        self._free_bytes -= size
+        return free.pop()
 
     def give_back(self, block: SharedBlock) -> None:
         """Keep a block for the next user, or free it when there are enough."""
@@ -48,8 +51,12 @@ class BlockPool:
             return None
         if encoded.nbytes <= self._inline_limit:
             return Payload(encoded.payload())
-        block = self.take(encoded.nbytes)
-        encoded.write_into(block.view)
+        size = size_class(encoded.nbytes)
+        block = self._reused(size)
+        if block is None:
+            block = SharedBlock(size, encoded.parts())
+        else:
+            encoded.write_into(block.view)
         nbytes = encoded.nbytes
         return Payload(block.view[:nbytes], block.ref(0, nbytes), owner=block)
 

@@ -12,6 +12,7 @@ import errno
 import mmap
 import os
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Self
 
 import msgspec
@@ -37,6 +38,10 @@ The kernel does not refuse to reserve too much: it takes page after page and the
 """
 
 
+Content = Iterable[tuple[int, bytes | memoryview]]
+"""Parts of what a block holds: the offset of each, and its bytes."""
+
+
 class SharedRef(msgspec.Struct, frozen=True, array_like=True):
     """Where a run of bytes lies in the shared memory of a process of this machine."""
 
@@ -53,6 +58,8 @@ class SharedBlock:
 
     Args:
         nbytes: Size in bytes; memory is reserved now, so that using it cannot fail later.
+        content: Parts of what it holds, each with its offset. Where that is all of it, this takes
+            half the time of writing to the view.
 
     Raises:
         ResourceError: The machine has not that much memory left.
@@ -67,7 +74,7 @@ class SharedBlock:
 
     __slots__ = ("capacity", "fd", "inode", "view")
 
-    def __init__(self, nbytes: int) -> None:
+    def __init__(self, nbytes: int, content: Content = ()) -> None:
         capacity = max(mmap.PAGESIZE, _round_up(nbytes, mmap.PAGESIZE))
         if capacity >= LARGE_BLOCK and capacity > _available_memory():
             raise _no_room(capacity)
@@ -76,7 +83,7 @@ class SharedBlock:
         except OSError as error:
             raise _refused(error, capacity) from error
         try:
-            self.view = _reserved(self.fd, capacity)
+            self.view = _reserved(self.fd, capacity, content)
         except OSError as error:
             os.close(self.fd)
             raise _refused(error, capacity) from error
@@ -192,15 +199,31 @@ def _map(ref: SharedRef, how: int, *, private: bool = False) -> memoryview:
         os.close(fd)
 
 
-def _reserved(fd: int, capacity: int) -> memoryview:
+def _reserved(fd: int, capacity: int, content: Content) -> memoryview:
     """Return the bytes of an empty file, with the memory for all of them."""
     os.ftruncate(fd, capacity)
-    view = _mapped(fd, capacity, writable=True)
     if capacity >= HUGE_PAGE:
+        view = _mapped(fd, capacity, writable=True)
         huge_pages.fill(fd, view)
-    # Reserve, so that a full machine is an error here and not a SIGBUS in user code.
+        _reserve(fd, capacity)
+        for offset, part in content:
+            view[offset : offset + len(part)] = part
+        return view
+    for offset, part in content:
+        _write(fd, offset, part)  # its pages need not be cleared before, nor mapped
+    _reserve(fd, capacity)
+    return _mapped(fd, capacity, writable=True)
+
+
+def _reserve(fd: int, capacity: int) -> None:
+    """Have all pages now, so that a full machine is an error here and not a SIGBUS in user code."""
     os.posix_fallocate(fd, 0, capacity)
-    return view
+
+
+def _write(fd: int, offset: int, part: bytes | memoryview) -> None:
+    done = 0
+    while done < len(part):
+        done += os.pwrite(fd, memoryview(part)[done:], offset + done)
 
 
 def _mapped(fd: int, capacity: int, *, writable: bool, private: bool = False) -> memoryview:

@@ -90,6 +90,14 @@ class Encoded:
                 view = np.frombuffer(target, array.dtype, array.size, offset)
                 view.reshape(array.shape)[...] = array
 
+    def parts(self) -> list[tuple[int, memoryview]]:
+        """Return where in the payload each array lies, and its bytes."""
+        return [
+            (offset, array.reshape(-1).view(np.uint8).data)
+            for array, offset in zip(self.arrays, self.offsets, strict=True)
+            if array.nbytes
+        ]
+
     def payload(self) -> bytes | bytearray | memoryview:
         """Return the payload as one buffer; a single array is not copied."""
         if not self.nbytes:

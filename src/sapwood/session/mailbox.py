@@ -136,8 +136,7 @@ class Mailbox:
         """Put arrays where the receiver can have them for itself: it is not used again."""
         if encoded.nbytes <= self._inline_limit:
             return Payload(bytes(encoded.payload())) if encoded.nbytes else None
-        block = sending.block = SharedBlock(encoded.nbytes)
-        encoded.write_into(block.view)
+        block = sending.block = SharedBlock(encoded.nbytes, encoded.parts())
         return Payload(block.view[: encoded.nbytes], block.ref(0, encoded.nbytes))
 
     def _receive(self, number: int, request: Request, source: int, tag: int) -> None:

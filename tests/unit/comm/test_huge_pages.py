@@ -14,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapwood.comm import huge_pages
+from sapwood.comm.address_space import PAGE
 from sapwood.comm.huge_pages import HUGE_PAGE, PAUSE
 from sapwood.comm.shared_memory import MappedBlocks, SharedBlock, private_view
-
-PAGE = 4096
 
 
 @pytest.fixture

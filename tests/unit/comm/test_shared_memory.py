@@ -1,3 +1,4 @@
+import errno
 import mmap
 import os
 from pathlib import Path
@@ -158,3 +159,29 @@ def test_a_large_block_that_fits_is_reserved(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(shared_memory, "LARGE_BLOCK", 2**20)
     with SharedBlock(2**20) as block:
         assert os.fstat(block.fd).st_blocks * 512 >= 2**20
+
+
+@pytest.mark.parametrize("nbytes", [1, 5000, mmap.PAGESIZE, 100_000, 2**21, 2**21 + 5000])
+def test_a_block_begins_with_its_content(nbytes: int) -> None:
+    first, second = os.urandom(nbytes), memoryview(b"second")
+    with SharedBlock(nbytes + 3 * mmap.PAGESIZE, [(0, first), (nbytes + 5000, second)]) as block:
+        assert block.view[:nbytes] == first
+        assert block.view[nbytes + 5000 :][:6] == second
+        rest = [block.view[nbytes : nbytes + 5000], block.view[nbytes + 5006 :]]
+        assert not any(bytes(part).strip(b"\0") for part in rest)
+        assert os.fstat(block.fd).st_blocks * 512 == block.capacity
+
+
+def test_content_for_which_there_is_no_memory_is_a_clear_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(_fd: int, data: memoryview, offset: int) -> int:
+        if offset:
+            raise OSError(errno.ENOSPC, "full")
+        return min(len(data), 4096)  # so much was left
+
+    monkeypatch.setattr(os, "pwrite", full)
+    before = memfds()
+    with pytest.raises(ResourceError, match="shared memory"):
+        SharedBlock(10_000, [(0, bytes(10_000))])
+    assert memfds() == before

@@ -140,6 +140,15 @@ def test_every_array_of_a_payload_is_aligned(several: list[np.ndarray[Any, Any]]
     assert len(encoded.payload()) == encoded.nbytes
 
 
+@given(st.lists(arrays, max_size=4))
+def test_the_parts_of_a_payload_are_the_payload(several: list[np.ndarray[Any, Any]]) -> None:
+    encoded = values.encode(several)
+    put_together = bytearray(encoded.nbytes)
+    for offset, part in encoded.parts():
+        put_together[offset : offset + len(part)] = part
+    assert put_together == bytes(encoded.payload()).ljust(encoded.nbytes, b"\0")
+
+
 def test_a_single_array_is_neither_copied_out_nor_in() -> None:
     array = np.arange(1000.0)
     encoded = values.encode({"a": array})

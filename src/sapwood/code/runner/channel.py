@@ -208,18 +208,16 @@ class AgentRequest(Request):
 def _bulk(data: bytes, blocks: list[SharedBlock]) -> Bulk:
     if len(data) <= INLINE:
         return Bulk(data)
-    block = SharedBlock(len(data))
+    block = SharedBlock(len(data), [(0, data)])
     blocks.append(block)
-    block.view[: len(data)] = data
     return Bulk(shared=block.ref(0, len(data)))
 
 
 def _arrays(encoded: values.Encoded, blocks: list[SharedBlock]) -> Bulk:
     if encoded.nbytes <= INLINE:
         return Bulk(bytes(encoded.payload()))
-    block = SharedBlock(encoded.nbytes)
+    block = SharedBlock(encoded.nbytes, encoded.parts())
     blocks.append(block)
-    encoded.write_into(block.view)
     return Bulk(shared=block.ref(0, encoded.nbytes))
 
 

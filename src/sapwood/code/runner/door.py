@@ -194,9 +194,8 @@ def _spilled(data: bytes | memoryview, held: list[SharedBlock | AdoptedBlock]) -
     """Return where the runner finds bytes; note what must be kept until it has them."""
     if len(data) <= INLINE:
         return Bulk(bytes(data))
-    block = SharedBlock(len(data))
+    block = SharedBlock(len(data), [(0, data)])
     held.append(block)
-    block.view[: len(data)] = data
     return Bulk(shared=block.ref(0, len(data)))
 
 

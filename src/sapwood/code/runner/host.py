@@ -212,8 +212,7 @@ class RunnerHost:
     def _bulk(self, data: bytes) -> calls.Bulk:
         if len(data) <= calls.INLINE:
             return calls.Bulk(data)
-        block = SharedBlock(len(data))
-        block.view[: len(data)] = data
+        block = SharedBlock(len(data), [(0, data)])
         self._spill.append(block)
         return calls.Bulk(shared=block.ref(0, len(data)))
 
