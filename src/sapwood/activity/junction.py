@@ -1,7 +1,5 @@
 """The process of a junction whose streams may have own filters: it has a runner beside it."""
 
-from collections.abc import Callable
-
 from sapwood.activity.filters import FilterHost
 from sapwood.activity.orders import OUTPUT, decode_settings
 from sapwood.comm import events as ev
@@ -9,6 +7,7 @@ from sapwood.comm import plain
 from sapwood.comm.place import Handlers
 from sapwood.comm.streams.stream import Position
 from sapwood.contexts.forge import Forge
+from sapwood.contexts.plan import Assembled
 from sapwood.core.topology import ROOT
 from sapwood.session.junction import Junction
 from sapwood.session.member import MemberConfiguration, read_configuration
@@ -51,6 +50,7 @@ class FilteringJunction(Junction):
         self.member.place.post(ev.Ask(ROOT, OUTPUT, self._asked, plain.encode(data), None))
 
 
-def main(configuration: bytes, rank: int, incarnation: int, forge: Forge) -> Callable[[], None]:
+def main(configuration: bytes, rank: int, incarnation: int, forge: Forge) -> Assembled:
     """Assemble a junction; entry of a forked process."""
-    return FilteringJunction(read_configuration(configuration), rank, incarnation, forge).member.run
+    shared = read_configuration(configuration)
+    return FilteringJunction(shared, rank, incarnation, forge).member.assemble()

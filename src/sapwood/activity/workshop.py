@@ -18,6 +18,7 @@ from sapwood.code.runner.door import Door, Visit
 from sapwood.code.runner.host import RunnerHost
 from sapwood.comm import plain
 from sapwood.contexts.forge import Forge
+from sapwood.contexts.plan import Assembled
 from sapwood.core.errors import ResourceError
 from sapwood.core.topology import ROOT
 from sapwood.session.agent import JOIN, Agent, Contribution, Question
@@ -95,9 +96,9 @@ class Workshop:
             self._agent.ask(ROOT, orders.OUTPUT, plain.encode(data))
 
 
-def main(configuration: bytes, rank: int, incarnation: int, forge: Forge) -> Callable[[], None]:
+def main(configuration: bytes, rank: int, incarnation: int, forge: Forge) -> Assembled:
     """Assemble an agent that runs user code; entry of a forked process."""
     settings = read_configuration(configuration)
     agent = Agent(settings, rank, incarnation)
     Workshop(agent, orders.decode_settings(settings.extra), forge)
-    return agent.run
+    return agent.assemble()

@@ -53,7 +53,7 @@ RUNNER_MEMORY = 64 * 2**20
 BASE_MEMORY = 64 * 2**20
 """Bytes that a cluster takes besides its agents: the zygote and the loop of the front end."""
 
-SPARE_FILES = 32
+SPARE_FILES = 48
 """Files that a cluster opens besides one for each agent, with room for builds and runs."""
 
 

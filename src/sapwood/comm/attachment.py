@@ -77,9 +77,20 @@ class Attachment:
         number: How often this process has asked to be attached.
         sought: The place that is asked; -1 for none.
         link: The connection on which it is asked; 0 for none.
+        stands: Whether the process is there; before that it may be connected, but asks nobody.
     """
 
-    __slots__ = ("_ancestors", "_ever", "_since", "_timing", "link", "number", "sought", "state")
+    __slots__ = (
+        "_ancestors",
+        "_ever",
+        "_since",
+        "_timing",
+        "link",
+        "number",
+        "sought",
+        "stands",
+        "state",
+    )
 
     def __init__(self, ancestors: tuple[int, ...], timing: LinkTiming) -> None:
         self._ancestors = ancestors
@@ -89,6 +100,7 @@ class Attachment:
         self.number = 0
         self.sought = -1
         self.link = 0
+        self.stands = False
         self.state = AttachmentState.SEEKING if ancestors else AttachmentState.ATTACHED
 
     def advance(self, event: AttachmentEvent) -> None:
@@ -99,16 +111,20 @@ class Attachment:
         """
         self.state = TRANSITIONS.after(self.state, event)
 
-    def begin(self, now: float) -> Effects:
-        """Look for the parent at home."""
-        self._since = now
+    def approach(self, _now: float, _event: ev.Approach) -> Effects:
+        """Connect with the parent at home, if that can be done now."""
         return self._seek(self._ancestors[0])
 
-    def asked(self, link: int) -> int:
-        """Note the connection to the place that is sought; return the number of the attachment."""
+    def begin(self, now: float) -> Effects:
+        """The process stands: look for the parent at home, if there is no connection with it."""
+        self._since = now
+        self.stands = True
+        return [] if self.link else self._seek(self._ancestors[0])
+
+    def asked(self, link: int) -> None:
+        """Note the connection to the place that is sought."""
         self.link = link
         self.number += 1
-        return self.number
 
     def welcomed(self) -> None:
         """The place that was sought is the parent now."""
@@ -158,7 +174,7 @@ class Attachment:
                 self.sought = -1
                 return []
             return self._seek(above)
-        if self.state is not AttachmentState.SEEKING:
+        if self.state is not AttachmentState.SEEKING or not self.stands:
             return []
         self.advance(AttachmentEvent.UNREACHABLE)
         waited = now - self._since

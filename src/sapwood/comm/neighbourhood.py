@@ -64,10 +64,10 @@ class Neighbourhood:
     # --- links -------------------------------------------------------------------------------
 
     def begin(self, now: float, event: ev.Begin) -> Effects:
-        """Look for a parent."""
+        """Look for a parent, or greet the one that there is a connection with."""
         if event.pid:
             self.identity = msgspec.structs.replace(self.identity, pid=event.pid)
-        return self.attachment.begin(now)
+        return self.attachment.begin(now) or self._hello(self.attachment.link)
 
     def unreachable(self, now: float, event: ev.Unreachable) -> Effects:
         """Nobody takes connections at a place."""
@@ -80,10 +80,12 @@ class Neighbourhood:
         if event.initiator and self.attachment.sought == msg.NOBODY:
             return [ev.Disconnect(link.number, "no longer wanted")]
         if event.initiator:
-            number = self.attachment.asked(link.number)
-            hello = self.identity.hello(self.timing.window, link.number, number)
-            return [ev.Transmit((link.number,), hello)]
-        return []
+            self.attachment.asked(link.number)
+        return self._hello(link.number) if event.initiator and self.attachment.stands else []
+
+    def _hello(self, number: int) -> Effects:
+        hello = self.identity.hello(self.timing.window, number, self.attachment.number)
+        return [ev.Transmit((number,), hello)]
 
     def greeting(self, link: Link, message: msg.AnyMessage) -> Effects:
         """Take a message in before the handshake is complete."""
@@ -395,5 +397,4 @@ class Neighbourhood:
 
     def links_to(self, ranks: Iterable[int]) -> tuple[int, ...]:
         """Return the links to those of these neighbours that are there."""
-        neighbours = self.neighbours
-        return tuple(neighbours[rank].number for rank in ranks if rank in neighbours)
+        return tuple(self.neighbours[rank].number for rank in ranks if rank in self.neighbours)

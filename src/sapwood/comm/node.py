@@ -70,6 +70,7 @@ class Node:
             ev.Received: self._received,
             ev.LinkOpened: near.link_opened,
             ev.LinkClosed: near.link_closed,
+            ev.Approach: near.attachment.approach,
             ev.Begin: near.begin,
             ev.Unreachable: near.unreachable,
             ev.Tick: self._tick,

@@ -78,9 +78,12 @@ class Place:
         }
 
     def start(self) -> None:
-        """Begin to tick."""
+        """Begin to tick: there is nothing to do yet."""
+        self._timer = self._loop.call_later(self.node.timing.heartbeat / 2, self._beat)
+
+    def _beat(self) -> None:
         self.tick()
-        self._timer = self._loop.call_later(self.node.timing.heartbeat / 2, self.start)
+        self.start()
 
     def tick(self) -> None:
         """Let links and node do what they do by themselves."""

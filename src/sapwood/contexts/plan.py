@@ -1,16 +1,42 @@
 """What a zygote imports and forks."""
 
 import importlib
-from collections.abc import Callable
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, Protocol
 
 import msgspec
 
 from sapwood.contexts import forge
 
-Entry = Callable[[bytes, int, int, forge.Forge], Callable[[], object]]
+
+class Opened(Protocol):
+    """Something with a descriptor that a process has from before its fork."""
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+
+    def abort(self) -> None:
+        """Close it here; who else has it keeps it."""
+
+
+class Assembled:
+    """A member of the tree before its fork.
+
+    Attributes:
+        run: What its process does.
+        opened: What its process has open already; the zygote closes its own side of it.
+    """
+
+    __slots__ = ("opened", "run")
+
+    def __init__(self, run: Callable[[], object], opened: Sequence[Opened] = ()) -> None:
+        self.run = run
+        self.opened = opened
+
+
+Entry = Callable[[bytes, int, int, forge.Forge], Assembled]
 """What a member of the tree is: ``entry(configuration, rank, incarnation, forge)`` assembles it in
-the zygote, without opening or starting anything, and returns what its process runs."""
+the zygote. It may connect with others, but says nothing: there is no process yet."""
 
 RunnerEntry = Callable[[bytes, int, list[int]], NoReturn]
 """What a runner runs: ``entry(options, parent, descriptors)``; it sets itself up."""

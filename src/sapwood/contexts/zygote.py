@@ -26,16 +26,10 @@ import msgspec
 
 from sapwood.contexts import forge, lean, orders, process
 from sapwood.contexts.members import Draft, Member, Tree
-from sapwood.contexts.plan import Entry, Plan, RunnerEntry, find_entry
-
-FIRST_FD = 3
-"""First descriptor that is not stdin, stdout or stderr."""
-
-LAST_FD = 2**31 - 1
-"""No descriptor is above this one; one system call closes a range of any length."""
+from sapwood.contexts.plan import Assembled, Entry, Plan, RunnerEntry, find_entry
 
 BATCH = 16
-"""Processes that are assembled before they are forked: each has one socket more open meanwhile,
+"""Processes that are assembled before they are forked: each has two sockets more open meanwhile,
 and a front end that may open one for each agent leaves room for few more."""
 
 
@@ -64,7 +58,7 @@ class Zygote:
         """Obey orders until the control socket ends; then leave nothing behind."""
         process.forget_signals()  # here, once: it costs a child a tenth of its start
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        self._hear_of_ends()
         self._poll.register(self._main.control, select.POLLIN)
         self._poll.register(self._wake_read, select.POLLIN)
         try:
@@ -158,6 +152,7 @@ class Zygote:
             some = [self._draft(*one) for one in forkable[start : start + BATCH]]
             drafts = [draft for draft in some if draft is not None]
             outcomes: list[int | OSError] = []
+            signal.set_wakeup_fd(-1)  # here, once: so that no child need do that
             for draft in drafts:
                 try:
                     pid = os.fork()
@@ -167,8 +162,10 @@ class Zygote:
                 if pid == 0:
                     self._become(draft, parent)
                 outcomes.append(pid)
+            self._hear_of_ends()
             for draft, outcome in zip(drafts, outcomes, strict=True):
                 self._note(draft, outcome)
+        self._reap()  # those that ended before the zygote listened again
         if self._complete:
             gc.collect()  # the drafts: what refers to itself is not freed otherwise
 
@@ -189,13 +186,13 @@ class Zygote:
             return None
         try:
             entry: Entry = find_entry(spec.entry)
-            run = entry(tree.configuration, spec.rank, spec.incarnation, forge.Forge(theirs))
+            assembled = entry(tree.configuration, spec.rank, spec.incarnation, forge.Forge(theirs))
         except Exception as error:  # noqa: BLE001 - its process reports it
-            run = partial(_fail, error)
-        return Draft(tree, spec, ours, theirs, run)
+            assembled = Assembled(partial(_fail, error))
+        return Draft(tree, spec, ours, theirs, assembled)
 
     def _note(self, draft: Draft, outcome: int | OSError) -> None:
-        draft.theirs.close()
+        draft.close()
         tree, spec = draft.tree, draft.spec
         if isinstance(outcome, OSError):
             draft.ours.close()
@@ -216,10 +213,11 @@ class Zygote:
         status = 1
         try:
             process.die_with_parent(parent)
-            signal.set_wakeup_fd(-1)
-            self._let_go(draft.theirs.fileno())
+            # By descriptor: to look at the zygote's objects would copy the pages on which they lie.
+            for first, last in draft.strange:
+                os.closerange(first, last)
             gc.enable()
-            draft.run()
+            draft.assembled.run()
             status = 0
         except BaseException:  # noqa: BLE001 - the last frame of a process reports everything
             sys.excepthook(*sys.exc_info())
@@ -227,14 +225,6 @@ class Zygote:
             with contextlib.suppress(OSError, ValueError):
                 sys.stderr.flush()
             os._exit(status)
-
-    def _let_go(self, keep: int) -> None:
-        """Close, in a child, what belongs to the zygote.
-
-        By descriptor: to look at the objects would copy the pages on which they lie.
-        """
-        os.closerange(FIRST_FD, keep)
-        os.closerange(keep + 1, LAST_FD)
 
     # --- runners -------------------------------------------------------------------------------
 
@@ -298,6 +288,10 @@ class Zygote:
                 os.kill(pid, signal.SIGKILL)
 
     # --- ends ------------------------------------------------------------------------------------
+
+    def _hear_of_ends(self) -> None:
+        """Have the loop woken when a child ends."""
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
 
     def _drain(self) -> None:
         with contextlib.suppress(BlockingIOError):

@@ -3,6 +3,7 @@
 import functools
 import gc
 import os
+import socket
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -10,13 +11,15 @@ from functools import partial
 import msgspec
 
 from sapwood.comm import events as ev
+from sapwood.comm import frames
 from sapwood.comm.link import Identity, LinkTiming
 from sapwood.comm.node import Node
 from sapwood.comm.place import Handlers, Place
 from sapwood.comm.reactor import Reactor
 from sapwood.comm.reconnecting import reconnect
 from sapwood.comm.streams.wave import NewGathering
-from sapwood.comm.transport.unix import UnixTransport
+from sapwood.comm.transport.unix import UnixConnection, UnixTransport
+from sapwood.contexts.plan import Assembled
 from sapwood.core.errors import CommunicationError
 from sapwood.core.topology import Tree
 
@@ -78,11 +81,17 @@ def rehearse(data: bytes) -> None:
     They share the configuration, the tree as everybody sees it, and code that has run before.
     """
     configuration = read_configuration(data)
-    leaf = Identity(configuration.cluster, 1, 0, 0, configuration.machine)
-    for _ in range(REHEARSALS):
-        node = Node(leaf, configuration.tree, configuration.timing)
-        node.step(0.0, ev.Begin())
-        node.step(0.0, ev.LinkOpened(1, True))  # noqa: FBT003 - a field of a message
+    parent = Identity(configuration.cluster, configuration.tree.parents[1], 1, 1, "")
+    welcome = b"".join(frames.encode(parent.welcome(), None, share=False))
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for _ in range(REHEARSALS):
+            understudy = _Understudy(configuration, ours)
+            theirs.send(welcome)
+            understudy.begin()
+            understudy.loop.call_soon(understudy.end)
+            understudy.loop.run()
+            understudy.loop.close()
 
 
 class Member:
@@ -123,6 +132,13 @@ class Member:
         self._transport = UnixTransport(self.loop)
         self.place = Place(node, {**own, **handlers}, self.loop, self._problem, self._reconnect)
 
+    def assemble(self) -> Assembled:
+        """Connect with the parent, if it listens already; return what the process is to be."""
+        self.place.post(ev.Approach())
+        lines = self.place.lines.open.values()
+        opened = [one.connection for one in lines if isinstance(one.connection, UnixConnection)]
+        return Assembled(self.run, opened)
+
     def run(self) -> None:
         """Live until no place of the tree takes this one any more.
 
@@ -137,16 +153,21 @@ class Member:
 
     def begin(self) -> None:
         """Take the place; the loop may run already."""
-        self.loop.spawn(self._live())
+        if self.configuration.tree.is_agent(self.rank):
+            self._stand()
+        else:
+            self.loop.spawn(self._listen())
 
     def end(self) -> None:
         """Let :meth:`run` return."""
         self.loop.stop()
 
-    async def _live(self) -> None:
-        if not self.configuration.tree.is_agent(self.rank):
-            address = self.configuration.address(self.rank)
-            await self._transport.listen(address, self.place)
+    async def _listen(self) -> None:
+        address = self.configuration.address(self.rank)
+        await self._transport.listen(address, self.place)
+        self._stand()
+
+    def _stand(self) -> None:
         self.place.post(ev.Begin(os.getpid()))
         self.place.start()
 
@@ -171,3 +192,14 @@ class Member:
 
     def _problem(self, text: str) -> None:
         sys.stderr.write(f"sapwood: rank {self.rank}: {text}\n")
+
+
+class _Understudy(Member):
+    """A member that rehearses: its parent is at the other end of a given socket."""
+
+    def __init__(self, configuration: MemberConfiguration, to_parent: socket.socket) -> None:
+        self._to_parent = to_parent
+        super().__init__(configuration, 1, 1, {})
+
+    def _connect(self, _effect: ev.Connect) -> None:
+        UnixConnection(self._to_parent, self.place, self.loop, initiator=True)

@@ -23,9 +23,11 @@ ENTRIES = """
 import os, signal, sys
 from functools import partial, wraps
 
+from sapwood.contexts.plan import Assembled
+
 def entry(run):
     # What is assembled is the call itself.
-    return wraps(run)(lambda *who: partial(run, *who))
+    return wraps(run)(lambda *who: Assembled(partial(run, *who)))
 
 @entry
 def sleep(configuration, rank, incarnation, forge):

@@ -238,6 +238,13 @@ def main(configuration, rank, incarnation, forge):
     raise RuntimeError("this agent cannot start")
 """
 
+SLEEPY = """
+import signal
+from sapwood.contexts.plan import Assembled
+def main(*_):
+    return Assembled(signal.pause)
+"""
+
 
 def test_an_agent_that_cannot_start_fails_the_session(
     make_session: MakeSession,
@@ -256,7 +263,7 @@ def test_an_agent_that_cannot_start_fails_the_session(
 def test_an_agent_that_never_gets_ready_fails_the_session(
     make_session: MakeSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "sleepy_agent.py").write_text("import signal\ndef main(*_): return signal.pause\n")
+    (tmp_path / "sleepy_agent.py").write_text(SLEEPY)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(
         ResourceError, match=r"2 of 2 processes are not ready after 0.3 s"

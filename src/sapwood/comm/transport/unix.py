@@ -66,11 +66,14 @@ class UnixTransport:
         Raises:
             CommunicationError: Nobody listens there.
         """
-        sock = socket.socket(socket.AF_UNIX)
         try:
-            sock.connect(address)  # the kernel takes it in; nobody need accept it first
+            sock = socket.socket(socket.AF_UNIX)
+            try:
+                sock.connect(address)  # the kernel takes it in; nobody need accept it first
+            except OSError:
+                sock.close()
+                raise
         except OSError as error:
-            sock.close()
             raise CommunicationError(f"cannot connect: {error.strerror}", where=address) from error
         UnixConnection(sock, handler, self._find_loop(), initiator=True)
 
