@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -40,6 +40,10 @@ class NativeFunction:
     arrays tell; both can be given by keyword. A parameter of the name of a program parameter
     is that, unless it is given.
 
+    Attributes:
+        signature: What it takes and returns.
+        array_indices: Which of its parameters are arrays.
+
     Returns its outputs by name, with the function's own value as ``return``; only that value
     when there are no outputs.
 
@@ -70,6 +74,7 @@ class NativeFunction:
         self._scalars = _numbered(checkers, ScalarChecker)
         self._arrays = _numbered(checkers, ArrayChecker)
         self._compound = [(i, array) for i, array in self._arrays if array.compound]
+        self.array_indices = tuple(index for index, _ in self._arrays)
         outputs = {Role.OUTPUT, Role.INOUT}
         self._outputs = [(i, array) for i, array in self._arrays if array.signature.role in outputs]
         self._lengths = length_names(signature)
@@ -159,12 +164,20 @@ class NativeFunction:
 
     def call_native(self, values: list[Any]) -> Any:
         """Call the C function with values that are checked and complete."""
-        passed = values.copy()
+        return self.call_prepared(*self.prepare(values))
+
+    def prepare(self, values: Sequence[Any]) -> tuple[list[Any], list[int]]:
+        """Return what is passed for complete values, and address and size of each array."""
+        passed = list(values)
         places: list[int] = []
         for index, _ in self._arrays:
             array = values[index]
             address = passed[index] = address_of(array)
             places += (address, array.nbytes)
+        return passed, places
+
+    def call_prepared(self, passed: Sequence[Any], places: Sequence[int]) -> Any:
+        """Call the C function with what :meth:`prepare` returned; the arrays must still exist."""
         self._record.begin(places)
         returned = self._function(*passed)
         self._record.end()
@@ -204,8 +217,18 @@ class NativeFunction:
         return returned
 
     def _check_guards(self, values: list[Any], guards: Sequence[int]) -> None:
-        for index in guards:
-            array = values[index]
+        self.check_guards([(index, values[index]) for index in guards])
+
+    def check_guards(self, arrays: Iterable[tuple[int, Array]]) -> None:
+        """Look whether the function wrote beside arrays that :mod:`sapwood.code.guarded` made.
+
+        Args:
+            arrays: Which parameters they were, and the arrays.
+
+        Raises:
+            ArgumentError: It did.
+        """
+        for index, array in arrays:
             offset = guarded.strayed(address_of(array), array.nbytes)
             if offset is not None:
                 checker = next(checker for number, checker in self._arrays if number == index)

@@ -223,6 +223,18 @@ def strayed(address: int, nbytes: int) -> int | None:
     return -1 - _first_other(head[::-1])
 
 
+def around(address: int, nbytes: int) -> tuple[tuple[memoryview, bytes], ...]:
+    """Return the bytes around a marked array, as they are at any time, and as they should be.
+
+    They must not be looked at when the array does not exist any more.
+    """
+    before, behind = _rest(address, nbytes)
+    parts = ((address - before, before), (address + nbytes, behind))
+    return tuple(
+        (address_space.view_of(place, size), PATTERN[:size]) for place, size in parts if size
+    )
+
+
 def _rest(address: int, nbytes: int) -> tuple[int, int]:
     return address % PAGE, -(address + nbytes) % PAGE
 

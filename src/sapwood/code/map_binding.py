@@ -17,6 +17,7 @@ from sapwood.code.argument import MISSING
 from sapwood.code.binding import RETURN, NativeFunction, length_names, told_lengths
 from sapwood.code.interface import FunctionSignature, Role
 from sapwood.code.program import Program
+from sapwood.code.repeated_map import MAX_MISSES, RepeatedMap, repeatable
 from sapwood.core.errors import ArgumentError
 
 SLICE_BOUNDS: Final = ("start", "stop", "count")
@@ -47,9 +48,26 @@ class NativeMap:
         self._optional = told_lengths(signature) | program.parameters.keys()
         self._returns = None if signature.returns is None else signature.returns.dtype
         self._where = signature.name
+        self._names = [(index, name) for index, name, _ in self._others]
+        outputs = {
+            parameter.name: index
+            for index, parameter in enumerate(signature.parameters)
+            if parameter.role is Role.OUTPUT
+        }
+        written = [p for p in signature.parameters if p.role in {Role.OUTPUT, Role.INOUT}]
+        self._outputs = [(outputs[name], name) for name in self._fields if name in outputs]
+        self._plain = len(self._outputs) == len(self._fields) == len(written)
+        self._repeated: RepeatedMap | None = None
+        self._misses = 0
 
     def __call__(self, slice: Any, state: dict[str, Any]) -> dict[str, Any]:  # noqa: A002 - as Program.map
         """Call the function for one slice."""
+        if self._repeated is not None:
+            result = self._repeated(slice, state)
+            if result is not None:
+                return result
+            self._repeated = None
+            self._misses += 1
         values = [MISSING] * self._size
         lengths: dict[str, int] = {name: _bound(slice, name) for name in self._bounds}
         arrays = slice.arrays
@@ -73,6 +91,10 @@ class NativeMap:
         outputs = self._function.invoke(values, lengths, made)
         if self._returns is not None:
             outputs[RETURN] = np.dtype(self._returns).type(outputs[RETURN])
+        if self._plain and self._misses < MAX_MISSES and repeatable(state, values, self._names):
+            self._repeated = RepeatedMap(
+                self._function, slice, state, values, self._names, self._outputs
+            )
         return {name: outputs[name] for name in self._fields}
 
     def _missing(self, name: str, state: dict[str, Any]) -> ArgumentError:

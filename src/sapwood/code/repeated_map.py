@@ -1,0 +1,188 @@
+"""Calling a native map again: for the same slice, with values like those of the call before.
+
+In an iteration only the values in the arrays of the state are new. What was checked and worked
+out for the last call holds for this one, where types and shapes are the same; so are the small
+arrays that take the results, once nobody has them any more. It all happens in few functions:
+between two iterations others use the caches, and every further function comes from memory.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from sapwood.code import guarded
+from sapwood.code.array_address import address_of
+from sapwood.code.binding import NativeFunction
+from sapwood.code.call_record import MAX_ARRAYS
+
+Array = np.ndarray[Any, Any]
+
+MAX_KEPT: Final = 32 * 1024
+"""Bytes of a result that is made in the same memory again; larger ones lie where the tree reads
+them."""
+
+MAX_MISSES: Final = 8
+"""Calls unlike those before them after which no map is prepared for being called again."""
+
+_MISSING: Final = object()
+
+
+class RepeatedMap:
+    """A call that can be made again.
+
+    Args:
+        function: What is called.
+        slice: For which slice.
+        state: With which state.
+        values: What was passed, in the order of the C parameters.
+        names: The parameters that are looked up in the state: index and name.
+        fields: The outputs of the function, in the order of the result.
+    """
+
+    __slots__ = (
+        "_absent",
+        "_arrays",
+        "_function",
+        "_numbers",
+        "_outputs",
+        "_passed",
+        "_places",
+        "_slice",
+    )
+
+    def __init__(
+        self,
+        function: NativeFunction,
+        slice: Any,  # noqa: A002 - as Program.map
+        state: Mapping[str, Any],
+        values: Sequence[Any],
+        names: Sequence[tuple[int, str]],
+        fields: Sequence[tuple[int, str]],
+    ) -> None:
+        self._function = function
+        self._slice = slice
+        self._passed, self._places = function.prepare(values)
+        place = {index: 2 * number for number, index in enumerate(function.array_indices)}
+        self._arrays: list[tuple[int, int, str, np.dtype[Any], tuple[int, ...]]] = []
+        self._numbers: list[tuple[str, Any]] = []
+        self._absent: list[str] = []
+        for index, name in names:
+            value = state.get(name, _MISSING)
+            if value is _MISSING:
+                self._absent.append(name)
+            elif type(value) is np.ndarray:
+                self._arrays.append((index, place[index], name, value.dtype, value.shape))
+            else:
+                self._numbers.append((name, value))
+        self._outputs = [
+            _Output(index, place[index], name, values[index]) for index, name in fields
+        ]
+
+    def __call__(self, slice: Any, state: Mapping[str, Any]) -> dict[str, Any] | None:  # noqa: A002 - as Program.map
+        """Return the result; None, and nothing was called, if the call is not like the last one.
+
+        Raises:
+            ArgumentError: The function wrote beside an output.
+            ExecutionError: Its device says that something went wrong for good.
+        """
+        if slice is not self._slice or not self._takes(state):
+            return None
+        passed, places = self._passed, self._places
+        result: dict[str, Any] = {}
+        for output in self._outputs:
+            flat = output.flat
+            if flat is None or sys.getrefcount(flat) != output.alone:
+                array = guarded.zeros(output.shape, output.dtype)
+            else:
+                output.bytes.fill(0)
+                array = flat.reshape(output.shape)
+            result[output.name] = array
+            passed[output.index] = places[output.place] = address_of(array)
+        self._function.call_prepared(passed, places)
+        for output in self._outputs:
+            array = result[output.name]
+            flat = output.flat
+            if flat is None or array.base is not flat or not output.untouched():
+                self._function.check_guards(((output.index, array),))
+            if not output.shape:
+                result[output.name] = array[()]
+        return result
+
+    def _takes(self, state: Mapping[str, Any]) -> bool:
+        """Note where the arrays of a state are; False if it is not like that of the last call."""
+        passed, places = self._passed, self._places
+        for index, place, name, dtype, shape in self._arrays:
+            array = state.get(name)
+            if (
+                type(array) is not np.ndarray
+                or array.dtype is not dtype
+                or array.shape != shape
+                or not array.flags.c_contiguous
+            ):
+                return False
+            passed[index] = places[place] = address_of(array)
+        for name, number in self._numbers:
+            value = state.get(name)
+            if type(value) is not type(number) or value != number:
+                return False
+        return not any(name in state for name in self._absent)
+
+
+class _Output:
+    """Where an output goes.
+
+    Attributes:
+        index: Which C parameter it is.
+        place: Where its address is noted.
+        name: Its field of the result.
+        shape: Its shape.
+        dtype: Its type.
+        flat: Memory for it; None for a large one.
+        bytes: The same memory.
+        alone: How often ``flat`` is referred to when nobody else has it.
+    """
+
+    __slots__ = ("_around", "alone", "bytes", "dtype", "flat", "index", "name", "place", "shape")
+
+    def __init__(self, index: int, place: int, name: str, array: Array) -> None:
+        self.index, self.place, self.name = index, place, name
+        self.shape, self.dtype = array.shape, array.dtype
+        self.flat: Array | None = None
+        self.bytes = np.empty(0, np.uint8)
+        self.alone = 0
+        self._around: tuple[tuple[memoryview, bytes], ...] = ()
+        if 0 < array.nbytes <= MAX_KEPT:
+            flat = self.flat = guarded.zeros((array.size,), array.dtype)
+            self.bytes = flat.view(np.uint8)
+            self._around = guarded.around(address_of(flat), flat.nbytes)
+            self.alone = sys.getrefcount(flat)  # here, too, from an attribute and a variable
+
+    def untouched(self) -> bool:
+        """Whether the bytes around the memory are what they were."""
+        return all(view.tobytes() == pattern for view, pattern in self._around)
+
+
+def repeatable(
+    state: Mapping[str, Any], values: Sequence[Any], names: Sequence[tuple[int, str]]
+) -> bool:
+    """Whether a call can be made again: it took of its state arrays as they are, and numbers.
+
+    Args:
+        state: The state of the call.
+        values: What was passed, in the order of the C parameters.
+        names: The parameters that are looked up in the state: index and name.
+    """
+    if len(values) > MAX_ARRAYS or guarded.guards_all_arrays():
+        return False
+    for index, name in names:
+        value = state.get(name, 1)
+        if type(value) is np.ndarray:
+            if values[index] is not value:  # it was converted
+                return False
+        elif type(value) not in {int, bool} and (type(value) is not float or not value):
+            return False  # a zero may have either sign
+    return True
