@@ -1,10 +1,9 @@
 """Every setting with its default, unit and meaning: a tree of frozen structures.
 
 A new setting is one line here; configuration files, variables, ``sapwood config show`` and
-the commented ``defaults.toml`` follow from it.
+the commented ``defaults.toml`` follow from it. Annotations are types here and not text, which would
+be compiled one by one whenever a cluster starts.
 """
-
-from __future__ import annotations
 
 import os
 from pathlib import Path
