@@ -22,11 +22,15 @@ class Sum:
     def add(self, value: Any, _rank: int, _weight: float) -> None:
         """Take one more contribution."""
         total = self.value
-        if self._private and type(value) is np.ndarray and value.dtype is total.dtype:
-            # What is private has been prepared, so what is of its type needs no preparation.
+        if type(value) is np.ndarray and type(total) is np.ndarray and value.dtype is total.dtype:
+            # The total was prepared, so what is of its type needs no preparation.
             if value.shape != total.shape:
                 check_alike(total, value)
-            self.combine(total, value, out=total)
+            if self._private:
+                self.combine(total, value, out=total)
+            else:
+                self.value = np.asarray(self.combine(total, value))
+                self._private = True
             return
         value = self.prepare(value)
         if self.value is None:

@@ -21,7 +21,7 @@ def number(value: Any) -> Any:
 def counted(value: Any) -> Any:
     """Return booleans as integers, as ``numpy.sum`` takes them."""
     if isinstance(value, np.ndarray):
-        return value.astype(np.int64) if value.dtype == np.bool_ else value
+        return value.astype(np.int64) if value.dtype.kind == "b" else value
     return int(value) if isinstance(value, (bool, np.bool_)) else value
 
 
