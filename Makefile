@@ -8,6 +8,9 @@ SEEDS := 100000
 FRAMES := 1000000
 MAKEFLAGS += --no-builtin-rules
 
+# One more than processors: where a test waits for its processes, another one goes on.
+WORKERS = -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --maxprocesses 4 --dist worksteal
+
 VENV := .venv
 BIN := $(VENV)/bin
 export PYTHON
@@ -17,7 +20,7 @@ demo: $(VENV)/with-examples ## quantise the colours of a photograph on four agen
 
 test: $(VENV)/with-test ## run the unit, integration and system tests
 	$(BIN)/python -m compileall -q src
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest $(WORKERS)
 
 check: $(VENV)/with-check ## check format, lint, types, layers and spelling
 	$(BIN)/ruff format --check
@@ -46,8 +49,8 @@ torture: $(VENV)/with-test
 	    $(BIN)/sapwood simulate --what $$what --seeds $(SEEDS) --agents 40 --fanout 3 --waves 4 \
 	    --crash 0.0005 --pause 0.0002 --zygote 0.0001 --sever 0.01 --clog 0.0005 \
 	    --partition 0.0002 --drop 0.01 --duplicate 0.01 --reorder 0.01; done
-	$(BIN)/pytest -m nightly -n auto --maxprocesses 4 --dist worksteal
-	$(BIN)/pytest --hypothesis-profile=nightly -n auto --maxprocesses 4 --dist worksteal tests/unit
+	$(BIN)/pytest -m nightly $(WORKERS)
+	$(BIN)/pytest --hypothesis-profile=nightly $(WORKERS) tests/unit
 
 docs: $(VENV)/with-docs ## build the documentation into docs/_build; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from sapwood.gpu.devices.base import DeviceFacts
+
+_LIBRARY: Final = "libnvidia-ml.so.1"
+"""The driver's part of NVML; ``pynvml`` loads it by the same name."""
 
 
 def nvml_devices(nvml: Any = None) -> tuple[DeviceFacts, ...]:
@@ -16,6 +20,8 @@ def nvml_devices(nvml: Any = None) -> tuple[DeviceFacts, ...]:
     Args:
         nvml: The module; by default ``pynvml``, which ``sapwood[cuda]`` brings.
     """
+    if nvml is None and not _driver_is_here():
+        return ()
     try:
         library = nvml if nvml is not None else importlib.import_module("pynvml")
         library.nvmlInit()
@@ -28,6 +34,15 @@ def nvml_devices(nvml: Any = None) -> tuple[DeviceFacts, ...]:
     finally:
         with contextlib.suppress(Exception):
             library.nvmlShutdown()
+
+
+def _driver_is_here() -> bool:
+    """Say whether NVML's library can be loaded: its Python module takes long to import for a no."""
+    try:
+        ctypes.CDLL(_LIBRARY)
+    except OSError:
+        return False
+    return True
 
 
 def _facts(nvml: Any, index: int, driver: str) -> DeviceFacts:
