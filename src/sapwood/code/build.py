@@ -265,9 +265,12 @@ def _build_library(part: _Part, cache: BuildCache) -> BuiltLibrary:
 
 
 def _open_library(plan: LibraryPlan, entry: CacheEntry) -> BuiltLibrary:
+    from sapwood.code.languages.registry import place_of  # noqa: PLC0415 - as in _parts
+
     artefact = msgspec.json.decode(entry.path("artefact.json").read_bytes(), type=Artefact)
     image = LibraryImage(
         language=plan.language,
+        plugin=place_of(plan.language),
         architecture=plan.target.architecture,
         libc=plan.target.libc.partition(" ")[0],
         file=os.fsencode(entry.path(artefact.library)),

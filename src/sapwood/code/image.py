@@ -105,7 +105,7 @@ class OpenProgram:
             self.program.loaded_functions = None
             while self._loaded:
                 library, code = self._loaded.pop()
-                _language(library.language).unload(code)
+                _language(library).unload(code)
 
     def _find(self, name: str) -> tuple[LoadedCode, FunctionSignature]:
         for library, code in self._loaded:
@@ -185,13 +185,15 @@ def _load(library: LibraryImage) -> LoadedCode:
             where=library.path,
             hint="remove the build cache and run again",
         )
-    return _language(library.language).load(path, library.interface)
+    return _language(library).load(path, library.interface)
 
 
-def _language(name: str) -> Language:
-    from sapwood.code.languages.registry import language  # noqa: PLC0415 - only native code needs it
+def _language(library: LibraryImage) -> Language:
+    from sapwood.code.languages.registry import (  # noqa: PLC0415 - only native code needs it
+        language_at,
+    )
 
-    return language(name)
+    return language_at(library.language, library.plugin)
 
 
 def _extend_search_path(entries: Sequence[bytes]) -> None:

@@ -14,6 +14,7 @@ class LibraryImage(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         language: The language that loads it.
+        plugin: Where that language is, as ``module:name``, if it is none of the built-in ones.
         file: The library's file; names of folders need not be text.
         sha256: Its content, checked before it is loaded.
         debug_file: The file that holds its debug information; empty when there is none.
@@ -29,6 +30,7 @@ class LibraryImage(msgspec.Struct, frozen=True, kw_only=True):
     interface: Interface
     architecture: str = ""
     libc: str = ""
+    plugin: str = ""
 
     @property
     def path(self) -> str:

@@ -82,6 +82,21 @@ def test_a_plugin_brings_a_language(plugin: Any, opened: Any) -> None:
     assert program.call("f", [2], {}) == -2
 
 
+def test_a_process_that_is_told_where_a_language_is_looks_for_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert registry.place_of("c") == ""
+    registry.languages()
+    place = registry.place_of("cuda")
+    monkeypatch.setattr(registry, "_places", {})  # as in a new process
+    monkeypatch.setattr(registry, "languages", lambda: pytest.fail("it looks for plug-ins"))
+    registry.language_at.cache_clear()
+    assert registry.language_at("cuda", place).suffixes == (".cu",)
+    assert registry.language_at("c", "").name == "c"
+    with pytest.raises(ProgramError, match="plug-in gone cannot be imported"):
+        registry.language_at("gone", "no_such_module:Gone")
+
+
 def test_a_plugin_that_fails_or_clashes_is_named(plugin: Any) -> None:
     plugin(ImportError("no upper"))
     with pytest.raises(ProgramError, match="no upper"):

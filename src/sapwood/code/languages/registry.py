@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+import importlib
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
+from typing import Any, Final
 
 from sapwood.code.languages.base import ENTRY_POINT_GROUP, Language
 from sapwood.code.languages.c import C
@@ -28,21 +31,13 @@ def languages() -> dict[str, Language]:
     Raises:
         ProgramError: A plug-in cannot be imported, or takes the name of another language.
     """
-    from importlib.metadata import (  # noqa: PLC0415 - slow, and runners need only built-in ones
+    from importlib.metadata import (  # noqa: PLC0415 - slow, and runners do without
         entry_points,
     )
 
     found = dict(built_in_languages())
     for point in entry_points(group=ENTRY_POINT_GROUP):
-        try:
-            loaded = point.load()
-        except Exception as error:
-            raise ProgramError(
-                f"language plug-in {point.name} cannot be imported: {error}",
-                where=point.value,
-                hint="repair or uninstall the package that provides it",
-            ) from error
-        made: Language = loaded() if isinstance(loaded, type) else loaded
+        made = _made(point.name, point.value, point.load)
         if made.name in found:
             raise ProgramError(
                 f"two languages are called {made.name}",
@@ -50,7 +45,51 @@ def languages() -> dict[str, Language]:
                 hint="uninstall the package that provides the second one",
             )
         found[made.name] = made
+        _places[made.name] = point.value
     return found
+
+
+_places: Final[dict[str, str]] = {}
+"""Where the plug-ins are that were found, as ``module:name``."""
+
+
+def _made(name: str, place: str, load: Callable[[], Any]) -> Language:
+    try:
+        loaded = load()
+    except Exception as error:
+        raise ProgramError(
+            f"language plug-in {name} cannot be imported: {error}",
+            where=place,
+            hint="repair or uninstall the package that provides it",
+        ) from error
+    made: Language = loaded() if isinstance(loaded, type) else loaded
+    return made
+
+
+def place_of(name: str) -> str:
+    """Return where a language is, as ``module:name``; empty for a built-in one."""
+    return "" if name in built_in_languages() else _places.get(name, "")
+
+
+@functools.cache
+def language_at(name: str, place: str) -> Language:
+    """Return the language at a place: sooner than by name, as nothing is looked for.
+
+    Args:
+        name: Its name.
+        place: What :func:`place_of` gave, in this process or another one.
+
+    Raises:
+        ProgramError: It cannot be imported, or there is none of that name.
+    """
+    if place == place_of(name):  # nothing has to be looked for, or that was done here before
+        return language(name)
+    return _made(name, place, functools.partial(_found_at, place))
+
+
+def _found_at(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return operator.attrgetter(name)(importlib.import_module(module))
 
 
 def language(name: str) -> Language:
