@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -71,7 +72,7 @@ class Workshop:
     def _relay_waves(self, contribution: Contribution) -> None:
         """Let waves pass without the interpreter from now on, where that can be."""
         contribution.give(plain.encode({}), None)
-        path = plain.decode(contribution.arrived.body)["library"]
+        path = os.fsdecode(plain.decode(contribution.arrived.body)["library"])
         from sapwood.activity.relay import Relay  # noqa: PLC0415 - short sessions do not need it
 
         if self._relay is None:
