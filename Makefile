@@ -8,8 +8,7 @@ SEEDS := 100000
 FRAMES := 1000000
 MAKEFLAGS += --no-builtin-rules
 
-# One more than processors: where a test waits for its processes, another one goes on.
-WORKERS = -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --maxprocesses 4 --dist worksteal
+WORKERS := -n auto --maxprocesses 4 --dist worksteal
 
 VENV := .venv
 BIN := $(VENV)/bin

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import numpy as np
 
@@ -43,6 +43,7 @@ class NativeFunction:
     Attributes:
         signature: What it takes and returns.
         array_indices: Which of its parameters are arrays.
+        takes_addresses: Whether it is called with the addresses of arrays, and needs nothing else.
 
     Returns its outputs by name, with the function's own value as ``return``; only that value
     when there are no outputs.
@@ -51,6 +52,8 @@ class NativeFunction:
         ArgumentError: An argument does not fit; the function was not called.
         ExecutionError: Its device says that something went wrong for good.
     """
+
+    takes_addresses: ClassVar[bool] = True
 
     def __init__(
         self,

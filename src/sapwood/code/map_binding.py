@@ -56,7 +56,9 @@ class NativeMap:
         }
         written = [p for p in signature.parameters if p.role in {Role.OUTPUT, Role.INOUT}]
         self._outputs = [(outputs[name], name) for name in self._fields if name in outputs]
-        self._plain = len(self._outputs) == len(self._fields) == len(written)
+        self._plain = function.takes_addresses and len(self._outputs) == len(self._fields) == len(
+            written
+        )
         self._repeated: RepeatedMap | None = None
         self._misses = 0
 

@@ -25,6 +25,10 @@ MAX_KEPT: Final = 32 * 1024
 """Bytes of a result that is made in the same memory again; larger ones lie where the tree reads
 them."""
 
+REFERENCES: Final = 4
+"""From where memory for a result is referred to when nobody has the result: an attribute, its
+bytes, a variable, and the argument of the function that counts."""
+
 MAX_MISSES: Final = 8
 """Calls unlike those before them after which no map is prepared for being called again."""
 
@@ -47,6 +51,7 @@ class RepeatedMap:
         "_absent",
         "_arrays",
         "_function",
+        "_held",
         "_numbers",
         "_outputs",
         "_passed",
@@ -78,6 +83,9 @@ class RepeatedMap:
                 self._arrays.append((index, place[index], name, value.dtype, value.shape))
             else:
                 self._numbers.append((name, value))
+        renewed = {index for index, *_ in self._arrays} | {index for index, _ in fields}
+        # Arrays of the slice and of parameters: their addresses are noted, so they must stay.
+        self._held = [values[i] for i in function.array_indices if i not in renewed]
         self._outputs = [
             _Output(index, place[index], name, values[index]) for index, name in fields
         ]
@@ -156,10 +164,14 @@ class _Output:
         self.alone = 0
         self._around: tuple[tuple[memoryview, bytes], ...] = ()
         if 0 < array.nbytes <= MAX_KEPT:
-            flat = self.flat = guarded.zeros((array.size,), array.dtype)
+            flat = guarded.zeros((array.size,), array.dtype)
+            if isinstance(flat.base, np.ndarray):
+                return  # not between guards: views of it refer to its base, and do not count
+            self.flat = flat
             self.bytes = flat.view(np.uint8)
             self._around = guarded.around(address_of(flat), flat.nbytes)
-            self.alone = sys.getrefcount(flat)  # here, too, from an attribute and a variable
+            # Here, too, from an attribute and a variable; a debugger that looks on does not count.
+            self.alone = min(sys.getrefcount(flat), REFERENCES)
 
     def untouched(self) -> bool:
         """Whether the bytes around the memory are what they were."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -103,6 +103,10 @@ class KernelFunction(NativeFunction):
         constants: Parameters of the program.
         block: Threads of a block; empty for what the device likes.
     """
+
+    takes_addresses: ClassVar[bool] = (
+        False  # it has to know the arrays, to leave them where they are
+    )
 
     def __init__(
         self,

@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.integration.code.test_native_map import Slice
 
-from sapwood.code import map_binding, repeated_map
+from sapwood.code import guarded, map_binding, repeated_map
 from sapwood.code.binding import NativeFunction
+from sapwood.code.runner.calls import INLINE
 from sapwood.core.errors import ArgumentError
 
 SOURCE = r"""
@@ -32,6 +33,11 @@ void f(const float *points, const double *weights, long n, long k, double scale,
 // @array sums[k]
 void beyond(const float *points, const double *weights, long n, long k, double *sums) {
   sums[weights[0] > 1 ? k : 0] = points[0];
+}
+// @array weights[k], mode[m]
+// @array sums[k]
+void by_text(const double *weights, long k, const char *mode, double *sums) {
+  for (long c = 0; c < k; c++) sums[c] = mode[0] == 'p' && mode[3] == 's' ? weights[c] : -1;
 }
 """
 ATTRIBUTES: dict[str, Any] = {
@@ -130,6 +136,35 @@ def test_a_write_beside_an_output_is_found_in_any_call(opened: Any) -> None:
         with pytest.raises(ArgumentError, match="past its end, at item 1"):
             program.map(PARTS[0], {"weights": np.full(1, 2.0)})
     assert program.map(PARTS[0], {"weights": np.ones(1)})["sums"].tolist() == [0]
+
+
+def test_a_text_among_the_parameters_stays(opened: Any) -> None:
+    program = opened(
+        SOURCE,
+        map='native("by_text")',
+        inputs=(),
+        reduce={"sums": "sum"},
+        mode='parameter("plus")',
+    )
+    others = []
+    for turn in range(6):
+        result = program.map(PARTS[0], {"weights": np.full(3, float(turn))})
+        assert result["sums"].tolist() == [turn] * 3
+        others += [np.zeros(1) for _ in range(20)]  # they may lie where the text lay
+
+
+def test_results_differ_where_there_are_no_more_guards(program: Any) -> None:
+    held = [guarded.zeros((2,), np.dtype("f8")) for _ in range(guarded.MAX_GUARDED)]
+    kept = []
+    for turn in range(4):
+        state = {"weights": np.full(2, float(turn))}
+        kept.append((program.map(PARTS[0], state), expected(PARTS[0], state)))
+    assert all(same(result, wanted) for result, wanted in kept)
+    del held
+
+
+def test_what_is_kept_never_lies_in_memory_that_is_lent() -> None:
+    assert repeated_map.MAX_KEPT <= INLINE
 
 
 def _noting(prepared: list[int]) -> Any:

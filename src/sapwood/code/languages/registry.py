@@ -45,7 +45,7 @@ def languages() -> dict[str, Language]:
                 hint="uninstall the package that provides the second one",
             )
         found[made.name] = made
-        _places[made.name] = point.value
+        _places[made.name] = f"{point.module}:{point.attr}"
     return found
 
 
@@ -84,12 +84,16 @@ def language_at(name: str, place: str) -> Language:
     """
     if place == place_of(name):  # nothing has to be looked for, or that was done here before
         return language(name)
-    return _made(name, place, functools.partial(_found_at, place))
+    made = _made(name, place, functools.partial(_found_at, place))
+    if made.name != name:
+        raise ProgramError(f"the language at {place} is {made.name}, not {name}")
+    return made
 
 
 def _found_at(place: str) -> Any:
     module, _, name = place.partition(":")
-    return operator.attrgetter(name)(importlib.import_module(module))
+    found = importlib.import_module(module)
+    return operator.attrgetter(name)(found) if name else found
 
 
 def language(name: str) -> Language:

@@ -132,13 +132,26 @@ static int64_t frame_size(const struct exchange *x, const uint8_t *at, uint32_t 
     return got < size ? 0 : (int64_t)size;
 }
 
-/* The root's requests have arrived: [tag, source, root, requests, ..., none missing]. */
+/* Where the msgpack number that begins here ends, as long as it is not negative; 0 if none does. */
+static uint64_t past_number(const uint8_t *header, uint64_t at, uint64_t size)
+{
+    if (!at || at >= size)
+        return 0;
+    uint8_t tag = header[at];
+    return tag < 0x80 ? at + 1 : tag >= 0xcc && tag <= 0xcf ? at + 1 + (1u << (tag - 0xcc)) : 0;
+}
+
+/* The root's requests have arrived: [tag, source, root, requests, four numbers, none missing]. */
 static int is_receipt(const uint8_t *header, uint64_t size)
 {
-    if (size < 9 || header[0] != 0x99 || header[1] != RECEIPT || header[size - 1] != 0x90)
+    uint64_t at = past_number(header, 2, size);
+    if (size < 9 || header[0] != 0x99 || header[1] != RECEIPT || header[2] > 0xcd || !at || at + 2 > size ||
+        header[at] != ROOT || header[at + 1] != REQUESTS)
         return 0;
-    int source = header[2] < 0x80 ? 1 : header[2] == 0xcc ? 2 : header[2] == 0xcd ? 3 : 0;
-    return source && header[2 + source] == ROOT && header[3 + source] == REQUESTS;
+    at += 2;
+    for (int i = 0; i < 4; i++)
+        at = past_number(header, at, size);
+    return at && at == size - 1 && header[at] == 0x90;
 }
 
 /* A sign of life, credit, or a receipt: nobody waits for these. */

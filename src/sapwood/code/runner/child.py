@@ -180,10 +180,12 @@ class Runner:
 
     def _end_copy(self) -> None:
         """End a process that user code forked and let return: only one may answer."""
-        sys.stdout.flush()
-        sys.stderr.flush()
-        self._flush_c(None)
-        os._exit(0)
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            self._flush_c(None)
+        finally:  # user code may have closed them
+            os._exit(0)
 
     def _bytes(self, bulk: calls.Bulk) -> bytes | memoryview:
         return bulk.inline if bulk.shared is None else self._blocks.view(bulk.shared)

@@ -329,6 +329,18 @@ def test_children_of_user_code_end_with_their_runner(bench: Any) -> None:
     bench.until(lambda: not alive(child))
 
 
+def test_a_fork_that_returns_does_not_answer_even_if_it_can_print_no_more(bench: Any) -> None:
+    def fork_and_return() -> int:
+        pid = os.fork()
+        if pid == 0:
+            sys.stdout.close()
+            return -1
+        return os.waitpid(pid, 0)[1]
+
+    assert bench.call(fork_and_return) == 0
+    assert bench.call(pow, 2, 2) == 4
+
+
 def test_a_child_that_holds_the_connection_does_not_keep_a_dead_runner(bench: Any) -> None:
     def fork_and_die() -> None:
         start_child()

@@ -46,6 +46,8 @@ ODD = {
     "receipt of another": receipt(3, 2),
     "receipt of a message": receipt(3, 0, ACTIVE + 1),
     "receipt with a gap": receipt(3, 0, ACTIVE, 11),
+    "receipt with a gap at 144": receipt(3, 0, ACTIVE, 144),
+    "receipt with gaps": receipt(3, 0, ACTIVE, 11, 400),
     "receipt of nobody": receipt(2**40),
     "http": b"GET / HTTP/1.1\r\n\r\n",
     "sizes": b"SW\x01\x00" + b"\xff" * 12,
