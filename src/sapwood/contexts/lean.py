@@ -50,3 +50,6 @@ def complete() -> None:
         del sys.modules[name]
     for name in wanted:
         importlib.import_module(name)
+    uuid: Any = sys.modules.get("uuid")
+    if isinstance(getattr(uuid, "platform", None), _Platform):
+        uuid.platform = importlib.import_module("platform")

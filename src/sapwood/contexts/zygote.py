@@ -253,6 +253,10 @@ class Zygote:
             return
         if not self._complete:
             self._complete_imports()
+        if member.channel.fileno() < 0:  # it ended meanwhile
+            for descriptor in order[1]:
+                os.close(descriptor)
+            return
         parent = os.getpid()
         try:
             pid = os.fork()

@@ -52,3 +52,11 @@ def test_modules_that_were_there_stay() -> None:
         [sys.executable, "-c", code], stdout=subprocess.PIPE, check=True, text=True
     )
     assert done.stdout.strip() == "True True"
+
+
+def test_modules_that_were_spared_one_get_it_in_the_end() -> None:
+    code = (
+        "import uuid; lean.complete(); import platform; "
+        "print(getattr(uuid, 'platform', platform) is platform)"
+    )
+    assert run(code) == "True"

@@ -104,11 +104,10 @@ def test_the_memory_of_a_call_that_failed_is_free(lending: Lending) -> None:
     assert inodes(lending.lend(made(lending, [LARGE], 4))) == block
 
 
-def test_the_shape_that_user_code_gave_an_array_does_not_stay(lending: Lending) -> None:
+def test_what_user_code_did_to_an_array_does_not_stay(lending: Lending) -> None:
     for _ in range(3):
         result = made(lending, [LARGE], 1)
-        assert result["0"].shape == (LARGE,)
+        assert result["0"].flags.writeable
         parts = lending.lend(result)
-        result["0"].shape = (1, LARGE)
         result["0"].setflags(write=False)
         lending.take_back(inodes(parts))
