@@ -5,7 +5,7 @@
     parameter, native → program → load ┐
     bundle, capture, folder ───────────┤
     languages, toolchain, target ──────┴→ build → cache → image (opened in a runner)
-    dwarf, annotations → interface → binding, map_binding
+    dwarf, annotations → interface → binding → map_binding → repeated_map
 
 Agents import only ``runner``, so the rest is imported when it is first used.
 """
