@@ -22,6 +22,7 @@ from sapwood.comm import frames
 from sapwood.comm import messages as msg
 from sapwood.comm.channel import MESSAGE_COST, Buffers
 from sapwood.comm.lines import Line
+from sapwood.comm.streams.counters import Counters
 from sapwood.core.errors import SapwoodError
 from sapwood.session.agent import Agent
 
@@ -78,16 +79,23 @@ class CatchingUp:
         runner: Its runner.
         line: The connection to its parent.
         account: Told of the calls that only count.
+        counters: What the agent counts of the stream, if it does.
     """
 
     def __init__(
-        self, agent: Agent, runner: RunnerHost, line: Line, account: Callable[[PassedCall], None]
+        self,
+        agent: Agent,
+        runner: RunnerHost,
+        line: Line,
+        account: Callable[[PassedCall], None],
+        counters: Counters | None,
     ) -> None:
         self._place = agent.place
         self._loop = agent.loop
         self._runner = runner
         self._line = line
         self._account = account
+        self._counters = counters
         self._sent: deque[Record] = deque()
 
     def learn(self, records: Iterable[Record]) -> None:
@@ -120,6 +128,8 @@ class CatchingUp:
         went: Buffers = [sent.data]
         cost = len(sent.data) + MESSAGE_COST
         self._line.channel.passed([(went, cost)], len(wave.frame.data))
+        if self._counters is not None:
+            self._counters.exchanged(wave.frame.amount, 1, (result or wave.frame).amount)
         if result is not None:
             self._runner.number += 1
             asked, answered = wave.frame.time, sent.time

@@ -126,9 +126,10 @@ class Relay:
     def _learn(self, line: Line) -> None:
         """Let everybody know what passed."""
         stream = self._agent.place.node.streams[self._stream]
-        context = stream.spec.context
+        context, counters = stream.spec.context, stream.counters
         self.passed[context] += self._library.memory.waves
-        catching_up = CatchingUp(self._agent, self._runner, line, partial(self._account, context))
+        account = partial(self._account, context)
+        catching_up = CatchingUp(self._agent, self._runner, line, account, counters)
         catching_up.learn(self._library.records())
 
     # --- before ----------------------------------------------------------------------------------
@@ -138,7 +139,7 @@ class Relay:
         place = self._agent.place
         stream = place.node.streams.get(self._stream)
         line = self._line_to_parent()
-        if stream is None or line is None or not stream.plain or stream.quiet or stream.pending:
+        if stream is None or line is None or not stream.passes or stream.quiet or stream.pending:
             return None
         memory = self._library.memory
         memory.stream = stream.spec.stream

@@ -18,7 +18,7 @@ from sapwood.core.errors import (
     ClosedError,
 )
 from sapwood.session.session import Session
-from sapwood.session.streams import StreamHandle
+from sapwood.session.streams import StreamHandle, StreamOptions
 from sapwood.session.wave_result import WaveResult
 
 MakeSession = Callable[..., Session]
@@ -47,7 +47,10 @@ class Mischief:
     def __init__(self, session: Session, seed: int) -> None:
         self.rng = random.Random(seed)  # noqa: S311 - the same for the same seed
         self.session = session
-        self.streams = [session.open_stream("echo", {"x": "sum"}) for _ in range(3)]
+        self.streams = [
+            session.open_stream("echo", {"x": "sum"}, options=StreamOptions(counted=counted))
+            for counted in (False, True, True)
+        ]
 
     def happen(self) -> None:
         """Let something happen."""

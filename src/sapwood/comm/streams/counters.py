@@ -39,6 +39,13 @@ class Counters:
         self.messages_up += 1
         self.bytes_up += len(body) + (payload.nbytes if payload is not None else 0)
 
+    def exchanged(self, nbytes_down: int, answers: int, nbytes_up: int) -> None:
+        """Count a wave and the answers to it, which others have passed on."""
+        self.messages_down += 1
+        self.bytes_down += nbytes_down
+        self.messages_up += answers
+        self.bytes_up += nbytes_up
+
     def offered(self, body: bytes, size: int) -> None:
         """Count a contribution whose arrays are drawn."""
         self.messages_up += 1

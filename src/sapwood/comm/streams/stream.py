@@ -112,7 +112,9 @@ class Stream:
         kept: What was contributed to each wave that is not confirmed.
         confirmed_to: Wave up to which all are confirmed.
         blends: Whether large contributions may be put together piece by piece.
-        plain: Whether there is nothing to do but to pass down and to gather from all.
+        passes: Whether there is nothing to do but to pass down, to gather from all, and perhaps
+            to count that.
+        plain: Whether it passes, and nothing is counted.
         state: Where it is in its life; ``quiet`` says whether nothing may be sent.
         absent: Root: agents that are lost and not back, where the stream does not wait for them.
         late_waves: Waves whose time was over before all had contributed.
@@ -153,6 +155,7 @@ class Stream:
         "members",
         "outbox",
         "paced",
+        "passes",
         "pending",
         "plain",
         "quiet",
@@ -211,13 +214,10 @@ class Stream:
         share = max(SHORTEST_PART, 1.0 - TIME_LOST_PER_LEVEL * position.depth)
         self.timeout = spec.sync.seconds * share if spec.sync.kind == TIME_OUT else 0.0
         self.counts_late = self.timeout > 0 and spec.sync.late == LATE_IN_NEXT
-        self.plain = (
-            self.waits
-            and not spec.filters
-            and not self.timeout
-            and not spec.counted
-            and spec.on_loss == REPLACE
+        self.passes = (
+            self.waits and not spec.filters and not self.timeout and spec.on_loss == REPLACE
         )
+        self.plain = self.passes and not spec.counted
         kinds = spec.reduce.values()
         simple = self.waits and not spec.filters and not self.timeout
         self.blends = simple and bool(kinds) and BY_ELEMENT.issuperset(kinds)

@@ -12,10 +12,10 @@ from sapwood.comm.frames import PREFIX_SIZE, FrameDecoder
 from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.core.rankset import Ranges
 
-Answer = tuple[bool, Any, float]
-"""Whether there is something to reduce, what, and the weight."""
+Answer = tuple[bool, Any, float, int]
+"""Whether there is something to reduce, what, the weight, and the bytes of body and arrays."""
 
-Like = tuple[bytes, bytes, int, bytes, float, dict[bytes, dict[str, Any]] | None]
+Like = tuple[bytes, bytes, int, bytes, float, dict[bytes, tuple[dict[str, Any], int]] | None]
 """An answer: its prefix, its message from the ranks on, the end of that, the value's body, its
 weight; and the values by their references, where they lie in shared memory."""
 
@@ -57,11 +57,16 @@ class AnswerReader:
         if frame[:PREFIX_SIZE] != prefix or frame[PREFIX_SIZE + head : end] != rest:
             return self._read_anew(frame, head)
         if known is not None:
-            value = known.get(frame[end:])
-            return self._read_anew(frame, head) if value is None else (True, value, weight)
+            found = known.get(frame[end:])
+            return (
+                self._read_anew(frame, head)
+                if found is None
+                else (True, found[0], weight, found[1])
+            )
+        nbytes = len(body) + len(frame) - end
         if not body:
-            return False, None, weight
-        return True, self._alike.decode(body, memoryview(frame)[end:]), weight
+            return False, None, weight, nbytes
+        return True, self._alike.decode(body, memoryview(frame)[end:]), weight, nbytes
 
     def _read_anew(self, frame: bytes, head: int) -> Answer | None:
         (found,) = FrameDecoder().feed(frame)
@@ -71,6 +76,7 @@ class AnswerReader:
         if shared is not None:
             payload = self._blocks.view(shared)
         body, weight = message.body, message.weight
+        nbytes = len(body) + len(payload or b"")
         value: Any = self._alike.decode(body, payload or b"") if body else None
         prefix, end = frame[:PREFIX_SIZE], PREFIX_SIZE + int.from_bytes(frame[4:8], "little")
         rest = frame[PREFIX_SIZE + head : end]
@@ -79,9 +85,9 @@ class AnswerReader:
         elif _is_arrays(value):  # anything else could be changed by whom it is given to
             known = self._like[-1] if self._like[:2] == (prefix, rest) else None
             known = {} if known is None or len(known) >= self._most else known
-            known[frame[end:]] = value
+            known[frame[end:]] = value, nbytes
             self._like = prefix, rest, end, body, weight, known
-        return bool(body), value, weight
+        return bool(body), value, weight, nbytes
 
 
 def _is_arrays(value: Any) -> bool:

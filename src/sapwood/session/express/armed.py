@@ -104,7 +104,7 @@ def arm(
     if stream is None or handle.open_waves or stream.waves or stream.sweeps:
         return None
     shares = stream.shares()
-    at_rest = stream.plain and not stream.quiet and not stream.detained and shares.whole
+    at_rest = stream.passes and not stream.quiet and not stream.detained and shares.whole
     if sum(stop - start for start, stop in handle.spec.members) != len(stream.members):
         return None  # one that the tree does not have is missing in every wave
     if not at_rest or shares.missing or shares.partly or len(shares.whole) > MAX_PEERS:

@@ -32,6 +32,7 @@ from sapwood.comm import messages as msg
 from sapwood.comm.place import Place
 from sapwood.comm.reduction import Accumulator
 from sapwood.comm.shared_memory import MappedBlocks
+from sapwood.comm.streams.counters import Counters
 from sapwood.core.errors import SapwoodError
 from sapwood.session.express.armed import Armed, Call, Handle, arm
 from sapwood.session.express.learning import learn
@@ -72,6 +73,7 @@ class Express:
         self._candidate: Handle | None = None
         self._in_a_row = 0
         self._in_vain = 0
+        self._counted: deque[tuple[Counters, int, int, int]] = deque()
         self._done: deque[tuple[Future[WaveResult], WaveResult]] = deque()
         self._library: ExpressLibrary | None = None
         self._outer: select.epoll | None = None
@@ -131,19 +133,26 @@ class Express:
         if result is None:
             future = call.future(handle)
             return future if end is None else future.result(max(0.0, end - monotonic()))
-        total, weight = result
+        total, weight, nbytes = result
+        counters = armed.stream.counters
+        if counters is not None:  # they are the event loop's
+            sent = len(encoded.body) + (call.payload.nbytes if call.payload is not None else 0)
+            self._counted.append((counters, sent, len(armed.lines), nbytes))
         return WaveResult(total, handle.spec.members, weight, number)
 
     def _gathered(
         self, library: ExpressLibrary, armed: Armed, owner: int, head: int, end: float | None
-    ) -> tuple[Any, float] | None:
-        """Return total and weight of a wave that was begun; None if the event loop goes on."""
+    ) -> tuple[Any, float, int] | None:
+        """Return total, weight and bytes of the answers to a wave that was begun.
+
+        None if the event loop goes on with it.
+        """
         gathered, readers, ranges = (
             Accumulator(armed.handle.spec.reduce),
             armed.readers,
             armed.ranges,
         )
-        left, weight = len(readers), 0.0
+        left, weight, nbytes, brought = len(readers), 0.0, 0, False
         while left:
             patience = -1 if end is None else max(0, int(1000 * (end - monotonic())) + 1)
             count = library.wait(owner, patience)
@@ -155,12 +164,14 @@ class Express:
                 if answer is None:
                     library.abandon(owner)
                     return None
-                there, value, its_weight = answer
+                there, value, its_weight, its_size = answer
                 if there:
                     gathered.add(value, ranges[each][0][0], its_weight)
+                    brought = True
                 weight += its_weight
-        total = gathered.total()
-        return (total, weight) if library.commit(owner) else None
+                nbytes += its_size
+        total = gathered.total() if brought or not armed.handle.spec.counted else None
+        return (total, weight, nbytes) if library.commit(owner) else None
 
     # --- the event loop --------------------------------------------------------------------------
 
@@ -238,6 +249,9 @@ class Express:
         self._armed, self._last = None, armed
         self._note(library.memory.waves)
         learn(library, place, armed, self._calls)
+        while self._counted:
+            counters, *figures = self._counted.popleft()
+            counters.exchanged(*figures)
         return self._poll(0)
 
     def _note(self, waves: int) -> None:

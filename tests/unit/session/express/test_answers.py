@@ -61,9 +61,12 @@ def new_reader() -> AnswerReader:
 
 
 def is_same(answer: Any, expected: dict[str, Any], weight: float = 2.0) -> bool:
-    there, value, its_weight = answer
+    there, value, its_weight, nbytes = answer
+    encoded = values.encode(expected)
+    sizes = len(encoded.payload()), encoded.nbytes  # in the message, in shared memory
     return bool(
         there
+        and nbytes - len(encoded.body) in sizes
         and its_weight == weight
         and value.keys() == expected.keys()
         and all(np.array_equal(value[name], array) for name, array in expected.items())
@@ -138,7 +141,9 @@ def test_values_that_are_not_arrays(child: Child, value: Any) -> None:
     for wave in range(1, 5):
         found = reader.read(*child.answer(wave, value))
         assert found is not None
-        assert str(found) == str((True, value, 2.0))
+        encoded = values.encode(value)
+        nbytes = len(encoded.body) + len(encoded.payload())
+        assert str(found) == str((True, value, 2.0, nbytes))
 
 
 def test_what_is_given_away_is_not_given_again(child: Child) -> None:
@@ -154,7 +159,7 @@ def test_nothing_to_reduce() -> None:
     reader = new_reader()
     message = msg.Up(3, 9, 0, RANKS, 2.0, b"")
     frame = b"".join(frames.encode(message, None, share=False))
-    assert [reader.read(frame, 5) for _ in range(3)] == [(False, None, 2.0)] * 3
+    assert [reader.read(frame, 5) for _ in range(3)] == [(False, None, 2.0, 0)] * 3
 
 
 def test_other_ranks_are_not_taken() -> None:
