@@ -130,7 +130,7 @@ def by_sapwood(work: Work) -> Seconds:
     with sapwood.local(agents=work.agents) as cluster:
         session = cluster.session
         clock.measure("round_trip", work.rounds, lambda: session.ask(1, "ping", None).result())
-        stream = session.open_stream("echo", {"x": "concat"})
+        stream = cluster.stream("echo", reduce={"x": "concat"})
         clock.measure("gather", work.rounds, lambda: stream.exchange({"x": SMALL}))
         stream.close()
         for nbytes in work.sums:

@@ -26,7 +26,6 @@ import sapwood
 from floors import measure_floor
 from programs.filling import Filling
 from report import Figure, Options, Report, read_options
-from sapwood.session.streams import StreamHandle
 
 SMALL = 64
 """Bytes of a small message."""
@@ -57,7 +56,7 @@ def broadcast_gather(
     rounds = 20 if options.quick else 200
     sent = np.arange(SMALL, dtype=np.uint8)
     expected = np.tile(sent, agents)
-    stream = cluster.session.open_stream("echo", {"x": "concat"})
+    stream = cluster.stream("echo", reduce={"x": "concat"})
     turn_by = by_a_future if by_future else by_exchange
     seconds: list[float] = []
     floors: list[float] = []
@@ -74,12 +73,12 @@ def broadcast_gather(
     report.add(Figure.of(name, agents, seconds, floors, unit="us", nbytes=SMALL))
 
 
-def by_exchange(stream: StreamHandle, value: Any) -> Any:
+def by_exchange(stream: sapwood.Stream, value: Any) -> Any:
     """Wait for the answer to a value."""
     return stream.exchange(value).total
 
 
-def by_a_future(stream: StreamHandle, value: Any) -> Any:
+def by_a_future(stream: sapwood.Stream, value: Any) -> Any:
     """Get the future of the answer to a value, and wait for that."""
     return stream.broadcast(value).result().total
 
