@@ -45,7 +45,7 @@ def test_places_count_what_was_exchanged(make: MakeSession, agents: int, fanout:
         assert result.total["all"].tolist() == [number] * agents
         if number % 130 == 0:  # asked for while waves are exchanged
             assert counted(exchanged)[0][1] == number + 1
-    assert session.express.passed > 200
+    assert session.express.passed > 50
     for number in range(400):
         size = 40_000 if number % 50 == 7 else 1 + number % 900
         common.broadcast({"x": np.full(size, float(number)), "all": [number]}).result(TIMEOUT)
