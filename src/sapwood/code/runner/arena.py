@@ -60,9 +60,8 @@ class Arena:
         self.address = guarded.reserve(block.capacity, block.fd)
         self.view = address_space.view_of(self.address, block.capacity)
         self._protected: set[int] = set()
-        self._arrays: list[
-            _Placed
-        ] = []  # of this result, then of the last one where they lie alike
+        # Those of this result, and behind them those of the last one as long as they lie alike.
+        self._arrays: list[_Placed] = []
         self._next = 0
         self._used = 0
         self.end = 0

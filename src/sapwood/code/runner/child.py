@@ -167,7 +167,7 @@ class Runner:
         try:
             sys.stdout.flush()
             sys.stderr.flush()
-        except (OSError, ValueError):  # closed by user code
+        except Exception:  # noqa: BLE001, S110 - user code may have put anything in their place
             pass
         self._flush_c(None)
         if error is None:
@@ -184,7 +184,7 @@ class Runner:
             sys.stdout.flush()
             sys.stderr.flush()
             self._flush_c(None)
-        finally:  # user code may have closed them
+        finally:  # whatever user code has made of them
             os._exit(0)
 
     def _bytes(self, bulk: calls.Bulk) -> bytes | memoryview:

@@ -73,6 +73,7 @@ class Express:
         self._candidate: Handle | None = None
         self._in_a_row = 0
         self._in_vain = 0
+        # No more than waves that the library takes before the event loop hears of them.
         self._counted: deque[tuple[Counters, int, int, int]] = deque()
         self._done: deque[tuple[Future[WaveResult], WaveResult]] = deque()
         self._library: ExpressLibrary | None = None

@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -338,6 +339,16 @@ def test_a_fork_that_returns_does_not_answer_even_if_it_can_print_no_more(bench:
         return os.waitpid(pid, 0)[1]
 
     assert bench.call(fork_and_return) == 0
+    assert bench.call(pow, 2, 2) == 4
+
+
+@pytest.mark.parametrize("instead", [None, {}.pop])
+def test_user_code_may_put_anything_in_place_of_its_output(bench: Any, instead: Any) -> None:
+    def put() -> int:
+        sys.stdout = None if instead is None else SimpleNamespace(flush=instead)
+        return 1
+
+    assert bench.call(put) == 1
     assert bench.call(pow, 2, 2) == 4
 
 
