@@ -5,8 +5,7 @@
     where the answer of the last one is heard, on the front end's loop. Floor: an empty frame to
     one forked child and back, a uvloop loop on both sides of a socket pair.
 ``messages.round_trip_waiting``
-    The same from a thread that waits for each answer (``session.ask(…).result()``), which adds
-    two changes of thread. Same floor.
+    The same from a thread that waits for each answer (``session.ask(…).result()``). Same floor.
 ``messages.through_junction``
     Microseconds for each message that passes one junction with so many agents below it, when
     every agent has :data:`AHEAD` requests at a time: half of them go down, half come up. Floor:
@@ -22,9 +21,10 @@ import time
 from concurrent.futures import Future
 from typing import Any
 
+import sapwood
 from floors import measure_floor
 from report import Figure, Options, Report, read_options
-from sapwood.core.topology import ROOT, Tree, flat
+from sapwood.core.topology import ROOT, Tree
 from sapwood.session.options import SessionOptions
 from sapwood.session.session import Session
 
@@ -56,8 +56,10 @@ def round_trips(options: Options, report: Report) -> None:
     chained: list[float] = []
     waited: list[float] = []
     floors: list[float] = []
-    session = started(flat(1))
-    try:
+    with sapwood.local(agents=1) as cluster:
+        session = cluster.session
+        while not session.express.asking.passed:  # until the library is there
+            session.ask(1, "ping", None).result()
         for _ in range(options.runs):
             floors += measure_floor("echo", agents=1, nbytes=0, rounds=rounds)
             chained += chain(session, WARM_UP + rounds)[WARM_UP:]
@@ -66,8 +68,6 @@ def round_trips(options: Options, report: Report) -> None:
                 assert session.ask(1, "ping", turn).result() == turn
                 if turn >= WARM_UP:
                     waited.append(time.perf_counter() - begin)
-    finally:
-        session.close()
     report.add(Figure.of("messages.round_trip", 1, chained, floors, unit="us", nbytes=0))
     report.add(Figure.of("messages.round_trip_waiting", 1, waited, floors, unit="us", nbytes=0))
 

@@ -1,6 +1,6 @@
-"""Once waves flow, agents are offered the library that relays them (``relay.py``).
+"""Once waves or requests flow, agents are offered the library that relays waves (``relay.py``).
 
-The front end loads the one that exchanges them (``session/express/``).
+The front end loads the one that exchanges both (``session/express/``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _log = logger("relay")
 
 
 class RelayOffer:
-    """Has the library built when a stream of a session flows, and tells the agents of it.
+    """Has the library built when waves or requests of a session flow, and tells the agents of it.
 
     Nobody waits for it: short work never needs it, and agents that have not heard of it yet do
     what it would do.
@@ -44,7 +44,7 @@ class RelayOffer:
         self._stream: StreamHandle | None = None
         self._thread = threading.Thread(target=self._make, name="sapwood-relay", daemon=True)
         if wanted:
-            session.streams.on_flowing = self._thread.start
+            session.express.on_flowing = self._thread.start
             session.subscribe(self._places_changed)
 
     def close(self) -> None:

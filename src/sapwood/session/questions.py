@@ -5,29 +5,18 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-import msgspec
-
 from sapwood.comm import events as ev
 from sapwood.comm import plain, values
 from sapwood.comm.letters import events as le
 from sapwood.comm.pool import BlockPool
 from sapwood.core.errors import ClosedError, ProtocolError, SapwoodError
+from sapwood.session.express.express import Express
 from sapwood.session.gate import Gate
 from sapwood.session.loop_thread import LoopThread
+from sapwood.session.question import Answer, Question
 
 SMALL_REQUEST = 4096
 """Bytes up to which a request never waits: the number of such requests is bounded instead."""
-
-
-class Question(msgspec.Struct, frozen=True):
-    """A request on its way from a user's thread to the loop's."""
-
-    rank: int
-    handler: str
-    number: int
-    body: bytes
-    arrays: values.Encoded
-    future: Any
 
 
 class Questions:
@@ -38,15 +27,23 @@ class Questions:
         post: Gives the front end's node an event; to be called on the loop's thread.
         pool: Where large arrays are put.
         gate: What the bytes of requests go through, unless they are few.
+        express: Exchanges requests that are waited for one after the other.
     """
 
     def __init__(
-        self, thread: LoopThread, post: Callable[[ev.Event], None], pool: BlockPool, gate: Gate
+        self,
+        thread: LoopThread,
+        post: Callable[[ev.Event], None],
+        pool: BlockPool,
+        gate: Gate,
+        express: Express,
     ) -> None:
         self._thread = thread
         self._post = post
         self._pool = pool
         self._gate = gate
+        self._express = express
+        express.asking.send = self._send
         self._open: dict[int, Question] = {}
         self._handlers: dict[str, Callable[[int, Any], None]] = {}
         self._lock = threading.Lock()
@@ -58,7 +55,7 @@ class Questions:
 
         A large request waits while those that are not answered hold too many bytes.
         """
-        future: Future[Any] = Future()
+        future = Answer()
         nbytes = len(body) + arrays.nbytes
         if nbytes > SMALL_REQUEST:
             self._gate.enter(nbytes)
@@ -67,7 +64,9 @@ class Questions:
         with self._lock:
             number = self._next
             self._next += 1
-        self._thread.post(self._send, Question(rank, handler, number, body, arrays, future))
+        question = Question(rank, handler, number, body, arrays, future)
+        if nbytes > SMALL_REQUEST or not self._express.asking.begin(question):
+            self._thread.post(self._send, question)
         return future
 
     def withdraw(self, future: "Future[Any]") -> None:
@@ -84,25 +83,20 @@ class Questions:
         self._gate.close(reason)
         questions, self._open = self._open, {}
         for question in questions.values():
-            question.future.set_exception(reason)
+            question.end(None, reason)
 
     def answered(self, effect: ev.Answered) -> None:
         """Take an answer in; on the loop's thread."""
         question = self._open.pop(effect.number, None)
         if question is None:
             return
-        if effect.error is not None:
-            question.future.set_exception(SapwoodError.from_record(effect.error))
-            return
-        try:
-            payload = effect.payload
-            # A copy: the agent may use its memory again, and the user may write to the arrays.
-            data = bytearray(payload.view) if payload is not None else b""
-            value = values.decode(effect.body, data)
-        except SapwoodError as error:
-            question.future.set_exception(error)
+        payload = effect.payload
+        view = payload.view if payload is not None else None
+        settle = question.answered(effect.body, view, effect.error)
+        if question.future.awaited:
+            self._express.deliver_answer(question.rank, settle)
         else:
-            question.future.set_result(value)
+            settle()
 
     def asked(self, effect: ev.Asked) -> None:
         """Answer an agent; on the loop's thread."""
@@ -127,7 +121,7 @@ class Questions:
                 raise ClosedError(self._closed.what)
             payload = self._pool.place(question.arrays)
         except SapwoodError as error:
-            question.future.set_exception(error)
+            question.end(None, error)
             return
         self._open[question.number] = question
         if payload is not None and payload.owner is not None:

@@ -41,6 +41,11 @@ class SharedReactor(Reactor):
         """Whether functions are to be called soon; asked on the loop's thread."""
         return bool(self._soon)
 
+    @property
+    def was_given(self) -> bool:
+        """Whether other threads gave it functions that it has not taken yet."""
+        return bool(self._given)
+
     def call_from_any_thread(self, callback: Callable[..., Any], *args: Any) -> None:
         """Call a function on the loop's thread, in the order in which they are given.
 

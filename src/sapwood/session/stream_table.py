@@ -49,7 +49,6 @@ class StreamTable:
 
     Attributes:
         filters: Calls the own filters of the root; None where nobody does.
-        on_flowing: Called once, when a stream has had :data:`FLOWING` waves; on the loop's thread.
     """
 
     def __init__(
@@ -61,7 +60,6 @@ class StreamTable:
         express: Express,
     ) -> None:
         self.filters: Filters | None = None
-        self.on_flowing: Callable[[], None] = _nothing
         self._thread = thread
         self._post = post
         self._pool = pool
@@ -159,8 +157,7 @@ class StreamTable:
         if stream is not None:
             stream.completed(effect)
         if effect.wave == FLOWING:
-            flowing, self.on_flowing = self.on_flowing, _nothing
-            flowing()
+            self._express.flows()
         if effect.payload is not None:
             self._released(ev.Released(effect.payload))
 
@@ -198,7 +195,3 @@ class StreamTable:
             self._pool.give_back(owner)
         elif owner is not None and self.filters is not None:
             self.filters.released(effect.payload)
-
-
-def _nothing() -> None:
-    pass

@@ -1,7 +1,8 @@
 /*
  * One wave of a stream that flows, at the root: the same frame to all children, one frame from
- * each of them. The thread that wants the result does this itself while the thread of the event
- * loop sleeps; session/express/ arms it, and tells the protocol core afterwards what passed.
+ * each of them; or a request to one agent, and its answer. The thread that wants the result does
+ * this itself while the thread of the event loop sleeps; session/express/ arms it, and tells the
+ * protocol core afterwards what passed.
  *
  * Nothing is understood here but where a frame ends and how the one begins that is waited for.
  * Whatever else comes stays as it is, and is the event loop's: nothing is decided here.
@@ -25,7 +26,7 @@
 #include <unistd.h>
 
 enum {
-    VERSION = 1,         /* of struct exchange; session/express/library.py names the same */
+    VERSION = 2,         /* of struct exchange; session/express/library.py names the same */
     MAX_PEERS = 256,     /* children */
     MAX_FD = 4096,       /* descriptors that are known by their number */
     MAX_EVENTS = 64,
@@ -67,6 +68,7 @@ struct exchange {
     uint32_t left;      /* peers that are waited for */
     uint32_t n_arrived; /* of the last wait */
     uint32_t aside_size;
+    uint32_t deaf; /* whether the event loop does not wake of answers */
     uint64_t ticket; /* what it was armed for */
     uint64_t owner;  /* the thread that has begun the wave under way */
     int64_t room;   /* cost that each child still takes */
@@ -186,13 +188,14 @@ static uint32_t entry_size(const struct exchange *x, uint32_t frame)
 }
 
 /*
- * Send a frame to all children: the one after `waves` others since the library was armed. Returns
- * 0 if that is not for this library at present, and nothing was done; 1 if it is on its way; -1
- * if it is now the event loop's.
+ * Send a frame to all children: the one after `waves` others since the library was armed. The
+ * event loop wakes of an answer that comes before somebody waits for it, unless it is certain
+ * that somebody will. Returns 0 if that is not for this library at present, and nothing was done;
+ * 1 if it is on its way; -1 if it is now the event loop's.
  */
 int sapwood_exchange_begin(struct exchange *x, uint64_t owner, uint64_t ticket, uint32_t waves,
                            const uint8_t *frame, uint32_t size, const uint8_t *head,
-                           uint32_t head_size)
+                           uint32_t head_size, int certain)
 {
     if (!advance(x, READY, BUSY))
         return 0;
@@ -204,7 +207,9 @@ int sapwood_exchange_begin(struct exchange *x, uint64_t owner, uint64_t ticket, 
         advance(x, BUSY, READY);
         return 0;
     }
-    listen_to(x, 0);
+    if (certain)
+        listen_to(x, 0);
+    x->deaf = (uint32_t)certain;
     memcpy(x->journal + x->journal_size + 8, frame, size);
     memcpy(x->head, head, head_size);
     __atomic_store_n(&x->owner, owner, __ATOMIC_RELEASE);
@@ -305,6 +310,9 @@ int sapwood_exchange_wait(struct exchange *x, uint64_t owner, int timeout)
         return -1;
     double end = now() + 1e-3 * timeout;
     x->n_arrived = 0;
+    if (!x->deaf)
+        listen_to(x, 0);
+    x->deaf = 1;
     while (x->left && !x->n_arrived) {
         int count = epoll_wait(x->main_fd, found, MAX_EVENTS, timeout);
         if (count <= 0)

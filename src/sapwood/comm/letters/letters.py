@@ -15,6 +15,8 @@ from typing import Any
 import msgspec
 
 from sapwood.comm import events as ev
+from sapwood.comm.letters import events as le
+from sapwood.comm.letters.exchange import Exchange, Key
 from sapwood.comm.letters.ordering import EPOCH_SHIFT, Action, Inbox, Outbox
 from sapwood.comm.letters.parcel import (
     Absence,
@@ -23,6 +25,7 @@ from sapwood.comm.letters.parcel import (
     addressed,
     fitting,
     lost_error,
+    receipt_for,
     written,
 )
 from sapwood.comm.link import Link
@@ -41,10 +44,6 @@ MAX_SILENCE = 120.0
 """Heartbeats after which a place that acknowledges nothing is given up."""
 
 
-Key = tuple[int, int]
-"""Channel, and the place at the other end."""
-
-
 class Letters:
     """The letters of one place.
 
@@ -53,6 +52,7 @@ class Letters:
 
     Attributes:
         gone: Places without a process, and why.
+        exchange: Letters that somebody else exchanges.
         max_payload: Bytes of the largest payload that is fetched.
     """
 
@@ -71,6 +71,9 @@ class Letters:
         self._silent_since: dict[int, float] = {}
         self._peers: dict[int, int] = {}
         self._oldest: dict[int, int] = {}
+        self.exchange = Exchange(
+            self._outboxes, self._inboxes, self._under_way, self._owing, self.gone
+        )
 
     def use(self, channel: int, user: ChannelUser) -> None:
         """Give a channel its user."""
@@ -306,6 +309,13 @@ class Letters:
             self._owing.add(key)
         return effects
 
+    def acknowledge(self, now: float, event: le.Acknowledge) -> Effects:
+        """Send a place its receipt, if so many letters have come that it is not to wait."""
+        key = (event.channel, event.rank)
+        inbox = self._inboxes.get(key)
+        due = inbox is not None and inbox.owed >= self._users[event.channel].prompt
+        return self._receipt(now, key, inbox) if inbox is not None and due else []
+
     def resume(self, now: float, channel: int) -> Effects:
         """Offer the user of a channel again what it had no room for."""
         effects: Effects = []
@@ -318,16 +328,8 @@ class Letters:
     ) -> Effects:
         channel, source = key
         self._owing.discard(key)
-        receipt = msg.Receipt(
-            self.rank,
-            source,
-            channel,
-            inbox.epoch,
-            self._near.identity.incarnation,
-            0,
-            inbox.acknowledged(),
-            missing,
-        )
+        here = self._near.identity.incarnation
+        receipt = receipt_for(self.rank, here, source, channel, inbox, *missing)
         return self._onward(now, receipt, None)
 
     def _acknowledged(self, now: float, receipt: msg.Receipt) -> Effects:

@@ -130,6 +130,11 @@ class Outbox(Generic[T]):
         """Items that would be sent at once."""
         return 0 if self._backlog else self._window - len(self._sent)
 
+    @property
+    def next(self) -> int:
+        """The number of the item that is sent next."""
+        return self._next
+
     def post(self, now: float, item: T) -> int:
         """Take an item in; return its number if it is to be sent now, else 0.
 
@@ -250,6 +255,11 @@ class Inbox(Generic[T]):
     def waiting(self) -> bool:
         """Whether the next item is here."""
         return self._expected in self._early
+
+    @property
+    def early(self) -> bool:
+        """Whether anything is here that was not taken."""
+        return bool(self._early)
 
     def is_next(self, epoch: int, number: int) -> bool:
         """Whether an item is the one that is expected, and nothing waits."""

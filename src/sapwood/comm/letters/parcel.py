@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from sapwood.comm.letters.ordering import Outbox
+from sapwood.comm.letters.ordering import Inbox, Outbox
 from sapwood.comm.link import Link
 from sapwood.comm.messages import letters as msg
 from sapwood.comm.neighbourhood import Effects
@@ -106,6 +106,14 @@ def written(
         parcel.large,
         parcel.error,
     )
+
+
+def receipt_for(
+    rank: int, incarnation: int, source: int, channel: int, inbox: Inbox[Any], *missing: int
+) -> msg.Receipt:
+    """Note that what an inbox has taken is acknowledged now; return what says so."""
+    upto = inbox.acknowledged()
+    return msg.Receipt(rank, source, channel, inbox.epoch, incarnation, 0, upto, missing)
 
 
 def addressed(letter: msg.Letter, address: msg.Address) -> msg.Letter:

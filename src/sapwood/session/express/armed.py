@@ -1,13 +1,12 @@
-"""What may be exchanged at present: waves of one stream, and with whom."""
+"""What may be exchanged at present: waves of one stream, or requests, and with whom."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Protocol
-
-import msgspec
 
 from sapwood.comm import messages as msg
 from sapwood.comm import values
@@ -22,6 +21,12 @@ from sapwood.core.rankset import Ranges
 from sapwood.session.express.answers import AnswerReader
 from sapwood.session.express.library import MAX_FD, MAX_PEERS, ExpressLibrary
 from sapwood.session.wave_result import WaveResult
+
+FLOWING = 2
+"""Waves or requests that somebody has waited for in a row when the next ones are exchanged."""
+
+PATIENCE = 8
+"""Times that nothing was exchanged before something happened, before that is no longer tried."""
 
 
 class Handle(Protocol):
@@ -41,26 +46,79 @@ class Handle(Protocol):
         """Begin a wave that was begun here."""
 
 
-class Armed(msgspec.Struct, frozen=True, gc=False):
+class Armed(ABC):
     """What may be exchanged.
 
-    Attributes:
-        handle: The stream, as users have it.
-        stream: The stream, as the root has it.
-        first: Number of the next wave.
+    Args:
         lines: The connections to the children.
-        ranges: The ranks that each of them brings together.
         ticket: What the library knows it by.
-        readers: What reads the answers of each of them.
     """
 
-    handle: Handle
-    stream: Stream
-    first: int
-    lines: tuple[Line, ...]
-    ranges: tuple[Ranges, ...]
-    ticket: int
-    readers: tuple[AnswerReader, ...]
+    __slots__ = ("lines", "ticket")
+
+    def __init__(self, lines: tuple[Line, ...], ticket: int) -> None:
+        self.lines = lines
+        self.ticket = ticket
+
+    @abstractmethod
+    def passed(self, place: Place, sent: Sequence[bytes]) -> None:
+        """Count what is done, by what was sent for it."""
+
+    @abstractmethod
+    def go_on(self, owner: int) -> None:
+        """Let the place begin what somebody has begun, and has not done."""
+
+    @abstractmethod
+    def settle(self, place: Place) -> None:
+        """Do what is to be done when all that was sent is known."""
+
+
+class ArmedStream(Armed):
+    """Waves of a stream may be exchanged.
+
+    Args:
+        lines: The connections to the children.
+        ticket: What the library knows it by.
+        handle: The stream, as users have it.
+        stream: The stream, as the root has it.
+        ranges: The ranks that each child brings together.
+        readers: What reads the answers of each of them.
+        calls: The last call of each who has begun a wave.
+    """
+
+    __slots__ = ("calls", "first", "handle", "ranges", "readers", "stream")
+
+    def __init__(
+        self,
+        lines: tuple[Line, ...],
+        ticket: int,
+        handle: Handle,
+        stream: Stream,
+        ranges: tuple[Ranges, ...],
+        readers: tuple[AnswerReader, ...],
+        calls: Mapping[int, Call],
+    ) -> None:
+        super().__init__(lines, ticket)
+        self.handle = handle
+        self.stream = stream
+        self.first = stream.last_wave + 1
+        self.ranges = ranges
+        self.readers = readers
+        self.calls = calls
+
+    def passed(self, place: Place, sent: Sequence[bytes]) -> None:
+        """Count waves."""
+        del place
+        self.stream.last_wave += len(sent)
+        self.handle.exchanged(len(sent))
+
+    def go_on(self, owner: int) -> None:
+        """Begin a wave again."""
+        call = self.calls[owner]
+        self.handle.go_on(call.encoded.body, call.payload, call.future(self.handle))
+
+    def settle(self, place: Place) -> None:
+        """Nothing is to be done."""
 
 
 class Call:
@@ -89,8 +147,9 @@ def arm(
     place: Place,
     library: ExpressLibrary,
     blocks: MappedBlocks,
-    last: Armed | None,
-) -> Armed | None:
+    last: ArmedStream | None,
+    calls: Mapping[int, Call],
+) -> ArmedStream | None:
     """Tell the library how things stand; None where waves are to go the common way.
 
     Args:
@@ -99,6 +158,7 @@ def arm(
         library: What will exchange waves.
         blocks: Maps memory of children.
         last: What was armed before, whose readers know what answers look like.
+        calls: The last call of each who has begun a wave.
     """
     stream = place.node.streams.get(handle.spec.stream)
     if stream is None or handle.open_waves or stream.waves or stream.sweeps:
@@ -109,7 +169,7 @@ def arm(
         return None  # one that the tree does not have is missing in every wave
     if not at_rest or shares.missing or shares.partly or len(shares.whole) > MAX_PEERS:
         return None
-    lines, descriptors = _lines_to(place, shares.whole)
+    lines, descriptors = lines_to(place, shares.whole)
     if len(lines) < len(shares.whole):
         return None
     channels = [line.channel for line in lines]
@@ -122,10 +182,10 @@ def arm(
         alike, most = Alike(), MAX_MAPPED_BLOCKS // max(1, len(ranges))
         readers = tuple(AnswerReader(those, alike, blocks, most) for those in ranges)
     ticket = library.arm(descriptors, room, budget)
-    return Armed(handle, stream, stream.last_wave + 1, lines, ranges, ticket, readers)
+    return ArmedStream(lines, ticket, handle, stream, ranges, readers, calls)
 
 
-def _lines_to(place: Place, children: Sequence[int]) -> tuple[tuple[Line, ...], list[int]]:
+def lines_to(place: Place, children: Sequence[int]) -> tuple[tuple[Line, ...], list[int]]:
     """Return the connections to children, of those that are at rest, and their descriptors."""
     found: dict[int, tuple[Line, int]] = {}
     for line in place.lines.open.values():

@@ -24,6 +24,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from time import monotonic, sleep
 from typing import Any
 
@@ -34,17 +35,23 @@ from sapwood.comm.reduction import Accumulator
 from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.comm.streams.counters import Counters
 from sapwood.core.errors import SapwoodError
-from sapwood.session.express.armed import Armed, Call, Handle, arm
+from sapwood.session.express.armed import (
+    FLOWING,
+    PATIENCE,
+    Armed,
+    ArmedStream,
+    Call,
+    Handle,
+    arm,
+)
+from sapwood.session.express.asking import Asking
 from sapwood.session.express.learning import learn
 from sapwood.session.express.library import READY, ExpressLibrary
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.wave_result import WaveResult
 
-FLOWING = 2
-"""Waves that somebody has waited for in a row when the next ones are exchanged."""
-
-PATIENCE = 8
-"""Times that no wave was exchanged before something happened, before that is no longer tried."""
+SEVERAL = 32
+"""Requests to one agent in a row, each of them waited for, that count as flowing."""
 
 _END_OF_HEAD = -len(messages.encode(msg.Up(0, 0, 0, (), 0.0, b""))) + 5
 """Where the ranks begin in a message without ranks and body, from its end."""
@@ -59,23 +66,27 @@ class Express:
 
     Attributes:
         passed: Waves that were exchanged so far, as far as the event loop has heard.
+        asking: Exchanges requests.
+        on_flowing: Called once, when waves or requests flow; on the loop's thread.
     """
 
     def __init__(self, loop: SharedReactor, inline_limit: int) -> None:
         self.passed = 0
+        self.asking = Asking(loop)
+        self.on_flowing: Callable[[], None] = _nothing
         self._loop = loop
         self._inline_limit = inline_limit
         self._blocks = MappedBlocks()
         self._futures = threading.Lock()
-        self._armed: Armed | None = None
-        self._last: Armed | None = None
+        self._armed: ArmedStream | None = None
+        self._last: ArmedStream | None = None
         self._calls: dict[int, Call] = {}
         self._candidate: Handle | None = None
         self._in_a_row = 0
         self._in_vain = 0
         # No more than waves that the library takes before the event loop hears of them.
         self._counted: deque[tuple[Counters, int, int, int]] = deque()
-        self._done: deque[tuple[Future[WaveResult], WaveResult]] = deque()
+        self._done: deque[Callable[[], None]] = deque()
         self._library: ExpressLibrary | None = None
         self._outer: select.epoll | None = None
         self._place: Place | None = None
@@ -108,7 +119,7 @@ class Express:
         library = self._library
         assert library is not None  # noqa: S101 - it was armed
         owner, call = threading.get_ident(), Call(encoded, self._futures)
-        if library.memory.state != READY:
+        if library.memory.state != READY or self._loop.was_given:
             return None  # perhaps with an earlier call of this thread, which is not to be forgotten
         self._calls[owner], waves = call, library.memory.waves
         number, stream = armed.first + waves, handle.spec.stream
@@ -142,7 +153,7 @@ class Express:
         return WaveResult(total, handle.spec.members, weight, number)
 
     def _gathered(
-        self, library: ExpressLibrary, armed: Armed, owner: int, head: int, end: float | None
+        self, library: ExpressLibrary, armed: ArmedStream, owner: int, head: int, end: float | None
     ) -> tuple[Any, float, int] | None:
         """Return total, weight and bytes of the answers to a wave that was begun.
 
@@ -192,6 +203,7 @@ class Express:
         main = loop.fileno()
         outer = select.epoll()
         self._library = ExpressLibrary(path, outer.fileno(), main, loop.bell)
+        self.asking.start(self._library)
         outer.register(main, select.EPOLLIN)
         outer.register(loop.bell, select.EPOLLIN)  # heard also while a wave is under way
         self._outer, self._place = outer, place
@@ -206,6 +218,11 @@ class Express:
         self._last = None
         self._blocks.forget()
 
+    def flows(self) -> None:
+        """Note that waves or requests flow: whoever has a library for them may offer it."""
+        flowing, self.on_flowing = self.on_flowing, _nothing
+        flowing()
+
     def wanted(self, handle: Handle) -> None:
         """Note that somebody waits for the next wave of a stream, which goes the common way."""
         if handle is self._candidate:
@@ -216,14 +233,23 @@ class Express:
     def deliver(self, handle: Handle, future: Future[WaveResult], result: WaveResult) -> None:
         """Give somebody the result of a wave: as soon as the next one can be exchanged."""
         if self._library is not None and handle is self._candidate:
-            self._done.append((future, result))
+            self._done.append(partial(future.set_result, result))
         else:
             future.set_result(result)
 
+    def deliver_answer(self, rank: int, settle: Callable[[], None]) -> None:
+        """Give somebody who waits the answer to a request of the common way, as with results."""
+        self.asking.wanted(rank)
+        if self.asking.in_a_row == SEVERAL:
+            self.flows()
+        if self._library is not None:
+            self._done.append(settle)
+        else:
+            settle()
+
     def _deliver(self) -> None:
         while self._done:
-            future, result = self._done.popleft()
-            future.set_result(result)
+            self._done.popleft()()
 
     def _wait(self, patience: float) -> list[tuple[int, int]]:
         """Wait as the loop would, and let callers exchange waves meanwhile."""
@@ -231,11 +257,7 @@ class Express:
         assert library is not None  # noqa: S101 - start() sets all three
         assert place is not None  # noqa: S101 - as above
         assert outer is not None  # noqa: S101 - as above
-        handle = self._candidate if patience and self._in_a_row >= FLOWING else None
-        armed = None
-        if handle is not None:
-            armed = arm(handle, place, library, self._blocks, self._last)
-        self._armed = armed
+        armed: Armed | None = self._arm(place, library) if patience else None
         if self._done:
             self._deliver()
             if self._loop.has_to_do:  # what was called with the results
@@ -247,13 +269,23 @@ class Express:
             os.eventfd_write(self._loop.bell, 1)  # whoever is in the library hears it
             while not library.take_back():
                 sleep(0)
-        self._armed, self._last = None, armed
-        self._note(library.memory.waves)
-        learn(library, place, armed, self._calls)
+        if self._armed is None:
+            self.asking.taken_back(library.memory.waves)
+        else:
+            self._armed, self._last = None, self._armed
+            self._note(library.memory.waves)
+        learn(library, place, armed)
         while self._counted:
             counters, *figures = self._counted.popleft()
             counters.exchanged(*figures)
         return self._poll(0)
+
+    def _arm(self, place: Place, library: ExpressLibrary) -> Armed | None:
+        """Let what flows be exchanged: waves first, else requests."""
+        handle = self._candidate if self._in_a_row >= FLOWING else None
+        if handle is not None:
+            self._armed = arm(handle, place, library, self._blocks, self._last, self._calls)
+        return self._armed or self.asking.arm(place)
 
     def _note(self, waves: int) -> None:
         """Note how many waves were exchanged while that was possible."""
@@ -261,3 +293,7 @@ class Express:
         self._in_vain = 0 if waves else self._in_vain + 1
         if self._in_vain > PATIENCE:
             self._candidate, self._in_a_row = None, 0
+
+
+def _nothing() -> None:
+    pass

@@ -7,35 +7,34 @@ send must be what was sent, and what the children have answered so far comes to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from operator import add
 
 from sapwood.comm.channel import MESSAGE_COST, Buffers
 from sapwood.comm.place import Place
 from sapwood.core.errors import SapwoodError
-from sapwood.session.express.armed import Armed, Call
+from sapwood.session.express.armed import Armed
 from sapwood.session.express.library import ExpressLibrary
 
 
-def learn(library: ExpressLibrary, place: Place, armed: Armed, calls: Mapping[int, Call]) -> None:
+def learn(library: ExpressLibrary, place: Place, armed: Armed) -> None:
     """Let everybody know what passed since the library was armed.
 
     Args:
         library: The library; it was taken back.
         place: The root.
         armed: What it was armed for.
-        calls: The last call of each who has begun a wave.
 
     Raises:
         SapwoodError: Something passed that should not have.
     """
     lines, peers = armed.lines, library.memory.peers
     if library.memory.waves:
-        _count(library, armed)
+        _count(library, place, armed)
     is_under_way = library.memory.frame_size > 0
     if is_under_way:
-        _begin_again(library, armed, calls[library.memory.owner])
+        _begin_again(library, armed)
+    armed.settle(place)
     for number, frame in library.aside():
         place.bytes_received(lines[number].number, frame)
     if is_under_way:
@@ -44,23 +43,24 @@ def learn(library: ExpressLibrary, place: Place, armed: Armed, calls: Mapping[in
                 place.bytes_received(line.number, library.answer(number))
 
 
-def _count(library: ExpressLibrary, armed: Armed) -> None:
+def _count(library: ExpressLibrary, place: Place, armed: Armed) -> None:
     """Count the waves that are done."""
     memory = library.memory
     sent: list[tuple[Buffers, int]] = []
+    frames: list[bytes] = []
     arrived = [0] * len(armed.lines)
     for wave in library.passed():
+        frames.append(wave.frame)
         sent.append(([wave.frame], len(wave.frame) + MESSAGE_COST))
         arrived = list(map(add, arrived, wave.sizes))
     for line, nbytes in zip(armed.lines, arrived, strict=True):
         line.channel.passed(sent, nbytes)
         line.channel.link.last_sent = memory.time
         line.channel.link.heard(memory.time)
-    armed.stream.last_wave += memory.waves
-    armed.handle.exchanged(memory.waves)
+    armed.passed(place, frames)
 
 
-def _begin_again(library: ExpressLibrary, armed: Armed, call: Call) -> None:
+def _begin_again(library: ExpressLibrary, armed: Armed) -> None:
     """Let the place begin the wave that is under way, of which something was sent."""
     frame, peers = library.under_way(), library.memory.peers
     writes = [line.channel.write for line in armed.lines]
@@ -77,8 +77,7 @@ def _begin_again(library: ExpressLibrary, armed: Armed, call: Call) -> None:
     for number, line in enumerate(armed.lines):
         line.channel.write = partial(write_rest, number)
     try:
-        future = call.future(armed.handle)
-        armed.handle.go_on(call.encoded.body, call.payload, future)
+        armed.go_on(library.memory.owner)
     finally:
         for line, write in zip(armed.lines, writes, strict=True):
             line.channel.write = write

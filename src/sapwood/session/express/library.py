@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from sapwood.core.errors import ResourceError
 
-VERSION = 1
+VERSION = 2
 """Version of the memory's layout; the library must have the same."""
 
 MAX_PEERS = 256
@@ -59,6 +59,7 @@ class Memory(ctypes.Structure):
         ("left", ctypes.c_uint32),
         ("n_arrived", ctypes.c_uint32),
         ("aside_size", ctypes.c_uint32),
+        ("deaf", ctypes.c_uint32),
         ("ticket", ctypes.c_uint64),
         ("owner", ctypes.c_uint64),
         ("room", ctypes.c_int64),
@@ -130,6 +131,7 @@ class ExpressLibrary:
             ctypes.c_uint32,
             *sized,
             *sized,
+            ctypes.c_int,
         )
         library.sapwood_exchange_wait.argtypes = (*mine, ctypes.c_int)
         library.sapwood_exchange_commit.argtypes = mine
@@ -137,21 +139,34 @@ class ExpressLibrary:
 
     # --- whoever wants a wave --------------------------------------------------------------------
 
-    def begin(self, owner: int, ticket: int, waves: int, frame: bytes, head: bytes) -> int:
+    def begin(
+        self,
+        owner: int,
+        ticket: int,
+        waves: int,
+        frame: bytes,
+        head: bytes,
+        *,
+        certain: bool = True,
+    ) -> int:
         """Send a frame to all.
 
         Args:
-            owner: The thread that does this.
+            owner: Who does this.
             ticket: What the library must be armed for.
             waves: Waves that it must have had since.
             frame: What to send.
             head: How the message begins that is waited for.
+            certain: Whether somebody will wait for it; else the event loop wakes of it.
 
         Returns:
             0 if nothing was done, 1 if it was, -1 if the event loop goes on with it.
         """
-        begin, sizes = self._library.sapwood_exchange_begin, (len(frame), len(head))
-        return int(begin(self._address, owner, ticket, waves, frame, sizes[0], head, sizes[1]))
+        begin, size = self._library.sapwood_exchange_begin, len(frame)
+        told = begin(
+            self._address, owner, ticket, waves, frame, size, head, len(head), int(certain)
+        )
+        return int(told)
 
     def wait(self, owner: int, milliseconds: int) -> int:
         """Wait for answers; return how many came, or -1 if the event loop goes on."""

@@ -55,6 +55,24 @@ def test_a_wave_is_sent_and_gathered(front: Front) -> None:
     assert list(library.aside()) == []
 
 
+def test_the_loop_wakes_of_an_answer_that_nobody_waits_for(front: Front) -> None:
+    library = front.library
+    assert library.begin(OWNER, front.ticket, 0, FRAME, HEAD, certain=False) == 1
+    assert not front.is_woken()
+    front.answer(up(1))
+    assert front.is_woken()
+    assert library.wait(OWNER, -1) == 1
+    front.answer(b"", up(2), up(3))
+    assert not front.is_woken()  # somebody does
+    assert gather(library) == 2
+    assert library.commit(OWNER)
+    assert front.begin() == 1
+    front.answer(up(1))
+    assert not front.is_woken()  # somebody will
+    assert library.take_back()
+    assert front.is_woken()
+
+
 def test_many_waves_are_noted_in_order(front: Front) -> None:
     library = front.library
     sent = [b"w" * size for size in (1, 8, 13, 700)]
