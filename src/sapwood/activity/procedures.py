@@ -70,7 +70,10 @@ class Procedures:
 
     def _map(self, run: str, state: dict[str, Any]) -> Any:
         program, part = self._runs[run]
-        return program.map(part, state)
+        partial = program.map(part, state)
+        if type(partial) is not dict or [*partial] != program.fields:
+            program.check_result(partial)
+        return partial
 
     def _call(self, _context: str, argument: dict[str, Any]) -> Any:
         function = _remembered(self._functions, argument["code"], self._load_function)

@@ -55,6 +55,8 @@ class OpenProgram:
     Attributes:
         image: What it was opened from.
         program: The program itself.
+        map: Its map; what it returns is to be checked if it is not a dictionary of ``fields``.
+        fields: Names of the results, in the order of the program.
     """
 
     def __init__(self, image: ProgramImage) -> None:
@@ -68,7 +70,8 @@ class OpenProgram:
                 self._loaded.append((library, _load(library)))
             self.program.loaded_functions = self.function
             self.program.library_path = self._loaded[0][0].path if self._loaded else ""
-            self.map: Callable[[Any, dict[str, Any]], dict[str, Any]] = self._bind_map()
+            self.fields = list(self.program.reduce)
+            self.map: Callable[[Any, dict[str, Any]], Any] = self._bind_map()
         except BaseException:
             self.close()
             raise
@@ -125,20 +128,23 @@ class OpenProgram:
             hint=suggest(name, known),
         )
 
-    def _bind_map(self) -> Callable[[Any, dict[str, Any]], dict[str, Any]]:
+    def _bind_map(self) -> Callable[[Any, dict[str, Any]], Any]:
         name = self.program.map_function
         if name is None:
-            return self._python_map
+            return self.program.map
         from sapwood.code.map_binding import bind_map  # noqa: PLC0415 - only native maps need it
 
         _, signature = self._find(name)
         return bind_map(self.program, signature, self.function(name))
 
-    def _python_map(self, slice: Any, state: dict[str, Any]) -> dict[str, Any]:  # noqa: A002 - as Program.map
-        partial: Any = self.program.map(slice, state)
+    def check_result(self, partial: Any) -> None:
+        """Check what a map returned.
+
+        Raises:
+            ProgramError: It is not a dictionary of what the program reduces.
+        """
         if not isinstance(partial, dict) or partial.keys() != self.program.reduce.keys():
             raise _wrong_result(self.program, partial)
-        return partial
 
 
 def make_image(program: Program, built: Built) -> ProgramImage:

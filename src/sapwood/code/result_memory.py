@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
-Allocate = Callable[[tuple[int, ...], np.dtype[Any]], Array | None]
-"""Returns an array, or None where a usual one will do."""
+Allocate = Callable[[Any, Any], Array | None]
+"""Takes what :func:`empty` takes, and returns an array, or None where a usual one will do."""
 
 _allocate: list[Allocate] = []  # at most one: a runner's, for as long as the process lives
 
@@ -31,10 +31,8 @@ def empty(shape: int | tuple[int, ...], dtype: Any = np.float64) -> Array:
         >>> empty((2, 3), "f4").shape
         (2, 3)
     """
-    extents = (shape,) if isinstance(shape, int) else tuple(shape)
-    kind: np.dtype[Any] = np.dtype(dtype)
-    found = _allocate[0](extents, kind) if _allocate else None
-    return np.empty(extents, kind) if found is None else found
+    found = _allocate[0](shape, dtype) if _allocate else None
+    return np.empty(shape, dtype) if found is None else found
 
 
 def take(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array | None:

@@ -1,6 +1,6 @@
 """What calls moved between this process and its device, for the statistics of runs."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -43,6 +43,9 @@ class Transfers(msgspec.Struct, frozen=True):
 NOTHING = Transfers()
 """No copies."""
 
+any_watched: Final = [False]
+"""Whether there was ever a device, so that there may be something to ask for."""
+
 _devices: list[Any] = []
 _reported = NOTHING
 _past = NOTHING
@@ -54,6 +57,7 @@ def watch(statistics: Any) -> None:
     Args:
         statistics: An object with the attributes of :class:`Transfers`, which change.
     """
+    any_watched[0] = True
     _devices.append(statistics)
 
 

@@ -101,7 +101,6 @@ class Runner:
         self._control = control
         self._blocks = blocks
         self._procedures = procedures
-        self._pid = os.getpid()
         self._lending = Lending()
         self._alike = Alike()
         result_memory.use(self._lending.allocate)
@@ -109,74 +108,59 @@ class Runner:
         self._flush_c = ctypes.CDLL(None).fflush
         self._flush_c.argtypes = [ctypes.c_void_p]
 
-    def serve(self) -> None:
-        """Serve calls until there are no more."""
-        datagram = memoryview(bytearray(calls.MAX_DATAGRAM))
-        while size := self._control.recv_into(datagram):
-            call = calls.decode_call(datagram[:size])
-            if call.free:
-                self._lending.take_back(call.free)
-            data = calls.encode(self._answer(call))
-            self._control.send(data if len(data) <= calls.MAX_DATAGRAM else _shortened(data))
-
     # What every call goes through is kept in few functions: each is one more that comes from
     # memory, as others have used the caches since the last call.
-    def _answer(self, call: calls.Call) -> calls.Result:
-        begin = time.perf_counter()
-        seconds = 0.0
-        error: SapwoodError | None
-        try:
-            body, payload = call.body, call.payload
-            if body.shared is None and payload.shared is None and not payload.inline:
-                argument = values.decode_plain(body.inline)
-            else:
-                argument = self._alike.decode(self._bytes(body), self._bytes(payload))
-            procedure = self._procedures[call.procedure]
-            self._lending.context = (call.procedure, call.context)
-            here.runner.busy = True
-            begin = time.perf_counter()
+    def serve(self) -> None:
+        """Serve calls until there are no more."""
+        control, lending, caller = self._control, self._lending, here.runner
+        pid, getpid, clock = os.getpid(), os.getpid, time.perf_counter
+        devices = transfers.any_watched
+        datagram = memoryview(bytearray(calls.MAX_DATAGRAM))
+        while size := control.recv_into(datagram):
+            call = calls.decode_call(datagram[:size])
+            if call.free:
+                lending.take_back(call.free)
+            begin = clock()
             try:
-                result = procedure(call.context, argument)
-            finally:
-                if os.getpid() != self._pid:
-                    self._end_copy()
-                here.runner.busy = False
-                if here.runner.channel is not None:
-                    here.runner.channel.forget_all()
-            seconds = time.perf_counter() - begin
-            body, payload = self._lending.lend(result)
-            error = None
-        except SystemExit as stop:
-            error = UserCodeError(
-                f"user code called sys.exit({stop.code!r})",
-                hint="return from the function instead of ending the process",
-            )
-        except MemoryError as problem:
-            error = _out_of_memory(problem)
-        except SapwoodError as problem:
-            cause = problem.__cause__
-            error = _out_of_memory(cause) if isinstance(cause, MemoryError) else problem
-        except BaseException as problem:  # noqa: BLE001 - whatever user code raises is reported
-            error = UserCodeError(
-                _one_line(problem),
-                details={
-                    EXCEPTION_TYPE: type(problem).__qualname__,
-                    "traceback": _traceback(problem),
-                },
-            )
+                body, payload = call.body, call.payload
+                if body.shared is None and payload.shared is None and not payload.inline:
+                    argument = values.decode_plain(body.inline)
+                else:
+                    argument = self._alike.decode(self._bytes(body), self._bytes(payload))
+                procedure = self._procedures[call.procedure]
+                lending.context = (call.procedure, call.context)
+                caller.busy = True
+                begin = clock()
+                try:
+                    result = procedure(call.context, argument)
+                finally:
+                    if getpid() != pid:
+                        self._end_copy()
+                    caller.busy = False
+                    if caller.channel is not None:
+                        caller.channel.forget_all()
+                seconds = clock() - begin
+                body, payload = lending.lend(result)
+            except BaseException as problem:  # noqa: BLE001 - whatever user code raises is reported
+                lending.abandon()
+                nothing, error = calls.Bulk(), _as_error(problem).to_record()
+                self._flush()
+                answer = calls.Result(call.number, nothing, nothing, clock() - begin, error)
+            else:
+                self._flush()
+                moved = transfers.since_last_call() if devices[0] else None
+                answer = calls.Result(call.number, body, payload, seconds, None, moved)
+            data = calls.encode(answer)
+            control.send(data if len(data) <= calls.MAX_DATAGRAM else _shortened(data))
+
+    def _flush(self) -> None:
+        """Have what user code printed with the agent before the answer."""
         try:
             sys.stdout.flush()
             sys.stderr.flush()
         except Exception:  # noqa: BLE001, S110 - user code may have put anything in their place
             pass
         self._flush_c(None)
-        if error is None:
-            moved = transfers.since_last_call()
-            return calls.Result(call.number, body, payload, seconds, None, moved)
-        self._lending.abandon()
-        seconds = seconds or time.perf_counter() - begin
-        nothing = calls.Bulk()
-        return calls.Result(call.number, nothing, nothing, seconds, error.to_record())
 
     def _end_copy(self) -> None:
         """End a process that user code forked and let return: only one may answer."""
@@ -256,6 +240,27 @@ def _shortened(data: bytes) -> bytes:
             error = msgspec.structs.replace(error, details={})
         data = calls.encode(msgspec.structs.replace(result, error=error))
     return data
+
+
+def _as_error(problem: BaseException) -> SapwoodError:
+    """Return what user code raised as an error that can travel."""
+    if isinstance(problem, SystemExit):
+        return UserCodeError(
+            f"user code called sys.exit({problem.code!r})",
+            hint="return from the function instead of ending the process",
+        )
+    if isinstance(problem, MemoryError):
+        return _out_of_memory(problem)
+    if isinstance(problem, SapwoodError):
+        cause = problem.__cause__
+        return _out_of_memory(cause) if isinstance(cause, MemoryError) else problem
+    return UserCodeError(
+        _one_line(problem),
+        details={
+            EXCEPTION_TYPE: type(problem).__qualname__,
+            "traceback": _traceback(problem),
+        },
+    )
 
 
 def _out_of_memory(problem: MemoryError) -> MemoryLimitError:

@@ -8,7 +8,7 @@ import numpy as np
 from sapwood.code.array_address import address_of
 from sapwood.code.runner import calls
 from sapwood.code.runner.arena import Arena
-from sapwood.code.runner.like_results import InlineResults, Parts, PlacedResult
+from sapwood.code.runner.like_results import InlineResults, Parts, PlacedResult, RepeatedArray
 from sapwood.comm import values
 from sapwood.comm.address_space import PAGE
 from sapwood.comm.shared_memory import ALIGNMENT
@@ -33,31 +33,56 @@ class Lending:
         self.context = ("", "")
         self._inline = InlineResults()
         self._placed: dict[int, PlacedResult] = {}
+        self._asked: tuple[Any, Any] = (None, None)
+        # Its arena counts as lent, also while it is not.
+        self._again: RepeatedArray | None = None
 
     def take_back(self, inodes: tuple[int, ...]) -> None:
         """Nobody reads these blocks any more."""
+        again = self._again
+        if again is not None:
+            if inodes == again.inodes:
+                again.returned = True
+                return
+            if again.arena.inode in inodes:
+                self._again = None
         for inode in inodes:
-            block = self._lent.pop(inode)
-            self._free.setdefault(block.capacity, []).append(block)
+            self._set_free(inode)
 
-    def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array | None:
-        """Return an array in the arena of this call; None where it is small or does not fit."""
-        nbytes = math.prod(shape) * dtype.itemsize
-        if nbytes <= calls.INLINE or dtype.hasobject:
+    def allocate(self, shape: Any, dtype: Any) -> Array | None:
+        """Return an array in the arena of this call; None where it is small or does not fit.
+
+        Args:
+            shape: Extents of the array, or its only one.
+            dtype: Type of its items, or what numpy makes one of.
+        """
+        again = self._again
+        if again is not None:
+            array = again.array(self.context, shape, dtype)
+            if array is not None:
+                self._arena = again.arena
+                return array
+        extents = (shape,) if isinstance(shape, int) else tuple(shape)
+        kind: np.dtype[Any] = np.dtype(dtype)
+        nbytes = math.prod(extents) * kind.itemsize
+        if nbytes <= calls.INLINE or kind.hasobject:
             return None
+        self._forget()
         arena = self._arena
         if arena is None:
             arena = self._arena = self._take(max(nbytes + PAGE, self._wanted.get(self.context, 0)))
-            flat = arena.array(dtype, nbytes, first=True)
+            self._asked = shape, dtype
+            flat = arena.array(kind, nbytes, first=True)
         else:
-            flat = arena.array(dtype, nbytes)
+            flat = arena.array(kind, nbytes)
         if flat is None:
             return None
         self._made.append(flat)
-        return flat[:] if len(shape) == 1 else flat.reshape(shape)
+        return flat[:] if len(extents) == 1 else flat.reshape(extents)
 
     def abandon(self) -> None:
         """The call failed: what it made is not wanted."""
+        self._forget()
         arena, self._arena = self._arena, None
         self._made = []
         if arena is not None:
@@ -70,19 +95,45 @@ class Lending:
             DataValueError: The result cannot travel.
             ResourceError: The machine has not that much memory left.
         """
-        arena, self._arena = self._arena, None
+        arena = self._arena
         if arena is None:
             return self._inline.encode(result) or self._elsewhere(result)
+        again = self._again
+        if again is not None:
+            if again.fits(result):
+                self._arena = None
+                return again.parts
+            self._forget()
+        self._arena = None
         made, self._made = self._made, []
         placed = self._placed.get(arena.inode)
         if placed is not None and placed.fits(result, made):
             self._lent[arena.inode] = arena
+            if len(made) == 1:
+                self._again = RepeatedArray(
+                    self.context, self._asked, arena, made[0], result, placed.parts
+                )
             return placed.parts
         try:
             return self._in_place(arena, made, result) or self._elsewhere(result)
         finally:
             if arena.inode not in self._lent:  # until now arrays of the result were in it
                 self._free.setdefault(arena.capacity, []).append(arena)
+
+    def _forget(self) -> None:
+        """Expect nothing: the arena that was expected to be used again is like others."""
+        again, self._again = self._again, None
+        if again is None:
+            return
+        if again.returned:
+            self._set_free(again.arena.inode)
+        elif again.arena is self._arena:
+            del self._lent[again.arena.inode]
+            self._made.append(again.flat)
+
+    def _set_free(self, inode: int) -> None:
+        arena = self._lent.pop(inode)
+        self._free.setdefault(arena.capacity, []).append(arena)
 
     def _in_place(self, arena: Arena, made: list[Array], result: Any) -> Parts | None:
         """Lend the arena in which arrays of the result were made; None if there are none."""
@@ -136,6 +187,7 @@ class Lending:
         return calls.Bulk(shared=block.ref(len(data)))
 
     def _take(self, nbytes: int) -> Arena:
+        self._forget()
         best = 0
         for size, free in self._free.items():
             if free and nbytes <= size <= 2 * nbytes and (size < best or not best):

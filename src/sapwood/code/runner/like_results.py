@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sapwood.code.runner import calls
+from sapwood.code.runner.arena import Arena
 from sapwood.comm import values
 from sapwood.comm.shared_memory import ALIGNMENT
 
@@ -140,3 +141,85 @@ class PlacedResult:
             if not array.flags.c_contiguous:
                 return False
         return True
+
+
+class RepeatedArray:
+    """A result that was one array in a dictionary, made in an arena, and is expected again.
+
+    That is what most maps with a large result return, so as little as possible is looked at.
+
+    Args:
+        context: Procedure and context of the call.
+        asked: Shape and type of the array as user code gave them.
+        arena: Where it was made.
+        flat: The array that was made there for it.
+        result: The result.
+        parts: What it became.
+
+    Attributes:
+        arena: Where the array is made.
+        flat: The array there.
+        inodes: The arena's, as it is given back.
+        parts: What a result becomes that is like it.
+        returned: Whether nobody reads the arena any more.
+    """
+
+    __slots__ = (
+        "_context",
+        "_dtype",
+        "_kind",
+        "_name",
+        "_shape",
+        "_strides",
+        "_wanted",
+        "arena",
+        "flat",
+        "inodes",
+        "parts",
+        "returned",
+    )
+
+    def __init__(
+        self,
+        context: tuple[str, str],
+        asked: tuple[Any, Any],
+        arena: Arena,
+        flat: Array,
+        result: dict[str, Array],
+        parts: Parts,
+    ) -> None:
+        self._context = context
+        self._wanted, self._kind = asked
+        ((self._name, array),) = result.items()
+        self._dtype, self._shape, self._strides = array.dtype, array.shape, array.strides
+        self.arena = arena
+        self.flat = flat
+        self.inodes = (arena.inode,)
+        self.parts = parts
+        self.returned = False
+
+    def array(self, context: tuple[str, str], shape: Any, kind: Any) -> Array | None:
+        """Return the array for the next result; None if it is lent, or another one is asked for."""
+        if (
+            self.returned
+            and kind is self._kind
+            and type(shape) is type(self._wanted)
+            and shape == self._wanted
+            and context == self._context
+        ):
+            self.returned = False
+            return self.flat.view() if type(shape) is int else self.flat.reshape(shape)
+        return None
+
+    def fits(self, result: Any) -> bool:
+        """Whether a result is this one again, with other numbers in its array."""
+        if type(result) is not dict or len(result) != 1:
+            return False
+        array = result.get(self._name)
+        return (
+            type(array) is np.ndarray
+            and array.base is self.flat
+            and array.dtype is self._dtype
+            and array.shape == self._shape
+            and array.strides == self._strides
+        )

@@ -82,6 +82,41 @@ def lend_and_read(lending: Lending, turns: list[tuple[list[int], int, bool]]) ->
             lending.take_back(inodes(parts))
 
 
+DOINGS = st.sampled_from(["return", "return", "return", "reverse", "copy", "fail", "make more"])
+
+
+@given(st.lists(st.tuples(st.sampled_from([3, LARGE, 2 * LARGE]), DOINGS, st.booleans())))
+def test_single_arrays_that_come_again_leave_alone_what_is_lent(
+    turns: list[tuple[int, str, bool]],
+) -> None:
+    with closing(Lending()) as lending:
+        lent: list[tuple[Parts, Any]] = []
+        for value, (size, doing, all_returned) in enumerate(turns):
+            array = lending.allocate(size, np.float64)
+            array = np.empty(size) if array is None else array
+            if doing == "make more":
+                lending.allocate(LARGE, np.float64)
+            array[:] = np.arange(size) + value
+            array = {"reverse": array[::-1], "copy": array.copy()}.get(doing, array)
+            if doing == "fail":
+                lending.abandon()
+                continue
+            lent.append((lending.lend({"a": array}), array.copy()))
+            for parts, expected in lent:
+                assert np.array_equal(read(parts)["a"], expected)
+            while lent and all_returned:
+                parts, _ = lent.pop()
+                lending.take_back(inodes(parts))
+
+
+def test_a_single_array_that_comes_again_is_made_where_it_was(lending: Lending) -> None:
+    parts = [lending.lend({"a": lending.allocate(LARGE, "f8")})]
+    for _ in range(3):
+        lending.take_back(inodes(parts[-1]))
+        parts.append(lending.lend({"a": lending.allocate(LARGE, "f8")}))
+    assert parts[1] is parts[2] is parts[3]
+
+
 def test_what_is_lent_is_left_alone_and_then_used_again(lending: Lending) -> None:
     first = lending.lend(made(lending, [LARGE], 1))
     second = lending.lend(made(lending, [LARGE], 2))
