@@ -57,7 +57,7 @@ class Procedures:
         self._watch_crashes(argument["crash_handlers"])
         image = msgspec.msgpack.decode(argument["image"], type=ProgramImage)
         reference = msgspec.msgpack.decode(argument["slice"], type=SliceRef)
-        part = open_slice(reference, self._blocks)
+        part = open_slice(reference, MappedBlocks())  # mapped as long as the run is open
         self._close(run, None)
         self._runs[run] = (open_version(image), part)
         self._binding.hold(run)

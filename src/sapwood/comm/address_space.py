@@ -6,6 +6,8 @@ import ctypes
 import mmap
 import os
 import weakref
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 PAGE: Final = mmap.PAGESIZE
@@ -23,6 +25,9 @@ _mmap.restype = ctypes.c_void_p
 _mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
 _mprotect = _libc.mprotect
 _mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_fallocate = _libc.fallocate
+_fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
+_KEEP_SIZE_AND_PUNCH_HOLE: Final = 0x01 | 0x02
 _munmap = _libc.munmap
 _munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
@@ -83,9 +88,29 @@ def release(address: int, nbytes: int) -> None:
     _munmap(address, nbytes)
 
 
+def empty(fd: int, nbytes: int) -> None:
+    """Give the memory of a file in memory back to the machine; whoever still maps it reads zeros.
+
+    Args:
+        fd: The file.
+        nbytes: Its size.
+    """
+    _fallocate(fd, _KEEP_SIZE_AND_PUNCH_HOLE, 0, nbytes)
+
+
 def view_of(address: int, nbytes: int) -> memoryview:
     """Return mapped memory as bytes; they must not be used after :func:`release`."""
     return memoryview((ctypes.c_char * nbytes).from_address(address)).cast("B")
+
+
+def owned_view_of(address: int, nbytes: int, release: Callable[[], object]) -> memoryview:
+    """Return mapped memory as bytes; it is released when nobody looks at it any more.
+
+    At the end of the process the kernel does that.
+    """
+    memory = (ctypes.c_char * nbytes).from_address(address)
+    weakref.finalize(memory, release).atexit = False  # views of any kind keep this object
+    return memoryview(memory).cast("B")
 
 
 def mapped(fd: int, nbytes: int, protection: int, flags: int, *, alignment: int) -> memoryview:
@@ -107,10 +132,7 @@ def mapped(fd: int, nbytes: int, protection: int, flags: int, *, alignment: int)
     except OSError:
         release(address, nbytes)
         raise
-    memory = (ctypes.c_char * nbytes).from_address(address)
-    # Views of any kind keep this object. At the end of the process the kernel unmaps by itself.
-    weakref.finalize(memory, release, address, nbytes).atexit = False
-    view = memoryview(memory).cast("B")
+    view = owned_view_of(address, nbytes, partial(release, address, nbytes))
     return view if protection & mmap.PROT_WRITE else view.toreadonly()
 
 

@@ -40,7 +40,7 @@ class BlockPool:
         """Keep a block for the next user, or free it when there are enough."""
         size = block.capacity
         if self._free_bytes + size > MAX_POOL_BYTES:
-            block.close()
+            block.discard()
             return
         self._free_bytes += size
         self._free.setdefault(size, []).append(block)

@@ -24,6 +24,13 @@ from sapwood.core.errors import ProtocolError, ResourceError
 MAX_MAPPED_BLOCKS = 256
 """Blocks of other processes that one process keeps mapped; the least recently used goes first."""
 
+MAX_MAPPED_BYTES = 2**30
+"""Bytes of other processes that one keeps mapped, beside the block that it looks at.
+
+What is mapped stays in memory though its maker is gone; to map it again costs little beside
+reading it.
+"""
+
 ALIGNMENT = 64
 """Bytes: arrays in a block start at multiples of this (a cache line, an AVX-512 vector)."""
 
@@ -105,6 +112,14 @@ class SharedBlock:
         with contextlib.suppress(BufferError):
             self.view.release()
 
+    def discard(self) -> None:
+        """Give the block back, and its memory to the machine: what others map of it is zero now."""
+        if self.fd >= 0:
+            from sapwood.comm import address_space  # noqa: PLC0415 - few processes need it
+
+            address_space.empty(self.fd, self.capacity)
+            self.close()
+
     def __enter__(self) -> Self:
         return self
 
@@ -132,10 +147,15 @@ class MappedBlocks:
         mapped = self._maps.pop(key, None)
         if mapped is None:
             mapped = _map(ref, os.O_RDWR if writable else os.O_RDONLY)
+            self._make_room(len(mapped))
         self._maps[key] = mapped  # now the last one; two threads may do this at once
-        while len(self._maps) > MAX_MAPPED_BLOCKS:
-            self._maps.popitem(last=False)
         return mapped[ref.offset : ref.offset + ref.nbytes]
+
+    def _make_room(self, nbytes: int) -> None:
+        """Drop the mappings that were not looked at for the longest time, if there are too many."""
+        nbytes += sum(map(len, list(self._maps.values())))
+        while self._maps and (len(self._maps) >= MAX_MAPPED_BLOCKS or nbytes > MAX_MAPPED_BYTES):
+            nbytes -= len(self._maps.popitem(last=False)[1])
 
     def forget(self) -> None:
         """Drop all mappings; views that are still in use stay valid."""

@@ -128,8 +128,7 @@ def open_slice(ref: SliceRef, blocks: MappedBlocks) -> Slice:
 
     Args:
         ref: The reference.
-        blocks: The mappings of this process; the same for all slices, so that a block is
-            mapped once.
+        blocks: Maps the memory of that process. What it maps stays as long as it knows of that.
 
     Raises:
         DataMissingError: A file is gone or has changed since it was published.

@@ -49,6 +49,21 @@ def test_a_run_can_be_cancelled_in_the_middle_of_a_map(
     assert cluster.submit(pow, 2, 3).result(TIMEOUT) == 8
 
 
+def blocks_mapped() -> int:
+    """Return how many blocks of others a runner has mapped."""
+    with Path("/proc/self/maps").open(encoding="utf-8") as maps:
+        return sum("memfd:sapwood" in line and " r--s " in line for line in maps)
+
+
+def test_the_data_of_a_run_are_gone_with_it(cluster: sapwood.Cluster, program: Programs) -> None:
+    for _ in range(4):
+        data = numbers(3000, 50)
+        result = cluster.run(program("Moments"), data).result(TIMEOUT)
+        assert np.allclose(result["sum"], data.sum(axis=0))
+        for agent in range(1, cluster.session.tree.agents + 1):
+            assert cluster.submit_to(agent, blocks_mapped).result(TIMEOUT) == 0
+
+
 def test_an_interrupt_of_who_waits_cancels_the_run(
     cluster: sapwood.Cluster, program: Programs, until: Until, tmp_path: Path
 ) -> None:

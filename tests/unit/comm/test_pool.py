@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -51,6 +53,23 @@ def test_free_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [block.fd >= 0 for block in blocks] == [True, True, False, False]
     pool.close()
     assert all(block.fd < 0 for block in blocks)
+
+
+def test_what_is_too_much_is_free_though_others_map_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "MAX_POOL_BYTES", 0)
+    pool = BlockPool(0)
+    block = pool.take(2**20)
+    block.view[:] = b"x" * 2**20
+    seen = MappedBlocks().view(block.ref())
+    kept = os.dup(block.fd)
+    try:
+        assert os.fstat(kept).st_blocks
+        pool.give_back(block)
+        assert not os.fstat(kept).st_blocks
+        assert bytes(seen[:9]) == bytes(9)
+        pool.close()
+    finally:
+        os.close(kept)
 
 
 def test_small_values_travel_in_the_message_and_large_ones_beside_it() -> None:

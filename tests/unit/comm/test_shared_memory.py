@@ -135,6 +135,34 @@ def test_a_block_is_mapped_once() -> None:
         assert mappings() == before + 1
 
 
+def test_bytes_of_others_that_stay_mapped_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_memory, "MAX_MAPPED_BYTES", 3 * 4096)
+    seen = MappedBlocks()
+    blocks: list[SharedBlock] = []
+    mapped: list[int] = []
+    for pages in (1, 2, 1, 5, 1):
+        block = SharedBlock(4096 * pages)
+        blocks.append(block)
+        block.view[:1] = b"x"
+        assert bytes(seen.view(block.ref())[:1]) == b"x"
+        block.close()
+        mapped.append(_pages_of(blocks))
+    assert mapped == [1, 3, 3, 5, 1]  # one is always mapped, however large
+    seen.forget()
+    assert _pages_of(blocks) == 0
+
+
+def _pages_of(blocks: list[SharedBlock]) -> int:
+    """Return how many pages of blocks this process maps that their makers have closed."""
+    found = 0
+    for line in Path("/proc/self/maps").read_text("utf-8").splitlines():
+        place, _, _, _, inode, *_ = line.split()
+        if int(inode) in {block.inode for block in blocks} and "memfd:sapwood" in line:
+            start, stop = (int(one, 16) for one in place.split("-"))
+            found += (stop - start) // 4096
+    return found
+
+
 def test_only_so_many_blocks_stay_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_memory, "MAX_MAPPED_BLOCKS", 2)
     several = [SharedBlock(4096) for _ in range(4)]

@@ -1,5 +1,6 @@
 """A block of shared memory in which the arrays of one result are made, each before a guard."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,7 +59,8 @@ class Arena:
         self.capacity = block.capacity
         self.inode = block.inode
         self.address = guarded.reserve(block.capacity, block.fd)
-        self.view = address_space.view_of(self.address, block.capacity)
+        release = partial(guarded.release, self.address, block.capacity)
+        self.view = address_space.owned_view_of(self.address, block.capacity, release)
         self._protected: set[int] = set()
         # Those of this result, and behind them those of the last one as long as they lie alike.
         self._arrays: list[_Placed] = []
@@ -127,8 +129,7 @@ class Arena:
         return self._block.ref(0, nbytes)
 
     def close(self) -> None:
-        """Give the memory back; arrays in it must not be used afterwards."""
+        """Give the memory back; an array in it that somebody has kept is zero from now on."""
         self._arrays.clear()
-        self.view.release()
-        guarded.release(self.address, self.capacity)
-        self._block.close()
+        self.view = memoryview(b"")
+        self._block.discard()

@@ -15,6 +15,15 @@ from sapwood.comm.shared_memory import ALIGNMENT
 
 Array = np.ndarray[Any, Any]
 
+MAX_FREE_BYTES = 256 * 2**20
+"""Bytes of blocks that a runner keeps for results to come."""
+
+ALWAYS_FREE = 2
+"""Blocks that it keeps for them however large they are: a result needs two or three in turn."""
+
+MAX_CONTEXTS = 256
+"""Runs, streams and functions of which it keeps in mind how large their results are."""
+
 
 class Lending:
     """Shared blocks of a runner, and the one in which arrays of the current call are made.
@@ -25,7 +34,7 @@ class Lending:
     """
 
     def __init__(self) -> None:
-        self._free: dict[int, list[Arena]] = {}
+        self._free: dict[int, Arena] = {}  # by inode, those that were used last at the end
         self._lent: dict[int, Arena] = {}
         self._arena: Arena | None = None
         self._made: list[Array] = []
@@ -47,7 +56,7 @@ class Lending:
             if again.arena.inode in inodes:
                 self._again = None
         for inode in inodes:
-            self._set_free(inode)
+            self._keep(self._lent.pop(inode))
 
     def allocate(self, shape: Any, dtype: Any) -> Array | None:
         """Return an array in the arena of this call; None where it is small or does not fit.
@@ -86,7 +95,7 @@ class Lending:
         arena, self._arena = self._arena, None
         self._made = []
         if arena is not None:
-            self._free.setdefault(arena.capacity, []).append(arena)
+            self._keep(arena)
 
     def lend(self, result: Any) -> Parts:
         """Encode a result; return its body and its arrays, large ones in shared memory.
@@ -118,7 +127,7 @@ class Lending:
             return self._in_place(arena, made, result) or self._elsewhere(result)
         finally:
             if arena.inode not in self._lent:  # until now arrays of the result were in it
-                self._free.setdefault(arena.capacity, []).append(arena)
+                self._keep(arena)
 
     def _forget(self) -> None:
         """Expect nothing: the arena that was expected to be used again is like others."""
@@ -126,14 +135,10 @@ class Lending:
         if again is None:
             return
         if again.returned:
-            self._set_free(again.arena.inode)
+            self._keep(self._lent.pop(again.arena.inode))
         elif again.arena is self._arena:
             del self._lent[again.arena.inode]
             self._made.append(again.flat)
-
-    def _set_free(self, inode: int) -> None:
-        arena = self._lent.pop(inode)
-        self._free.setdefault(arena.capacity, []).append(arena)
 
     def _in_place(self, arena: Arena, made: list[Array], result: Any) -> Parts | None:
         """Lend the arena in which arrays of the result were made; None if there are none."""
@@ -144,7 +149,7 @@ class Lending:
             return None
         if not layout.found:
             return None
-        self._wanted[self.context] = layout.end
+        self._want(layout.end)
         layout.copy_rest()
         body = self._bytes(encoded.body)
         parts = body, calls.Bulk(shared=arena.ref(layout.end))
@@ -161,7 +166,7 @@ class Lending:
                 self._inline.learn(result, encoded)
             return self._bytes(encoded.body), calls.Bulk(bytes(encoded.payload()))
         # The next time the arrays may be made in place, each with a guard behind it.
-        self._wanted[self.context] = encoded.nbytes + 2 * PAGE * len(encoded.arrays)
+        self._want(encoded.nbytes + 2 * PAGE * len(encoded.arrays))
         block = self._take(encoded.nbytes)
         encoded.write_into(block.open())
         self._lent[block.inode] = block
@@ -170,10 +175,7 @@ class Lending:
     def close(self) -> None:
         """Give all memory back; arrays in it must not be used afterwards."""
         self.abandon()
-        for arena in (
-            *self._lent.values(),
-            *(each for free in self._free.values() for each in free),
-        ):
+        for arena in (*self._lent.values(), *self._free.values()):
             arena.close()
         self._lent.clear()
         self._free.clear()
@@ -188,11 +190,35 @@ class Lending:
 
     def _take(self, nbytes: int) -> Arena:
         self._forget()
-        best = 0
-        for size, free in self._free.items():
-            if free and nbytes <= size <= 2 * nbytes and (size < best or not best):
-                best = size
-        return self._free[best].pop() if best else Arena(nbytes)
+        best: Arena | None = None
+        for arena in self._free.values():
+            if nbytes <= arena.capacity <= 2 * nbytes and (
+                best is None or arena.capacity <= best.capacity
+            ):
+                best = arena
+        if best is None:
+            return Arena(nbytes)
+        del self._free[best.inode]
+        return best
+
+    def _keep(self, arena: Arena) -> None:
+        """Keep an arena that nobody reads for results to come; give back what is too much."""
+        free = self._free
+        free[arena.inode] = arena
+        while (
+            len(free) > ALWAYS_FREE
+            and sum(each.capacity for each in free.values()) > MAX_FREE_BYTES
+        ):
+            inode = next(iter(free))
+            self._placed.pop(inode, None)
+            free.pop(inode).close()
+
+    def _want(self, nbytes: int) -> None:
+        """Note how large results of this context are."""
+        self._wanted.pop(self.context, None)
+        while len(self._wanted) >= MAX_CONTEXTS:
+            del self._wanted[next(iter(self._wanted))]
+        self._wanted[self.context] = nbytes
 
 
 class _NoRoomError(Exception):

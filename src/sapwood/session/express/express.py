@@ -283,6 +283,9 @@ class Express:
     def _arm(self, place: Place, library: ExpressLibrary) -> Armed | None:
         """Let what flows be exchanged: waves first, else requests."""
         handle = self._candidate if self._in_a_row >= FLOWING else None
+        if handle is not None and handle.spec.stream not in place.node.streams:
+            # Closed: what was read of it is let go of, too.
+            handle = self._candidate = self._last = None
         if handle is not None:
             self._armed = arm(handle, place, library, self._blocks, self._last, self._calls)
         return self._armed or self.asking.arm(place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sapwood.code.runner import lending as lending_module
 from sapwood.code.runner.calls import INLINE
 from sapwood.code.runner.lending import Lending
 from sapwood.code.runner.like_results import Parts
@@ -146,3 +148,60 @@ def test_what_user_code_did_to_an_array_does_not_stay(lending: Lending) -> None:
         parts = lending.lend(result)
         result["0"].setflags(write=False)
         lending.take_back(inodes(parts))
+
+
+def test_free_memory_is_bounded(monkeypatch: pytest.MonkeyPatch, lending: Lending) -> None:
+    monkeypatch.setattr(lending_module, "MAX_FREE_BYTES", 100 * 8 * LARGE)
+    descriptors: list[int] = []
+    for size in range(LARGE, 40 * LARGE, LARGE // 2):
+        parts = lending.lend({"a": np.ones(size)})
+        assert parts[1].shared is not None
+        descriptors.append(os.dup(parts[1].shared.fd))
+        lending.take_back(inodes(parts))
+        assert read(lending.lend({"a": np.ones(3)}))["a"].sum() == 3
+    try:
+        held = {os.fstat(fd).st_ino: 512 * os.fstat(fd).st_blocks for fd in descriptors}
+    finally:
+        for fd in descriptors:
+            os.close(fd)
+    assert 2 * 39 * 8 * LARGE <= sum(held.values()) <= 100 * 8 * LARGE
+
+
+def test_results_that_take_turns_keep_their_memory(
+    monkeypatch: pytest.MonkeyPatch, lending: Lending
+) -> None:
+    monkeypatch.setattr(lending_module, "MAX_FREE_BYTES", 0)
+    seen: set[int] = set()
+    for number in range(10):
+        both = [lending.lend({"a": np.full(size, number)}) for size in (LARGE, 9 * LARGE)]
+        for parts in both:
+            assert (read(parts)["a"] == number).all()
+            seen |= set(inodes(parts))
+            lending.take_back(inodes(parts))
+    assert len(seen) <= 4  # the first of each is where nobody expected it
+
+
+def test_an_array_that_user_code_kept_can_be_read_when_its_memory_is_gone(
+    monkeypatch: pytest.MonkeyPatch, lending: Lending
+) -> None:
+    monkeypatch.setattr(lending_module, "MAX_FREE_BYTES", 0)
+    lending.context = ("call", "keeps")
+    kept: list[Any] = []
+    for turn in range(4):
+        lending.lend({"a": np.ones(LARGE * 3**turn)})
+        result = made(lending, [LARGE * 3**turn], 7)
+        kept.append(result["0"])
+        lending.take_back(inodes(lending.lend(result)))
+    assert kept[0].sum() == 0
+    kept[0][:] = 5  # nothing happens
+    assert kept[0].sum() == 5 * kept[0].size
+
+
+def test_sizes_of_results_are_kept_in_mind_for_some_contexts(
+    monkeypatch: pytest.MonkeyPatch, lending: Lending
+) -> None:
+    monkeypatch.setattr(lending_module, "MAX_CONTEXTS", 3)
+    for number in range(20):
+        lending.context = ("map", f"run-{number}")
+        lending.take_back(inodes(lending.lend({"a": np.ones(LARGE)})))
+    assert list(lending._wanted) == [("map", f"run-{number}") for number in (17, 18, 19)]
