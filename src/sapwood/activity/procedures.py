@@ -5,6 +5,7 @@ import pickle
 import site
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import msgspec
@@ -13,7 +14,7 @@ from sapwood.activity.stream_procedures import StreamProcedures
 from sapwood.code.image import OpenProgram, ProgramImage
 from sapwood.code.runner import child
 from sapwood.code.runner.binding import Binding
-from sapwood.code.runner.child import Procedure
+from sapwood.code.runner.child import Procedure, Work
 from sapwood.code.runner.versions import open_version
 from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.data.slice import Slice, SliceRef, open_slice
@@ -42,15 +43,15 @@ class Procedures:
 
     def table(self) -> dict[str, Procedure]:
         """Return the procedures by name."""
-        return {
+        each: dict[str, Callable[[str, Any], Any]] = {
             "open": self._open,
             "ready": _ready,
             "close": self._close,
-            "map": self._map,
             "call": self._call,
             "native": self._native,
             **self._streams.table(),
         }
+        return {"map": self._map, **{name: partial(_unchecked, one) for name, one in each.items()}}
 
     def _open(self, run: str, argument: dict[str, Any]) -> None:
         self._make_site_ready()
@@ -68,12 +69,9 @@ class Procedures:
         if opened is not None:
             opened[0].close()
 
-    def _map(self, run: str, state: dict[str, Any]) -> Any:
+    def _map(self, run: str) -> Work:
         program, part = self._runs[run]
-        partial = program.map(part, state)
-        if type(partial) is not dict or [*partial] != program.fields:
-            program.check_result(partial)
-        return partial
+        return partial(program.map, part), program.check_result
 
     def _call(self, _context: str, argument: dict[str, Any]) -> Any:
         function = _remembered(self._functions, argument["code"], self._load_function)
@@ -111,6 +109,10 @@ class Procedures:
         if not self._site_ready:
             self._site_ready = True
             site.main()
+
+
+def _unchecked(procedure: Callable[[str, Any], Any], context: str) -> Work:
+    return partial(procedure, context), None
 
 
 def _ready(_run: str, _argument: Any) -> None:

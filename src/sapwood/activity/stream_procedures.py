@@ -11,7 +11,6 @@ from sapwood.activity import stream_orders as orders
 from sapwood.code.filter import NOTHING, Filter, FoldFilter, MapFilter
 from sapwood.code.image import OpenProgram, ProgramImage
 from sapwood.code.native_filter import NativeFilter
-from sapwood.code.runner.child import Procedure
 from sapwood.code.runner.versions import open_version
 from sapwood.comm import values
 from sapwood.comm.shared_memory import MappedBlocks, SharedRef
@@ -36,7 +35,7 @@ class StreamProcedures:
         self._filters: dict[str, tuple[Filter | None, Filter | None]] = {}
         self._programs: dict[str, list[OpenProgram]] = {}
 
-    def table(self) -> dict[str, Procedure]:
+    def table(self) -> dict[str, Callable[[str, Any], Any]]:
         """Return the procedures by name."""
         return {
             orders.OPEN: self._open,

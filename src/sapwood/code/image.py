@@ -55,8 +55,7 @@ class OpenProgram:
     Attributes:
         image: What it was opened from.
         program: The program itself.
-        map: Its map; what it returns is to be checked if it is not a dictionary of ``fields``.
-        fields: Names of the results, in the order of the program.
+        map: Its map, whose results nobody has checked.
     """
 
     def __init__(self, image: ProgramImage) -> None:
@@ -70,7 +69,6 @@ class OpenProgram:
                 self._loaded.append((library, _load(library)))
             self.program.loaded_functions = self.function
             self.program.library_path = self._loaded[0][0].path if self._loaded else ""
-            self.fields = list(self.program.reduce)
             self.map: Callable[[Any, dict[str, Any]], Any] = self._bind_map()
         except BaseException:
             self.close()

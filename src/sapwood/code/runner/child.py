@@ -22,6 +22,7 @@ from sapwood.code.runner import calls, here
 from sapwood.code.runner.binding import Binding
 from sapwood.code.runner.lending import Lending
 from sapwood.code.runner.options import ORDINAL, RunnerOptions
+from sapwood.code.runner.printing import Printing
 from sapwood.comm import values
 from sapwood.comm.alike import Alike
 from sapwood.comm.shared_memory import MappedBlocks
@@ -34,8 +35,14 @@ from sapwood.core.errors import (
     UserCodeError,
 )
 
-Procedure = Callable[[str, Any], Any]
-"""``procedure(context, argument) -> result``."""
+Work = tuple[Callable[[Any], Any], Callable[[Any], object] | None]
+"""What is called with the argument and returns a result, and what raises an error if that is wrong.
+
+The second one is not called with a result that is like the last one.
+"""
+
+Procedure = Callable[[str], Work]
+"""``procedure(context) -> work``: for calls in this context, until there is another call."""
 
 _SOCKET_FD = 3
 _CRASH_FD = 4
@@ -69,13 +76,15 @@ def main(
         process.forget_signals()
         os.setpgid(0, 0)
         control = _take_descriptors(*descriptors)
+        printing = Printing()
+        sys.stdout, sys.stderr = printing.output, printing.error
         options = msgspec.msgpack.decode(encoded_options, type=RunnerOptions)
         _limit(options)
         faulthandler.enable(file=_CRASH_FD, all_threads=False)
         gc.enable()
         blocks = MappedBlocks()
         binding = Binding(options.ordinal, options.bound_agents)
-        Runner(control, blocks, make_procedures(blocks, binding)).serve()
+        Runner(control, blocks, make_procedures(blocks, binding), printing).serve()
         status = 0
     except BaseException:  # noqa: BLE001 - the last frame of a process reports everything
         traceback.print_exc()
@@ -93,10 +102,15 @@ class Runner:
         control: Connection to the agent.
         blocks: Memory of other processes that is mapped here.
         procedures: What can be called.
+        printing: What user code prints to, unless it prints elsewhere.
     """
 
     def __init__(
-        self, control: socket.socket, blocks: MappedBlocks, procedures: dict[str, Procedure]
+        self,
+        control: socket.socket,
+        blocks: MappedBlocks,
+        procedures: dict[str, Procedure],
+        printing: Printing,
     ) -> None:
         self._control = control
         self._blocks = blocks
@@ -105,8 +119,10 @@ class Runner:
         self._alike = Alike()
         result_memory.use(self._lending.allocate)
         here.serve(control)
+        self._printing = printing
+        # What is not declared takes no time to convert; None is the null pointer.
         self._flush_c = ctypes.CDLL(None).fflush
-        self._flush_c.argtypes = [ctypes.c_void_p]
+        self._flush_c.restype = None
 
     # What every call goes through is kept in few functions: each is one more that comes from
     # memory, as others have used the caches since the last call.
@@ -114,7 +130,10 @@ class Runner:
         """Serve calls until there are no more."""
         control, lending, caller = self._control, self._lending, here.runner
         pid, getpid, clock = os.getpid(), os.getpid, time.perf_counter
-        devices = transfers.any_watched
+        printing, flush_c, devices = self._printing, self._flush_c, transfers.any_watched
+        output, errors, get = printing.output, printing.error, vars(sys).get
+        context = procedure = ""
+        work: Callable[[Any], Any]
         datagram = memoryview(bytearray(calls.MAX_DATAGRAM))
         while size := control.recv_into(datagram):
             call = calls.decode_call(datagram[:size])
@@ -127,12 +146,15 @@ class Runner:
                     argument = values.decode_plain(body.inline)
                 else:
                     argument = self._alike.decode(self._bytes(body), self._bytes(payload))
-                procedure = self._procedures[call.procedure]
-                lending.context = (call.procedure, call.context)
+                if call.context != context or call.procedure != procedure:
+                    context = procedure = ""
+                    work, check = self._procedures[call.procedure](call.context)
+                    context, procedure = call.context, call.procedure
+                    lending.expect((procedure, context), check)
                 caller.busy = True
                 begin = clock()
                 try:
-                    result = procedure(call.context, argument)
+                    result = work(argument)
                 finally:
                     if getpid() != pid:
                         self._end_copy()
@@ -144,29 +166,22 @@ class Runner:
             except BaseException as problem:  # noqa: BLE001 - whatever user code raises is reported
                 lending.abandon()
                 nothing, error = calls.Bulk(), _as_error(problem).to_record()
-                self._flush()
                 answer = calls.Result(call.number, nothing, nothing, clock() - begin, error)
             else:
-                self._flush()
                 moved = transfers.since_last_call() if devices[0] else None
                 answer = calls.Result(call.number, body, payload, seconds, None, moved)
+            argument = result = None  # they are not to outlive the call
+            # What user code has printed is there before its agent hears that it is done.
+            if printing.pending or get("stdout") is not output or get("stderr") is not errors:
+                printing.flush()
+            flush_c(None)
             data = calls.encode(answer)
             control.send(data if len(data) <= calls.MAX_DATAGRAM else _shortened(data))
-
-    def _flush(self) -> None:
-        """Have what user code printed with the agent before the answer."""
-        try:
-            sys.stdout.flush()
-            sys.stderr.flush()
-        except Exception:  # noqa: BLE001, S110 - user code may have put anything in their place
-            pass
-        self._flush_c(None)
 
     def _end_copy(self) -> None:
         """End a process that user code forked and let return: only one may answer."""
         try:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            self._printing.flush()
             self._flush_c(None)
         finally:  # whatever user code has made of them
             os._exit(0)
@@ -184,12 +199,6 @@ def _take_descriptors(connection: int, output: int, crash: int) -> socket.socket
         os.dup2(source, target, inheritable=target < _SOCKET_FD)
     os.closerange(len(sources), _MAX_FD)
     sys.stdin = open(0, closefd=False, encoding="utf-8")  # noqa: SIM115 - it is a descriptor
-    sys.stdout = open(  # noqa: SIM115 - it is a descriptor
-        1, "w", buffering=1, closefd=False, encoding="utf-8", errors="replace"
-    )
-    sys.stderr = open(  # noqa: SIM115 - it is a descriptor
-        2, "w", buffering=1, closefd=False, encoding="utf-8", errors="replace"
-    )
     return socket.socket(fileno=_SOCKET_FD)
 
 

@@ -1,6 +1,7 @@
 """The memory of results: lent to the agent until it gives it back, then used again."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -40,11 +41,24 @@ class Lending:
         self._made: list[Array] = []
         self._wanted: dict[tuple[str, str], int] = {}
         self.context = ("", "")
+        self._check: Callable[[Any], object] | None = None
         self._inline = InlineResults()
         self._placed: dict[int, PlacedResult] = {}
         self._asked: tuple[Any, Any] = (None, None)
         # Its arena counts as lent, also while it is not.
         self._again: RepeatedArray | None = None
+
+    def expect(self, context: tuple[str, str], check: Callable[[Any], object] | None) -> None:
+        """Expect the results of another procedure or context.
+
+        Args:
+            context: Procedure and context.
+            check: Raises an error about a result that is wrong; asked of each that is not like
+                the one before it.
+        """
+        self.context = context
+        self._check = check
+        self._inline = InlineResults()
 
     def take_back(self, inodes: tuple[int, ...]) -> None:
         """Nobody reads these blocks any more."""
@@ -101,18 +115,26 @@ class Lending:
         """Encode a result; return its body and its arrays, large ones in shared memory.
 
         Raises:
-            DataValueError: The result cannot travel.
+            SapwoodError: The result is wrong.
+            DataValueError: It cannot travel.
             ResourceError: The machine has not that much memory left.
         """
         arena = self._arena
         if arena is None:
-            return self._inline.encode(result) or self._elsewhere(result)
+            parts = self._inline.encode(result)
+            if parts is not None:
+                return parts
+            if self._check is not None:
+                self._check(result)
+            return self._elsewhere(result)
         again = self._again
         if again is not None:
             if again.fits(result):
                 self._arena = None
                 return again.parts
             self._forget()
+        if self._check is not None:
+            self._check(result)
         self._arena = None
         made, self._made = self._made, []
         placed = self._placed.get(arena.inode)

@@ -359,3 +359,21 @@ def test_a_child_that_holds_the_connection_does_not_keep_a_dead_runner(bench: An
 
     assert isinstance(bench.error(fork_and_die), RunnerCrashError)
     assert bench.call(pow, 2, 2) == 4
+
+
+def test_what_a_call_returned_does_not_outlive_it(bench: Any) -> None:
+    def kept() -> Any:
+        import builtins  # noqa: PLC0415 - runs in the runner
+        import weakref  # noqa: PLC0415 - as above
+
+        array = np.zeros(3)
+        builtins.kept = weakref.ref(array)  # type: ignore[attr-defined]  # the next call looks
+        return array
+
+    def found() -> bool:
+        import builtins  # noqa: PLC0415 - runs in the runner
+
+        return builtins.kept() is not None  # type: ignore[attr-defined]  # set above
+
+    bench.call(kept)
+    assert not bench.call(found)
