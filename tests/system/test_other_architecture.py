@@ -18,9 +18,9 @@ import pytest
 
 import sapwood
 from sapwood.code.shared_library import machine_of
-from sapwood.code.zig import find_zig
 from sapwood.core.errors import RunnerCrashError
 from sapwood.environment.settings import ClusterSettings, CommSettings, PlaceSettings, Settings
+from sapwood.environment.zig import find_zig
 
 ROOT = Path(__file__).parents[2]
 EMULATED = ROOT / "build" / "arm64"

@@ -12,6 +12,7 @@ from sapwood.cli.arguments import assignments, output_path
 from sapwood.cli.failures import reported
 from sapwood.cli.options import Debug, Json, Set
 from sapwood.cli.request import RunRequest
+from sapwood.core.errors import ConfigurationError
 
 
 def run(  # noqa: PLR0913 - each parameter is one option of the command line
@@ -126,6 +127,11 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
 
 def _execute(request: RunRequest, *, dry_run: bool) -> None:
     if dry_run:
+        if request.watch:
+            raise ConfigurationError(
+                "--dry-run shows once what would be done, --watch stays",
+                hint="leave one of them out",
+            )
         from sapwood.cli.plan import show_plan  # noqa: PLC0415 - --help must not load numpy
 
         show_plan(request)

@@ -11,7 +11,7 @@ import typer
 from sapwood.cli.failures import reported
 from sapwood.cli.options import Debug, Json
 from sapwood.cli.output import print_json, table, write
-from sapwood.core.errors import SapwoodError
+from sapwood.core.errors import ConfigurationError, SapwoodError
 
 EXIT_BROKEN = 1
 """Exit code for an invariant that does not hold."""
@@ -143,6 +143,11 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
     )
     totals: dict[str, float] = {}
     with reported(debug=debug, as_json=as_json), collecting_seldom():
+        if what is not What.STREAMS and kind != StreamKind():
+            raise ConfigurationError(
+                f"--sync, --late, --on-loss and --own-filters are of streams, not of {what.value}",
+                hint="say --what streams, or leave them out",
+            )
         for number in range(seed, seed + seeds):
             options = SimulationOptions(
                 seed=number,

@@ -13,8 +13,9 @@ from typing import Final
 import msgspec
 
 from sapwood.code.target import GENERIC, Target, host_target
-from sapwood.code.zig import INSTALL, find_zig, zig_command, zig_processor
+from sapwood.code.zig import zig_command, zig_processor
 from sapwood.core.errors import CompilerMissingError, ConfigurationError
+from sapwood.environment.zig import INSTALL, find_zig
 
 PROBE_SECONDS: Final = 20.0
 """How long a compiler may take to say its version."""

@@ -1,36 +1,14 @@
-"""Zig as a C and C++ compiler: for other architectures, and for machines that have no compiler.
-
-It comes as the package ``ziglang``, the extra ``sapwood[cross]``: compiler, linker, headers
-and C libraries of all targets in one.
-"""
+"""Zig as a C and C++ compiler: for other architectures, and for machines that have no compiler."""
 
 from __future__ import annotations
 
-import functools
-import importlib.util
-import shutil
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 from sapwood.code.target import GENERIC, Target
 
-VARIABLE: Final = "ZIG"
-"""Environment variable that names the program; ``none`` is as if there were none."""
-
-INSTALL: Final = "pip install 'sapwood[cross]'"
-"""How to get it."""
-
 _COMMANDS: Final[Mapping[str, str]] = {"c": "cc", "c++": "c++"}
 _ARCHITECTURES: Final[Mapping[str, str]] = {"ppc64le": "powerpc64le"}
-
-
-def find_zig(environment: Mapping[str, str]) -> str | None:
-    """Return the path of the program: what ``ZIG`` names, ``zig`` on PATH, or the package's."""
-    wanted = environment.get(VARIABLE, "").strip()
-    if wanted == "none":
-        return None
-    return shutil.which(wanted or "zig", path=environment.get("PATH", "")) or _packaged()
 
 
 def zig_command(zig: str, language: str, target: Target) -> tuple[str, ...]:
@@ -62,12 +40,3 @@ def zig_processor(target: Target) -> str:
         return "-mcpu=native"
     generic = target.features == GENERIC or target.measured
     return f"-mcpu={'baseline' if generic else target.features.replace('-', '_')}"
-
-
-@functools.cache
-def _packaged() -> str | None:
-    found = importlib.util.find_spec("ziglang")
-    if found is None or found.origin is None:
-        return None
-    path = Path(found.origin).with_name("zig")
-    return str(path) if path.is_file() else None

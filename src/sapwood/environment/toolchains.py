@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
+
+from sapwood.environment.zig import find_zig
 
 COMPILERS = (
     ("C", ("cc", "gcc", "clang"), "apt-get install gcc libc6-dev"),
@@ -42,6 +45,11 @@ def compiler_items() -> Iterator[Found]:
     shown = set()
     for language, commands, install in COMPILERS:
         path = next((found for name in commands if (found := shutil.which(name))), None)
+        zig = find_zig(os.environ) if path is None else None
+        if zig is not None:  # builds take it where there is nothing else
+            version = ask(zig, "version")
+            yield Found(language, f"{zig}: zig {version}")
+            continue
         if path is None:
             yield Found(
                 language, "none", "missing", f"{install}, or the like on other distributions"

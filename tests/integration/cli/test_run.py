@@ -235,6 +235,9 @@ def test_dry_run_builds_and_runs_nothing(sapwood: Sapwood, squares: Path, tmp_pa
     assert ["3", "667..1000", "333"] in [line.split() for line in planned.stdout.splitlines()]
     assert max(map(len, planned.stdout.splitlines())) <= 80
     assert not list(tmp_path.glob("cache/sapwood/entries/*"))
+    refused = sapwood(*arguments, "--watch")
+    assert refused.returncode == 2
+    assert "leave one of them out" in refused.stderr
 
     assert sapwood("run", str(squares), "--agents", "3", "--quiet").returncode == 0
     plan = json.loads(sapwood(*arguments, "--json").stdout)

@@ -82,3 +82,10 @@ def test_a_letter_that_is_taken_twice_is_told_with_the_command_that_repeats_it(
     assert done.exit_code == 1
     assert "sapwood simulate --what letters --seed 0" in done.stderr
     assert "--duplicate 0.05" in done.stderr
+
+
+def test_options_of_streams_are_refused_for_others() -> None:
+    for words in ("--sync none", "--what letters --own-filters", "--late next --what groups"):
+        done = CliRunner().invoke(app, ["simulate", *words.split()])
+        assert done.exit_code == 2, done.output
+        assert "--what streams" in done.stderr

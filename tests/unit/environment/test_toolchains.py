@@ -21,12 +21,23 @@ def script(folder: Path, name: str, text: str) -> None:
     path.chmod(0o755)
 
 
-def test_no_compiler_is_missing_with_the_way_to_get_one(commands: Path) -> None:
+def test_no_compiler_is_missing_with_the_way_to_get_one(
+    commands: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZIG", "none")
     assert [(one.name, one.status) for one in compiler_items()] == [
         ("C", "missing"),
         ("C++", "missing"),
     ]
     assert all("apt-get install" in one.hint for one in compiler_items())
+
+
+def test_zig_compiles_where_nothing_else_does(commands: Path) -> None:
+    script(commands, "zig", '[ "$1" = version ] && echo 0.13.0')
+    script(commands, "g++", "echo 'g++ (Debian) 12.2.0'")
+    found = {one.name: one for one in compiler_items()}
+    assert found["C"] == Found("C", f"{commands}/zig: zig 0.13.0")
+    assert found["C++"].value.endswith("g++ (Debian) 12.2.0")
 
 
 def test_compilers_are_shown_with_their_versions(commands: Path) -> None:

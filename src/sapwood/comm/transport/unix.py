@@ -8,12 +8,16 @@ import struct
 from collections import deque
 from collections.abc import Sequence
 
-from sapwood.comm.loop import Loop
+from sapwood.comm.loop import Loop, Timer
+from sapwood.comm.shared_memory import OUT_OF_DESCRIPTORS
 from sapwood.comm.transport.base import ConnectionHandler, Listener
 from sapwood.core.errors import CommunicationError
 
 BACKLOG = 1024
 """Connections that may wait to be accepted."""
+
+ACCEPT_PAUSE = 0.1
+"""Seconds until a process that had no descriptors left looks for connections again."""
 
 MAX_PATH = 107
 """Bytes of a Unix socket's path (``sun_path`` without its end)."""
@@ -92,21 +96,35 @@ class UnixListener:
         self._socket = sock
         self._handler = handler
         self._loop = loop
+        self._timer: Timer | None = None
         sock.settimeout(0)
         loop.add_reader(sock.fileno(), self._readable)
 
     def close(self) -> None:
         """Accept no more."""
+        if self._timer is not None:
+            self._timer.cancel()
         if self._socket.fileno() >= 0:
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
+
+    def _pause(self) -> None:
+        """Let those who wait do so until there may be descriptors again: they cannot be refused."""
+        self._loop.remove_reader(self._socket.fileno())
+        self._timer = self._loop.call_later(ACCEPT_PAUSE, self._go_on)
+
+    def _go_on(self) -> None:
+        self._timer = None
+        self._loop.add_reader(self._socket.fileno(), self._readable)
 
     def _readable(self) -> None:
         while self._socket.fileno() >= 0:
             try:
                 sock, _ = self._socket.accept()
-            except OSError:  # no more of them; or no more descriptors, then the rest waits
-                return
+            except OSError as error:
+                if error.errno in OUT_OF_DESCRIPTORS:
+                    self._pause()
+                return  # else there are no more of them
             if _peer_user(sock) == os.geteuid():
                 UnixConnection(sock, self._handler, self._loop, initiator=False)
             else:

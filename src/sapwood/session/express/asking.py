@@ -24,7 +24,7 @@ from sapwood.comm.place import Place
 from sapwood.core.errors import SapwoodError
 from sapwood.core.topology import ROOT
 from sapwood.session.express.armed import FLOWING, PATIENCE, Armed, lines_to
-from sapwood.session.express.library import READY, ExpressLibrary
+from sapwood.session.express.library import READY, ExpressLibrary, milliseconds
 from sapwood.session.question import Question
 from sapwood.session.shared_reactor import SharedReactor
 
@@ -177,8 +177,7 @@ class Asking:
         library, number = self._library, question.number
         assert library is not None  # noqa: S101 - it was begun
         try:
-            patience = -1 if timeout is None else max(0, int(1000 * timeout) + 1)
-            if library.wait(number, patience) < 0:
+            if library.wait(number, milliseconds(timeout)) < 0:
                 return
             (found,) = frames.FrameDecoder().feed(library.answer(0))
             letter = armed.answer(found, waves, number)

@@ -46,7 +46,7 @@ from sapwood.session.express.armed import (
 )
 from sapwood.session.express.asking import Asking
 from sapwood.session.express.learning import learn
-from sapwood.session.express.library import READY, ExpressLibrary
+from sapwood.session.express.library import READY, ExpressLibrary, milliseconds
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.wave_result import WaveResult
 
@@ -166,7 +166,7 @@ class Express:
         )
         left, weight, nbytes, brought = len(readers), 0.0, 0, False
         while left:
-            patience = -1 if end is None else max(0, int(1000 * (end - monotonic())) + 1)
+            patience = milliseconds(None if end is None else end - monotonic())
             count = library.wait(owner, patience)
             if count < 0:
                 return None

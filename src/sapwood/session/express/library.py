@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import math
 import mmap
 import struct
 from collections.abc import Iterator, Sequence
@@ -168,9 +169,8 @@ class ExpressLibrary:
         )
         return int(told)
 
-    def wait(self, owner: int, milliseconds: int) -> int:
-        """Wait for answers; return how many came, or -1 if the event loop goes on."""
-        patience = min(milliseconds, _LONGEST_WAIT)
+    def wait(self, owner: int, patience: int) -> int:
+        """Wait for answers, milliseconds; return how many came, or -1 if the event loop goes on."""
         return int(self._library.sapwood_exchange_wait(self._address, owner, patience))
 
     def arrived(self, count: int) -> list[int]:
@@ -242,3 +242,15 @@ class ExpressLibrary:
         """Return the frame of the wave that is not done; empty for none."""
         at = Memory.journal.offset + self.memory.journal_size + _ENTRY.size
         return self._map[at : at + self.memory.frame_size]
+
+
+def milliseconds(seconds: float | None) -> int:
+    """Return how long to wait: rounded up, not at all below 0, and -1 for ever.
+
+    Example:
+        >>> [milliseconds(seconds) for seconds in (None, 0.0015, 0.0, -3.0, 1e300)]
+        [-1, 2, 0, 0, 2147483647]
+    """
+    if seconds is None:
+        return -1
+    return math.ceil(1000 * min(max(0.0, seconds), _LONGEST_WAIT / 1000))

@@ -1,0 +1,98 @@
+"""Listening at a path while the process has no descriptors left."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from sapwood.comm.reactor import Reactor
+from sapwood.comm.transport.base import Connection
+from sapwood.comm.transport.unix import UnixTransport
+
+
+class Opened:
+    """Notes who connects."""
+
+    def __init__(self) -> None:
+        self.connections: list[Connection] = []
+
+    def connection_opened(self, connection: Connection, *, initiator: bool) -> int:
+        assert not initiator
+        self.connections.append(connection)
+        return len(self.connections)
+
+    def bytes_received(self, number: int, data: bytes) -> None:
+        raise AssertionError((number, data))
+
+    def connection_closed(self, number: int, reason: str) -> None:
+        """Nothing is to be done."""
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Let this process open nothing more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket() as highest:
+        last = highest.fileno()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (last, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_who_connects_waits_until_there_are_descriptors(tmp_path: Path) -> None:
+    address = str(tmp_path / "a.sock")
+    with closing(Reactor()) as reactor:
+        opened, waits = Opened(), 0
+        listener = asyncio.run(UnixTransport(reactor).listen(address, opened))
+        reactor.fileno()
+        poll = reactor.wait
+
+        def counted(patience: float) -> list[tuple[int, int]]:
+            nonlocal waits
+            waits += 1
+            return poll(patience)
+
+        def look() -> None:
+            if opened.connections:
+                reactor.stop()
+            else:
+                reactor.call_later(0.01, look)
+
+        reactor.wait = counted
+        client = socket.socket(socket.AF_UNIX)
+        with no_descriptors():
+            client.connect(address)
+            reactor.call_later(0.3, reactor.stop)
+            reactor.run()
+            assert not opened.connections
+            assert waits < 20
+        reactor._stopped = False
+        look()
+        reactor.run()
+        assert len(opened.connections) == 1
+        opened.connections[0].abort()
+        listener.close()
+        client.close()
+
+
+def test_a_listener_that_pauses_can_be_closed(tmp_path: Path) -> None:
+    address = str(tmp_path / "a.sock")
+    with closing(Reactor()) as reactor:
+        listener = asyncio.run(UnixTransport(reactor).listen(address, Opened()))
+        reactor.fileno()
+        client = socket.socket(socket.AF_UNIX)
+        with no_descriptors():
+            client.connect(address)
+            reactor.call_later(0.02, reactor.stop)
+            reactor.run()
+        listener.close()
+        reactor._stopped = False
+        reactor.call_later(0.2, reactor.stop)
+        reactor.run()
+        client.close()
