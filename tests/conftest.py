@@ -1,5 +1,6 @@
 """What every test gets: nothing may be left behind by it."""
 
+import contextlib
 import gc
 import os
 import threading
@@ -50,23 +51,31 @@ class Leftovers:
         self.descriptors = _descriptors()
         self.folders = set(_session_folders())
 
-    def since(self, before: "Leftovers") -> list[str]:
-        """Say what is held now and was not before."""
-        found = [f"process {pid}: {_command(pid)}" for pid in self.children - before.children]
-        found += [f"thread {name}" for name in self.threads - before.threads]
-        found += [f"descriptor {text}" for text in self.descriptors - before.descriptors]
+    def since(self, before: "Leftovers", *, standing: bool) -> list[str]:
+        """Say what is held now and was not before.
+
+        Args:
+            before: What was held then.
+            standing: A cluster that goes on may have taken other processes instead of those that
+                are gone. What its loop holds is looked at when it has ended.
+        """
+        found = [f"thread {name}" for name in self.threads - before.threads]
         found += [f"folder {path}" for path in self.folders - before.folders]
+        if not standing or len(self.children) > len(before.children):
+            new = self.children - before.children
+            found += [f"process {pid}: {_command(pid)}" for pid in new]
+        if not standing:
+            found += [f"descriptor {text}" for text in self.descriptors - before.descriptors]
         return found
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_left_behind(own_surroundings: None) -> Iterator[None]:
-    """Fail a test that leaves a process, thread, socket, shared memory or folder behind."""
-    del own_surroundings  # it says where the folders are
+@contextlib.contextmanager
+def leaving_nothing(*, standing: bool) -> Iterator[None]:
+    """Fail what leaves a process, thread, socket, shared memory or folder behind."""
     before = Leftovers()
     yield
     deadline = time.monotonic() + GRACE
-    while left := Leftovers().since(before):
+    while left := Leftovers().since(before, standing=standing):
         gc.collect()
         if time.monotonic() > deadline:
             pytest.fail("left behind:\n  " + "\n  ".join(left))
@@ -74,23 +83,43 @@ def nothing_is_left_behind(own_surroundings: None) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def own_surroundings(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def nothing_is_left_behind(
+    own_surroundings: None, request: pytest.FixtureRequest
+) -> Iterator[None]:
+    """Fail a test that leaves something behind."""
+    del own_surroundings  # it says where the folders are
+    if "standing" in request.fixturenames:
+        request.getfixturevalue("standing")  # all its processes are there before the test begins
+    with leaving_nothing(standing="nothing_is_left_behind_by_all" in request.fixturenames):
+        yield
+
+
+@pytest.fixture(scope="module")
+def nothing_is_left_behind_by_all(own_surroundings: None) -> Iterator[None]:
+    """Fail a module whose tests, together, leave something behind: for those with one cluster."""
+    del own_surroundings  # as above
+    with leaving_nothing(standing=False):
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep the user's configuration out of tests, and what tests make out of the user's folders."""
     home = tmp_path_factory.getbasetemp()
     # Both workers use one build cache: headers take long to precompile.
     common = home.parent if "PYTEST_XDIST_WORKER" in os.environ else home
     runtime = home / "run"
     runtime.mkdir(exist_ok=True)
-    # Sessions of other programs on this machine come and go in the usual folders.
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(common / "cache"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
-    for name in list(os.environ):
-        if name.startswith("SAPWOOD_"):
-            monkeypatch.delenv(name)
+    with pytest.MonkeyPatch.context() as patch:
+        # Sessions of other programs on this machine come and go in the usual folders.
+        patch.setenv("XDG_RUNTIME_DIR", str(runtime))
+        patch.setenv("XDG_CACHE_HOME", str(common / "cache"))
+        patch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+        patch.setenv("XDG_DATA_HOME", str(home / "data"))
+        for name in list(os.environ):
+            if name.startswith("SAPWOOD_"):
+                patch.delenv(name)
+        yield
 
 
 def _descendants(pid: int) -> list[int]:

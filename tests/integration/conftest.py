@@ -1,5 +1,6 @@
 """Clusters as users make them, and the programs of these tests."""
 
+import operator
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,6 +36,32 @@ def make_cluster() -> Iterator[Callable[..., sapwood.Cluster]]:
 def cluster(make_cluster: Callable[..., sapwood.Cluster]) -> sapwood.Cluster:
     """A cluster of three agents."""
     return make_cluster(3)
+
+
+@pytest.fixture(scope="module")
+def standing_cluster(
+    nothing_is_left_behind_by_all: None, request: pytest.FixtureRequest
+) -> Iterator[sapwood.Cluster]:
+    """A cluster for all tests of a module; its ``TREE`` says how many agents and which fan-out."""
+    del nothing_is_left_behind_by_all  # it looks when the cluster has ended
+    agents, fanout = request.module.TREE
+    settings = Settings(restart=QUICK)
+    with sapwood.local(agents, fanout=fanout, settings=settings) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def standing(standing_cluster: sapwood.Cluster) -> Iterator[sapwood.Cluster]:
+    """The cluster of the module, for a test that harms none of its places."""
+
+    def places() -> dict[int, int]:
+        return {place.rank: place.pid for place in standing_cluster.session.keeper.places}
+
+    with standing_cluster.stream(abs, reduce=operator.add) as stream:
+        stream.broadcast(-1).result(PATIENCE)  # runners, and those of filters, are there now
+    before = places()
+    yield standing_cluster
+    assert places() == before, "a test that harms places needs a cluster of its own"
 
 
 @pytest.fixture

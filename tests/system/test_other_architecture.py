@@ -95,15 +95,25 @@ def program(tmp_path: Path) -> Path:
     return tmp_path / "p.py"
 
 
-@pytest.fixture
-def emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[sapwood.Cluster]:
+@pytest.fixture(scope="module", autouse=True)
+def zig_cache(own_surroundings: None) -> Iterator[None]:
+    """Keep the C libraries of other machines from one run of the tests to the next."""
+    del own_surroundings
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ZIG_GLOBAL_CACHE_DIR", str(ROOT / "build" / "zig"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def emulated(nothing_is_left_behind_by_all: None) -> Iterator[sapwood.Cluster]:
     """A cluster of three aarch64 agents below one junction of the same kind."""
-    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(ROOT / "build" / "zig"))
+    del nothing_is_left_behind_by_all  # it looks when the cluster has ended
     settings = Settings(
         cluster=ClusterSettings(interpreter=INTERPRETER, ready_timeout=PATIENCE),
         comm=CommSettings(heartbeat=2.0, failure_after=30.0),  # emulation is slow
     )
     with sapwood.local(3, fanout=3, settings=settings) as cluster:
+        machines(cluster)  # every agent has a runner now
         yield cluster
 
 
@@ -150,10 +160,10 @@ def test_a_crash_there_is_reported_and_the_agent_lives(
 # --- one tree of several architectures ------------------------------------------------------------
 
 
-@pytest.fixture
-def mixed(monkeypatch: pytest.MonkeyPatch) -> Iterator[sapwood.Cluster]:
+@pytest.fixture(scope="module")
+def mixed(nothing_is_left_behind_by_all: None) -> Iterator[sapwood.Cluster]:
     """Four agents below two junctions: the last two agents are of another architecture."""
-    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(ROOT / "build" / "zig"))
+    del nothing_is_left_behind_by_all  # as above
     settings = Settings(
         cluster=ClusterSettings(
             places={"3-4": PlaceSettings(interpreter=INTERPRETER)}, ready_timeout=PATIENCE
@@ -161,6 +171,7 @@ def mixed(monkeypatch: pytest.MonkeyPatch) -> Iterator[sapwood.Cluster]:
         comm=CommSettings(heartbeat=2.0, failure_after=30.0),
     )
     with sapwood.local(4, fanout=2, settings=settings) as cluster:
+        machines(cluster)  # as above
         yield cluster
 
 

@@ -43,7 +43,7 @@ PATIENCE = 120.0
 PLACE_SECONDS = 3e-4
 """Mean virtual time between two things that happen at one place."""
 
-COLLECT_AFTER = 1_000_000
+COLLECT_AFTER = 3_000_000
 """New objects after which rubbish is collected: as often as usual takes a third of the time."""
 
 TIMING = LinkTiming(heartbeat=0.5, failure_after=3.0)

@@ -23,6 +23,7 @@ from sapwood.core.errors import (
 from sapwood.environment.settings import RestartSettings
 
 TIMEOUT = 60.0
+TREE = (3, 2)
 MakeCluster = Callable[..., sapwood.Cluster]
 
 
@@ -150,9 +151,9 @@ def mistaken(mistake: str) -> Any:
     ],
 )
 def test_what_one_member_does_wrong_every_member_hears(
-    make_cluster: MakeCluster, mistake: str, kind: type[Exception], text: str
+    standing: sapwood.Cluster, mistake: str, kind: type[Exception], text: str
 ) -> None:
-    cluster = make_cluster(3, 2)
+    cluster = standing
     futures = cluster.group().call(mistaken, mistake)
     for rank, future in enumerate(futures, start=1):
         if rank != 2:

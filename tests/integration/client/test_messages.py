@@ -26,10 +26,13 @@ MakeCluster = Callable[..., sapwood.Cluster]
 PATIENCE = 30.0
 
 
+TREE = (4, 2)
+
+
 @pytest.fixture
-def tree(make_cluster: MakeCluster) -> sapwood.Cluster:
+def tree(standing: sapwood.Cluster) -> sapwood.Cluster:
     """Four agents below two junctions."""
-    return make_cluster(4, 2)
+    return standing
 
 
 def user_code() -> tuple[Callable[..., Any], Callable[..., Any]]:

@@ -25,9 +25,16 @@ from sapwood.core.errors import (
 )
 
 TIMEOUT = 60.0
+TREE = (3, 0)
 MakeCluster = Callable[..., sapwood.Cluster]
 Programs = Callable[..., sapwood.Program]
 Until = Callable[[Callable[[], object]], None]
+
+
+@pytest.fixture
+def cluster(standing: sapwood.Cluster) -> sapwood.Cluster:
+    """Three agents."""
+    return standing
 
 
 def numbers(*shape: int) -> np.ndarray[Any, Any]:

@@ -51,10 +51,13 @@ double alone(const double *from, size_t n) { return n ? from[0] : 0; }
 MAP = '[map]\nfunction = "alone"\n'
 
 
+TREE = (4, 2)
+
+
 @pytest.fixture
-def cluster(make_cluster: MakeCluster) -> sapwood.Cluster:
+def cluster(standing: sapwood.Cluster) -> sapwood.Cluster:
     """Four agents below the junctions 5 and 6."""
-    return make_cluster(4, fanout=2)
+    return standing
 
 
 @pytest.fixture
@@ -267,8 +270,9 @@ def total_of_ranks(cluster: sapwood.Cluster) -> Any:
 @pytest.mark.row("D-2")
 @pytest.mark.parametrize("lost", [1, 5])
 def test_filters_work_at_places_that_were_replaced(
-    cluster: sapwood.Cluster, until: Until, lost: int
+    make_cluster: MakeCluster, until: Until, lost: int
 ) -> None:
+    cluster = make_cluster(4, fanout=2)
     with cluster.stream("echo", reduce=Running, parameters={"factor": 1}) as stream:
         assert total(stream, 5) == 5
         stream.configure(factor=2)
@@ -279,8 +283,9 @@ def test_filters_work_at_places_that_were_replaced(
 
 
 def test_filters_of_the_root_survive_the_loss_of_the_zygote(
-    cluster: sapwood.Cluster, until: Until
+    make_cluster: MakeCluster, until: Until
 ) -> None:
+    cluster = make_cluster(4, fanout=2)
     with cluster.stream("echo", reduce=Running) as stream:
         assert total(stream, 5) == 5
         os.kill(cluster.session.keeper.zygote_pid, signal.SIGKILL)

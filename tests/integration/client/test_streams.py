@@ -28,10 +28,13 @@ MakeCluster = Callable[..., sapwood.Cluster]
 Until = Callable[[Callable[[], object]], None]
 
 
+TREE = (4, 2)
+
+
 @pytest.fixture
-def cluster(make_cluster: MakeCluster) -> sapwood.Cluster:
+def cluster(standing: sapwood.Cluster) -> sapwood.Cluster:
     """Four agents below two junctions."""
-    return make_cluster(4, fanout=2)
+    return standing
 
 
 def work(until: str) -> int:

@@ -27,8 +27,15 @@ from sapwood.core.errors import (
 from sapwood.environment.settings import LimitSettings
 
 TIMEOUT = 60.0
+TREE = (3, 0)
 MakeCluster = Callable[..., sapwood.Cluster]
 Until = Callable[[Callable[[], object]], None]
+
+
+@pytest.fixture
+def cluster(standing: sapwood.Cluster) -> sapwood.Cluster:
+    """Three agents."""
+    return standing
 
 
 def test_results_come_back_in_order(cluster: sapwood.Cluster) -> None:

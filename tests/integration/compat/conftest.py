@@ -1,7 +1,7 @@
 """Programs of lizard-slayer: the examples, and copies of them that differ."""
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,15 @@ collect_ignore = ["programs"]
 EXAMPLES = Path(__file__).parents[3] / "examples" / "lizard"
 
 
-@pytest.fixture(autouse=True)
-def on_the_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def on_the_cpu(own_surroundings: None, request: pytest.FixtureRequest) -> Iterator[None]:
     """These tests say what happens where there is no GPU; mistakes need no optimiser."""
-    monkeypatch.setenv("SAPWOOD_CUDA", "cpu")
-    if request.path.stem != "test_programs":
-        monkeypatch.setenv("CXXFLAGS", "-O0")
+    del own_surroundings  # it takes these variables out
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SAPWOOD_CUDA", "cpu")
+        if request.path.stem != "test_programs":
+            patch.setenv("CXXFLAGS", "-O0")
+        yield
 
 
 @pytest.fixture

@@ -133,6 +133,14 @@ IN_A_RUN: dict[str, RunCase] = {
     ),
 }
 
+TREE = (3, 0)
+
+
+@pytest.fixture
+def cluster(standing: sapwood.Cluster) -> sapwood.Cluster:
+    """Three agents."""
+    return standing
+
 
 @pytest.mark.row("B-PROG-1")
 @pytest.mark.parametrize("case", IN_A_RUN.values(), ids=list(IN_A_RUN))

@@ -34,6 +34,14 @@ SETTINGS: dict[str, Any] = {
     "input_file": POINTS,
 }
 
+TREE = (3, 0)
+
+
+@pytest.fixture
+def cluster(standing: sapwood.Cluster) -> sapwood.Cluster:
+    """Three agents."""
+    return standing
+
 
 @pytest.mark.row("B-EXT-1")
 def test_an_extension_runs_on_any_number_of_agents(

@@ -20,6 +20,14 @@ CopyFunction = Callable[..., Path]
 
 SETTINGS = {"dims": 3, "max_iterations": 3, "input_file": "points.csv"}
 
+TREE = (3, 0)
+
+
+@pytest.fixture
+def cluster(standing: sapwood.Cluster) -> sapwood.Cluster:
+    """Three agents."""
+    return standing
+
 
 @pytest.fixture
 def sums(
