@@ -1,6 +1,6 @@
 """Requests between the front end and its agents: who asked what, and what came back."""
 
-import threading
+import itertools
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -46,8 +46,7 @@ class Questions:
         express.asking.send = self._send
         self._open: dict[int, Question] = {}
         self._handlers: dict[str, Callable[[int, Any], None]] = {}
-        self._lock = threading.Lock()
-        self._next = 1
+        self._numbers = itertools.count(1)
         self._closed: SapwoodError | None = None
 
     def ask(self, rank: int, handler: str, body: bytes, arrays: values.Encoded) -> "Future[Any]":
@@ -61,10 +60,7 @@ class Questions:
             self._gate.enter(nbytes)
             future.add_done_callback(lambda _: self._gate.leave(nbytes))
         future.set_running_or_notify_cancel()  # what was asked cannot be taken back
-        with self._lock:
-            number = self._next
-            self._next += 1
-        question = Question(rank, handler, number, body, arrays, future)
+        question = Question(rank, handler, next(self._numbers), body, arrays, future)
         if nbytes > SMALL_REQUEST or not self._express.asking.begin(question):
             self._thread.post(self._send, question)
         return future

@@ -38,13 +38,8 @@ class SharedReactor(Reactor):
 
     @property
     def has_to_do(self) -> bool:
-        """Whether functions are to be called soon; asked on the loop's thread."""
-        return bool(self._soon)
-
-    @property
-    def was_given(self) -> bool:
-        """Whether other threads gave it functions that it has not taken yet."""
-        return bool(self._given)
+        """Whether it was given functions, by its own thread or others, that it has not called."""
+        return bool(self._given or self._soon)
 
     def call_from_any_thread(self, callback: Callable[..., Any], *args: Any) -> None:
         """Call a function on the loop's thread, in the order in which they are given.

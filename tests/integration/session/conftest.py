@@ -109,3 +109,21 @@ def flow() -> Callable[[StreamHandle, Session], None]:
         until(passes)
 
     return flows
+
+
+@pytest.fixture
+def flow_to(until: Callable[[Callable[[], object]], None]) -> Callable[[Session, int], None]:
+    """Ask an agent until its answers are taken by who waits."""
+
+    def flows(session: Session, rank: int) -> None:
+        before = session.express.asking.passed
+
+        def passes() -> bool:
+            for number in range(10):
+                assert session.ask(rank, "ping", number).result(TIMEOUT) == number
+            session.ask(rank, "ping", 1).add_done_callback(lambda _: None)
+            return session.express.asking.passed > before
+
+        until(passes)
+
+    return flows

@@ -46,24 +46,6 @@ def passed(session: Session) -> int:
     return session.express.asking.passed
 
 
-@pytest.fixture
-def flow_to(until: Until) -> FlowTo:
-    """Ask an agent until its answers are taken by who waits."""
-
-    def flows(session: Session, rank: int) -> None:
-        before = passed(session)
-
-        def passes() -> bool:
-            for number in range(10):
-                assert ping(session, number, rank) == number
-            session.ask(rank, "ping", 1).add_done_callback(lambda _: None)
-            return passed(session) > before
-
-        until(passes)
-
-    return flows
-
-
 @pytest.mark.parametrize(("agents", "fanout"), [(1, 0), (5, 2)])
 def test_they_give_what_requests_give(make: MakeSession, agents: int, fanout: int) -> None:
     session = make(agents, fanout)

@@ -128,6 +128,7 @@ class Asking:
 
     Args:
         loop: The session's event loop.
+        inline_limit: Bytes up to which arrays travel in the message.
 
     Attributes:
         armed: What may be exchanged at present.
@@ -136,10 +137,11 @@ class Asking:
         in_a_row: Requests to one agent that somebody waited for, and that went the common way.
     """
 
-    def __init__(self, loop: SharedReactor) -> None:
+    def __init__(self, loop: SharedReactor, inline_limit: int) -> None:
         self.armed: ArmedRequests | None = None
         self.passed = 0
         self._loop = loop
+        self._inline_limit = inline_limit
         self.send: Callable[[Question], None] = _nobody
         self._library: ExpressLibrary | None = None
         self._begun: dict[int, Question] = {}
@@ -154,10 +156,12 @@ class Asking:
         armed, library = self.armed, self._library
         if armed is None or library is None or armed.rank != question.rank:
             return False
+        if question.arrays.nbytes > self._inline_limit:
+            return False
         memory, number = library.memory, question.number
         waves = memory.waves
         # What this thread gave the event loop before comes first.
-        if memory.state != READY or self._loop.was_given or waves >= armed.outlook.room:
+        if memory.state != READY or self._loop.has_to_do or waves >= armed.outlook.room:
             return False
         if waves >= Active.prompt:  # the agent waits for its receipt before long
             return False
@@ -179,7 +183,10 @@ class Asking:
         try:
             if library.wait(number, milliseconds(timeout)) < 0:
                 return
-            (found,) = frames.FrameDecoder().feed(library.answer(0))
+            arrived = library.answer(0)
+            if library.memory.owner != number:
+                return  # the event loop has it, and this may be what another one is answered
+            (found,) = frames.FrameDecoder().feed(arrived)
             letter = armed.answer(found, waves, number)
             if letter is None:
                 library.abandon(number)

@@ -72,7 +72,7 @@ class Express:
 
     def __init__(self, loop: SharedReactor, inline_limit: int) -> None:
         self.passed = 0
-        self.asking = Asking(loop)
+        self.asking = Asking(loop, inline_limit)
         self.on_flowing: Callable[[], None] = _nothing
         self._loop = loop
         self._inline_limit = inline_limit
@@ -119,7 +119,7 @@ class Express:
         library = self._library
         assert library is not None  # noqa: S101 - it was armed
         owner, call = threading.get_ident(), Call(encoded, self._futures)
-        if library.memory.state != READY or self._loop.was_given:
+        if library.memory.state != READY or self._loop.has_to_do:
             return None  # perhaps with an earlier call of this thread, which is not to be forgotten
         self._calls[owner], waves = call, library.memory.waves
         number, stream = armed.first + waves, handle.spec.stream
