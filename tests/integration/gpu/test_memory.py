@@ -69,7 +69,7 @@ def test_each_write_beside_an_allocation_is_named(compiler: str, tmp_path: Path)
         pytest.skip(f"this machine has no {compiler}")
     (tmp_path / "calls.cu").write_text(CALLS)
     program = tmp_path / "calls"
-    environment = {**os.environ, "CXX": compiler, "CXXFLAGS": "-O0"}
+    environment = {**os.environ, "CXX": compiler, "CXXFLAGS": "-O0 -g0"}
     build_executable([tmp_path / "calls.cu"], program, environment=environment)
     done = subprocess.run([program], capture_output=True, text=True, timeout=60, check=True)
     text = done.stdout.replace(f"{tmp_path}/", "")
@@ -167,7 +167,7 @@ def test_each_write_beside_a_declared_array_is_named(
         pytest.skip(f"this machine has no {compiler}")
     (tmp_path / "declared.cu").write_text(DECLARED)
     program = tmp_path / "declared"
-    environment = {**os.environ, "CXX": compiler, "CXXFLAGS": "-O0", MODE: mode}
+    environment = {**os.environ, "CXX": compiler, "CXXFLAGS": "-O0 -g0", MODE: mode}
     build_executable([tmp_path / "declared.cu"], program, environment=environment)
     for workers in ("1", "2"):
         done = subprocess.run(

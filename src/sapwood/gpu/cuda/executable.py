@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -19,7 +20,7 @@ from sapwood.gpu.cuda.check import refuse_unsupported
 from sapwood.gpu.cuda.language import MODE, preferring_clang
 from sapwood.gpu.cuda.parse import read_sources
 from sapwood.gpu.cuda.patch import KernelMode, Mode, Patched, patch_sources
-from sapwood.gpu.cuda.precompiled import PLACE, SHIM, vectoriser_flags
+from sapwood.gpu.cuda.precompiled import PLACE, SHIM, precompiled_headers, vectoriser_flags
 
 _INCLUDE: Final = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
 _C_SUFFIXES: Final = (".c",)
@@ -146,18 +147,29 @@ def _compile(
     compiler = find_compiler("c" if is_c else "c++", request.environment)
     target = f"{_mirror(root, file)}.o"
     places = [place for folder in folders for place in (_mirror(root, folder), folder.absolute())]
-    command = [*compiler.command, "-O3", "-march=native", "-g", "-w"]
+    flags = ["-O3", "-march=native", "-g", "-w"]
     if not is_c:
-        command += ["-std=c++17", "-x", "c++", *vectoriser_flags(compiler)]
-    if file.suffix in {".cu", ".cuh"}:
-        command += ["-include", str(SHIM / "cuda_runtime.h")]
-    elif not is_c:
-        command += ["-include", str(PLACE)]
-    command += [f"-I{SHIM}", *(f"-I{place}" for place in places)]
-    command += [f"-D{name}={value}" for name, value in macros.items()]
-    command += [f"-iquote{file.absolute().parent}"]
-    command += shlex.split(request.environment.get("CFLAGS" if is_c else "CXXFLAGS", ""))
-    command += ["-c", str(_mirror(root, file)), "-o", target]
+        flags += ["-std=c++17", *vectoriser_flags(compiler)]
+    own = shlex.split(request.environment.get("CFLAGS" if is_c else "CXXFLAGS", ""))
+    with contextlib.ExitStack() as kept:
+        if file.suffix in {".cu", ".cuh"} and not macros:
+            headers, entry = precompiled_headers(compiler, [*flags, *own], request)
+            kept.callback(entry.close)
+        elif is_c:
+            headers = ()
+        else:  # macros may change headers
+            first = SHIM / "cuda_runtime.h" if file.suffix in {".cu", ".cuh"} else PLACE
+            headers = ("-include", str(first))
+        command = [*compiler.command, *flags, *(() if is_c else ("-x", "c++")), *headers]
+        command += [f"-I{SHIM}", *(f"-I{place}" for place in places)]
+        command += [f"-D{name}={value}" for name, value in macros.items()]
+        command += [f"-iquote{file.absolute().parent}", *own]
+        command += ["-c", str(_mirror(root, file)), "-o", target]
+        _run(command, file, root, request)
+    return target
+
+
+def _run(command: Sequence[str], file: Path, root: Path, request: BuildRequest) -> None:
     try:
         run_compiler(command, request, what=f"{file} does not compile for the CPU")
     except BuildError as error:
@@ -165,4 +177,3 @@ def _compile(
         details = {key: text.replace(files, "") for key, text in error.details.items()}
         where = error.where.replace(files, "")
         raise BuildError(error.what, where=where, hint=error.hint, details=details) from None
-    return target
