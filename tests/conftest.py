@@ -18,9 +18,12 @@ from sapwood.testing.simulation import COLLECT_AFTER
 uvloop.new_event_loop().close()
 
 # How long an example may take says nothing where many processes share the processors. The same
-# examples each time: a change is not refused for what was there before; `make torture` draws others
+# examples each time: a change is not refused for what was there before; `make torture` draws
+# others, and twice as many.
 settings.register_profile("nightly", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("sapwood", settings.get_profile("nightly"), derandomize=True)
+settings.register_profile(
+    "sapwood", settings.get_profile("nightly"), derandomize=True, max_examples=50
+)
 settings.load_profile("sapwood")
 
 GRACE = 30.0

@@ -62,9 +62,12 @@ def work(tmp_path: Path) -> Work:
     return write
 
 
-@pytest.fixture
-def cluster() -> Iterator[sapwood.Cluster]:
+@pytest.fixture(scope="module")
+def cluster(nothing_is_left_behind_by_all: None) -> Iterator[sapwood.Cluster]:
+    """Two agents, the same for all tests."""
+    del nothing_is_left_behind_by_all  # it looks when the cluster has ended
     with sapwood.local(2) as cluster:
+        cluster.group().call(abs, -1)[1].result(PATIENCE)  # every agent has a runner now
         yield cluster
 
 
