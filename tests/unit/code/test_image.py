@@ -106,8 +106,9 @@ def test_a_map_that_returns_other_fields_is_an_error(partial: Any, named: str) -
         def map(self, slice: Any, state: dict[str, Any]) -> dict[str, Any]:  # noqa: A002 - as Program.map
             return state["partial"]  # type: ignore[no-any-return]  # a test value
 
+    program = travelled(Wrong())
     with pytest.raises(ProgramError) as caught:
-        travelled(Wrong()).map(PART, {"partial": partial})
+        program.check_result(program.map(PART, {"partial": partial}))
     assert named in caught.value.what
 
 
