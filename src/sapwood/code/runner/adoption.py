@@ -8,6 +8,9 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import MappedBlocks, SharedRef
 from sapwood.core.errors import RunnerCrashError
 
+MAX_OPENED = 64
+"""Blocks of a runner that stay open though nobody reads them: it may have given them up itself."""
+
 
 class Adoption:
     """The blocks of one runner after the other that this process has open.
@@ -16,7 +19,8 @@ class Adoption:
         blocks: What is mapped here.
 
     Attributes:
-        opened: This process' descriptors of the present runner's blocks, by their inodes.
+        opened: This process' descriptors of the present runner's blocks, by their inodes; those
+            that were used last at the end.
         returned: Blocks that the runner may use again and does not know of yet.
     """
 
@@ -43,16 +47,24 @@ class Adoption:
         if bulk.shared is None:
             return Payload(bulk.inline) if bulk.inline else None
         ref = bulk.shared
-        fd = self.opened.get(ref.inode)
+        fd = self.opened.pop(ref.inode, None)
         if fd is None:
+            self._make_room()
             try:
                 fd = os.open(f"/proc/{ref.pid}/fd/{ref.fd}", os.O_RDWR | os.O_CLOEXEC)
             except OSError as error:
                 raise RunnerCrashError("the runner ended before its result was taken") from error
-            self.opened[ref.inode] = fd
+        self.opened[ref.inode] = fd
         self._leased.add(fd)
         own = SharedRef(os.getpid(), fd, ref.inode, ref.capacity, ref.offset, ref.nbytes)
         return Payload.mapped(own, self._blocks, Lease(ref.pid, ref.inode, fd))
+
+    def _make_room(self) -> None:
+        """Close blocks that nobody reads and that were not used for the longest time."""
+        if len(self.opened) >= MAX_OPENED:
+            unread = [inode for inode, fd in self.opened.items() if fd not in self._leased]
+            for inode in unread[: len(self.opened) - MAX_OPENED + 1]:
+                os.close(self.opened.pop(inode))
 
     def give_back(self, lease: Lease, runner: int) -> None:
         """Let the runner use a result's memory again, if it is still the one that made it."""
