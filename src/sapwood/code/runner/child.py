@@ -132,18 +132,18 @@ class Runner:
         pid, getpid, clock = os.getpid(), os.getpid, time.perf_counter
         printing, flush_c, devices = self._printing, self._flush_c, transfers.any_watched
         output, errors, get = printing.output, printing.error, vars(sys).get
-        context = procedure = ""
-        work: Callable[[Any], Any]
-        datagram = memoryview(bytearray(calls.MAX_DATAGRAM))
+        decode_call, decode_plain, encode = calls.decode_call, values.decode_plain, calls.encode
+        most, context, procedure = calls.MAX_DATAGRAM, "", ""
+        datagram = memoryview(bytearray(most))
         while size := control.recv_into(datagram):
-            call = calls.decode_call(datagram[:size])
+            call = decode_call(datagram[:size])
             if call.free:
                 lending.take_back(call.free)
             begin = clock()
             try:
                 body, payload = call.body, call.payload
                 if body.shared is None and payload.shared is None and not payload.inline:
-                    argument = values.decode_plain(body.inline)
+                    argument = decode_plain(body.inline)
                 else:
                     argument = self._alike.decode(self._bytes(body), self._bytes(payload))
                 if call.context != context or call.procedure != procedure:
@@ -166,17 +166,18 @@ class Runner:
             except BaseException as problem:  # noqa: BLE001 - whatever user code raises is reported
                 lending.abandon()
                 nothing, error = calls.Bulk(), _as_error(problem).to_record()
-                answer = calls.Result(call.number, nothing, nothing, clock() - begin, error)
+                answer: Any = calls.Result(call.number, nothing, nothing, clock() - begin, error)
             else:
                 moved = transfers.since_last_call() if devices[0] else None
-                answer = calls.Result(call.number, body, payload, seconds, None, moved)
+                # What calls.Result becomes, without making one.
+                answer = (call.number, body, payload, seconds, None, moved)
             argument = result = None  # they are not to outlive the call
             # What user code has printed is there before its agent hears that it is done.
             if printing.pending or get("stdout") is not output or get("stderr") is not errors:
                 printing.flush()
             flush_c(None)
-            data = calls.encode(answer)
-            control.send(data if len(data) <= calls.MAX_DATAGRAM else _shortened(data))
+            data = encode(answer)
+            control.send(data if len(data) <= most else _shortened(data))
 
     def _end_copy(self) -> None:
         """End a process that user code forked and let return: only one may answer."""
