@@ -56,6 +56,7 @@ class Lending:
             check: Raises an error about a result that is wrong; asked of each that is not like
                 the one before it.
         """
+        self._forget()
         self.context = context
         self._check = check
         self._inline = InlineResults()
