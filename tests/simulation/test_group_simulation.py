@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from sapwood.comm.groups.group import OpenGroup
 from sapwood.comm.groups.regrouping import Regrouping
 from sapwood.testing.group_simulation import GroupSimulation
 from sapwood.testing.injector import Faults
-from sapwood.testing.simulation import InvariantError, SimulationOptions
+from sapwood.testing.simulation import InvariantError, SimulationOptions, SimulationReport
 
+Apart = Callable[[Callable[[], Any]], Any]
 BLOCKS, SEEDS_OF_A_BLOCK = 6, 15
 
 
@@ -40,11 +42,17 @@ def drawn(seed: int) -> SimulationOptions:
 @pytest.mark.row("C2-GROUP")
 @pytest.mark.row("D-2")
 @pytest.mark.parametrize("block", range(BLOCKS))
-def test_groups_complete_or_name_who_is_gone(block: int) -> None:
-    runs = []
-    for seed in range(block * SEEDS_OF_A_BLOCK, (block + 1) * SEEDS_OF_A_BLOCK):
-        simulation = GroupSimulation(drawn(seed))
-        runs.append((simulation.run(), simulation.failed))
+def test_groups_complete_or_name_who_is_gone(block: int, apart: Apart) -> None:
+    seeds = range(block * SEEDS_OF_A_BLOCK, (block + 1) * SEEDS_OF_A_BLOCK)
+
+    def simulated() -> list[tuple[SimulationReport, int]]:
+        done = []
+        for seed in seeds:
+            simulation = GroupSimulation(drawn(seed))
+            done.append((simulation.run(), simulation.failed))
+        return done
+
+    runs = apart(simulated)
     assert sum(report.attached for report, _ in runs) > 20
     assert 0 < sum(failed for _, failed in runs) < sum(report.waves for report, _ in runs) / 2
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from sapwood.comm.streams.draws import Draws
@@ -29,8 +32,11 @@ def simulated(seed: int, faults: Faults = FAULTS) -> SimulationReport:
 @pytest.mark.row("C2-RED")
 @pytest.mark.row("D-2")
 @pytest.mark.parametrize("block", range(5))
-def test_each_piece_of_each_contribution_counts_once(block: int) -> None:
-    reports = [simulated(seed) for seed in range(40 * block, 40 * block + 40)]
+def test_each_piece_of_each_contribution_counts_once(
+    block: int, apart: Callable[[Callable[[], Any]], Any]
+) -> None:
+    seeds = range(40 * block, 40 * block + 40)
+    reports = apart(lambda: [simulated(seed) for seed in seeds])
     assert sum(report.crashes for report in reports) > 10
     assert sum(report.severed for report in reports) > 10
 

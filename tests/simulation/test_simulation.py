@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,7 @@ from sapwood.testing.simulation import (
     SimulationReport,
 )
 
+Apart = Callable[[Callable[[], Any]], Any]
 BLOCKS, SEEDS_OF_A_BLOCK = 20, 50
 
 
@@ -65,17 +68,23 @@ def run_with(faults: Faults, *, seeds: int) -> None:
 @pytest.mark.row("D-2")
 @pytest.mark.row("C2-ORDER")
 @pytest.mark.parametrize("block", range(BLOCKS))
-def test_every_wave_has_every_agent_once(block: int) -> None:
-    reports = []
-    for seed in range(block * SEEDS_OF_A_BLOCK, (block + 1) * SEEDS_OF_A_BLOCK):
-        options = drawn(seed)
-        reports.append(Simulation(options).run())
-        assert reports[-1].waves == options.waves
+def test_every_wave_has_every_agent_once(block: int, apart: Apart) -> None:
+    seeds = range(block * SEEDS_OF_A_BLOCK, (block + 1) * SEEDS_OF_A_BLOCK)
+    reports = apart(lambda: [Simulation(drawn(seed)).run() for seed in seeds])
+    assert [report.waves for report in reports] == [drawn(seed).waves for seed in seeds]
     assert sum(report.crashes for report in reports) > 20
     assert sum(report.pauses for report in reports) > 2
     assert sum(report.severed for report in reports) > 100
     assert sum(report.clogged for report in reports) > 20
     assert sum(report.attached for report in reports) > 20
+
+
+def test_what_fails_apart_fails_here(apart: Apart) -> None:
+    def fail() -> None:
+        raise InvariantError("wave 3 lacks agent 7")
+
+    with pytest.raises(AssertionError, match="InvariantError: wave 3 lacks agent 7"):
+        apart(fail)
 
 
 def test_broken_connections_cost_no_process() -> None:
@@ -137,11 +146,11 @@ def test_the_same_seed_is_the_same_course_of_events() -> None:
 
 @pytest.mark.row("D-6")
 @pytest.mark.timeout(400)  # on a busy machine it takes more than the usual limit
-def test_ten_thousand_agents_of_which_one_in_a_hundred_crashes() -> None:
+def test_ten_thousand_agents_of_which_one_in_a_hundred_crashes(apart: Apart) -> None:
     options = SimulationOptions(
         agents=10_000, fanout=16, waves=20, faults=Faults(crash=100 / 600_000)
     )
-    report = Simulation(options).run()
+    report = apart(Simulation(options).run)
     assert report.waves == 20
     assert report.crashes > 50
 
