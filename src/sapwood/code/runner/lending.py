@@ -1,6 +1,8 @@
 """The memory of results: lent to the agent until it gives it back, then used again."""
 
 import math
+import operator
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -44,9 +46,10 @@ class Lending:
         self._check: Callable[[Any], object] | None = None
         self._inline = InlineResults()
         self._placed: dict[int, PlacedResult] = {}
-        self._asked: tuple[Any, Any] = (None, None)
+        self._asked: tuple[Any, Any] | None = None
         # Its arena counts as lent, also while it is not.
         self._again: RepeatedArray | None = None
+        self._allocating = threading.RLock()
 
     def expect(self, context: tuple[str, str], check: Callable[[Any], object] | None) -> None:
         """Expect the results of another procedure or context.
@@ -76,33 +79,40 @@ class Lending:
     def allocate(self, shape: Any, dtype: Any) -> Array | None:
         """Return an array in the arena of this call; None where it is small or does not fit.
 
+        User code may call this from several threads.
+
         Args:
             shape: Extents of the array, or its only one.
             dtype: Type of its items, or what numpy makes one of.
         """
-        again = self._again
-        if again is not None:
-            array = again.array(self.context, shape, dtype)
-            if array is not None:
-                self._arena = again.arena
-                return array
-        extents = (shape,) if isinstance(shape, int) else tuple(shape)
-        kind: np.dtype[Any] = np.dtype(dtype)
-        nbytes = math.prod(extents) * kind.itemsize
-        if nbytes <= calls.INLINE or kind.hasobject:
-            return None
-        self._forget()
-        arena = self._arena
-        if arena is None:
-            arena = self._arena = self._take(max(nbytes + PAGE, self._wanted.get(self.context, 0)))
-            self._asked = shape, dtype
-            flat = arena.array(kind, nbytes, first=True)
-        else:
-            flat = arena.array(kind, nbytes)
-        if flat is None:
-            return None
-        self._made.append(flat)
-        return flat[:] if len(extents) == 1 else flat.reshape(extents)
+        with self._allocating:
+            again = self._again
+            if again is not None:
+                array = again.array(self.context, shape, dtype)
+                if array is not None:
+                    self._arena = again.arena
+                    return array
+            extents = _extents(shape)
+            kind: np.dtype[Any] = np.dtype(dtype)
+            nbytes = math.prod(extents) * kind.itemsize
+            if nbytes <= calls.INLINE or kind.hasobject:
+                return None
+            self._forget()
+            arena = self._arena
+            if arena is None:
+                arena = self._arena = self._take(
+                    max(nbytes + PAGE, self._wanted.get(self.context, 0))
+                )
+                # What its maker may change is not compared with what it was.
+                fixed = type(shape) in {int, tuple} and isinstance(dtype, (str, type, np.dtype))
+                self._asked = (shape, dtype) if fixed else None
+                flat = arena.array(kind, nbytes, first=True)
+            else:
+                flat = arena.array(kind, nbytes)
+            if flat is None:
+                return None
+            self._made.append(flat)
+            return flat[:] if len(extents) == 1 else flat.reshape(extents)
 
     def abandon(self) -> None:
         """The call failed: what it made is not wanted."""
@@ -141,7 +151,7 @@ class Lending:
         placed = self._placed.get(arena.inode)
         if placed is not None and placed.fits(result, made):
             self._lent[arena.inode] = arena
-            if len(made) == 1:
+            if len(made) == 1 and self._asked is not None:
                 self._again = RepeatedArray(
                     self.context, self._asked, arena, made[0], result, placed.parts
                 )
@@ -242,6 +252,14 @@ class Lending:
         while len(self._wanted) >= MAX_CONTEXTS:
             del self._wanted[next(iter(self._wanted))]
         self._wanted[self.context] = nbytes
+
+
+def _extents(shape: Any) -> tuple[int, ...]:
+    """Return a shape as numpy understands it: one whole number or several, of any type."""
+    try:
+        return (operator.index(shape),)
+    except TypeError:
+        return tuple(map(operator.index, shape))
 
 
 class _NoRoomError(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -16,7 +17,7 @@ from sapwood.code.runner import lending as lending_module
 from sapwood.code.runner.calls import INLINE
 from sapwood.code.runner.lending import Lending
 from sapwood.code.runner.like_results import Parts
-from sapwood.comm import values
+from sapwood.comm import address_space, values
 from sapwood.comm.shared_memory import MappedBlocks
 
 LARGE = INLINE // 8 + 1
@@ -205,3 +206,66 @@ def test_sizes_of_results_are_kept_in_mind_for_some_contexts(
         lending.context = ("map", f"run-{number}")
         lending.take_back(inodes(lending.lend({"a": np.ones(LARGE)})))
     assert list(lending._wanted) == [("map", f"run-{number}") for number in (17, 18, 19)]
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        LARGE,
+        np.int64(LARGE),
+        (LARGE,),
+        (np.int64(2), LARGE),
+        [3, np.int32(LARGE)],
+        np.array([2, LARGE]),
+    ],
+)
+def test_shapes_are_what_they_are_to_numpy(lending: Lending, shape: Any) -> None:
+    for value in range(4):  # from the third one on it is expected
+        array = lending.allocate(shape, "f8")
+        assert array is not None
+        assert array.shape == np.empty(shape).shape
+        array.fill(value)
+        parts = lending.lend({"x": array})
+        assert (read(parts)["x"] == value).all()
+        lending.take_back(inodes(parts))
+
+
+def test_a_shape_or_type_that_its_maker_changes_is_looked_at(lending: Lending) -> None:
+    shape, kind = [2, LARGE], [("a", "f8")]
+
+    def change() -> None:
+        shape.reverse()
+        shape[0] += 1
+        kind[:] = [("b", "i4"), ("c", "i4")]
+
+    for asked in ((shape, "f8"), (LARGE, kind)):
+        for turn in range(6):
+            if turn == 4:  # when it is expected
+                change()
+            array = lending.allocate(*asked)
+            assert array is not None
+            assert (array.shape, array.dtype) == (np.empty(*asked).shape, np.dtype(asked[1]))
+            lending.take_back(inodes(lending.lend({"x": array})))
+
+
+def test_arrays_of_several_threads_lie_apart(
+    lending: Lending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lend_and_read(lending, [([LARGE, LARGE], -1, False)])
+    protect, made = address_space.protect, dict[str, Any]()
+
+    def make(name: str) -> None:
+        made[name] = lending.allocate(LARGE + 512, "f8")
+
+    other = threading.Thread(target=make, args=("other",))
+
+    def interrupted(address: int, nbytes: int, access: int) -> None:
+        if not other.ident:
+            other.start()
+            other.join(0.1)  # unless it waits for its turn
+        protect(address, nbytes, access)
+
+    monkeypatch.setattr(address_space, "protect", interrupted)
+    make("mine")
+    other.join()
+    assert not np.shares_memory(made["mine"], made["other"])
