@@ -11,7 +11,7 @@ from sapwood.session.gate import ENTRY_COST, Gate
 from sapwood.session.loop_thread import LoopThread
 
 LIMIT = 10 * ENTRY_COST
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 def until(condition: Callable[[], bool]) -> None:
