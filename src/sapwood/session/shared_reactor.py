@@ -50,17 +50,32 @@ class SharedReactor(Reactor):
         if self._closed:
             raise ClosedError("the event loop has ended")
         self._given.append((callback, args))
-        if self._asleep:
+        if self._closed:
+            self._call_rest()  # in this moment: nobody else does it
+        elif self._asleep:
             with contextlib.suppress(OSError):  # closed in this moment: nobody is there to hear it
                 os.eventfd_write(self._bell, 1)
 
     def close(self) -> None:
-        """Close what the loop itself holds; called when it does not run."""
+        """Close what the loop itself holds; called when it does not run.
+
+        What other threads gave it before is called now: they may wait for what comes of it.
+        """
         if not self._closed:
             self._closed = True
-            super().close()
-            self._given.clear()
-            os.close(self._bell)
+            try:
+                self._call_rest()
+            finally:
+                super().close()
+                os.close(self._bell)
+
+    def _call_rest(self) -> None:
+        while True:
+            try:
+                callback, args = self._given.popleft()
+            except IndexError:  # there is none, or another thread was faster
+                return
+            callback(*args)
 
     def _heard(self) -> None:
         os.eventfd_read(self._bell)

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from sapwood.comm.link import LinkTiming
+from sapwood.core.errors import ClosedError
 from sapwood.session import question, questions
 from sapwood.session.express import asking, library
 from sapwood.session.express.library import READY
@@ -153,6 +154,27 @@ def test_who_has_much_time_waits(make: MakeSession, begin: Begin) -> None:
         future = begin(session, 3)
         go_on(session)
         assert future.result(timeout) == 3
+
+
+def test_who_asks_while_the_loop_ends_hears_of_it(make: MakeSession) -> None:
+    session, asked = make(1), list[Future[Any]]()
+
+    def ask_and_stop() -> None:
+        asking = threading.Thread(target=lambda: asked.append(session.ask(1, "ping", 1)))
+        asking.start()
+        asking.join()
+        session._thread.loop.stop()
+
+    closed = session.keeper.close
+
+    def close() -> None:
+        closed()
+        session.on_loop(ask_and_stop)
+
+    session.keeper.close = close  # type: ignore[method-assign]
+    session.close()
+    with pytest.raises(ClosedError):
+        asked[0].result(TIMEOUT)
 
 
 def test_ctrl_c_may_strike_anywhere(make: MakeSession, flow_to: FlowTo, until: Until) -> None:

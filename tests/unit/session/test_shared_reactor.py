@@ -1,5 +1,7 @@
 import threading
+from collections import deque
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -69,6 +71,36 @@ def test_what_is_given_by_what_was_given_happens_too(reactor: SharedReactor) -> 
     reactor.call_from_any_thread(first)
     reactor.run()
     assert seen == ["second"]
+
+
+def test_what_is_given_when_the_loop_ends_happens(reactor: SharedReactor) -> None:
+    seen: list[str] = []
+
+    def give_and_stop() -> None:
+        giver = threading.Thread(target=reactor.call_from_any_thread, args=(seen.append, "x"))
+        giver.start()
+        giver.join()
+        reactor.stop()
+
+    reactor.call_from_any_thread(give_and_stop)
+    reactor.run()
+    reactor.close()
+    assert seen == ["x"]
+
+
+def test_what_is_given_while_the_loop_is_closed_happens(reactor: SharedReactor) -> None:
+    seen: list[str] = []
+
+    class Late(deque[Any]):
+        """Is given things when the loop was found open and is closed meanwhile."""
+
+        def append(self, given: Any) -> None:
+            reactor.close()
+            super().append(given)
+
+    reactor._given = Late()
+    reactor.call_from_any_thread(seen.append, "x")
+    assert seen == ["x"]
 
 
 def test_a_closed_loop_takes_nothing(reactor: SharedReactor) -> None:
