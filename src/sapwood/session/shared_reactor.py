@@ -41,16 +41,20 @@ class SharedReactor(Reactor):
         """Whether it was given functions, by its own thread or others, that it has not called."""
         return bool(self._given or self._soon)
 
+    def closed(self) -> bool:
+        """Return whether nobody calls what it is given any more."""
+        return self._closed
+
     def call_from_any_thread(self, callback: Callable[..., Any], *args: Any) -> None:
         """Call a function on the loop's thread, in the order in which they are given.
 
         Raises:
             ClosedError: The loop was closed.
         """
-        if self._closed:
+        if self.closed():
             raise ClosedError("the event loop has ended")
         self._given.append((callback, args))
-        if self._closed:
+        if self.closed():
             self._call_rest()  # in this moment: nobody else does it
         elif self._asleep:
             with contextlib.suppress(OSError):  # closed in this moment: nobody is there to hear it
