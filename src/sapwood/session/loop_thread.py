@@ -42,11 +42,13 @@ class LoopThread:
     def post(self, function: Callable[..., Any], *args: Any) -> None:
         """Have a function called on the loop's thread; do not wait.
 
+        Functions are called in the order in which they are posted, from whatever threads.
+
         Raises:
             ClosedError: The loop has ended.
         """
         if threading.get_ident() == self._thread.ident:
-            self.loop.call_soon(function, *args)
+            self.loop.call_in_order(function, *args)
             return
         try:
             self.loop.call_from_any_thread(function, *args)

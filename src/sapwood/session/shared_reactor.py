@@ -60,6 +60,10 @@ class SharedReactor(Reactor):
             with contextlib.suppress(OSError):  # closed in this moment: nobody is there to hear it
                 os.eventfd_write(self._bell, 1)
 
+    def call_in_order(self, callback: Callable[..., Any], *args: Any) -> None:
+        """Call a function after what other threads have given so far; on the loop's thread."""
+        (self._given or self._soon).append((callback, args))
+
     def close(self) -> None:
         """Close what the loop itself holds; called when it does not run.
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from sapwood.core.topology import plan
 from sapwood.environment.settings import RestartSettings
 from sapwood.session.options import SessionOptions
 from sapwood.session.session import Session
+from sapwood.session.streams import StreamHandle
+from sapwood.session.wave_result import WaveResult
 
 MakeSession = Callable[..., Session]
 Until = Callable[[Callable[[], object]], None]
@@ -359,3 +362,24 @@ def alive(pid: int) -> bool:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def test_a_callback_may_use_what_another_thread_has_just_made(
+    make_session: MakeSession, until: Until
+) -> None:
+    session = make_session(2)
+    busy, made = threading.Event(), threading.Event()
+    streams: list[StreamHandle] = []
+    waves: list[Future[WaveResult]] = []
+
+    def use() -> None:
+        busy.set()
+        assert made.wait(TIMEOUT)
+        waves.append(streams[0].broadcast({"x": 1}))
+
+    session.on_loop(use)
+    assert busy.wait(TIMEOUT)
+    streams.append(session.open_stream("echo", {"x": "sum"}))  # the loop has not heard of it
+    made.set()
+    until(lambda: waves)
+    assert waves[0].result(TIMEOUT).total == {"x": 2}

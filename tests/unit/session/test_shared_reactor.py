@@ -108,3 +108,19 @@ def test_a_closed_loop_takes_nothing(reactor: SharedReactor) -> None:
     reactor.close()
     with pytest.raises(ClosedError):
         reactor.call_from_any_thread(print)
+
+
+def test_what_the_loop_gives_itself_comes_after_what_others_gave(reactor: SharedReactor) -> None:
+    seen: list[int] = []
+
+    def give() -> None:
+        other = threading.Thread(target=reactor.call_from_any_thread, args=(seen.append, 1))
+        other.start()
+        other.join()
+        reactor.call_in_order(seen.append, 2)
+        reactor.call_in_order(reactor.stop)
+
+    reactor.call_in_order(give)
+    reactor.call_in_order(seen.append, 0)
+    reactor.run()
+    assert seen == [0, 1, 2]
