@@ -1,6 +1,7 @@
 """A block of shared memory in which the arrays of one result are made, each before a guard."""
 
 from functools import partial
+from sys import getrefcount
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,9 @@ from sapwood.comm.address_space import NO_ACCESS, PAGE, WRITABLE
 from sapwood.comm.shared_memory import ALIGNMENT, SharedBlock, SharedRef
 
 Array = np.ndarray[Any, Any]
+
+ALONE = 2
+"""References to an array that nobody has but its arena, as the function that counts sees them."""
 
 
 class _Placed(NamedTuple):
@@ -44,6 +48,7 @@ class Arena:
     __slots__ = (
         "_arrays",
         "_block",
+        "_forgot",
         "_next",
         "_protected",
         "_used",
@@ -62,6 +67,7 @@ class Arena:
         release = partial(guarded.release, self.address, block.capacity)
         self.view = address_space.owned_view_of(self.address, block.capacity, release)
         self._protected: set[int] = set()
+        self._forgot = False
         # Those of this result, and behind them those of the last one as long as they lie alike.
         self._arrays: list[_Placed] = []
         self._next = 0
@@ -84,6 +90,7 @@ class Arena:
         """
         if first:
             self._used = self.end = self._next = 0
+            self._forgot = False
         if self._next < len(self._arrays):
             placed = self._arrays[self._next]
             if placed.dtype is dtype and placed.nbytes == nbytes:
@@ -117,7 +124,13 @@ class Arena:
     def make_room(self, start: int, stop: int) -> None:
         """Remove guards of an earlier layout that lie between two offsets."""
         if any(start <= page + PAGE - 1 and page < stop for page in self._protected):
+            self._forgot = self._used > 0
             self.open()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether user code may still have an array of the last result."""
+        return self._forgot or any(getrefcount(one.array) > ALONE for one in self._arrays)
 
     @property
     def used(self) -> int:
@@ -129,7 +142,11 @@ class Arena:
         return self._block.ref(0, nbytes)
 
     def close(self) -> None:
-        """Give the memory back; an array in it that somebody has kept is zero from now on."""
+        """Give the memory back: all of it now, or when user code has no array in it any more."""
+        held = self.is_held
         self._arrays.clear()
         self.view = memoryview(b"")
-        self._block.discard()
+        if held:
+            self._block.close()
+        else:
+            self._block.discard()

@@ -225,8 +225,10 @@ class Lending:
         self._forget()
         best: Arena | None = None
         for arena in self._free.values():
-            if nbytes <= arena.capacity <= 2 * nbytes and (
-                best is None or arena.capacity <= best.capacity
+            if (
+                nbytes <= arena.capacity <= 2 * nbytes
+                and (best is None or arena.capacity <= best.capacity)
+                and not arena.is_held
             ):
                 best = arena
         if best is None:

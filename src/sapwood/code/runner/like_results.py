@@ -6,12 +6,13 @@ Python looks at comes from memory; here it looks at few.
 
 from __future__ import annotations
 
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
 from sapwood.code.runner import calls
-from sapwood.code.runner.arena import Arena
+from sapwood.code.runner.arena import ALONE, Arena
 from sapwood.comm import values
 from sapwood.comm.shared_memory import ALIGNMENT
 
@@ -199,13 +200,14 @@ class RepeatedArray:
         self.returned = False
 
     def array(self, context: tuple[str, str], shape: Any, kind: Any) -> Array | None:
-        """Return the array for the next result; None if it is lent, or another one is asked for."""
+        """Return the array for the next result; None where it is not free, or not what is asked."""
         if (
             self.returned
             and kind is self._kind
             and type(shape) is type(self._wanted)
             and shape == self._wanted
             and context == self._context
+            and getrefcount(self.flat) == ALONE + 1  # here, too
         ):
             self.returned = False
             return self.flat.view() if type(shape) is int else self.flat.reshape(shape)

@@ -182,20 +182,27 @@ def test_results_that_take_turns_keep_their_memory(
     assert len(seen) <= 4  # the first of each is where nobody expected it
 
 
-def test_an_array_that_user_code_kept_can_be_read_when_its_memory_is_gone(
-    monkeypatch: pytest.MonkeyPatch, lending: Lending
+@pytest.mark.parametrize("most", [0, 2**28])
+@pytest.mark.parametrize("sizes", [[LARGE], [LARGE, 2 * LARGE]])
+@pytest.mark.parametrize("growth", [1, 3])
+def test_an_array_that_user_code_keeps_stays_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, lending: Lending, most: int, sizes: list[int], growth: int
 ) -> None:
-    monkeypatch.setattr(lending_module, "MAX_FREE_BYTES", 0)
+    monkeypatch.setattr(lending_module, "MAX_FREE_BYTES", most)
     lending.context = ("call", "keeps")
     kept: list[Any] = []
-    for turn in range(4):
-        lending.lend({"a": np.ones(LARGE * 3**turn)})
-        result = made(lending, [LARGE * 3**turn], 7)
-        kept.append(result["0"])
+    for turn in range(8):
+        now = [size * growth ** (turn // 2) for size in sizes]
+        if turn % 3 == 2:
+            lending.lend({"a": np.ones(now[0])})
+        result = made(lending, now, turn)
+        if turn % 4 == 3:  # after some that were not kept, so that one array was expected
+            kept.append((turn, result["0"][1:]))
         lending.take_back(inodes(lending.lend(result)))
-    assert kept[0].sum() == 0
-    kept[0][:] = 5  # nothing happens
-    assert kept[0].sum() == 5 * kept[0].size
+        del result
+        assert all((array == value).all() for value, array in kept)
+    kept[0][1][:] = 5  # nothing happens
+    assert read(lending.lend(made(lending, now, 1)))["0"].sum() == now[0]
 
 
 def test_sizes_of_results_are_kept_in_mind_for_some_contexts(
