@@ -63,7 +63,11 @@ class Arena:
         block = self._block = SharedBlock(nbytes)
         self.capacity = block.capacity
         self.inode = block.inode
-        self.address = guarded.reserve(block.capacity, block.fd)
+        try:
+            self.address = guarded.reserve(block.capacity, block.fd)
+        except MemoryError:
+            block.close()
+            raise
         release = partial(guarded.release, self.address, block.capacity)
         self.view = address_space.owned_view_of(self.address, block.capacity, release)
         self._protected: set[int] = set()

@@ -123,3 +123,18 @@ def test_others_read_what_was_written() -> None:
     assert start is not None
     arena.view[start] = 77
     assert MappedBlocks().view(arena.ref(arena.end))[start] == 77
+
+
+def test_where_there_is_no_address_space_nothing_stays_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_nbytes: int, fd: int) -> int:
+        tried.append(fd)
+        raise MemoryError("no room")
+
+    tried: list[int] = []
+    monkeypatch.setattr("sapwood.code.guarded.reserve", refuse)
+    with pytest.raises(MemoryError, match="no room"):
+        Arena(PAGE)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(tried[0])
