@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -36,11 +37,13 @@ def pipe() -> Iterator[Pipe]:
 
 
 @pytest.fixture
-def printing(pipe: Pipe) -> Printing:
+def printing(pipe: Pipe) -> Iterator[Printing]:
     """Return streams, of which the output goes to a pipe."""
     made = Printing()
     made.output = PrintStream(pipe.write_end, made)
-    return made
+    yield made
+    with contextlib.suppress(ValueError):  # a test has taken it apart
+        made.output.close()
 
 
 def test_nothing_is_pending_before_something_is_printed(printing: Printing) -> None:
