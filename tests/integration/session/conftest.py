@@ -1,5 +1,8 @@
 """Sessions without user code: agents that echo."""
 
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -127,3 +130,31 @@ def flow_to(until: Callable[[Callable[[], object]], None]) -> Callable[[Session,
         until(passes)
 
     return flows
+
+
+@pytest.fixture
+def interrupted() -> Callable[[Callable[[], object], float], None]:
+    """Wait for what does not come, until Ctrl-C is pressed some seconds later.
+
+    A pipe tells when: an interrupt of what ``threading`` itself does would leave a lock taken.
+    """
+
+    def interrupt(wait: Callable[[], object], seconds: float) -> None:
+        near, far = os.pipe()
+
+        def press() -> None:
+            os.read(near, 1)
+            threading.Event().wait(seconds)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=press)
+        thread.start()
+        try:
+            os.write(far, b"x")
+            wait()
+        finally:
+            thread.join()
+            os.close(near)
+            os.close(far)
+
+    return interrupt

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import random
 import signal
 import threading
 from collections.abc import Callable
@@ -27,8 +25,11 @@ from sapwood.core.errors import (
 )
 from sapwood.session.session import Session
 
+from .mischief import Mischief
+
 MakeSession = Callable[..., Session]
 Until = Callable[[Callable[[], object]], None]
+Interrupted = Callable[[Callable[[], object], float], None]
 FlowTo = Callable[[Session, int], None]
 
 TIMEOUT = 60.0
@@ -182,7 +183,9 @@ def test_what_takes_too_long_is_answered_later(make: MakeSession, flow_to: FlowT
         assert future.result(TIMEOUT) == number
 
 
-def test_an_interrupt_leaves_the_answer_to_the_loop(make: MakeSession, flow_to: FlowTo) -> None:
+def test_an_interrupt_leaves_the_answer_to_the_loop(
+    make: MakeSession, flow_to: FlowTo, interrupted: Interrupted
+) -> None:
     session = make(1)
     pid = session.keeper.places[1].pid
     for turn in range(20):
@@ -190,30 +193,10 @@ def test_an_interrupt_leaves_the_answer_to_the_loop(make: MakeSession, flow_to: 
         os.kill(pid, signal.SIGSTOP)
         future = session.ask(1, "ping", turn)
         with pytest.raises(KeyboardInterrupt):
-            _wait_in_vain(future, 0.001 * turn)
+            interrupted(partial(future.result, TIMEOUT), 0.001 * turn)
         os.kill(pid, signal.SIGCONT)
         assert future.result(TIMEOUT) == turn
         assert ping(session, turn) == turn
-
-
-def _wait_in_vain(future: Future[Any], seconds: float) -> None:
-    """Wait for what does not come, until Ctrl-C is pressed; a pipe tells when."""
-    near, far = os.pipe()
-
-    def press() -> None:
-        os.read(near, 1)
-        threading.Event().wait(seconds)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=press)
-    thread.start()
-    try:
-        os.write(far, b"x")
-        future.result(TIMEOUT)
-    finally:
-        thread.join()
-        os.close(near)
-        os.close(far)
 
 
 def test_closing_wakes_who_waits(make: MakeSession, flow_to: FlowTo) -> None:
@@ -242,50 +225,25 @@ def test_what_was_taken_back_has_no_answer(make: MakeSession, flow_to: FlowTo) -
     assert ping(session, 2) == 2
 
 
-class Mischief:
-    """What can happen to a session while it is asked."""
+class AskedMischief(Mischief):
+    """What happens to a session that is asked: its agents have waves, too."""
 
     def __init__(self, session: Session, seed: int) -> None:
-        self.rng = random.Random(seed)  # noqa: S311 - the same for the same seed
-        self.session = session
+        super().__init__(session, seed)
         self.stream = session.open_stream("echo", {"x": "sum"})
 
     def happen(self) -> None:
         """Let something happen."""
         self.rng.choice([self.kill, self.cut, self.pause, self.exchange])()
 
-    def kill(self) -> None:
-        self._signal(self._victim(), signal.SIGKILL)
-
-    def cut(self) -> None:
-        self.session.on_loop(self._cut)
-
-    def _cut(self) -> None:
-        for line in list(self.session._place.lines.open.values()):
-            if self.rng.random() < 0.5:
-                line.connection.abort()
-
-    def pause(self) -> None:
-        pid = self._victim()
-        self._signal(pid, signal.SIGSTOP)
-        threading.Timer(0.02, self._signal, [pid, signal.SIGCONT]).start()
-
     def exchange(self) -> None:
         assert self.stream.exchange({"x": 5}, TIMEOUT).total == {"x": 15}
-
-    def _victim(self) -> int:
-        return self.session.keeper.places[self.rng.randint(1, 3)].pid
-
-    def _signal(self, pid: int, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):  # it was killed meanwhile
-            if pid > 0:  # else it has no process at present
-                os.kill(pid, number)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_comes_in_whatever_order(make: MakeSession, until: Until, seed: int) -> None:
     session = make(3, 2 * (seed % 2), timing=HASTY)
-    mischief = Mischief(session, seed)
+    mischief = AskedMischief(session, seed)
     open_: list[tuple[Future[Any], int]] = []
 
     def is_there(rank: int) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import random
 import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,8 +20,11 @@ from sapwood.session.session import Session
 from sapwood.session.streams import StreamHandle, StreamOptions
 from sapwood.session.wave_result import WaveResult
 
+from .mischief import Mischief
+
 MakeSession = Callable[..., Session]
 Until = Callable[[Callable[[], object]], None]
+Interrupted = Callable[[Callable[[], object], float], None]
 Flow = Callable[[StreamHandle, Session], None]
 
 TIMEOUT = 60.0
@@ -41,12 +43,11 @@ def test_agents_that_are_killed_are_waited_for(make: MakeSession, flow: Flow) ->
             assert stream.exchange({"x": number}, TIMEOUT).total == {"x": 3 * number}
 
 
-class Mischief:
-    """Everything that can happen to a session while it has waves."""
+class StreamMischief(Mischief):
+    """What happens to a session that has waves: its streams come and go, too."""
 
     def __init__(self, session: Session, seed: int) -> None:
-        self.rng = random.Random(seed)  # noqa: S311 - the same for the same seed
-        self.session = session
+        super().__init__(session, seed)
         self.streams = [
             session.open_stream("echo", {"x": "sum"}, options=StreamOptions(counted=counted))
             for counted in (False, True, True)
@@ -55,30 +56,6 @@ class Mischief:
     def happen(self) -> None:
         """Let something happen."""
         self.rng.choice([self.cut, self.kill, self.pause, self.sweep, self.renew])()
-
-    def cut(self) -> None:
-        self.session.on_loop(self._cut)
-
-    def _cut(self) -> None:
-        for line in list(self.session._place.lines.open.values()):
-            if self.rng.random() < 0.5:
-                line.connection.abort()
-
-    def _victim(self) -> int:
-        return self.session.keeper.places[self.rng.randint(1, self.session.tree.agents)].pid
-
-    def _signal(self, pid: int, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):  # it was killed meanwhile
-            if pid > 0:  # else it has no process at present
-                os.kill(pid, number)
-
-    def kill(self) -> None:
-        self._signal(self._victim(), signal.SIGKILL)
-
-    def pause(self) -> None:
-        pid = self._victim()
-        self._signal(pid, signal.SIGSTOP)
-        threading.Timer(0.02, self._signal, [pid, signal.SIGCONT]).start()
 
     def sweep(self) -> None:
         self.rng.choice(self.streams).sweep("flush").result(TIMEOUT)
@@ -91,7 +68,7 @@ class Mischief:
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_comes_in_whatever_order(make: MakeSession, seed: int) -> None:
     session = make(3, 2 * (seed % 2), timing=HASTY)
-    mischief, agents = Mischief(session, seed), session.tree.agents
+    mischief, agents = StreamMischief(session, seed), session.tree.agents
     rng, streams = mischief.rng, mischief.streams
     late: list[tuple[Future[WaveResult], int]] = []
     for number in range(1500):
@@ -127,7 +104,9 @@ def test_links_that_break_go_on_where_they_were(make: MakeSession, flow: Flow) -
     assert [session.keeper.places[rank].pid for rank in (1, 2, 3)] == pids
 
 
-def test_an_interrupt_leaves_the_wave_to_the_loop(make: MakeSession, flow: Flow) -> None:
+def test_an_interrupt_leaves_the_wave_to_the_loop(
+    make: MakeSession, flow: Flow, interrupted: Interrupted
+) -> None:
     session = make(2)
     stream = session.open_stream("echo", {"x": "sum"})
     for turn in range(20):
@@ -135,32 +114,9 @@ def test_an_interrupt_leaves_the_wave_to_the_loop(make: MakeSession, flow: Flow)
         stopped = session.keeper.places[1].pid
         os.kill(stopped, signal.SIGSTOP)
         with pytest.raises(KeyboardInterrupt):
-            _wait_in_vain(stream, 0.001 * turn)
+            interrupted(partial(stream.exchange, {"x": 1}, TIMEOUT), 0.001 * turn)
         os.kill(stopped, signal.SIGCONT)
         assert stream.exchange({"x": turn}, TIMEOUT).total == {"x": 2 * turn}
-
-
-def _wait_in_vain(stream: StreamHandle, seconds: float) -> None:
-    """Wait for what does not come, until Ctrl-C is pressed.
-
-    A pipe tells when: an interrupt of what ``threading`` itself does would leave a lock taken.
-    """
-    near, far = os.pipe()
-
-    def press() -> None:
-        os.read(near, 1)
-        threading.Event().wait(seconds)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=press)
-    thread.start()
-    try:
-        os.write(far, b"x")
-        stream.exchange({"x": 1}, TIMEOUT)
-    finally:
-        thread.join()
-        os.close(near)
-        os.close(far)
 
 
 def test_closing_wakes_who_waits(make: MakeSession, until: Until, flow: Flow) -> None:
