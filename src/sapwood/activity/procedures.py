@@ -32,7 +32,6 @@ class Procedures:
     """
 
     def __init__(self, blocks: MappedBlocks, binding: Binding) -> None:
-        self._blocks = blocks
         self._binding = binding
         self._streams = StreamProcedures(blocks, self._make_ready)
         self._runs: dict[str, tuple[OpenProgram, Slice]] = {}
