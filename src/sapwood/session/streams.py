@@ -9,6 +9,7 @@ import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm import values
+from sapwood.comm.alike_encoder import AlikeEncoder
 from sapwood.comm.messages import (
     REPLACE,
     FilterAt,
@@ -97,6 +98,7 @@ class StreamHandle:
         self._forget = forget
         self.gate = gate
         self._express = express
+        self._encoder = AlikeEncoder()
         self._waves: dict[int, tuple[Future[WaveResult], int]] = {}
         self._next_wave = 1
         self._sweeps: dict[int, Future[Swept]] = {}
@@ -158,7 +160,7 @@ class StreamHandle:
                 "the cluster's own thread cannot wait for the cluster",
                 hint="call broadcast() there, and wait for its future somewhere else",
             )
-        encoded = values.encode(value)
+        encoded = self._encoder.encode(value)
         done = self._express.exchange(self, encoded, timeout, meanwhile)
         if isinstance(done, WaveResult):
             return done

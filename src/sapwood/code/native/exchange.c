@@ -26,7 +26,7 @@
 #include <unistd.h>
 
 enum {
-    VERSION = 2,         /* of struct exchange; session/express/library.py names the same */
+    VERSION = 3,         /* of struct exchange; session/express/library.py names the same */
     MAX_PEERS = 256,     /* children */
     MAX_FD = 4096,       /* descriptors that are known by their number */
     MAX_EVENTS = 64,
@@ -35,12 +35,15 @@ enum {
     JOURNAL = 512 * 1024,
     MESSAGE_COST = 256,  /* channel.MESSAGE_COST */
     PREFIX = 16,
+    MAX_AROUND = PREFIX + 64, /* bytes of a wave's frame beside body and payload */
     NO_PEER = 0xffff,
     ASIDE = 16 * 1024,
     HEARTBEAT = 4, /* tags of messages that can wait until the event loop looks */
     CREDIT = 6,
     RECEIPT = 51,
     ROOT = 0,
+    DOWN = 12, /* tags of a wave that goes down, and of its answer */
+    UP = 13,
     REQUESTS = 0, /* active.ACTIVE: of these nobody waits for the receipt, but for the answer */
 };
 
@@ -71,6 +74,8 @@ struct exchange {
     uint32_t deaf; /* whether the event loop does not wake of answers */
     uint64_t ticket; /* what it was armed for */
     uint64_t owner;  /* the thread that has begun the wave under way */
+    uint64_t stream; /* whose waves are exchanged */
+    uint64_t first;  /* the number of the first one since it was armed */
     int64_t room;   /* cost that each child still takes */
     int64_t budget; /* cost of answers after which children are owed credit */
     double time;    /* of the last answer */
@@ -187,33 +192,27 @@ static uint32_t entry_size(const struct exchange *x, uint32_t frame)
     return 8 + padded(frame) + padded(4 * x->n_peers);
 }
 
-/*
- * Send a frame to all children: the one after `waves` others since the library was armed. The
- * event loop wakes of an answer that comes before somebody waits for it, unless it is certain
- * that somebody will. Returns 0 if that is not for this library at present, and nothing was done;
- * 1 if it is on its way; -1 if it is now the event loop's.
- */
-int sapwood_exchange_begin(struct exchange *x, uint64_t owner, uint64_t ticket, uint32_t waves,
-                           const uint8_t *frame, uint32_t size, const uint8_t *head,
-                           uint32_t head_size, int certain)
+/* Become BUSY with a frame of this size; 0 if that is not for this library at present. */
+static int enter(struct exchange *x, uint64_t ticket, uint64_t size)
 {
     if (!advance(x, READY, BUSY))
         return 0;
-    int64_t cost = (int64_t)size + MESSAGE_COST;
-    if (ticket != x->ticket || waves != x->waves || waves >= MAX_WAVES || size > MAX_FRAME ||
-        head_size > sizeof x->head ||
-        x->budget <= 0 || x->room - cost <= 0 ||
-        x->journal_size + entry_size(x, size) > JOURNAL) {
-        advance(x, BUSY, READY);
-        return 0;
-    }
+    if (ticket == x->ticket && x->waves < MAX_WAVES && size <= MAX_FRAME && x->budget > 0 &&
+        x->room - (int64_t)size - MESSAGE_COST > 0 &&
+        x->journal_size + entry_size(x, (uint32_t)size) <= JOURNAL)
+        return 1;
+    advance(x, BUSY, READY);
+    return 0;
+}
+
+/* Send the frame that lies in the journal; its answers are to begin with the head. */
+static int begin(struct exchange *x, uint64_t owner, uint32_t size, int certain)
+{
+    const uint8_t *frame = x->journal + x->journal_size + 8;
     if (certain)
         listen_to(x, 0);
     x->deaf = (uint32_t)certain;
-    memcpy(x->journal + x->journal_size + 8, frame, size);
-    memcpy(x->head, head, head_size);
     __atomic_store_n(&x->owner, owner, __ATOMIC_RELEASE);
-    x->head_size = head_size;
     x->frame_size = size;
     x->left = x->n_peers;
     for (uint32_t i = 0; i < x->n_peers; i++)
@@ -226,6 +225,87 @@ int sapwood_exchange_begin(struct exchange *x, uint64_t owner, uint64_t ticket, 
     }
     advance(x, BUSY, PAUSED);
     return 1;
+}
+
+/*
+ * Send a frame to all children: the one after `waves` others since the library was armed. The
+ * event loop wakes of an answer that comes before somebody waits for it, unless it is certain
+ * that somebody will. Returns 0 if that is not for this library at present, and nothing was done;
+ * 1 if it is on its way; -1 if it is now the event loop's.
+ */
+int sapwood_exchange_begin(struct exchange *x, uint64_t owner, uint64_t ticket, uint32_t waves,
+                           const uint8_t *frame, uint32_t size, const uint8_t *head,
+                           uint32_t head_size, int certain)
+{
+    if (head_size > sizeof x->head || !enter(x, ticket, size))
+        return 0;
+    if (waves != x->waves) {
+        advance(x, BUSY, READY);
+        return 0;
+    }
+    memcpy(x->journal + x->journal_size + 8, frame, size);
+    memcpy(x->head, head, head_size);
+    x->head_size = head_size;
+    return begin(x, owner, size, certain);
+}
+
+/* Write a number as msgpack does, in as few bytes as it needs; returns where it ends. */
+static uint8_t *put_number(uint8_t *at, uint64_t number)
+{
+    int bytes = number < 0x80 ? 0 : number <= 0xff ? 1 : number <= 0xffff ? 2 : number <= 0xffffffff ? 4 : 8;
+    *at++ = !bytes ? (uint8_t)number : bytes == 1 ? 0xcc : bytes == 2 ? 0xcd : bytes == 4 ? 0xce : 0xcf;
+    while (bytes--)
+        *at++ = (uint8_t)(number >> 8 * bytes);
+    return at;
+}
+
+static uint8_t *put_bytes(uint8_t *at, const uint8_t *bytes, uint32_t size)
+{
+    int width = size <= 0xff ? 1 : size <= 0xffff ? 2 : 4;
+    *at++ = (uint8_t)(0xc4 + width / 2);
+    while (width--)
+        *at++ = (uint8_t)(size >> 8 * width);
+    memcpy(at, bytes, size);
+    return at + size;
+}
+
+static void put_little_endian(uint8_t *at, uint64_t value, int size)
+{
+    for (int i = 0; i < size; i++)
+        at[i] = (uint8_t)(value >> 8 * i);
+}
+
+/*
+ * Send the next wave of the stream to all children, as sapwood_exchange_begin() does: the message
+ * [tag, stream, wave, attempt 0, body, confirmed, no ranks, version 0], whose answers begin with
+ * [tag, stream, wave, attempt 0. Python's messages are what they are to be: it compares.
+ */
+int sapwood_exchange_begin_wave(struct exchange *x, uint64_t owner, uint64_t ticket, const uint8_t *body,
+                                uint64_t body_size, const uint8_t *payload, uint64_t payload_size)
+{
+    if (body_size > MAX_FRAME || payload_size > MAX_FRAME ||
+        !enter(x, ticket, body_size + payload_size + MAX_AROUND))
+        return 0;
+    uint64_t wave = x->first + x->waves;
+    uint8_t *frame = x->journal + x->journal_size + 8, *header = frame + PREFIX, *at = header;
+    *at++ = 0x98;
+    *at++ = DOWN;
+    at = put_number(at, x->stream);
+    at = put_number(at, wave);
+    *at++ = 0;
+    x->head_size = (uint32_t)(at - header);
+    memcpy(x->head, header, x->head_size);
+    x->head[0] = 0x97;
+    x->head[1] = UP;
+    at = put_bytes(at, body, (uint32_t)body_size);
+    at = put_number(at, wave - 1);
+    *at++ = 0x90;
+    *at++ = 0;
+    memcpy(frame, "SW\1", 4);
+    put_little_endian(frame + 4, (uint64_t)(at - header), 4);
+    put_little_endian(frame + 8, payload_size, 8);
+    memcpy(at, payload, payload_size);
+    return begin(x, owner, (uint32_t)(at + payload_size - frame), 1);
 }
 
 static int is_owner(const struct exchange *x, uint64_t owner)
@@ -332,7 +412,7 @@ int sapwood_exchange_wait(struct exchange *x, uint64_t owner, int timeout)
     return (int)x->n_arrived;
 }
 
-/* The answers are good: the wave is done. Returns 0 if it is the event loop's by now. */
+/* The answers are good: the wave is done. Returns how many are; 0 if it is the event loop's by now. */
 int sapwood_exchange_commit(struct exchange *x, uint64_t owner)
 {
     if (!go_on(x, owner))
@@ -352,8 +432,9 @@ int sapwood_exchange_commit(struct exchange *x, uint64_t owner)
     x->waves++;
     x->time = now();
     listen_to(x, EPOLLIN);
+    int done = (int)x->waves;
     advance(x, BUSY, READY);
-    return 1;
+    return done;
 }
 
 /* Whoever has begun a wave cannot go on with it. Returns 0 if it is the event loop's by now. */

@@ -9,8 +9,8 @@ from concurrent.futures import Future
 from typing import Protocol
 
 from sapwood.comm import messages as msg
-from sapwood.comm import values
 from sapwood.comm.alike import Alike
+from sapwood.comm.frames import FrameDecoder
 from sapwood.comm.lines import Line
 from sapwood.comm.payload import Payload
 from sapwood.comm.place import Place
@@ -65,8 +65,8 @@ class Armed(ABC):
         """Count what is done, by what was sent for it."""
 
     @abstractmethod
-    def go_on(self, owner: int) -> None:
-        """Let the place begin what somebody has begun, and has not done."""
+    def go_on(self, owner: int, frame: bytes) -> None:
+        """Let the place begin what somebody has begun with a frame, and has not done."""
 
     @abstractmethod
     def settle(self, place: Place) -> None:
@@ -112,23 +112,28 @@ class ArmedStream(Armed):
         self.stream.last_wave += len(sent)
         self.handle.exchanged(len(sent))
 
-    def go_on(self, owner: int) -> None:
+    def go_on(self, owner: int, frame: bytes) -> None:
         """Begin a wave again."""
-        call = self.calls[owner]
-        self.handle.go_on(call.encoded.body, call.payload, call.future(self.handle))
+        (found,) = FrameDecoder().feed(frame)
+        assert isinstance(found.message, msg.Down)  # noqa: S101 - as the library has made it
+        payload = Payload(found.payload) if found.payload is not None else None
+        self.handle.go_on(found.message.body, payload, self.calls[owner].future(self.handle))
 
     def settle(self, place: Place) -> None:
         """Nothing is to be done."""
 
 
 class Call:
-    """Somebody wants a wave; if the event loop goes on with it, a future tells what comes of it."""
+    """Somebody wants waves; if the event loop goes on with one, a future tells what comes of it.
 
-    __slots__ = ("_future", "_lock", "encoded", "payload")
+    Attributes:
+        is_over: Whether that has happened: the next wave is another call.
+    """
 
-    def __init__(self, encoded: values.Encoded, lock: threading.Lock) -> None:
-        self.encoded = encoded
-        self.payload = Payload(encoded.payload()) if encoded.nbytes else None
+    __slots__ = ("_future", "_lock", "is_over")
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self.is_over = False
         self._lock = lock
         self._future: Future[WaveResult] | None = None
 
@@ -136,6 +141,7 @@ class Call:
         """Return the future, which is made when somebody asks for it, on either side."""
         with self._lock:
             if self._future is None:
+                self.is_over = True
                 self._future = handle.new_future()
                 # A wave cannot be taken back; its stream can.
                 self._future.set_running_or_notify_cancel()
@@ -181,7 +187,8 @@ def arm(
     else:
         alike, most = Alike(), MAX_MAPPED_BLOCKS // max(1, len(ranges))
         readers = tuple(AnswerReader(those, alike, blocks, most) for those in ranges)
-    ticket = library.arm(descriptors, room, budget)
+    number, first = handle.spec.stream, stream.last_wave + 1
+    ticket = library.arm(descriptors, room, budget, number, first)
     return ArmedStream(lines, ticket, handle, stream, ranges, readers, calls)
 
 

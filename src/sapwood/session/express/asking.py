@@ -113,8 +113,9 @@ class ArmedRequests(Armed):
             )
         place.node.letters.exchange.count(monotonic(), ACTIVE, self.rank, parcels)
 
-    def go_on(self, owner: int) -> None:
+    def go_on(self, owner: int, frame: bytes) -> None:
         """Ask what somebody else has begun to ask."""
+        del frame
         self.asking.go_on(owner)
 
     def settle(self, place: Place) -> None:

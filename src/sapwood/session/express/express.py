@@ -28,8 +28,7 @@ from functools import partial
 from time import monotonic, sleep
 from typing import Any
 
-from sapwood.comm import frames, messages, values
-from sapwood.comm import messages as msg
+from sapwood.comm import values
 from sapwood.comm.place import Place
 from sapwood.comm.reduction import Accumulator
 from sapwood.comm.shared_memory import MappedBlocks
@@ -52,9 +51,6 @@ from sapwood.session.wave_result import WaveResult
 
 SEVERAL = 32
 """Requests to one agent in a row, each of them waited for, that count as flowing."""
-
-_END_OF_HEAD = -len(messages.encode(msg.Up(0, 0, 0, (), 0.0, b""))) + 5
-"""Where the ranks begin in a message without ranks and body, from its end."""
 
 
 class Express:
@@ -118,16 +114,18 @@ class Express:
             return None
         library = self._library
         assert library is not None  # noqa: S101 - it was armed
-        owner, call = threading.get_ident(), Call(encoded, self._futures)
-        if library.memory.state != READY or self._loop.has_to_do:
-            return None  # perhaps with an earlier call of this thread, which is not to be forgotten
-        self._calls[owner], waves = call, library.memory.waves
-        number, stream = armed.first + waves, handle.spec.stream
-        message = msg.Down(stream, number, 0, encoded.body, number - 1)
-        frame = b"".join(frames.encode(message, call.payload, share=False))
-        head = messages.encode(msg.Up(stream, number, 0, (), 0.0, b""))[:_END_OF_HEAD]
+        if self._loop.has_to_do:
+            return None
+        owner = threading.get_ident()
+        call = self._calls.get(owner)
+        if call is None or call.is_over:
+            if library.memory.state != READY:
+                return None  # perhaps with an earlier call, which is not to be forgotten
+            call = self._calls[owner] = Call(self._futures)
+        body, arrays = encoded.body, encoded.arrays
+        payload = arrays[0].tobytes() if len(arrays) == 1 else bytes(encoded.payload())
         try:
-            begun = library.begin(owner, armed.ticket, waves, frame, head)
+            begun = library.begin_wave(owner, armed.ticket, body, payload)
             if not begun:
                 return None
             meanwhile()
@@ -136,7 +134,7 @@ class Express:
             raise
         try:
             end = None if timeout is None else monotonic() + timeout
-            result = self._gathered(library, armed, owner, len(head), end) if begun > 0 else None
+            result = self._gathered(library, armed, owner, end) if begun > 0 else None
         except BaseException as error:
             is_own = library.abandon(owner)
             if not isinstance(error, Exception) or (is_own and not isinstance(error, SapwoodError)):
@@ -145,17 +143,16 @@ class Express:
         if result is None:
             future = call.future(handle)
             return future if end is None else future.result(max(0.0, end - monotonic()))
-        total, weight, nbytes = result
+        total, weight, nbytes, waves = result
         counters = armed.stream.counters
         if counters is not None:  # they are the event loop's
-            sent = len(encoded.body) + (call.payload.nbytes if call.payload is not None else 0)
-            self._counted.append((counters, sent, len(armed.lines), nbytes))
-        return WaveResult(total, handle.spec.members, weight, number)
+            self._counted.append((counters, len(body) + len(payload), len(armed.lines), nbytes))
+        return WaveResult(total, handle.spec.members, weight, armed.first + waves - 1)
 
     def _gathered(
-        self, library: ExpressLibrary, armed: ArmedStream, owner: int, head: int, end: float | None
-    ) -> tuple[Any, float, int] | None:
-        """Return total, weight and bytes of the answers to a wave that was begun.
+        self, library: ExpressLibrary, armed: ArmedStream, owner: int, end: float | None
+    ) -> tuple[Any, float, int, int] | None:
+        """Return total, weight and bytes of the answers to a wave, and how many waves there were.
 
         None if the event loop goes on with it.
         """
@@ -164,6 +161,7 @@ class Express:
             armed.readers,
             armed.ranges,
         )
+        head = library.memory.head_size
         left, weight, nbytes, brought = len(readers), 0.0, 0, False
         while left:
             patience = milliseconds(None if end is None else end - monotonic())
@@ -183,7 +181,8 @@ class Express:
                 weight += its_weight
                 nbytes += its_size
         total = gathered.total() if brought or not armed.handle.spec.counted else None
-        return (total, weight, nbytes) if library.commit(owner) else None
+        waves = library.commit(owner)
+        return (total, weight, nbytes, waves) if waves else None
 
     # --- the event loop --------------------------------------------------------------------------
 

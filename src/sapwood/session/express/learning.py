@@ -77,7 +77,7 @@ def _begin_again(library: ExpressLibrary, armed: Armed) -> None:
     for number, line in enumerate(armed.lines):
         line.channel.write = partial(write_rest, number)
     try:
-        armed.go_on(library.memory.owner)
+        armed.go_on(library.memory.owner, frame)
     finally:
         for line, write in zip(armed.lines, writes, strict=True):
             line.channel.write = write

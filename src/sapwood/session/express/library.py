@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from sapwood.core.errors import ResourceError
 
-VERSION = 2
+VERSION = 3
 """Version of the memory's layout; the library must have the same."""
 
 MAX_PEERS = 256
@@ -63,6 +63,8 @@ class Memory(ctypes.Structure):
         ("deaf", ctypes.c_uint32),
         ("ticket", ctypes.c_uint64),
         ("owner", ctypes.c_uint64),
+        ("stream", ctypes.c_uint64),
+        ("first", ctypes.c_uint64),
         ("room", ctypes.c_int64),
         ("budget", ctypes.c_int64),
         ("time", ctypes.c_double),
@@ -134,6 +136,8 @@ class ExpressLibrary:
             *sized,
             ctypes.c_int,
         )
+        whole = (ctypes.c_char_p, ctypes.c_uint64)
+        library.sapwood_exchange_begin_wave.argtypes = (*mine, ctypes.c_uint64, *whole, *whole)
         library.sapwood_exchange_wait.argtypes = (*mine, ctypes.c_int)
         library.sapwood_exchange_commit.argtypes = mine
         library.sapwood_exchange_abandon.argtypes = mine
@@ -169,6 +173,18 @@ class ExpressLibrary:
         )
         return int(told)
 
+    def begin_wave(self, owner: int, ticket: int, body: bytes, payload: bytes) -> int:
+        """Send the next wave of the stream to all, as :meth:`begin` does.
+
+        Args:
+            owner: Who does this.
+            ticket: What the library must be armed for.
+            body: The value, encoded.
+            payload: The bytes of its arrays.
+        """
+        begin = self._library.sapwood_exchange_begin_wave
+        return int(begin(self._address, owner, ticket, body, len(body), payload, len(payload)))
+
     def wait(self, owner: int, patience: int) -> int:
         """Wait for answers, milliseconds; return how many came, or -1 if the event loop goes on."""
         return int(self._library.sapwood_exchange_wait(self._address, owner, patience))
@@ -184,9 +200,9 @@ class ExpressLibrary:
         at = _SLOTS + number * SLOT
         return self._map[at : at + got]
 
-    def commit(self, owner: int) -> bool:
-        """Say that all answers are good; return whether that was still to be said."""
-        return bool(self._library.sapwood_exchange_commit(self._address, owner))
+    def commit(self, owner: int) -> int:
+        """Say that all answers are good; return how many waves are done, 0 if this one is not."""
+        return int(self._library.sapwood_exchange_commit(self._address, owner))
 
     def abandon(self, owner: int) -> bool:
         """Let the event loop go on with the wave; return whether it did not yet."""
@@ -194,15 +210,20 @@ class ExpressLibrary:
 
     # --- the event loop --------------------------------------------------------------------------
 
-    def arm(self, descriptors: Sequence[int], room: int, budget: int) -> int:
+    def arm(
+        self, descriptors: Sequence[int], room: int, budget: int, stream: int = 0, first: int = 0
+    ) -> int:
         """Let waves begin; return the ticket that they need.
 
         Args:
             descriptors: Sockets of the children.
             room: Cost of what may be sent to each of them.
             budget: Cost of the answers of one after which it is owed credit.
+            stream: Whose waves may begin.
+            first: Number of the first one.
         """
         memory = self.memory
+        memory.stream, memory.first = stream, first
         memory.room, memory.budget = room, budget
         memory.n_peers = len(descriptors)
         for number, descriptor in enumerate(descriptors):
