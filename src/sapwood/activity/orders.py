@@ -31,6 +31,7 @@ class OpenRun(msgspec.Struct, frozen=True):
         function: What the map is called, for messages and statistics.
         time_limit: Seconds that one map may take; 0 for no limit.
         crash_handlers: Libraries that write a native backtrace, one for each kind of machine.
+        repeaters: Libraries that make calls of native maps again, likewise.
     """
 
     run: str
@@ -41,6 +42,7 @@ class OpenRun(msgspec.Struct, frozen=True):
     function: str
     time_limit: float = 0.0
     crash_handlers: list[bytes] = []
+    repeaters: list[bytes] = []
 
     @property
     def items(self) -> int:

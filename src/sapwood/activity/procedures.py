@@ -12,7 +12,7 @@ import msgspec
 
 from sapwood.activity.stream_procedures import StreamProcedures
 from sapwood.code.image import OpenProgram, ProgramImage
-from sapwood.code.runner import child
+from sapwood.code.runner import child, repeating
 from sapwood.code.runner.binding import Binding
 from sapwood.code.runner.child import Procedure, Work
 from sapwood.code.runner.versions import open_version
@@ -55,6 +55,7 @@ class Procedures:
     def _open(self, run: str, argument: dict[str, Any]) -> None:
         self._make_site_ready()
         self._watch_crashes(argument["crash_handlers"])
+        repeating.use(argument["repeaters"])
         image = msgspec.msgpack.decode(argument["image"], type=ProgramImage)
         reference = msgspec.msgpack.decode(argument["slice"], type=SliceRef)
         part = open_slice(reference, MappedBlocks())  # mapped as long as the run is open
@@ -70,7 +71,7 @@ class Procedures:
 
     def _map(self, run: str) -> Work:
         program, part = self._runs[run]
-        return partial(program.map, part), program.check_result
+        return Work(partial(program.map, part), program.check_result, program.native_call)
 
     def _call(self, _context: str, argument: dict[str, Any]) -> Any:
         function = _remembered(self._functions, argument["code"], self._load_function)
@@ -111,7 +112,7 @@ class Procedures:
 
 
 def _unchecked(procedure: Callable[[str, Any], Any], context: str) -> Work:
-    return partial(procedure, context), None
+    return Work(partial(procedure, context))
 
 
 def _ready(_run: str, _argument: Any) -> None:

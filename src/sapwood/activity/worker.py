@@ -87,9 +87,8 @@ class Worker:
 
     def _open_run(self, question: Question) -> None:
         order = msgspec.convert(question.value(), orders.OpenRun)
-        body = plain.encode(
-            {"image": order.image, "slice": order.slice, "crash_handlers": order.crash_handlers}
-        )
+        names = ("image", "slice", "crash_handlers", "repeaters")
+        body = plain.encode({name: getattr(order, name) for name in names})
         self._runs[order.run] = OpenedRun(order)
         self._binding.hold(order.run)
         self._runner.prepare(order.run, Preparation("open", body, None, order.function))

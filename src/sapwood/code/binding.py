@@ -188,6 +188,31 @@ class NativeFunction:
             self._raise_problem(self._problem())
         return returned
 
+    def native_parts(
+        self, passed: Sequence[Any], places: Sequence[int | str]
+    ) -> tuple[int, tuple[int | str, ...], tuple[bytes, ...], tuple[int | str, ...]] | None:
+        """Return address, integers, floating-point numbers and record of a call.
+
+        None if more than a call of the function is needed.
+
+        Args:
+            passed: As :meth:`call_prepared`; names may stand for addresses.
+            places: As :meth:`call_prepared`; names may stand for addresses.
+        """
+        address = ctypes.cast(self._function, ctypes.c_void_p).value
+        if self._problem is not None or address is None:
+            return None
+        scalars, numbers, floats = dict(self._scalars), list[int | str](), list[bytes]()
+        for index, value in enumerate(passed):
+            scalar = scalars.get(index)
+            if scalar is None:
+                numbers.append(value)
+            elif scalar.ctype in {ctypes.c_float, ctypes.c_double}:
+                floats.append(bytes(scalar.ctype(value)))
+            else:
+                numbers.append(int(value))
+        return address, tuple(numbers), tuple(floats), self._record.words(places)
+
     def _raise_problem(self, told: bytes | None) -> None:
         """Raise what the library's device says after a call."""
         if told is not None:

@@ -66,6 +66,10 @@ class CallRecord:
         self._text = ctypes.addressof(self._names)
         self._pack = struct.Struct(f"={2 + 2 * self._count}Q").pack_into
 
+    def words(self, places: Sequence[int | str]) -> tuple[int | str, ...]:
+        """Return what the record holds during a call; names may stand for addresses."""
+        return (self._text, self._count, *places[: 2 * self._count])
+
     def begin(self, places: Sequence[int]) -> None:
         """Note that a call begins, with address and size of each array."""
         self._pack(_record, 0, self._text, self._count, *places[: 2 * self._count])

@@ -228,11 +228,17 @@ def around(address: int, nbytes: int) -> tuple[tuple[memoryview, bytes], ...]:
 
     They must not be looked at when the array does not exist any more.
     """
+    return tuple(
+        (address_space.view_of(place, size), PATTERN[:size])
+        for place, size in marked(address, nbytes)
+    )
+
+
+def marked(address: int, nbytes: int) -> tuple[tuple[int, int], ...]:
+    """Return where the bytes around a marked array are: address and size of each part."""
     before, behind = _rest(address, nbytes)
     parts = ((address - before, before), (address + nbytes, behind))
-    return tuple(
-        (address_space.view_of(place, size), PATTERN[:size]) for place, size in parts if size
-    )
+    return tuple((place, size) for place, size in parts if size)
 
 
 def _rest(address: int, nbytes: int) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from sapwood.code.bundle import Bundle, native_files
 from sapwood.code.interface import FunctionSignature
 from sapwood.code.library import LibraryImage
 from sapwood.code.load import class_of_bundle
+from sapwood.code.native_call import NativeCall
 from sapwood.code.program import Program
 from sapwood.code.spelling import suggest
 from sapwood.contexts.process import c_library
@@ -56,6 +57,7 @@ class OpenProgram:
         image: What it was opened from.
         program: The program itself.
         map: Its map, whose results nobody has checked.
+        native_call: Returns the last call of a native map, to be made again without Python.
     """
 
     def __init__(self, image: ProgramImage) -> None:
@@ -70,6 +72,9 @@ class OpenProgram:
             self.program.loaded_functions = self.function
             self.program.library_path = self._loaded[0][0].path if self._loaded else ""
             self.map: Callable[[Any, dict[str, Any]], Any] = self._bind_map()
+            self.native_call: Callable[[], NativeCall | None] | None = getattr(
+                self.map, "native_call", None
+            )
         except BaseException:
             self.close()
             raise

@@ -16,6 +16,7 @@ from sapwood.code import guarded
 from sapwood.code.argument import MISSING
 from sapwood.code.binding import RETURN, NativeFunction, length_names, told_lengths
 from sapwood.code.interface import FunctionSignature, Role
+from sapwood.code.native_call import NativeCall
 from sapwood.code.program import Program
 from sapwood.code.repeated_map import MAX_MISSES, RepeatedMap, repeatable
 from sapwood.core.errors import ArgumentError
@@ -98,6 +99,10 @@ class NativeMap:
                 self._function, slice, state, values, self._names, self._outputs
             )
         return {name: outputs[name] for name in self._fields}
+
+    def native_call(self) -> NativeCall | None:
+        """Return the last call, to be made again without Python; None where it cannot."""
+        return None if self._repeated is None else self._repeated.native_call()
 
     def _missing(self, name: str, state: dict[str, Any]) -> ArgumentError:
         return ArgumentError(

@@ -27,17 +27,22 @@ EXCHANGE = "exchange.c"
 """Lets the thread that wants a wave send and gather it."""
 
 
+REPEAT = "repeat.c"
+"""Makes calls of a runner again without its interpreter."""
+
+
 def build_crash_handlers(cache: BuildCache, built: Built) -> tuple[bytes, ...]:
     """Return the paths of the crash handlers for all targets of a program with native code."""
-    if not built.libraries:
-        return ()
-    targets = (built.target, *(other.target for other in built.others))
-    found = [build_native(cache, CRASH, target) for target in targets]
-    return tuple(os.fsencode(path) for path in found if path is not None)
+    return _for_all_targets(cache, CRASH, built)
+
+
+def build_repeaters(cache: BuildCache, built: Built) -> tuple[bytes, ...]:
+    """Return the paths of what makes calls again, for all targets of a program with native code."""
+    return _for_all_targets(cache, REPEAT, built)
 
 
 def build_native(cache: BuildCache, source: str, target: Target | None = None) -> Path | None:
-    """Return the library of :data:`CRASH`, :data:`RELAY` or :data:`EXCHANGE` for a target.
+    """Return the library of one of the sources above for a target.
 
     None where it cannot be built: no compiler, or a C library that lacks something.
     """
@@ -66,3 +71,11 @@ def build_native(cache: BuildCache, source: str, target: Target | None = None) -
         return cache.get_or_build(key, fill).path(LIBRARY)
     except (BuildError, CompilerMissingError):
         return None
+
+
+def _for_all_targets(cache: BuildCache, source: str, built: Built) -> tuple[bytes, ...]:
+    if not built.libraries:
+        return ()
+    targets = (built.target, *(other.target for other in built.others))
+    found = [build_native(cache, source, target) for target in targets]
+    return tuple(os.fsencode(path) for path in found if path is not None)

@@ -18,6 +18,7 @@ from sapwood.code import guarded
 from sapwood.code.array_address import address_of
 from sapwood.code.binding import NativeFunction
 from sapwood.code.call_record import MAX_ARRAYS
+from sapwood.code.native_call import NativeCall, Output
 
 Array = np.ndarray[Any, Any]
 
@@ -119,6 +120,28 @@ class RepeatedMap:
             if not output.shape:
                 result[output.name] = array[()]
         return result
+
+    def native_call(self) -> NativeCall | None:
+        """Return the call, so that it can be made without Python; None where it cannot."""
+        passed: list[Any] = [*self._passed]
+        places: list[int | str] = [*self._places]
+        for index, place, name, _, _ in self._arrays:
+            passed[index] = places[place] = name
+        outputs: list[Output] = []
+        for each in self._outputs:
+            flat = each.flat
+            if flat is None or sys.getrefcount(flat) != each.alone:
+                return None
+            passed[each.index] = places[each.place] = address = address_of(flat)
+            around = guarded.marked(address, flat.nbytes)
+            outputs.append(Output(each.name, address, flat.nbytes, around))
+        parts = self._function.native_parts(passed, places)
+        if parts is None:
+            return None
+        function, numbers, floats, record = parts
+        taken = frozenset(name for _, _, name, _, _ in self._arrays)
+        taken |= {name for name, _ in self._numbers}
+        return NativeCall(function, numbers, floats, taken, tuple(outputs), record, self)
 
     def _takes(self, state: Mapping[str, Any]) -> bool:
         """Note where the arrays of a state are; False if it is not like that of the last call."""

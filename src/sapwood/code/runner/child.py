@@ -8,21 +8,26 @@ import gc
 import os
 import random
 import resource
+import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
 from sapwood.code import call_record, guarded, result_memory, transfers
+from sapwood.code.native_call import NativeCall
 from sapwood.code.runner import calls, here
 from sapwood.code.runner.binding import Binding
 from sapwood.code.runner.lending import Lending
 from sapwood.code.runner.options import ORDINAL, RunnerOptions
 from sapwood.code.runner.printing import Printing
+from sapwood.code.runner.repeating import Repeating
 from sapwood.comm import values
 from sapwood.comm.alike import Alike
 from sapwood.comm.shared_memory import MappedBlocks
@@ -35,11 +40,20 @@ from sapwood.core.errors import (
     UserCodeError,
 )
 
-Work = tuple[Callable[[Any], Any], Callable[[Any], object] | None]
-"""What is called with the argument and returns a result, and what raises an error if that is wrong.
 
-The second one is not called with a result that is like the last one.
-"""
+class Work(NamedTuple):
+    """What a procedure does in a context.
+
+    Attributes:
+        call: Called with the argument, returns a result.
+        check: Raises an error about a result that is wrong; not called with one like the last one.
+        native_call: Returns what the last call of ``call`` was, if it can be made without Python.
+    """
+
+    call: Callable[[Any], Any]
+    check: Callable[[Any], object] | None = None
+    native_call: Callable[[], NativeCall | None] | None = None
+
 
 Procedure = Callable[[str], Work]
 """``procedure(context) -> work``: for calls in this context, until there is another call."""
@@ -120,13 +134,17 @@ class Runner:
         result_memory.use(self._lending.allocate)
         here.serve(control)
         self._printing = printing
+        self._datagram = bytearray(calls.MAX_DATAGRAM)
+        self._repeating = Repeating(
+            control.fileno(), self._datagram, self._is_quiet, self._end_copy
+        )
         # What is not declared takes no time to convert; None is the null pointer.
         self._flush_c = ctypes.CDLL(None).fflush
         self._flush_c.restype = None
 
     # What every call goes through is kept in few functions: each is one more that comes from
     # memory, as others have used the caches since the last call.
-    def serve(self) -> None:
+    def serve(self) -> None:  # noqa: PLR0915 - see above
         """Serve calls until there are no more."""
         control, lending, caller = self._control, self._lending, here.runner
         pid, getpid, clock = os.getpid(), os.getpid, time.perf_counter
@@ -134,8 +152,12 @@ class Runner:
         output, errors, get = printing.output, printing.error, vars(sys).get
         decode_call, decode_plain, encode = calls.decode_call, values.decode_plain, calls.encode
         most, context, procedure = calls.MAX_DATAGRAM, "", ""
-        datagram = memoryview(bytearray(most))
-        while size := control.recv_into(datagram):
+        datagram, repeating = memoryview(self._datagram), self._repeating
+        receive_one: Callable[[], int] = partial(control.recv_into, datagram)
+        receive = receive_one
+        native_call: Callable[[], NativeCall | None] | None = None
+        while size := receive():
+            receive = receive_one
             call = decode_call(datagram[:size])
             if call.free:
                 lending.take_back(call.free)
@@ -148,9 +170,10 @@ class Runner:
                     argument = self._alike.decode(self._bytes(body), self._bytes(payload))
                 if call.context != context or call.procedure != procedure:
                     context = procedure = ""
-                    work, check = self._procedures[call.procedure](call.context)
-                    context, procedure = call.context, call.procedure
-                    lending.expect((procedure, context), check)
+                    found = self._procedures[call.procedure](call.context)
+                    context, procedure, work = call.context, call.procedure, found.call
+                    lending.expect((procedure, context), found.check)
+                    native_call = repeating.begins(found.native_call)
                 caller.busy = True
                 begin = clock()
                 try:
@@ -165,8 +188,8 @@ class Runner:
                 body, payload = lending.lend(result)
             except BaseException as problem:  # noqa: BLE001 - whatever user code raises is reported
                 lending.abandon()
-                nothing, error = calls.Bulk(), _as_error(problem).to_record()
-                answer: Any = calls.Result(call.number, nothing, nothing, clock() - begin, error)
+                body, error = calls.Bulk(), _as_error(problem).to_record()
+                answer: Any = calls.Result(call.number, body, body, clock() - begin, error)
             else:
                 moved = transfers.since_last_call() if devices[0] else None
                 # What calls.Result becomes, without making one.
@@ -178,8 +201,21 @@ class Runner:
             flush_c(None)
             data = encode(answer)
             control.send(data if len(data) <= most else _shortened(data))
+            if native_call is not None and repeating.expects(call, size, body, data, native_call):
+                receive = repeating.receive
 
-    def _end_copy(self) -> None:
+    def _is_quiet(self) -> bool:
+        """Whether nothing of Python happens beside a call, so that none of it can be missed."""
+        return (
+            threading.active_count() == 1
+            and not transfers.any_watched[0]
+            and not self._printing.pending
+            and sys.stdout is self._printing.output
+            and sys.stderr is self._printing.error
+            and not any(callable(signal.getsignal(each)) for each in signal.valid_signals())
+        )
+
+    def _end_copy(self) -> NoReturn:
         """End a process that user code forked and let return: only one may answer."""
         try:
             self._printing.flush()
