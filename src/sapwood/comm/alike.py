@@ -46,20 +46,25 @@ class Alike:
             return values.decode(body, payload)
         if fields is None:
             value = values.decode(body, payload)
-            fields = _fields(value, payload)
+            fields = fields_of(value, payload)
             ends = (offset + count * dtype.itemsize for _, dtype, count, offset, _ in fields)
             self._known = body, fields, max(ends, default=0)
             return value
         if not fields or len(payload) < size:
             return values.decode(body, payload)
-        found = {}
-        for name, dtype, count, offset, shape in fields:
-            array = np.frombuffer(payload, dtype, count, offset)
-            found[name] = array if shape is None else array.reshape(shape)
-        return found
+        return arrays_at(fields, payload)
 
 
-def _fields(value: Any, payload: bytes | memoryview) -> tuple[Field, ...]:
+def arrays_at(fields: tuple[Field, ...], payload: bytes | memoryview) -> dict[str, Any]:
+    """Return the arrays that lie in a payload, as views of it."""
+    found = {}
+    for name, dtype, count, offset, shape in fields:
+        array = np.frombuffer(payload, dtype, count, offset)
+        found[name] = array if shape is None else array.reshape(shape)
+    return found
+
+
+def fields_of(value: Any, payload: bytes | memoryview) -> tuple[Field, ...]:
     """Return where the arrays of a dictionary are; nothing if it holds anything else."""
     if type(value) is not dict or not value:
         return ()

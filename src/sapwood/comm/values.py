@@ -98,6 +98,10 @@ class Encoded:
             if array.nbytes
         ]
 
+    def message_payload(self) -> bytes:
+        """Return the payload as bytes of its own."""
+        return self.arrays[0].tobytes() if len(self.arrays) == 1 else bytes(self.payload())
+
     def payload(self) -> bytes | bytearray | memoryview:
         """Return the payload as one buffer; a single array is not copied."""
         if not self.nbytes:

@@ -26,7 +26,7 @@
 #include <unistd.h>
 
 enum {
-    VERSION = 3,         /* of struct exchange; session/express/library.py names the same */
+    VERSION = 4,         /* of struct exchange; session/express/library.py names the same */
     MAX_PEERS = 256,     /* children */
     MAX_FD = 4096,       /* descriptors that are known by their number */
     MAX_EVENTS = 64,
@@ -37,6 +37,10 @@ enum {
     PREFIX = 16,
     MAX_AROUND = PREFIX + 64, /* bytes of a wave's frame beside body and payload */
     NO_PEER = 0xffff,
+    ALIGNMENT = 64, /* of a payload in its slot, where that is known before */
+    PATTERNS = 4,   /* answers of each child that are kept in mind */
+    PATTERN = 500,
+    ANYWHERE = 0xffff,
     ASIDE = 16 * 1024,
     HEARTBEAT = 4, /* tags of messages that can wait until the event loop looks */
     CREDIT = 6,
@@ -54,6 +58,19 @@ struct peer {
     uint32_t sent;  /* bytes of the frame that its socket took */
     uint32_t got;   /* bytes in its slot */
     uint32_t whole; /* bytes of the frame that is waited for, once it is there */
+    uint16_t shift; /* where that begins in the slot */
+    uint16_t next;  /* the same of the next wave */
+    uint32_t turn;  /* patterns that there were */
+};
+
+/* An answer: its prefix, and what follows the head. A payload in the message may be another one. */
+struct pattern {
+    uint32_t serial; /* 0 for none */
+    uint16_t size;
+    uint16_t head_size;
+    uint16_t shift; /* where answers that are like it lie in the slot */
+    uint16_t unused;
+    uint8_t bytes[PATTERN];
 };
 
 struct exchange {
@@ -80,16 +97,18 @@ struct exchange {
     int64_t budget; /* cost of answers after which children are owed credit */
     double time;    /* of the last answer */
     uint8_t head[64];
-    uint16_t arrived[MAX_PEERS];
+    uint32_t arrived[MAX_PEERS]; /* peers, and from bit 8 on the serial of the pattern */
     struct peer peers[MAX_PEERS];
     uint16_t index[MAX_FD];
     uint8_t journal[JOURNAL];
     uint8_t aside[ASIDE]; /* frames that can wait, each behind its peer and size */
+    struct pattern patterns[MAX_PEERS][PATTERNS];
 };
 
 static uint8_t *slot_of(struct exchange *x, uint32_t peer)
 {
-    return (uint8_t *)(x + 1) + (uint64_t)peer * x->slot;
+    uint64_t first = (sizeof *x + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return (uint8_t *)x + first + (uint64_t)peer * (x->slot + ALIGNMENT) + x->peers[peer].shift;
 }
 
 static int advance(struct exchange *x, uint32_t from, uint32_t to)
@@ -215,8 +234,10 @@ static int begin(struct exchange *x, uint64_t owner, uint32_t size, int certain)
     __atomic_store_n(&x->owner, owner, __ATOMIC_RELEASE);
     x->frame_size = size;
     x->left = x->n_peers;
-    for (uint32_t i = 0; i < x->n_peers; i++)
+    for (uint32_t i = 0; i < x->n_peers; i++) {
         x->peers[i].sent = x->peers[i].got = x->peers[i].whole = 0;
+        x->peers[i].shift = x->peers[i].next;
+    }
     for (uint32_t i = 0; i < x->n_peers; i++) {
         ssize_t sent = send(x->peers[i].fd, frame, size, MSG_DONTWAIT | MSG_NOSIGNAL);
         x->peers[i].sent = sent > 0 ? (uint32_t)sent : 0;
@@ -333,6 +354,20 @@ static int go_on(struct exchange *x, uint64_t owner)
     return 0;
 }
 
+/* The serial of the pattern that an answer is like; 0 for none. */
+static uint32_t serial_of(const struct exchange *x, uint32_t number, const uint8_t *at)
+{
+    for (uint32_t i = 0; i < PATTERNS; i++) {
+        const struct pattern *p = &x->patterns[number][i];
+        if (p->serial && p->head_size == x->head_size &&
+            (p->shift == ANYWHERE || p->shift == x->peers[number].shift) &&
+            !memcmp(p->bytes, at, PREFIX) && /* so the answer is as long */
+            !memcmp(p->bytes + PREFIX, at + PREFIX + x->head_size, p->size - PREFIX))
+            return p->serial;
+    }
+    return 0;
+}
+
 /* Look at what has come of a child; 0 if there is something for the event loop. */
 static int examine(struct exchange *x, uint32_t number)
 {
@@ -351,7 +386,7 @@ static int examine(struct exchange *x, uint32_t number)
         } else if (!peer->whole && PREFIX + x->head_size <= size &&
                    !memcmp(at + PREFIX, x->head, x->head_size)) {
             peer->whole = (uint32_t)size;
-            x->arrived[x->n_arrived++] = (uint16_t)number;
+            x->arrived[x->n_arrived++] = serial_of(x, number, at) << 8 | number;
             x->left--;
         } else {
             return 0;
@@ -410,6 +445,46 @@ int sapwood_exchange_wait(struct exchange *x, uint64_t owner, int timeout)
     }
     advance(x, BUSY, PAUSED);
     return (int)x->n_arrived;
+}
+
+/*
+ * Keep the answer of a child in mind: from now on those that are like it arrive with this serial,
+ * and those with a payload in the message so that the payload is aligned. Returns the serial that
+ * is not known any more, or 0 for none; -1 if it is too long, or the wave is the event loop's by now.
+ */
+int64_t sapwood_exchange_remember(struct exchange *x, uint64_t owner, uint32_t number, uint32_t serial)
+{
+    if (number >= x->n_peers || !go_on(x, owner))
+        return -1;
+    struct peer *peer = &x->peers[number];
+    const uint8_t *at = slot_of(x, number);
+    uint64_t end = peer->whole;
+    int is_shared = at[3] & 1;
+    if (end && !is_shared)
+        end = PREFIX + little_endian(at + 4, 4);
+    int64_t forgotten = -1;
+    if (end && end - x->head_size <= PATTERN) {
+        struct pattern *p = &x->patterns[number][peer->turn++ % PATTERNS];
+        forgotten = p->serial;
+        p->serial = serial;
+        p->size = (uint16_t)(end - x->head_size);
+        p->head_size = (uint16_t)x->head_size;
+        p->shift = ANYWHERE;
+        if (!is_shared)
+            p->shift = peer->next = (uint16_t)((ALIGNMENT - end % ALIGNMENT) % ALIGNMENT);
+        memcpy(p->bytes, at, PREFIX);
+        memcpy(p->bytes + PREFIX, at + PREFIX + x->head_size, p->size - PREFIX);
+    }
+    advance(x, BUSY, PAUSED);
+    return forgotten;
+}
+
+/* Nothing is kept in mind any more. */
+void sapwood_exchange_forget(struct exchange *x)
+{
+    for (uint32_t i = 0; i < MAX_PEERS; i++)
+        for (; x->peers[i].turn; x->peers[i].turn--)
+            x->patterns[i][x->peers[i].turn % PATTERNS].serial = 0;
 }
 
 /* The answers are good: the wave is done. Returns how many are; 0 if it is the event loop's by now. */

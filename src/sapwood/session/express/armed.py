@@ -9,16 +9,14 @@ from concurrent.futures import Future
 from typing import Protocol
 
 from sapwood.comm import messages as msg
-from sapwood.comm.alike import Alike
 from sapwood.comm.frames import FrameDecoder
 from sapwood.comm.lines import Line
 from sapwood.comm.payload import Payload
 from sapwood.comm.place import Place
-from sapwood.comm.shared_memory import MAX_MAPPED_BLOCKS, MappedBlocks
+from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.comm.streams.stream import Stream
 from sapwood.comm.transport.unix import UnixConnection
-from sapwood.core.rankset import Ranges
-from sapwood.session.express.answers import AnswerReader
+from sapwood.session.express.answers import Answers
 from sapwood.session.express.library import MAX_FD, MAX_PEERS, ExpressLibrary
 from sapwood.session.wave_result import WaveResult
 
@@ -81,12 +79,11 @@ class ArmedStream(Armed):
         ticket: What the library knows it by.
         handle: The stream, as users have it.
         stream: The stream, as the root has it.
-        ranges: The ranks that each child brings together.
-        readers: What reads the answers of each of them.
+        answers: Reads the answers of the children.
         calls: The last call of each who has begun a wave.
     """
 
-    __slots__ = ("calls", "first", "handle", "ranges", "readers", "stream")
+    __slots__ = ("answers", "calls", "first", "handle", "stream")
 
     def __init__(
         self,
@@ -94,16 +91,14 @@ class ArmedStream(Armed):
         ticket: int,
         handle: Handle,
         stream: Stream,
-        ranges: tuple[Ranges, ...],
-        readers: tuple[AnswerReader, ...],
+        answers: Answers,
         calls: Mapping[int, Call],
     ) -> None:
         super().__init__(lines, ticket)
         self.handle = handle
         self.stream = stream
         self.first = stream.last_wave + 1
-        self.ranges = ranges
-        self.readers = readers
+        self.answers = answers
         self.calls = calls
 
     def passed(self, place: Place, sent: Sequence[bytes]) -> None:
@@ -163,7 +158,7 @@ def arm(
         place: The root.
         library: What will exchange waves.
         blocks: Maps memory of children.
-        last: What was armed before, whose readers know what answers look like.
+        last: What was armed before, which knows what answers look like.
         calls: The last call of each who has begun a wave.
     """
     stream = place.node.streams.get(handle.spec.stream)
@@ -182,14 +177,15 @@ def arm(
     room = min(channel.room for channel in channels)
     budget = min(channel.credit_at - channel.unpaid for channel in channels)
     ranges = tuple(shares.asks[child][0].ranges for child in shares.whole)
-    if last is not None and (last.handle, last.lines, last.ranges) == (handle, lines, ranges):
-        readers = last.readers
+    before = (last.handle, last.lines, last.answers.ranges) if last is not None else None
+    if last is not None and before == (handle, lines, ranges):
+        answers = last.answers
     else:
-        alike, most = Alike(), MAX_MAPPED_BLOCKS // max(1, len(ranges))
-        readers = tuple(AnswerReader(those, alike, blocks, most) for those in ranges)
+        library.forget()
+        answers = Answers(handle.spec.reduce, ranges, blocks, library)
     number, first = handle.spec.stream, stream.last_wave + 1
     ticket = library.arm(descriptors, room, budget, number, first)
-    return ArmedStream(lines, ticket, handle, stream, ranges, readers, calls)
+    return ArmedStream(lines, ticket, handle, stream, answers, calls)
 
 
 def lines_to(place: Place, children: Sequence[int]) -> tuple[tuple[Line, ...], list[int]]:

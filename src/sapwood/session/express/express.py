@@ -26,11 +26,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from time import monotonic, sleep
-from typing import Any
 
 from sapwood.comm import values
 from sapwood.comm.place import Place
-from sapwood.comm.reduction import Accumulator
 from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.comm.streams.counters import Counters
 from sapwood.core.errors import SapwoodError
@@ -44,8 +42,9 @@ from sapwood.session.express.armed import (
     arm,
 )
 from sapwood.session.express.asking import Asking
+from sapwood.session.express.gathering import gather
 from sapwood.session.express.learning import learn
-from sapwood.session.express.library import READY, ExpressLibrary, milliseconds
+from sapwood.session.express.library import READY, ExpressLibrary
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.wave_result import WaveResult
 
@@ -96,6 +95,7 @@ class Express:
         encoded: values.Encoded,
         timeout: float | None,
         meanwhile: Callable[[], object],
+        encode: Callable[[], values.Encoded],
     ) -> WaveResult | Future[WaveResult] | None:
         """Send a value to all members of a stream and gather their answers, if that can be now.
 
@@ -104,6 +104,7 @@ class Express:
             encoded: The value.
             timeout: Seconds to wait.
             meanwhile: Called when the value is on its way.
+            encode: Encodes the value once more.
 
         Returns:
             The result; or its future, where the event loop goes on with the wave; None where
@@ -122,10 +123,9 @@ class Express:
             if library.memory.state != READY:
                 return None  # perhaps with an earlier call, which is not to be forgotten
             call = self._calls[owner] = Call(self._futures)
-        body, arrays = encoded.body, encoded.arrays
-        payload = arrays[0].tobytes() if len(arrays) == 1 else bytes(encoded.payload())
+        body, payload = encoded.body, encoded.message_payload()
         try:
-            begun = library.begin_wave(owner, armed.ticket, body, payload)
+            begun = library.begin_wave(owner, armed.ticket, body, len(body), payload, len(payload))
             if not begun:
                 return None
             meanwhile()
@@ -134,7 +134,9 @@ class Express:
             raise
         try:
             end = None if timeout is None else monotonic() + timeout
-            result = self._gathered(library, armed, owner, end) if begun > 0 else None
+            result = None
+            if begun > 0:
+                result = gather(library, handle.spec, armed.answers, owner, end, encode)
         except BaseException as error:
             is_own = library.abandon(owner)
             if not isinstance(error, Exception) or (is_own and not isinstance(error, SapwoodError)):
@@ -148,41 +150,6 @@ class Express:
         if counters is not None:  # they are the event loop's
             self._counted.append((counters, len(body) + len(payload), len(armed.lines), nbytes))
         return WaveResult(total, handle.spec.members, weight, armed.first + waves - 1)
-
-    def _gathered(
-        self, library: ExpressLibrary, armed: ArmedStream, owner: int, end: float | None
-    ) -> tuple[Any, float, int, int] | None:
-        """Return total, weight and bytes of the answers to a wave, and how many waves there were.
-
-        None if the event loop goes on with it.
-        """
-        gathered, readers, ranges = (
-            Accumulator(armed.handle.spec.reduce),
-            armed.readers,
-            armed.ranges,
-        )
-        head = library.memory.head_size
-        left, weight, nbytes, brought = len(readers), 0.0, 0, False
-        while left:
-            patience = milliseconds(None if end is None else end - monotonic())
-            count = library.wait(owner, patience)
-            if count < 0:
-                return None
-            left -= count
-            for each in library.arrived(count):
-                answer = readers[each].read(library.answer(each), head)
-                if answer is None:
-                    library.abandon(owner)
-                    return None
-                there, value, its_weight, its_size = answer
-                if there:
-                    gathered.add(value, ranges[each][0][0], its_weight)
-                    brought = True
-                weight += its_weight
-                nbytes += its_size
-        total = gathered.total() if brought or not armed.handle.spec.counted else None
-        waves = library.commit(owner)
-        return (total, weight, nbytes, waves) if waves else None
 
     # --- the event loop --------------------------------------------------------------------------
 

@@ -5,11 +5,12 @@ import ctypes
 import math
 import mmap
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from sapwood.core.errors import ResourceError
 
-VERSION = 3
+VERSION = 4
 """Version of the memory's layout; the library must have the same."""
 
 MAX_PEERS = 256
@@ -20,6 +21,12 @@ MAX_FD = 4096
 
 SLOT = 80 * 1024
 """Bytes of the answer of one child: what travels inline, and its header."""
+
+ALIGNMENT = 64
+"""Bytes of which a payload lies at a multiple."""
+
+MAX_SERIAL = 2**24 - 1
+"""What answers that are like earlier ones are known by."""
 
 READY = 1
 """State in which a wave may begin."""
@@ -39,6 +46,9 @@ class Peer(ctypes.Structure):
         ("sent", ctypes.c_uint32),
         ("got", ctypes.c_uint32),
         ("whole", ctypes.c_uint32),
+        ("shift", ctypes.c_uint16),
+        ("next", ctypes.c_uint16),
+        ("turn", ctypes.c_uint32),
     )
 
 
@@ -69,18 +79,20 @@ class Memory(ctypes.Structure):
         ("budget", ctypes.c_int64),
         ("time", ctypes.c_double),
         ("head", ctypes.c_uint8 * 64),
-        ("arrived", ctypes.c_uint16 * MAX_PEERS),
+        ("arrived", ctypes.c_uint32 * MAX_PEERS),
         ("peers", Peer * MAX_PEERS),
         ("index", ctypes.c_uint16 * MAX_FD),
         ("journal", ctypes.c_uint8 * _JOURNAL),
         ("aside", ctypes.c_uint8 * (16 * 1024)),
+        ("patterns", ctypes.c_uint32 * (MAX_PEERS * 4 * 128)),
     )
 
 
-_SLOTS = ctypes.sizeof(Memory)
+_SLOTS = -(-ctypes.sizeof(Memory) // ALIGNMENT) * ALIGNMENT
+_STRIDE = SLOT + ALIGNMENT
 _PEER_SIZE = ctypes.sizeof(Peer)
 _FIRST_GOT = Memory.peers.offset + Peer.got.offset
-_GOT = struct.Struct("I")
+_GOT = struct.Struct("I4xH")
 
 
 class Passed:
@@ -102,6 +114,16 @@ class ExpressLibrary:
         main: Descriptor, in it, that all connections are in.
         bell: Descriptor of an eventfd, in that, which wakes the event loop.
 
+    Attributes:
+        begin_wave: Sends the next wave of the stream to all, as :meth:`begin` does; takes who does
+            this, the ticket, the value's body and its size, the bytes of its arrays and their size.
+        wait: Waits for answers, given who has the wave and milliseconds; returns how many came, or
+            -1 if the event loop goes on.
+        arrived: Whose answers these are, each with the serial of what it is like, from bit 8 on:
+            see :meth:`remember`.
+        commit: Says that all answers are good, given who has the wave; returns how many waves are
+            done, 0 if this one is not.
+
     Raises:
         ResourceError: It cannot be loaded, or is another version's.
     """
@@ -116,7 +138,7 @@ class ExpressLibrary:
         if layout != VERSION << 32 | ctypes.sizeof(Memory):
             raise ResourceError("the library that exchanges waves is another version's", where=path)
         # Mapped, not allocated: of megabytes only the pages that are used are there.
-        size = ctypes.sizeof(Memory) + MAX_PEERS * SLOT
+        size = _SLOTS + MAX_PEERS * _STRIDE
         self._map = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         # A process that the user forks has the same sockets: to it, nothing is ever armed.
         with contextlib.suppress(OSError):
@@ -138,9 +160,22 @@ class ExpressLibrary:
         )
         whole = (ctypes.c_char_p, ctypes.c_uint64)
         library.sapwood_exchange_begin_wave.argtypes = (*mine, ctypes.c_uint64, *whole, *whole)
+        remember = library.sapwood_exchange_remember
+        remember.argtypes = (*mine, ctypes.c_uint32, ctypes.c_uint32)
+        remember.restype = ctypes.c_int64
+        library.sapwood_exchange_forget.argtypes = mine[:1]
         library.sapwood_exchange_wait.argtypes = (*mine, ctypes.c_int)
         library.sapwood_exchange_commit.argtypes = mine
         library.sapwood_exchange_abandon.argtypes = mine
+        # What is called for each wave is called without a function of Python in between.
+        address = self._address
+        self.begin_wave: Callable[[int, int, bytes, int, bytes, int], int] = partial(
+            library.sapwood_exchange_begin_wave, address
+        )
+        self.wait: Callable[[int, int], int] = partial(library.sapwood_exchange_wait, address)
+        self.commit: Callable[[int], int] = partial(library.sapwood_exchange_commit, address)
+        at = Memory.arrived.offset
+        self.arrived = memoryview(self._map)[at : at + 4 * MAX_PEERS].cast("I")
 
     # --- whoever wants a wave --------------------------------------------------------------------
 
@@ -173,36 +208,40 @@ class ExpressLibrary:
         )
         return int(told)
 
-    def begin_wave(self, owner: int, ticket: int, body: bytes, payload: bytes) -> int:
-        """Send the next wave of the stream to all, as :meth:`begin` does.
-
-        Args:
-            owner: Who does this.
-            ticket: What the library must be armed for.
-            body: The value, encoded.
-            payload: The bytes of its arrays.
-        """
-        begin = self._library.sapwood_exchange_begin_wave
-        return int(begin(self._address, owner, ticket, body, len(body), payload, len(payload)))
-
-    def wait(self, owner: int, patience: int) -> int:
-        """Wait for answers, milliseconds; return how many came, or -1 if the event loop goes on."""
-        return int(self._library.sapwood_exchange_wait(self._address, owner, patience))
-
-    def arrived(self, count: int) -> list[int]:
-        """Return whose answers the last wait brought."""
-        found: list[int] = self.memory.arrived[:count]
-        return found
-
     def answer(self, number: int) -> bytes:
         """Return what has come of a child."""
-        (got,) = _GOT.unpack_from(self._map, _FIRST_GOT + number * _PEER_SIZE)
-        at = _SLOTS + number * SLOT
+        got, shift = _GOT.unpack_from(self._map, _FIRST_GOT + number * _PEER_SIZE)
+        at = _SLOTS + number * _STRIDE + shift
         return self._map[at : at + got]
 
-    def commit(self, owner: int) -> int:
-        """Say that all answers are good; return how many waves are done, 0 if this one is not."""
-        return int(self._library.sapwood_exchange_commit(self._address, owner))
+    def remember(self, owner: int, number: int, serial: int) -> int:
+        """Let answers of a child that are like the present one arrive with a serial.
+
+        They have the same beginning, but for the wave, and what follows it up to the payload; the
+        same reference, if that is in shared memory. A payload in the message lies at a multiple
+        of :data:`ALIGNMENT` from the next wave on: :meth:`payload` is where.
+
+        Args:
+            owner: Who has the wave.
+            number: The child.
+            serial: From 1 on, and never again another's.
+
+        Returns:
+            The serial that is not known any more, 0 for none; -1 if nothing was done.
+        """
+        return int(self._library.sapwood_exchange_remember(self._address, owner, number, serial))
+
+    def payload(self, number: int, end: int, nbytes: int) -> memoryview:
+        """Return where a child's payload lies behind a header that ends there in its frame.
+
+        It is written over by the next wave.
+        """
+        at = _SLOTS + number * _STRIDE + -(-end // ALIGNMENT) * ALIGNMENT
+        return memoryview(self._map)[at : at + nbytes].toreadonly()
+
+    def forget(self) -> None:
+        """Remember nothing; to be called before it is armed."""
+        self._library.sapwood_exchange_forget(self._address)
 
     def abandon(self, owner: int) -> bool:
         """Let the event loop go on with the wave; return whether it did not yet."""

@@ -21,10 +21,14 @@ SIZES = st.one_of(
 )
 
 
+def begin(front: Front, ticket: int, body: bytes, payload: bytes = b"") -> int:
+    return front.library.begin_wave(OWNER, ticket, body, len(body), payload, len(payload))
+
+
 def begun(front: Front, stream: int, wave: int, body: bytes, payload: bytes) -> int:
     front.library.take_back()
     ticket = front.library.arm([own.fileno() for own in front.own], 2**20, 2**20, stream, wave)
-    return front.library.begin_wave(OWNER, ticket, body, payload)
+    return begin(front, ticket, body, payload)
 
 
 def sent(stream: int, wave: int, body: bytes, payload: bytes) -> bytes:
@@ -60,7 +64,7 @@ def test_each_wave_has_the_next_number(front: Front) -> None:
     while library.memory.left:
         assert library.wait(OWNER, -1) > 0
     assert library.commit(OWNER) == 1
-    assert library.begin_wave(OWNER, library.memory.ticket, b"second", b"x") == 1
+    assert begin(front, library.memory.ticket, b"second", b"x") == 1
     assert library.under_way() == sent(3, 9, b"second", b"x")
     front.answer(up(1), up(2), up(3))
     while library.memory.left:
@@ -79,13 +83,13 @@ def test_what_is_too_large_goes_the_common_way(front: Front, body: int, payload:
 
 def test_who_has_another_ticket_begins_no_wave(front: Front) -> None:
     memory = front.library.memory
-    assert front.library.begin_wave(OWNER, memory.ticket + 1, b"body", b"") == 0
-    assert front.library.begin_wave(OWNER, memory.ticket, b"body", b"") == 1
+    assert begin(front, memory.ticket + 1, b"body") == 0
+    assert begin(front, memory.ticket, b"body") == 1
 
 
 @pytest.mark.parametrize(("room", "budget"), [(MESSAGE_COST, 1000), (100_000, 0)])
 def test_without_credit_no_wave_begins(front: Front, room: int, budget: int) -> None:
     memory = front.library.memory
     memory.room, memory.budget = room, budget
-    assert front.library.begin_wave(OWNER, memory.ticket, b"body", b"") == 0
+    assert begin(front, memory.ticket, b"body") == 0
     assert memory.state == READY

@@ -1,0 +1,294 @@
+"""What the answers to waves come to: the same as by the reductions, whatever came before."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sapwood.comm import frames, values
+from sapwood.comm import messages as msg
+from sapwood.comm.payload import Payload
+from sapwood.comm.reduction import Accumulator
+from sapwood.comm.reductions import REDUCTIONS
+from sapwood.comm.shared_memory import MappedBlocks, SharedBlock
+from sapwood.core.errors import DataValueError, ExecutionError
+from sapwood.session.express import gathering
+from sapwood.session.express.answers import Answers
+from sapwood.session.express.gathering import Gathered, gather
+
+from .conftest import OWNER, PAUSED, Front
+
+STREAM = 3
+RANGES = (((1, 2),), ((2, 3),), ((3, 4),))
+ARRAY = np.arange(6.0).reshape(2, 3)
+BLOCKS = 6
+
+
+class Waves:
+    """Waves one after the other, with three children or one that answer what they are told."""
+
+    def __init__(
+        self, front: Front, reduce: dict[str, str], first: int = 1, children: int = 3
+    ) -> None:
+        self.front, self.library, self.wave = front, front.library, first
+        self.children = children
+        ranges = RANGES[:children]
+        self.spec = msg.StreamSpec(STREAM, "echo", ((1, children + 1),), reduce)
+        self.mapped = MappedBlocks()
+        self.answers = Answers(reduce, ranges, self.mapped, self.library)
+        self.blocks = [SharedBlock(4096) for _ in range(BLOCKS)]
+        self.encode: Callable[[], values.Encoded] = lambda: values.encode({"n": 1})
+        self.library.take_back()
+        own = [each.fileno() for each in front.own[:children]]
+        self.ticket = self.library.arm(own, 2**20, 2**20, STREAM, first)
+
+    def begin(self) -> None:
+        """Begin the next wave."""
+        assert self.library.begin_wave(OWNER, self.ticket, b"", 0, b"", 0) == 1
+
+    def gathered(self, value: Any, *, shared: bool = False, weight: float = 2.0) -> Gathered | None:
+        """Have a value answered, by each child times its rank."""
+        self.begin()
+        for number, child in enumerate(self.front.children[: self.children]):
+            child.sendall(self.frame(number, times(value, number + 1), weight, shared=shared))
+        done = gather(self.library, self.spec, self.answers, OWNER, None, self.encode)
+        self.wave += 1
+        return done
+
+    def frame(self, number: int, value: Any, weight: float, *, shared: bool) -> bytes:
+        encoded, payload = values.encode(value), None
+        if encoded.nbytes and shared:
+            block = self.blocks[(self.wave + number) % len(self.blocks)]
+            encoded.write_into(block.view[64 * number :])
+            payload = Payload(block.view, block.ref(64 * number, encoded.nbytes))
+        elif encoded.nbytes:
+            payload = Payload(encoded.payload())
+        message = msg.Up(STREAM, self.wave, 0, RANGES[number], weight, encoded.body)
+        return b"".join(frames.encode(message, payload, share=shared))
+
+    def check(self, value: Any, *, shared: bool = False) -> Any:
+        """Have a value answered; the result must be that of the reductions."""
+        expected = Accumulator(self.spec.reduce)
+        for rank in range(1, self.children + 1):
+            expected.add(times(value, rank), rank, 2.0)
+        done = self.gathered(value, shared=shared)
+        assert done is not None
+        assert exact(done[0]) == exact(expected.total())
+        assert done[1] == 2.0 * self.children
+        return done[0]
+
+    def close(self) -> None:
+        self.answers.known.clear()
+        self.mapped.forget()
+        for block in self.blocks:
+            block.close()
+
+
+def times(value: Any, factor: int) -> Any:
+    """Return a value with its numbers multiplied."""
+    if isinstance(value, dict):
+        return {key: times(item, factor) for key, item in value.items()}
+    if isinstance(value, np.ndarray) and value.dtype.kind not in "bSUV":
+        return (value * value.dtype.type(factor)).astype(value.dtype)
+    return value
+
+
+def exact(value: Any) -> Any:
+    """Return a value as it is compared bit by bit, with types, shapes and the order of keys."""
+    if isinstance(value, dict):
+        return [(key, exact(item)) for key, item in value.items()]
+    if isinstance(value, (list, tuple)):
+        return [exact(item) for item in value]
+    if isinstance(value, (np.ndarray, np.generic)):
+        return type(value), value.dtype.str, value.shape, value.tobytes()
+    return type(value), repr(value)
+
+
+@pytest.fixture(name="make_waves")
+def make_waves_fixture(front: Front) -> Iterator[Callable[..., Waves]]:
+    made: list[Waves] = []
+
+    def make(reduce: dict[str, str], first: int = 1, children: int = 3) -> Waves:
+        made.append(Waves(front, reduce, first, children))
+        return made[-1]
+
+    yield make
+    while made:
+        made.pop().close()
+
+
+MakeWaves = Callable[..., Waves]
+
+KINDS = [*REDUCTIONS.keys() - {"histogram", "top", "quantiles", "distinct"}]
+KINDS = [*sorted(KINDS), "histogram:0:9:3", "top:2"]
+
+ITEMS: list[Any] = [
+    ARRAY,
+    -0.0 * ARRAY,
+    ARRAY * np.nan,
+    ARRAY.astype(np.float32),
+    ARRAY.astype(np.int64),
+    ARRAY.astype(np.uint64),
+    ARRAY.astype(np.int8),
+    ARRAY.astype(complex),
+    ARRAY.astype(bool),
+    ARRAY.astype(">f8"),
+    ARRAY.T,
+    ARRAY.reshape(6),
+    ARRAY[:, ::2],
+    ARRAY[:0],
+    np.array(2.5),
+    np.float64(2.5),
+    2.5,
+    3,
+    True,
+]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("before", range(len(ITEMS)))
+def test_what_looks_alike_is_told_apart(
+    make_waves: MakeWaves, before: int, *, shared: bool
+) -> None:
+    waves = make_waves({"x": "sum", "y": "sum"})
+    for after in ITEMS:
+        for item in (*[ITEMS[before]] * 4, after, after, ITEMS[before]):
+            waves.check({"x": item, "y": ARRAY + 1}, shared=shared)
+
+
+@pytest.mark.parametrize(
+    "kinds", [("sum", "max"), ("concat", "gather"), ("mean", "sum:reproducible"), ("sum", "count")]
+)
+def test_other_reductions_get_what_they_always_get(
+    make_waves: MakeWaves, kinds: Sequence[str]
+) -> None:
+    waves = make_waves(dict(zip("xy", kinds, strict=True)))
+    for number in range(12):
+        waves.check({"x": ARRAY + number, "y": np.arange(4) - number}, shared=number % 5 == 4)
+
+
+def test_fields_may_come_in_any_order(make_waves: MakeWaves) -> None:
+    waves = make_waves({"x": "sum", "y": "sum"})
+    for number in range(6):
+        waves.check({"y": ARRAY + number, "x": ARRAY * number})
+
+
+def test_a_value_that_is_no_dictionary(make_waves: MakeWaves) -> None:
+    waves = make_waves({"": "sum"})
+    for number in range(6):
+        waves.check(ARRAY + number)
+
+
+@pytest.mark.parametrize("first", [125, 253, 65_533, 2**32 - 2])
+def test_waves_whose_numbers_get_longer(make_waves: MakeWaves, first: int) -> None:
+    waves = make_waves({"x": "sum"}, first)
+    for number in range(8):
+        waves.check({"x": ARRAY + number})
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("children", [1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_results_stay_as_they_are(
+    make_waves: MakeWaves, kind: str, children: int, *, shared: bool
+) -> None:
+    waves = make_waves({"x": kind}, 1, children)
+    results = [waves.check({"x": np.arange(5.0) + n}, shared=shared) for n in range(8)]
+    before = [exact(result) for result in results]
+    for number in range(8):
+        waves.check({"x": np.arange(5.0) * number}, shared=shared)
+    assert [exact(result) for result in results] == before
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_comes_again_is_not_read(
+    make_waves: MakeWaves, monkeypatch: pytest.MonkeyPatch, *, shared: bool
+) -> None:
+    waves = make_waves({"x": "sum", "y": "sum"})
+    waves.blocks, rest = waves.blocks[:2], waves.blocks[2:]
+    for number in range(8):
+        waves.check({"x": ARRAY + number, "y": np.arange(3)}, shared=shared)
+    monkeypatch.setattr(Answers, "read", None)
+    for number in range(8):
+        waves.check({"x": ARRAY - number, "y": np.arange(3)}, shared=shared)
+    for answer in waves.answers.known.values():
+        assert all(array.flags.aligned for array in answer.value.values())
+    waves.blocks += rest
+
+
+def test_places_in_shared_memory_do_not_add_up(make_waves: MakeWaves) -> None:
+    waves = make_waves({"x": "sum"})
+    for number in range(5 * BLOCKS):
+        waves.check({"x": ARRAY + number}, shared=True)
+    assert 0 < len(waves.answers.known) <= 4 * waves.children
+
+
+def test_another_weight_is_seen(make_waves: MakeWaves) -> None:
+    waves = make_waves({"x": "mean"})
+    for weight in (2.0, 2.0, 2.0, 5.0, 2.0):
+        done = waves.gathered({"x": ARRAY}, weight=weight)
+        assert done is not None
+        assert done[1] == 3 * weight
+        assert np.array_equal(done[0]["x"], 2 * ARRAY)
+
+
+def test_what_does_not_fit_is_an_error_as_always(front: Front, make_waves: MakeWaves) -> None:
+    waves = make_waves({"x": "sum"})
+    for _ in range(4):
+        waves.check({"x": ARRAY})
+    waves.begin()
+    for number, value in enumerate([ARRAY, ARRAY, ARRAY.T]):
+        front.children[number].sendall(waves.frame(number, {"x": value}, 2.0, shared=False))
+    with pytest.raises(ExecutionError, match=r"cannot reduce field 'x'.*\(2, 3\).*\(3, 2\)"):
+        gather(front.library, waves.spec, waves.answers, OWNER, None, waves.encode)
+
+
+def test_answers_with_nothing_to_reduce(make_waves: MakeWaves) -> None:
+    for kind, counted in itertools.product(("sum", "gather"), (False, True)):
+        waves = make_waves({"x": kind})
+        waves.spec = msg.StreamSpec(STREAM, "echo", ((1, 4),), {"x": kind}, counted=counted)
+        waves.begin()
+        for number, child in enumerate(waves.front.children):
+            message = msg.Up(STREAM, 1, 0, RANGES[number], 1.0, b"")
+            child.sendall(b"".join(frames.encode(message, None, share=False)))
+        done = gather(waves.library, waves.spec, waves.answers, OWNER, None, waves.encode)
+        if kind == "sum" or counted:
+            assert done == (None if counted else {"x": None}, 3.0, 0, 1)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_rehearsal_changes_nothing(
+    make_waves: MakeWaves, monkeypatch: pytest.MonkeyPatch, *, shared: bool
+) -> None:
+    monkeypatch.setattr(gathering, "LONG", -1.0)
+    waves = make_waves({"x": "sum", "y": "sum"})
+    last, rehearsed = waves.front.children[2], 0
+
+    def encode() -> values.Encoded:
+        nonlocal rehearsed
+        rehearsed += 1
+        assert waves.library.memory.left == 1
+        assert waves.library.memory.state == PAUSED
+        last.sendall(waves.frame(2, {"x": 3 * large, "y": 3 * small}, 2.0, shared=shared))
+        if rehearsed % 2:
+            raise DataValueError("it was changed meanwhile")
+        return values.encode({"state": ARRAY * np.nan})
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for number in range(9):
+            large, small = np.full(7, np.finfo(float).max / 6.1), np.arange(3) + number
+            waves.begin()
+            for rank, child in enumerate(waves.front.children[:2]):
+                value = {"x": (rank + 1) * large, "y": (rank + 1) * small}
+                child.sendall(waves.frame(rank, value, 2.0, shared=shared))
+            done = gather(waves.library, waves.spec, waves.answers, OWNER, None, encode)
+            waves.wave += 1
+            assert done is not None
+            assert exact(done[0]) == exact({"x": large + 2 * large + 3 * large, "y": 6 * small})
+    assert rehearsed == 9
