@@ -280,8 +280,15 @@ class Run:
                 sent = _checked_state(program, state)
                 total = stream.exchange(sent, meanwhile=self._note_iteration).total
                 begin = time.perf_counter()
-                state = self._user("update", program.update, state, total)
-                done = self._user("done", program.done, state)
+                what = "update"
+                try:  # as _user() does, in fewer functions: nothing of them is in a cache by now
+                    state = program.update(state, total)
+                    what = "done"
+                    done = program.done(state)
+                except SapwoodError:
+                    raise
+                except Exception as error:
+                    raise self._of_user(what, error) from error
                 self._update_seconds += time.perf_counter() - begin
                 self._unnoted = iteration, state
                 if done:
@@ -298,11 +305,12 @@ class Run:
         except SapwoodError:
             raise
         except Exception as error:
-            raise UserCodeError(
-                f"{type(error).__qualname__}: {error}",
-                where=f"{self.program.name}.{what}",
-                details={EXCEPTION_TYPE: type(error).__qualname__},
-            ) from error
+            raise self._of_user(what, error) from error
+
+    def _of_user(self, what: str, error: Exception) -> UserCodeError:
+        kind = type(error).__qualname__
+        where = f"{self.program.name}.{what}"
+        return UserCodeError(f"{kind}: {error}", where=where, details={EXCEPTION_TYPE: kind})
 
     def _note_iteration(self) -> None:
         """Note how far the run has come; done while the agents have the next wave to work on."""

@@ -24,6 +24,7 @@ class LoopThread:
         self.loop = SharedReactor()
         self.on_error: Callable[[Exception], None] = traceback.print_exception
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._ident: int | None = None
 
     def start(self) -> None:
         """Start the thread."""
@@ -37,7 +38,7 @@ class LoopThread:
     @property
     def is_current(self) -> bool:
         """Whether the caller is this thread."""
-        return threading.current_thread() is self._thread
+        return threading.get_ident() == self._ident
 
     def post(self, function: Callable[..., Any], *args: Any) -> None:
         """Have a function called on the loop's thread; do not wait.
@@ -85,6 +86,7 @@ class LoopThread:
         self.loop.close()
 
     def _run(self) -> None:
+        self._ident = threading.get_ident()
         while True:
             try:
                 self.loop.run()

@@ -136,7 +136,9 @@ class Express:
             end = None if timeout is None else monotonic() + timeout
             result = None
             if begun > 0:
-                result = gather(library, handle.spec, armed.answers, owner, end, encode)
+                result = gather(
+                    library, handle.spec, armed.answers, armed.first, owner, end, encode
+                )
         except BaseException as error:
             is_own = library.abandon(owner)
             if not isinstance(error, Exception) or (is_own and not isinstance(error, SapwoodError)):
@@ -145,11 +147,11 @@ class Express:
         if result is None:
             future = call.future(handle)
             return future if end is None else future.result(max(0.0, end - monotonic()))
-        total, weight, nbytes, waves = result
+        found, nbytes = result
         counters = armed.stream.counters
         if counters is not None:  # they are the event loop's
             self._counted.append((counters, len(body) + len(payload), len(armed.lines), nbytes))
-        return WaveResult(total, handle.spec.members, weight, armed.first + waves - 1)
+        return found
 
     # --- the event loop --------------------------------------------------------------------------
 

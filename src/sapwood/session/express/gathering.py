@@ -15,15 +15,16 @@ from sapwood.comm.values import Encoded
 from sapwood.core.errors import SapwoodError
 from sapwood.session.express.answers import Answer, Answers, Arrays, Layout
 from sapwood.session.express.library import ExpressLibrary, milliseconds
+from sapwood.session.wave_result import WaveResult
 
-Gathered = tuple[Any, float, int, int]
-"""The total, the weight and the bytes of the answers, and how many waves are done."""
+Gathered = tuple[WaveResult, int]
+"""The result, and the bytes of the answers."""
 
 LONG = 0.001
 """Seconds after which a wave finds the caches full of other things."""
 
-NO_TICKET = 0
-"""What the library is never armed with."""
+NOBODY = 0
+"""Whom the library lets do nothing, as it is never armed with a ticket 0."""
 
 _add = np.add
 
@@ -96,13 +97,16 @@ def _rehearse(library: ExpressLibrary, result: Total, encode: Callable[[], Encod
         result.rehearse()
         encoded = encode()
         body, payload = encoded.body, encoded.message_payload()
-        library.begin_wave(0, NO_TICKET, body, len(body), payload, len(payload))
+        library.begin_wave(NOBODY, 0, body, len(body), payload, len(payload))
+        library.commit(NOBODY)
+        WaveResult(None, (), 0.0)
 
 
 def gather(
     library: ExpressLibrary,
     spec: StreamSpec,
     answers: Answers,
+    first: int,
     owner: int,
     end: float | None,
     encode: Callable[[], Encoded],
@@ -113,6 +117,7 @@ def gather(
         library: Where the wave was begun.
         spec: What the stream is.
         answers: Reads the answers.
+        first: Number of the first wave since the library was armed.
         owner: Who has begun it.
         end: When to wait no longer, as ``time.monotonic()`` has it.
         encode: Encodes what was sent once more.
@@ -144,4 +149,6 @@ def gather(
     if not brought and not spec.counted:
         total = Accumulator(spec.reduce).total()
     waves = library.commit(owner)
-    return (total, weight, nbytes, waves) if waves else None
+    if not waves:
+        return None
+    return WaveResult(total, spec.members, weight, first + waves - 1), nbytes

@@ -20,6 +20,7 @@ from sapwood.core.errors import DataValueError, ExecutionError
 from sapwood.session.express import gathering
 from sapwood.session.express.answers import Answers
 from sapwood.session.express.gathering import Gathered, gather
+from sapwood.session.wave_result import WaveResult
 
 from .conftest import OWNER, PAUSED, Front
 
@@ -29,6 +30,11 @@ ARRAY = np.arange(6.0).reshape(2, 3)
 BLOCKS = 6
 
 
+def nothing() -> values.Encoded:
+    """Return a value that was sent."""
+    return values.encode({"n": 1})
+
+
 class Waves:
     """Waves one after the other, with three children or one that answer what they are told."""
 
@@ -36,13 +42,12 @@ class Waves:
         self, front: Front, reduce: dict[str, str], first: int = 1, children: int = 3
     ) -> None:
         self.front, self.library, self.wave = front, front.library, first
-        self.children = children
+        self.children, self.first = children, first
         ranges = RANGES[:children]
         self.spec = msg.StreamSpec(STREAM, "echo", ((1, children + 1),), reduce)
         self.mapped = MappedBlocks()
         self.answers = Answers(reduce, ranges, self.mapped, self.library)
         self.blocks = [SharedBlock(4096) for _ in range(BLOCKS)]
-        self.encode: Callable[[], values.Encoded] = lambda: values.encode({"n": 1})
         self.library.take_back()
         own = [each.fileno() for each in front.own[:children]]
         self.ticket = self.library.arm(own, 2**20, 2**20, STREAM, first)
@@ -56,9 +61,13 @@ class Waves:
         self.begin()
         for number, child in enumerate(self.front.children[: self.children]):
             child.sendall(self.frame(number, times(value, number + 1), weight, shared=shared))
-        done = gather(self.library, self.spec, self.answers, OWNER, None, self.encode)
+        done = self.gathered_by()
         self.wave += 1
         return done
+
+    def gathered_by(self, encode: Callable[[], values.Encoded] = nothing) -> Gathered | None:
+        """Gather the answers."""
+        return gather(self.library, self.spec, self.answers, self.first, OWNER, None, encode)
 
     def frame(self, number: int, value: Any, weight: float, *, shared: bool) -> bytes:
         encoded, payload = values.encode(value), None
@@ -78,9 +87,11 @@ class Waves:
             expected.add(times(value, rank), rank, 2.0)
         done = self.gathered(value, shared=shared)
         assert done is not None
-        assert exact(done[0]) == exact(expected.total())
-        assert done[1] == 2.0 * self.children
-        return done[0]
+        result, _ = done
+        assert exact(result.total) == exact(expected.total())
+        assert (result.wave, result.ranks) == (self.wave - 1, self.spec.members)
+        assert result.weight == 2.0 * self.children
+        return result.total
 
     def close(self) -> None:
         self.answers.known.clear()
@@ -233,8 +244,8 @@ def test_another_weight_is_seen(make_waves: MakeWaves) -> None:
     for weight in (2.0, 2.0, 2.0, 5.0, 2.0):
         done = waves.gathered({"x": ARRAY}, weight=weight)
         assert done is not None
-        assert done[1] == 3 * weight
-        assert np.array_equal(done[0]["x"], 2 * ARRAY)
+        assert done[0].weight == 3 * weight
+        assert np.array_equal(done[0].total["x"], 2 * ARRAY)
 
 
 def test_what_does_not_fit_is_an_error_as_always(front: Front, make_waves: MakeWaves) -> None:
@@ -245,7 +256,7 @@ def test_what_does_not_fit_is_an_error_as_always(front: Front, make_waves: MakeW
     for number, value in enumerate([ARRAY, ARRAY, ARRAY.T]):
         front.children[number].sendall(waves.frame(number, {"x": value}, 2.0, shared=False))
     with pytest.raises(ExecutionError, match=r"cannot reduce field 'x'.*\(2, 3\).*\(3, 2\)"):
-        gather(front.library, waves.spec, waves.answers, OWNER, None, waves.encode)
+        waves.gathered_by()
 
 
 def test_answers_with_nothing_to_reduce(make_waves: MakeWaves) -> None:
@@ -256,9 +267,10 @@ def test_answers_with_nothing_to_reduce(make_waves: MakeWaves) -> None:
         for number, child in enumerate(waves.front.children):
             message = msg.Up(STREAM, 1, 0, RANGES[number], 1.0, b"")
             child.sendall(b"".join(frames.encode(message, None, share=False)))
-        done = gather(waves.library, waves.spec, waves.answers, OWNER, None, waves.encode)
+        done = waves.gathered_by()
         if kind == "sum" or counted:
-            assert done == (None if counted else {"x": None}, 3.0, 0, 1)
+            total = None if counted else {"x": None}
+            assert done == (WaveResult(total, waves.spec.members, 3.0, 1), 0)
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -287,8 +299,10 @@ def test_a_rehearsal_changes_nothing(
             for rank, child in enumerate(waves.front.children[:2]):
                 value = {"x": (rank + 1) * large, "y": (rank + 1) * small}
                 child.sendall(waves.frame(rank, value, 2.0, shared=shared))
-            done = gather(waves.library, waves.spec, waves.answers, OWNER, None, encode)
+            done = waves.gathered_by(encode)
             waves.wave += 1
             assert done is not None
-            assert exact(done[0]) == exact({"x": large + 2 * large + 3 * large, "y": 6 * small})
+            assert exact(done[0].total) == exact(
+                {"x": large + 2 * large + 3 * large, "y": 6 * small}
+            )
     assert rehearsed == 9

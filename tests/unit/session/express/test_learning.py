@@ -83,7 +83,9 @@ def test_what_is_too_large_goes_the_common_way(front: Front, body: int, payload:
 
 def test_who_has_another_ticket_begins_no_wave(front: Front) -> None:
     memory = front.library.memory
-    assert begin(front, memory.ticket + 1, b"body") == 0
+    for ticket in (0, memory.ticket - 1, memory.ticket + 1):
+        assert begin(front, ticket, b"body") == 0
+        assert memory.state == READY
     assert begin(front, memory.ticket, b"body") == 1
 
 
