@@ -71,7 +71,13 @@ class Procedures:
 
     def _map(self, run: str) -> Work:
         program, part = self._runs[run]
-        return Work(partial(program.map, part), program.check_result, program.native_call)
+
+        def check(result: Any) -> None:
+            program.check_result(result)
+            nbytes = sum(getattr(value, "nbytes", 0) for value in result.values())
+            self._binding.weigh(run, nbytes)
+
+        return Work(partial(program.map, part), check, program.native_call)
 
     def _call(self, _context: str, argument: dict[str, Any]) -> Any:
         function = _remembered(self._functions, argument["code"], self._load_function)

@@ -125,6 +125,7 @@ class Worker:
             bytes_out = len(outcome.body) + (outcome.payload.nbytes if outcome.payload else 0)
             run.meter.succeeded(outcome.seconds, bytes_in, bytes_out)
             run.answered_at = self._agent.loop.time()
+            self._binding.weigh(run.order.run, bytes_out)
             if outcome.transfers is not None:
                 run.transfers = (run.transfers or NOTHING) + outcome.transfers
             contribution.give(outcome.body, outcome.payload, float(run.order.items))

@@ -11,6 +11,8 @@ import pytest
 
 from sapwood.core.topology import plan
 from sapwood.environment.settings import RestartSettings
+from sapwood.session.express import armed
+from sapwood.session.express.pacing import Pacing
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.session import Session
 from sapwood.session.streams import StreamHandle
@@ -158,3 +160,15 @@ def interrupted() -> Callable[[Callable[[], object], float], None]:
             os.close(far)
 
     return interrupt
+
+
+@pytest.fixture(params=[0, 1], ids=["at once", "one by one"])
+def pace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All agents work on a wave at the same time, or each begins when another has answered."""
+
+    class Constant(Pacing):
+        def __init__(self, children: int) -> None:
+            super().__init__(children)
+            self.limit, self.enough = request.param, float("inf")
+
+    monkeypatch.setattr(armed, "Pacing", Constant)

@@ -29,6 +29,8 @@ MakeSession = Callable[..., Session]
 Until = Callable[[Callable[[], object]], None]
 Flow = Callable[[StreamHandle, Session], None]
 
+pytestmark = pytest.mark.usefixtures("pace")
+
 TIMEOUT = 60.0
 HASTY = LinkTiming(heartbeat=0.01)
 """Each place has something to say a hundred times in a second."""

@@ -27,6 +27,8 @@ Until = Callable[[Callable[[], object]], None]
 Interrupted = Callable[[Callable[[], object], float], None]
 Flow = Callable[[StreamHandle, Session], None]
 
+pytestmark = pytest.mark.usefixtures("pace")
+
 TIMEOUT = 60.0
 HASTY = LinkTiming(heartbeat=0.01)
 """Each place has something to say a hundred times in a second."""

@@ -26,7 +26,7 @@
 #include <unistd.h>
 
 enum {
-    VERSION = 4,         /* of struct exchange; session/express/library.py names the same */
+    VERSION = 5,         /* of struct exchange; session/express/library.py names the same */
     MAX_PEERS = 256,     /* children */
     MAX_FD = 4096,       /* descriptors that are known by their number */
     MAX_EVENTS = 64,
@@ -48,6 +48,7 @@ enum {
     ROOT = 0,
     DOWN = 12, /* tags of a wave that goes down, and of its answer */
     UP = 13,
+    STALL = 10, /* milliseconds without an answer after which all children are sent a wave */
     REQUESTS = 0, /* active.ACTIVE: of these nobody waits for the receipt, but for the answer */
 };
 
@@ -89,6 +90,8 @@ struct exchange {
     uint32_t n_arrived; /* of the last wait */
     uint32_t aside_size;
     uint32_t deaf; /* whether the event loop does not wake of answers */
+    uint32_t pace; /* children that are to work on a wave at a time; 0 for all */
+    uint32_t n_sent; /* children that have it */
     uint64_t ticket; /* what it was armed for */
     uint64_t owner;  /* the thread that has begun the wave under way */
     uint64_t stream; /* whose waves are exchanged */
@@ -225,9 +228,22 @@ static int enter(struct exchange *x, uint64_t ticket, uint64_t size)
 }
 
 /* Send the frame that lies in the journal; its answers are to begin with the head. */
-static int begin(struct exchange *x, uint64_t owner, uint32_t size, int certain)
+/* Send the frame to the next children, so that `until` of them have it; 0 if a socket took less. */
+static int send_on(struct exchange *x, uint32_t until)
 {
     const uint8_t *frame = x->journal + x->journal_size + 8;
+    while (x->n_sent < x->n_peers && x->n_sent < until) {
+        struct peer *peer = &x->peers[x->n_sent++];
+        ssize_t sent = send(peer->fd, frame, x->frame_size, MSG_DONTWAIT | MSG_NOSIGNAL);
+        peer->sent = sent > 0 ? (uint32_t)sent : 0;
+        if (sent < (ssize_t)x->frame_size)
+            return 0;
+    }
+    return 1;
+}
+
+static int begin(struct exchange *x, uint64_t owner, uint32_t size, int certain)
+{
     if (certain)
         listen_to(x, 0);
     x->deaf = (uint32_t)certain;
@@ -238,12 +254,9 @@ static int begin(struct exchange *x, uint64_t owner, uint32_t size, int certain)
         x->peers[i].sent = x->peers[i].got = x->peers[i].whole = 0;
         x->peers[i].shift = x->peers[i].next;
     }
-    for (uint32_t i = 0; i < x->n_peers; i++) {
-        ssize_t sent = send(x->peers[i].fd, frame, size, MSG_DONTWAIT | MSG_NOSIGNAL);
-        x->peers[i].sent = sent > 0 ? (uint32_t)sent : 0;
-        if (sent < (ssize_t)size)
-            return hand_over(x);
-    }
+    x->n_sent = 0;
+    if (!send_on(x, x->pace ? x->pace : x->n_peers))
+        return hand_over(x);
     advance(x, BUSY, PAUSED);
     return 1;
 }
@@ -429,15 +442,22 @@ int sapwood_exchange_wait(struct exchange *x, uint64_t owner, int timeout)
         listen_to(x, 0);
     x->deaf = 1;
     while (x->left && !x->n_arrived) {
-        int count = epoll_wait(x->main_fd, found, MAX_EVENTS, timeout);
-        if (count <= 0)
+        int held_back = x->n_sent < x->n_peers && (timeout < 0 || timeout > STALL);
+        int count = epoll_wait(x->main_fd, found, MAX_EVENTS, held_back ? STALL : timeout);
+        if (!count && held_back) { /* perhaps they wait for those that have not begun */
+            if (!send_on(x, x->n_peers))
+                return hand_over(x);
+        } else if (count <= 0) {
             return hand_over(x); /* a signal is Python's to look at */
+        }
         for (int i = 0; i < count; i++) {
             int fd = found[i].data.fd;
             uint16_t number = fd >= 0 && fd < MAX_FD ? x->index[fd] : NO_PEER;
             if (number == NO_PEER || found[i].events != EPOLLIN || !take(x, number))
                 return hand_over(x);
         }
+        if (!send_on(x, x->n_sent + x->n_arrived))
+            return hand_over(x);
         if (timeout >= 0) {
             double left = end - now();
             timeout = left > 0 ? (int)(1e3 * left) + 1 : 0;

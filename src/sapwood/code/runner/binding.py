@@ -13,6 +13,12 @@ from collections.abc import Sequence
 NOWHERE = -1
 """No core: the operating system may choose."""
 
+LARGE = 256 * 1024
+"""Bytes of a result from which adding it takes as long as an agent takes beside its function."""
+
+MANY = 4
+"""Agents a core from which large results are made wherever Linux likes."""
+
 
 def core_for(ordinal: int, agents: int, cores: Sequence[int]) -> int:
     """Return the core on which an agent computes, or :data:`NOWHERE`.
@@ -36,6 +42,10 @@ def core_for(ordinal: int, agents: int, cores: Sequence[int]) -> int:
 class Binding:
     """Binds this process to a core while anybody holds it.
 
+    Not where many agents a core make large results: the front end, which adds them, has as much to
+    do as many agents then, on any core. So no share is even, and Linux finds a better one if
+    processes that wake do not interrupt others (``SCHED_BATCH``).
+
     Args:
         ordinal: Which of its machine's agents it is, from 0 on.
         agents: How many there are; 0 if they shall not be bound.
@@ -51,26 +61,49 @@ class Binding:
         self._ordinal = ordinal
         self._agents = agents
         self._holders: set[str] = set()
+        self._large: set[str] = set()
         self._before: set[int] = set()
 
     def hold(self, name: str) -> None:
         """Stay on the core from now on, on behalf of ``name``."""
-        self._holders.add(name)
-        if self.core != NOWHERE or not self._agents:
+        if self._agents:
+            self._holders.add(name)
+            self._settle()
+
+    def weigh(self, name: str, nbytes: int) -> None:
+        """Note the size of a result that was made on behalf of ``name``, which holds."""
+        if nbytes < LARGE or name in self._large or name not in self._holders:
             return
-        with contextlib.suppress(OSError):  # then it goes without
-            self._before = os.sched_getaffinity(0)
-            core = core_for(self._ordinal, self._agents, sorted(self._before))
-            if core != NOWHERE:
-                os.sched_setaffinity(0, {core})
-                self.core = core
+        cores = self._before if self.core != NOWHERE else os.sched_getaffinity(0)
+        if self._agents >= MANY * len(cores):
+            self._large.add(name)
+            self._settle()
 
     def release(self, name: str) -> None:
         """Go where the operating system likes once nobody holds any more."""
-        self._holders.discard(name)
-        if self._holders or self.core == NOWHERE:
+        if name in self._holders:
+            self._holders.discard(name)
+            self._large.discard(name)
+            self._settle()
+
+    def _settle(self) -> None:
+        with contextlib.suppress(OSError):  # then it goes without
+            self._bind() if self._holders and not self._large else self._unbind()
+            usual, batch = os.SCHED_OTHER, os.SCHED_BATCH
+            wanted, other = (batch, usual) if self._large else (usual, batch)
+            if os.sched_getscheduler(0) == other:  # else user code has chosen
+                os.sched_setscheduler(0, wanted, os.sched_param(0))
+
+    def _bind(self) -> None:
+        if self.core != NOWHERE:
             return
-        with contextlib.suppress(OSError):
-            if os.sched_getaffinity(0) == {self.core}:  # else user code has chosen meanwhile
-                os.sched_setaffinity(0, self._before)
-        self.core = NOWHERE
+        self._before = os.sched_getaffinity(0)
+        core = core_for(self._ordinal, self._agents, sorted(self._before))
+        if core != NOWHERE:
+            os.sched_setaffinity(0, {core})
+            self.core = core
+
+    def _unbind(self) -> None:
+        core, self.core = self.core, NOWHERE
+        if core != NOWHERE and os.sched_getaffinity(0) == {core}:  # else user code has chosen
+            os.sched_setaffinity(0, self._before)

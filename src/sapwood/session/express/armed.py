@@ -18,6 +18,7 @@ from sapwood.comm.streams.stream import Stream
 from sapwood.comm.transport.unix import UnixConnection
 from sapwood.session.express.answers import Answers
 from sapwood.session.express.library import MAX_FD, MAX_PEERS, ExpressLibrary
+from sapwood.session.express.pacing import Pacing
 from sapwood.session.wave_result import WaveResult
 
 FLOWING = 2
@@ -80,10 +81,11 @@ class ArmedStream(Armed):
         handle: The stream, as users have it.
         stream: The stream, as the root has it.
         answers: Reads the answers of the children.
+        pacing: Decides how many of them are to work at a time.
         calls: The last call of each who has begun a wave.
     """
 
-    __slots__ = ("answers", "calls", "first", "handle", "stream")
+    __slots__ = ("answers", "calls", "first", "handle", "pacing", "stream")
 
     def __init__(
         self,
@@ -92,6 +94,7 @@ class ArmedStream(Armed):
         handle: Handle,
         stream: Stream,
         answers: Answers,
+        pacing: Pacing,
         calls: Mapping[int, Call],
     ) -> None:
         super().__init__(lines, ticket)
@@ -99,6 +102,7 @@ class ArmedStream(Armed):
         self.stream = stream
         self.first = stream.last_wave + 1
         self.answers = answers
+        self.pacing = pacing
         self.calls = calls
 
     def passed(self, place: Place, sent: Sequence[bytes]) -> None:
@@ -179,13 +183,14 @@ def arm(
     ranges = tuple(shares.asks[child][0].ranges for child in shares.whole)
     before = (last.handle, last.lines, last.answers.ranges) if last is not None else None
     if last is not None and before == (handle, lines, ranges):
-        answers = last.answers
+        answers, pacing = last.answers, last.pacing
     else:
         library.forget()
+        pacing = Pacing(len(ranges))
         answers = Answers(handle.spec.reduce, ranges, blocks, library)
     number, first = handle.spec.stream, stream.last_wave + 1
     ticket = library.arm(descriptors, room, budget, number, first)
-    return ArmedStream(lines, ticket, handle, stream, answers, calls)
+    return ArmedStream(lines, ticket, handle, stream, answers, pacing, calls)
 
 
 def lines_to(place: Place, children: Sequence[int]) -> tuple[tuple[Line, ...], list[int]]:

@@ -111,12 +111,11 @@ class Express:
             nothing was done.
         """
         armed = self._armed
-        if armed is None or armed.handle is not handle or encoded.nbytes > self._inline_limit:
+        fits = encoded.nbytes <= self._inline_limit and not self._loop.has_to_do
+        if armed is None or armed.handle is not handle or not fits:
             return None
         library = self._library
         assert library is not None  # noqa: S101 - it was armed
-        if self._loop.has_to_do:
-            return None
         owner = threading.get_ident()
         call = self._calls.get(owner)
         if call is None or call.is_over:
@@ -124,6 +123,7 @@ class Express:
                 return None  # perhaps with an earlier call, which is not to be forgotten
             call = self._calls[owner] = Call(self._futures)
         body, payload = encoded.body, encoded.message_payload()
+        library.memory.pace, began = armed.pacing.limit, monotonic()
         try:
             begun = library.begin_wave(owner, armed.ticket, body, len(body), payload, len(payload))
             if not begun:
@@ -148,6 +148,8 @@ class Express:
             future = call.future(handle)
             return future if end is None else future.result(max(0.0, end - monotonic()))
         found, nbytes = result
+        if nbytes >= armed.pacing.enough:
+            armed.pacing.took(monotonic() - began)
         counters = armed.stream.counters
         if counters is not None:  # they are the event loop's
             self._counted.append((counters, len(body) + len(payload), len(armed.lines), nbytes))

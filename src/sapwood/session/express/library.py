@@ -10,7 +10,7 @@ from functools import partial
 
 from sapwood.core.errors import ResourceError
 
-VERSION = 4
+VERSION = 5
 """Version of the memory's layout; the library must have the same."""
 
 MAX_PEERS = 256
@@ -71,6 +71,8 @@ class Memory(ctypes.Structure):
         ("n_arrived", ctypes.c_uint32),
         ("aside_size", ctypes.c_uint32),
         ("deaf", ctypes.c_uint32),
+        ("pace", ctypes.c_uint32),
+        ("n_sent", ctypes.c_uint32),
         ("ticket", ctypes.c_uint64),
         ("owner", ctypes.c_uint64),
         ("stream", ctypes.c_uint64),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapwood.code.runner.binding import NOWHERE, Binding, core_for
+from sapwood.code.runner.binding import LARGE, MANY, NOWHERE, Binding, core_for
 
 several_cores = pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 2, reason="this process may use one core only"
@@ -61,3 +61,44 @@ def test_agents_that_are_no_multiple_are_left_alone() -> None:
     binding.hold("a")
     assert os.sched_getaffinity(0) == before
     binding.release("a")
+
+
+@several_cores
+def test_many_agents_with_large_results_are_not_bound() -> None:
+    before = os.sched_getaffinity(0)
+    binding = Binding(ordinal=0, agents=MANY * len(before))
+    binding.hold("a")
+    binding.hold("b")
+    try:
+        bound = os.sched_getaffinity(0)
+        assert bound == {binding.core}
+        binding.weigh("a", LARGE - 1)
+        binding.weigh("nobody", LARGE)
+        assert os.sched_getaffinity(0) == bound
+        for _ in range(2):
+            binding.weigh("a", LARGE)
+            assert os.sched_getaffinity(0) == before
+            assert os.sched_getscheduler(0) == os.SCHED_BATCH
+        binding.release("a")
+        assert os.sched_getaffinity(0) == bound
+        assert os.sched_getscheduler(0) == os.SCHED_OTHER
+        binding.weigh("b", LARGE)
+    finally:
+        binding.release("a")
+        binding.release("b")
+    assert os.sched_getaffinity(0) == before
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+
+@several_cores
+def test_few_agents_stay_whatever_they_make() -> None:
+    before = os.sched_getaffinity(0)
+    binding = Binding(ordinal=0, agents=(MANY - 1) * len(before))
+    binding.hold("a")
+    try:
+        binding.weigh("a", 1 << 30)
+        assert os.sched_getaffinity(0) == {binding.core}
+        assert os.sched_getscheduler(0) == os.SCHED_OTHER
+    finally:
+        binding.release("a")
+    assert os.sched_getaffinity(0) == before
