@@ -48,7 +48,7 @@ class LoopThread:
         Raises:
             ClosedError: The loop has ended.
         """
-        if threading.get_ident() == self._thread.ident:
+        if self.is_current:
             self.loop.call_in_order(function, *args)
             return
         try:
@@ -87,6 +87,12 @@ class LoopThread:
 
     def _run(self) -> None:
         self._ident = threading.get_ident()
+        try:
+            self._run_loop()
+        finally:
+            self._ident = None  # the next thread may get the same one
+
+    def _run_loop(self) -> None:
         while True:
             try:
                 self.loop.run()

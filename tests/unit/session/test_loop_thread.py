@@ -46,6 +46,21 @@ def test_a_thread_that_has_ended_takes_nothing() -> None:
     assert not thread.started
 
 
+def test_a_later_thread_is_not_taken_for_one_that_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    thread = LoopThread("test-loop")
+    thread.start()
+    ident = thread.call(threading.get_ident)
+    thread.stop()
+    monkeypatch.setattr(threading, "get_ident", lambda: ident)  # systems give it away again
+    with pytest.raises(ClosedError):
+        thread.post(print)
+    with pytest.raises(ClosedError):
+        thread.call(print)
+    assert not thread.is_current
+
+
 def test_a_thread_that_never_started_leaves_nothing() -> None:
     LoopThread("test-loop").stop()
 
