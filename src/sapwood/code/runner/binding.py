@@ -63,6 +63,7 @@ class Binding:
         self._holders: set[str] = set()
         self._large: set[str] = set()
         self._before: set[int] = set()
+        self._is_batch = False
 
     def hold(self, name: str) -> None:
         """Stay on the core from now on, on behalf of ``name``."""
@@ -89,10 +90,16 @@ class Binding:
     def _settle(self) -> None:
         with contextlib.suppress(OSError):  # then it goes without
             self._bind() if self._holders and not self._large else self._unbind()
-            usual, batch = os.SCHED_OTHER, os.SCHED_BATCH
-            wanted, other = (batch, usual) if self._large else (usual, batch)
-            if os.sched_getscheduler(0) == other:  # else user code has chosen
-                os.sched_setscheduler(0, wanted, os.sched_param(0))
+            self._schedule()
+
+    def _schedule(self) -> None:
+        usual, batch = os.SCHED_OTHER, os.SCHED_BATCH
+        if bool(self._large) == self._is_batch:
+            return
+        found, wanted = (batch, usual) if self._is_batch else (usual, batch)
+        if os.sched_getscheduler(0) == found:  # else somebody else has chosen
+            os.sched_setscheduler(0, wanted, os.sched_param(0))
+            self._is_batch = wanted == batch
 
     def _bind(self) -> None:
         if self.core != NOWHERE:

@@ -91,6 +91,22 @@ def test_many_agents_with_large_results_are_not_bound() -> None:
 
 
 @several_cores
+def test_who_is_in_a_batch_anyway_stays_there() -> None:
+    before = os.sched_getaffinity(0)
+    binding = Binding(ordinal=0, agents=MANY * len(before))
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    try:
+        binding.hold("a")
+        assert os.sched_getscheduler(0) == os.SCHED_BATCH
+        binding.weigh("a", LARGE)
+        binding.release("a")
+        assert os.sched_getscheduler(0) == os.SCHED_BATCH
+    finally:
+        binding.release("a")
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+
+@several_cores
 def test_few_agents_stay_whatever_they_make() -> None:
     before = os.sched_getaffinity(0)
     binding = Binding(ordinal=0, agents=(MANY - 1) * len(before))
