@@ -227,7 +227,6 @@ static int enter(struct exchange *x, uint64_t ticket, uint64_t size)
     return 0;
 }
 
-/* Send the frame that lies in the journal; its answers are to begin with the head. */
 /* Send the frame to the next children, so that `until` of them have it; 0 if a socket took less. */
 static int send_on(struct exchange *x, uint32_t until)
 {
@@ -242,6 +241,7 @@ static int send_on(struct exchange *x, uint32_t until)
     return 1;
 }
 
+/* Send the frame that lies in the journal; its answers are to begin with the head. */
 static int begin(struct exchange *x, uint64_t owner, uint32_t size, int certain)
 {
     if (certain)
@@ -503,8 +503,8 @@ int64_t sapwood_exchange_remember(struct exchange *x, uint64_t owner, uint32_t n
 void sapwood_exchange_forget(struct exchange *x)
 {
     for (uint32_t i = 0; i < MAX_PEERS; i++)
-        for (; x->peers[i].turn; x->peers[i].turn--)
-            x->patterns[i][x->peers[i].turn % PATTERNS].serial = 0;
+        while (x->peers[i].turn)
+            x->patterns[i][--x->peers[i].turn % PATTERNS].serial = 0;
 }
 
 /* The answers are good: the wave is done. Returns how many are; 0 if it is the event loop's by now. */

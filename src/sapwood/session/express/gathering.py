@@ -12,7 +12,6 @@ import numpy as np
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.reduction import Accumulator
 from sapwood.comm.values import Encoded
-from sapwood.core.errors import SapwoodError
 from sapwood.session.express.answers import Answer, Answers, Arrays, Layout
 from sapwood.session.express.library import ExpressLibrary, milliseconds
 from sapwood.session.wave_result import WaveResult
@@ -93,7 +92,7 @@ class Total:
 
 def _rehearse(library: ExpressLibrary, result: Total, encode: Callable[[], Encoded]) -> None:
     """Go through the motions of what follows the last answer: its code comes into the cache."""
-    with suppress(SapwoodError):  # it was changed, and cannot travel any more: perhaps it need not
+    with suppress(Exception):  # who sent it may change it by now, also at this moment
         result.rehearse()
         encoded = encode()
         body, payload = encoded.body, encoded.message_payload()

@@ -239,6 +239,18 @@ def test_the_oldest_ones_are_forgotten(flowing: Front, child: Child) -> None:
     assert arrived(flowing, child, 10, {"x": np.arange(7)}) == 0
 
 
+def test_all_that_is_remembered_can_be_forgotten(flowing: Front, child: Child) -> None:
+    library = flowing.library
+    for times in range(1, 6):
+        for wave in range(1, times + 1):
+            assert arrived(flowing, child, wave, {"x": np.arange(wave)}) == 0
+            assert library.remember(OWNER, 0, wave) == max(0, wave - 4)
+            commit(flowing, wave)
+        library.take_back()
+        library.forget()
+        library.arm([own.fileno() for own in flowing.own], 2**20, 2**20, 3, 1)
+
+
 def test_only_who_has_the_wave_remembers_its_answers(flowing: Front, child: Child) -> None:
     library = flowing.library
     arrived(flowing, child, 1, {"x": ARRAY})

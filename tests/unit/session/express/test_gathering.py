@@ -280,6 +280,7 @@ def test_a_rehearsal_changes_nothing(
     monkeypatch.setattr(gathering, "LONG", -1.0)
     waves = make_waves({"x": "sum", "y": "sum"})
     last, rehearsed = waves.front.children[2], 0
+    changed = DataValueError("it was changed meanwhile"), RuntimeError("it changes just now")
 
     def encode() -> values.Encoded:
         nonlocal rehearsed
@@ -287,8 +288,8 @@ def test_a_rehearsal_changes_nothing(
         assert waves.library.memory.left == 1
         assert waves.library.memory.state == PAUSED
         last.sendall(waves.frame(2, {"x": 3 * large, "y": 3 * small}, 2.0, shared=shared))
-        if rehearsed % 2:
-            raise DataValueError("it was changed meanwhile")
+        if rehearsed % 3:
+            raise changed[rehearsed % 3 - 1]
         return values.encode({"state": ARRAY * np.nan})
 
     with warnings.catch_warnings():
