@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from sapwood.code import transfers
 from sapwood.code.image import OpenProgram
 from sapwood.code.runner import calls, repeating
 from sapwood.code.runner.child import Runner, Work
@@ -108,6 +109,7 @@ class Served:
             for number in signal.valid_signals():
                 if callable(signal.getsignal(number)):  # pytest's
                     signal.signal(number, signal.SIG_DFL)
+            transfers.any_watched[0] = False  # of other tests
             prepare()
             printing = Printing()
             sys.stdout, sys.stderr = printing.output, printing.error
