@@ -224,7 +224,7 @@ def runner(
     binding.hold("run")
     image = msgspec.msgpack.encode(make_image(program, built))
     part = msgspec.msgpack.encode(SliceRef(start=0, stop=1))
-    libraries = {"crash_handlers": [], "repeaters": []}
+    libraries: dict[str, list[bytes]] = {"crash_handlers": [], "repeaters": []}
     opening = plain.encode({"image": image, "slice": part, **libraries})
     host.prepare("run", Preparation("open", opening, None))
     found: list[Outcome] = []
