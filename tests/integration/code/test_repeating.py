@@ -23,6 +23,7 @@ from sapwood.core.errors import ArgumentError
 
 SOURCE = r"""
 #include <stdio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 // @array points[n], weights[k], bias[k]
 // @array sums[k], all[n][k], total[1]
@@ -61,6 +62,16 @@ void beyond(const double *weights, long k, double *sums) {
 void forks(const double *weights, long k, double *sums) {
   for (long c = 0; c < k; c++) sums[c] = weights[c];
   if (weights[0] == 7) fork();
+}
+// @array weights[k]
+// @array sums[k]
+void copies(const double *weights, long k, double *sums) {
+  if (!fork()) {
+    for (long c = 0; c < k; c++) ((double *)weights)[c] = -1;
+    _exit(0);
+  }
+  wait(NULL);
+  for (long c = 0; c < k; c++) sums[c] = weights[c];
 }
 // @array weights[k]
 // @array sums[k]
@@ -291,6 +302,14 @@ def test_a_write_beside_an_output_is_found(serve: Serve) -> None:
 
 def test_a_copy_of_the_process_does_not_answer(serve: Serve) -> None:
     served = serve("forks", {"sums": "sum"})
+    for turn in range(LONG):
+        state = {"weights": np.array([turn, 2.0])}
+        assert np.array_equal(served.ask(state)["sums"], state["weights"])
+    assert served.by_python == FEW
+
+
+def test_a_copy_of_the_process_has_a_state_of_its_own(serve: Serve) -> None:
+    served = serve("copies", {"sums": "sum"})
     for turn in range(LONG):
         state = {"weights": np.array([turn, 2.0])}
         assert np.array_equal(served.ask(state)["sums"], state["weights"])

@@ -129,7 +129,11 @@ static int answer(struct repeat *r, const uint8_t *number, uint32_t bytes, doubl
         *tail++ = (uint8_t)(bits >> (8 * i));
     *tail++ = 0xc0; /* no error */
     *tail++ = 0xc0; /* no transfers */
-    return send(r->fd, begin, (size_t)(tail - begin), MSG_NOSIGNAL) < 0 ? -errno : 0;
+    ssize_t sent;
+    do /* until it is sent: nobody makes this call again */
+        sent = send(r->fd, begin, (size_t)(tail - begin), MSG_NOSIGNAL);
+    while (sent < 0 && errno == EINTR);
+    return sent < 0 ? -errno : 0;
 }
 
 /*

@@ -178,7 +178,7 @@ class Repeating:
             return False
         # At the begin of a page, as outputs end at one: a load waits for a store before it whose
         # address has the same last twelve bits, and k-means took 2 to 4 % longer for that.
-        state = np.frombuffer(mmap.mmap(-1, max(1, expected.state_size)), np.uint8)
+        state = np.frombuffer(_private(max(1, expected.state_size)), np.uint8)
         places = {name: address_of(state) + at for name, at in expected.arrays.items()}
         memory.times, memory.function, memory.state = 0, native.function, address_of(state)
         memory.numbers[: len(native.numbers)] = _resolved(native.numbers, places)
@@ -228,10 +228,15 @@ class Repeating:
         self._repeat.restype = ctypes.c_int64
         self._repeat.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64]
         # Mapped, not allocated: only the pages that are used are there.
-        memory = _Memory.from_buffer(mmap.mmap(-1, ctypes.sizeof(_Memory)))
+        memory = _Memory.from_buffer(_private(ctypes.sizeof(_Memory)))
         memory.version, memory.fd, memory.pid = VERSION, self._fd, os.getpid()
         memory.record = call_record.address()
         return memory
+
+
+def _private(nbytes: int) -> mmap.mmap:
+    """Return memory of this process alone, also where the function makes copies of that."""
+    return mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def _resolved(numbers: Sequence[int | str], places: dict[str, int]) -> list[int]:
