@@ -87,7 +87,7 @@ def array_sum(
     cluster: sapwood.Cluster, agents: int, nbytes: int, options: Options, report: Report
 ) -> None:
     """Measure the sum of one array from each agent."""
-    rounds = 3 if options.quick else 10
+    rounds = 3 if options.quick else 40
     program = Filling(nbytes=nbytes, rounds=SUM_WARM_UP + rounds)
     seconds: list[float] = []
     floors: list[float] = []
