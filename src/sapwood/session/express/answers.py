@@ -12,6 +12,7 @@ import numpy as np
 from sapwood.comm import messages as msg
 from sapwood.comm.alike import Alike, arrays_at, fields_of
 from sapwood.comm.frames import FLAG_SHARED, PREFIX_SIZE, FrameDecoder
+from sapwood.comm.reduction import WHOLE
 from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.core.rankset import Ranges
 from sapwood.session.express.library import MAX_SERIAL, ExpressLibrary
@@ -157,7 +158,8 @@ class Answers:
         self.ranges = ranges
         self.known: dict[int, Answer] = {}
         self._layouts: dict[Kinds, Layout] = {}
-        self._summed = list(reduce) if set(reduce.values()) == {"sum"} else None
+        fields = WHOLE not in reduce and set(reduce.values()) == {"sum"}
+        self._summed = list(reduce) if fields else None
         self._library = library
         self._readers = [AnswerReader(those, alike, blocks) for those in ranges]
         self._serials = itertools.count(1)

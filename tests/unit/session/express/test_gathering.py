@@ -307,3 +307,19 @@ def test_a_rehearsal_changes_nothing(
                 {"x": large + 2 * large + 3 * large, "y": 6 * small}
             )
     assert rehearsed == 9
+
+
+def test_a_dictionary_where_a_number_belongs_is_an_error_every_time(
+    front: Front, make_waves: MakeWaves
+) -> None:
+    waves = make_waves({"": "sum"})
+    for _ in range(9):
+        waves.begin()
+        for number, child in enumerate(front.children):
+            child.sendall(waves.frame(number, {"": ARRAY}, 2.0, shared=False))
+        with pytest.raises(ExecutionError, match="cannot reduce what the agents contributed"):
+            waves.gathered_by()
+        while waves.library.memory.left:
+            waves.library.wait(OWNER, -1)
+        waves.library.commit(OWNER)
+        waves.wave += 1
