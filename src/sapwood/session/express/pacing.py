@@ -72,7 +72,7 @@ class Pacing:
                 self._trials += 1
             del self._all[:-TRIAL]
             return
-        usual = min(self._all)
+        usual = min(self._all, default=seconds)  # another thread may have begun anew
         if len(self._best) < TRIAL:
             self._best.append(seconds)
             worse = len(self._best) == TRIAL and min(self._best) >= usual
