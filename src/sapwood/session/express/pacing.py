@@ -4,7 +4,7 @@ Where results are large the front end, which adds them, has as much to do as man
 agents work at the same time it gets a small share of its core, and adds most arrays when the
 others are done and sleep; what it adds is in no cache any more. So some agents begin when others
 have answered. That is wrong where agents wait for something else than a core; so it is tried, and
-done where it takes less time.
+given up where it takes clearly more time.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ LARGE: Final = 256 * 1024
 
 TRIAL: Final = 4
 """Waves of either kind that are compared; the shortest of each count."""
+
+CLEARLY: Final = 1.25
+"""How many times longer waves of few agents take in a trial when that is not for chance. Where
+agents wait for something else, it is as many times as there are agents for one that is at work."""
 
 WORSE: Final = 2.0
 """How many times longer waves take when something has changed since the trial."""
@@ -75,7 +79,7 @@ class Pacing:
         usual = min(self._all, default=seconds)  # another thread may have begun anew
         if len(self._best) < TRIAL:
             self._best.append(seconds)
-            worse = len(self._best) == TRIAL and min(self._best) >= usual
+            worse = len(self._best) == TRIAL and min(self._best) >= CLEARLY * usual
         else:
             self._last.append(seconds)
             del self._last[:-TRIAL]

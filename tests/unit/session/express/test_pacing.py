@@ -7,7 +7,15 @@ import threading
 
 import pytest
 
-from sapwood.session.express.pacing import LARGE, MAX_TRIALS, PER_CORE, TRIAL, WORSE, Pacing
+from sapwood.session.express.pacing import (
+    CLEARLY,
+    LARGE,
+    MAX_TRIALS,
+    PER_CORE,
+    TRIAL,
+    WORSE,
+    Pacing,
+)
 
 from .conftest import FRAME, HANDED, OWNER, Front, gather, up
 
@@ -22,17 +30,18 @@ def took(pacing: Pacing, seconds: float, times: int = TRIAL) -> int:
     return pacing.limit
 
 
-def test_what_takes_less_time_stays() -> None:
+@pytest.mark.parametrize("few", [8.0, 9.0, CLEARLY * 9.0 - 0.1])
+def test_what_does_not_take_clearly_more_time_stays(few: float) -> None:
     pacing = Pacing(64, CORES)
     assert pacing.limit == 0
     assert took(pacing, 9.0) == FEW
-    assert took(pacing, 8.9) == FEW
+    assert took(pacing, few) == FEW
     assert took(pacing, WORSE * 9.0, 1000) == FEW
 
 
-def test_what_does_not_is_tried_a_few_times() -> None:
+def test_what_does_is_tried_a_few_times() -> None:
     pacing = Pacing(64, CORES)
-    limits = [took(pacing, 9.0) for _ in range(1000)]
+    limits = [took(pacing, 9.0 if not pacing.limit else CLEARLY * 9.0) for _ in range(1000)]
     assert limits[: 2 * MAX_TRIALS] == [FEW, 0] * MAX_TRIALS
     assert set(limits[2 * MAX_TRIALS :]) == {0}
 
