@@ -22,7 +22,7 @@ of the same shared object on the same slices.
 All have the points in memory before the first iteration: the peers' ranks read the file and copy
 their slices, the floor's processes have it of their parent, Sapwood gets an array. ``mapped`` is
 Sapwood with the file instead, whose pages its runners map: nothing is read or copied before, and
-the C function takes 2 to 4 % longer, as pages of files are small.
+an iteration takes 2 to 5 % longer on a quiet machine, as pages of files are small.
 
 ``unbound`` is Sapwood with ``limits.bind = false``: Linux chooses the cores.
 

@@ -300,16 +300,11 @@ def test_a_write_beside_an_output_is_found(serve: Serve) -> None:
     assert served.by_python < LONG
 
 
-def test_a_copy_of_the_process_does_not_answer(serve: Serve) -> None:
-    served = serve("forks", {"sums": "sum"})
-    for turn in range(LONG):
-        state = {"weights": np.array([turn, 2.0])}
-        assert np.array_equal(served.ask(state)["sums"], state["weights"])
-    assert served.by_python == FEW
-
-
-def test_a_copy_of_the_process_has_a_state_of_its_own(serve: Serve) -> None:
-    served = serve("copies", {"sums": "sum"})
+@pytest.mark.parametrize("function", ["forks", "copies"])
+def test_a_copy_of_the_process_does_not_answer_and_has_a_state_of_its_own(
+    serve: Serve, function: str
+) -> None:
+    served = serve(function, {"sums": "sum"})
     for turn in range(LONG):
         state = {"weights": np.array([turn, 2.0])}
         assert np.array_equal(served.ask(state)["sums"], state["weights"])

@@ -45,7 +45,7 @@ struct repeat {
     uint64_t record; /* what the handler of crashes reads: call_record.py */
     uint32_t record_size;
     uint32_t head_size, state_size;
-    uint32_t answer_head, answer_size; /* without number and tail */
+    uint32_t answer_size; /* without number and tail */
     uint32_t n_outputs, n_around;
     struct area outputs[MAX_ARRAYS];
     uint64_t places[MAX_ARRAYS]; /* of the outputs, in the answer */

@@ -14,7 +14,7 @@ NOWHERE = -1
 """No core: the operating system may choose."""
 
 LARGE = 256 * 1024
-"""Bytes of a result from which adding it takes as long as an agent takes beside its function."""
+"""Bytes of a result from which the front end is taken to have much to do; chosen, not measured."""
 
 MANY = 4
 """Agents a core from which large results are made wherever Linux likes."""

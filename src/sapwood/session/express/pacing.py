@@ -16,7 +16,7 @@ PER_CORE: Final = 4
 """Agents that are at work for each core."""
 
 LARGE: Final = 256 * 1024
-"""Bytes of a result from which adding it takes a good part of the time of a wave."""
+"""Bytes of a result from which it is tried."""
 
 TRIAL: Final = 4
 """Waves of either kind that are compared; the shortest of each count."""
