@@ -1,5 +1,6 @@
 """What a forked process does first: die with its parent, and forget what it inherited."""
 
+import contextlib
 import ctypes
 import errno
 import functools
@@ -53,6 +54,19 @@ def forget_signals() -> None:
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
+    for number in (signal.SIGTTIN, signal.SIGTTOU):  # who uses the user's terminal does not stop
+        signal.signal(number, signal.SIG_IGN)
+
+
+def interrupt_nobody() -> None:
+    """Wait for whoever is at work when waking (``SCHED_BATCH``); children inherit this.
+
+    Else the first agent that a front end wakes interrupts it before it has sent to the others
+    (``docs/decisions/0010-binding.md``). What the user has chosen stays.
+    """
+    with contextlib.suppress(OSError):  # an emulator may not know the call
+        if os.sched_getscheduler(0) == os.SCHED_OTHER:
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def c_library() -> str:

@@ -95,7 +95,7 @@ class Spawner:
                     stdin=subprocess.DEVNULL,
                     pass_fds=(theirs.fileno(),),
                     env=os.environ | _SINGLE_THREADED,
-                    start_new_session=True,
+                    process_group=0,  # Linux weighs sessions against each other: this is one
                 )
             except OSError as error:
                 ours.close()

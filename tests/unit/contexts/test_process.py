@@ -34,6 +34,8 @@ def test_a_process_that_is_gone_has_no_children() -> None:
     assert children(2**22) == []
 
 
+CHRT = {os.SCHED_OTHER: ["--other"], os.SCHED_BATCH: ["--batch"], os.SCHED_IDLE: ["--idle"]}
+
 MIDDLE = """
 import os, signal
 from sapwood.contexts.process import die_with_parent
@@ -88,3 +90,23 @@ os.kill(os.getpid(), signal.SIGTERM)
 def test_signal_handlers_of_the_parent_are_forgotten() -> None:
     done = subprocess.run([sys.executable, "-c", FORGETFUL], capture_output=True, check=False)
     assert done.returncode == -signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("chosen", "found"),
+    [
+        (os.SCHED_OTHER, os.SCHED_BATCH),
+        (os.SCHED_BATCH, os.SCHED_BATCH),
+        (os.SCHED_IDLE, os.SCHED_IDLE),
+    ],
+)
+def test_who_wakes_interrupts_nobody_but_as_the_user_has_chosen(chosen: int, found: int) -> None:
+    script = "import os, sapwood.contexts.process as p; p.interrupt_nobody()"
+    script += "; print(os.sched_getscheduler(0))"
+    done = subprocess.run(
+        ["chrt", *CHRT[chosen], "0", sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=60,
+    )
+    assert int(done.stdout) == found

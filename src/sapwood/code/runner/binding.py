@@ -43,8 +43,7 @@ class Binding:
     """Binds this process to a core while anybody holds it.
 
     Not where many agents a core make large results: the front end, which adds them, has as much to
-    do as many agents then, on any core. So no share is even, and Linux finds a better one if
-    processes that wake do not interrupt others (``SCHED_BATCH``).
+    do as many agents then, on any core. So no share is even, and Linux finds a better one.
 
     Args:
         ordinal: Which of its machine's agents it is, from 0 on.
@@ -63,7 +62,6 @@ class Binding:
         self._holders: set[str] = set()
         self._large: set[str] = set()
         self._before: set[int] = set()
-        self._is_batch = False
 
     def hold(self, name: str) -> None:
         """Stay on the core from now on, on behalf of ``name``."""
@@ -90,16 +88,6 @@ class Binding:
     def _settle(self) -> None:
         with contextlib.suppress(OSError):  # then it goes without
             self._bind() if self._holders and not self._large else self._unbind()
-            self._schedule()
-
-    def _schedule(self) -> None:
-        usual, batch = os.SCHED_OTHER, os.SCHED_BATCH
-        if bool(self._large) == self._is_batch:
-            return
-        found, wanted = (batch, usual) if self._is_batch else (usual, batch)
-        if os.sched_getscheduler(0) == found:  # else somebody else has chosen
-            os.sched_setscheduler(0, wanted, os.sched_param(0))
-            self._is_batch = wanted == batch
 
     def _bind(self) -> None:
         if self.core != NOWHERE:

@@ -78,32 +78,13 @@ def test_many_agents_with_large_results_are_not_bound() -> None:
         for _ in range(2):
             binding.weigh("a", LARGE)
             assert os.sched_getaffinity(0) == before
-            assert os.sched_getscheduler(0) == os.SCHED_BATCH
         binding.release("a")
         assert os.sched_getaffinity(0) == bound
-        assert os.sched_getscheduler(0) == os.SCHED_OTHER
         binding.weigh("b", LARGE)
     finally:
         binding.release("a")
         binding.release("b")
     assert os.sched_getaffinity(0) == before
-    assert os.sched_getscheduler(0) == os.SCHED_OTHER
-
-
-@several_cores
-def test_who_is_in_a_batch_anyway_stays_there() -> None:
-    before = os.sched_getaffinity(0)
-    binding = Binding(ordinal=0, agents=MANY * len(before))
-    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    try:
-        binding.hold("a")
-        assert os.sched_getscheduler(0) == os.SCHED_BATCH
-        binding.weigh("a", LARGE)
-        binding.release("a")
-        assert os.sched_getscheduler(0) == os.SCHED_BATCH
-    finally:
-        binding.release("a")
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 @several_cores
