@@ -301,3 +301,11 @@ def test_the_memory_of_large_arrays_is_used_again(
     cluster = make_cluster(1, limits=limits)
     faults = cluster.submit(_faults_of_copies).result(TIMEOUT)
     assert (min(faults[2:]) < 8) == kept  # 32 MiB are 16 huge pages, or 8192 others
+
+
+def test_agents_and_runners_interrupt_nobody_when_they_wake(cluster: sapwood.Cluster) -> None:
+    own = os.sched_getscheduler(0)
+    wanted = os.SCHED_BATCH if own == os.SCHED_OTHER else own
+    agents = [os.sched_getscheduler(agent.pid) for agent in cluster.agents]
+    runners = [cluster.submit_to(agent.rank, os.sched_getscheduler, 0) for agent in cluster.agents]
+    assert agents == [runner.result(TIMEOUT) for runner in runners] == [wanted] * TREE[0]

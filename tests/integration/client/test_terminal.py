@@ -24,7 +24,7 @@ def ask():
     with open("/dev/tty", "rb", buffering=0) as terminal:
         return terminal.read()
 
-with sapwood.local(agents=1) as cluster:
+with sapwood.local(agents=2) as cluster:
     cluster.submit(tell).result(timeout=30)
     try:
         cluster.submit(ask).result(timeout=30)
@@ -33,11 +33,11 @@ with sapwood.local(agents=1) as cluster:
     same = cluster.submit(os.getsid, 0).result() == os.getsid(0)
     other = cluster.submit(os.getpgid, 0).result() != os.getpgid(0)
     print("session and group:", same, other)
-    print("begin", flush=True)
     try:
-        cluster.submit(time.sleep, 600).result()
+        print("begin", flush=True)
+        cluster.submit_to(1, time.sleep, 600).result()
     except KeyboardInterrupt:
-        print("agents:", cluster.submit(abs, -3).result())
+        print("agents:", cluster.submit_to(2, abs, -3).result(timeout=30))
 """
 
 
