@@ -117,9 +117,10 @@ def test_courses_of_events_that_left_an_entry_behind(what: dict[str, Any], fault
     GroupSimulation(SimulationOptions(**what, faults=faults)).run()
 
 
-def until_one_fails() -> None:
+def until_one_fails(first: int = 0) -> None:
+    """Run seeds from one on: the first ones say nothing of some mistakes."""
     faults = Faults(crash=0.002, sever=0.003)
-    for seed in range(30):
+    for seed in (*range(first, 30), *range(first)):
         options = SimulationOptions(seed=seed, agents=20, fanout=2, waves=8, faults=faults)
         GroupSimulation(options).run()
 
@@ -129,7 +130,7 @@ def test_a_place_that_says_nothing_of_a_disturbance_is_found(
 ) -> None:
     monkeypatch.setattr(Regrouping, "parent_changed", lambda _regrouping: [])
     with pytest.raises(InvariantError, match=r"live|no progress|named"):
-        until_one_fails()
+        until_one_fails(3)
 
 
 def test_a_value_that_is_counted_in_two_attempts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +151,7 @@ def test_a_value_that_is_counted_in_two_attempts_is_found(monkeypatch: pytest.Mo
         lambda self, group: keep_rounds(self, group, disturb),
     )
     with pytest.raises(InvariantError):
-        until_one_fails()
+        until_one_fails(11)
 
 
 disturb = Regrouping.disturb
