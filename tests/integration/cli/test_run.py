@@ -26,6 +26,12 @@ ROUNDS = 1_000_000
 """Iterations of a run that has not ended before it is interrupted."""
 
 
+@pytest.fixture
+def environment(environment: dict[str, str]) -> dict[str, str]:
+    """Variables with the build cache of all tests: most of these here build the same."""
+    return {**environment, "XDG_CACHE_HOME": os.environ["XDG_CACHE_HOME"]}
+
+
 def test_json_has_everything(sapwood: Sapwood, squares: Path) -> None:
     done = sapwood("run", str(squares), "--agents", "2", "-p", "rounds=4", "--json")
     assert done.returncode == 0, done.stderr
@@ -226,7 +232,8 @@ def test_a_call_over_its_time_limit(sapwood: Sapwood, squares: Path) -> None:
 
 def test_dry_run_builds_and_runs_nothing(sapwood: Sapwood, squares: Path, tmp_path: Path) -> None:
     arguments = ("run", str(squares), "--agents", "3", "-p", "rounds=7", "--dry-run")
-    planned = sapwood(*arguments)
+    own = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    planned = sapwood(*arguments, **own)
     assert planned.returncode == 0, planned.stderr
     assert "squares.c" in planned.stdout
     assert "-O3" in planned.stdout
@@ -239,8 +246,8 @@ def test_dry_run_builds_and_runs_nothing(sapwood: Sapwood, squares: Path, tmp_pa
     assert refused.returncode == 2
     assert "leave one of them out" in refused.stderr
 
-    assert sapwood("run", str(squares), "--agents", "3", "--quiet").returncode == 0
-    plan = json.loads(sapwood(*arguments, "--json").stdout)
+    assert sapwood("run", str(squares), "--agents", "3", "--quiet", **own).returncode == 0
+    plan = json.loads(sapwood(*arguments, "--json", **own).stdout)
     assert plan["built"] is True
     assert [part["items"] for part in plan["split"]] == [334, 333, 333]
 
