@@ -8,7 +8,11 @@ SEEDS := 100000
 FRAMES := 1000000
 MAKEFLAGS += --no-builtin-rules
 
-WORKERS := -n auto --maxprocesses 4 --dist worksteal
+# One more than there are cores, as tests also wait.
+WORKERS := -n $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n + 1 : 4))) \
+    --dist worksteal
+# Else each process that imports numpy starts threads that look for work for a while.
+QUIET := OPENBLAS_NUM_THREADS=1
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,7 +23,7 @@ demo: $(VENV)/with-examples ## quantise the colours of a photograph on four agen
 
 test: $(VENV)/with-test ## run the unit, integration and system tests
 	$(BIN)/python -m compileall -q src
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest $(WORKERS)
+	env -u PYTHONDONTWRITEBYTECODE $(QUIET) $(BIN)/pytest $(WORKERS)
 
 check: $(VENV)/with-check ## check format, lint, types, layers and spelling
 	$(BIN)/ruff format --check
