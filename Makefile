@@ -8,14 +8,13 @@ SEEDS := 100000
 FRAMES := 1000000
 MAKEFLAGS += --no-builtin-rules
 
-# One more than there are cores, as tests also wait.
-WORKERS := -n $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n + 1 : 4))) \
-    --dist worksteal
-# Else each process that imports numpy starts threads that look for work for a while.
-QUIET := OPENBLAS_NUM_THREADS=1
-
 VENV := .venv
 BIN := $(VENV)/bin
+# One worker more than there are cores, as tests also wait. Without threads that each process which
+# imports numpy would start, and which look for work for a while.
+WORKERS := $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n + 1 : 4)))
+PYTEST := env -u PYTHONDONTWRITEBYTECODE OPENBLAS_NUM_THREADS=1 \
+    $(BIN)/pytest -n $(WORKERS) --dist worksteal
 export PYTHON
 
 demo: $(VENV)/with-examples ## quantise the colours of a photograph on four agents
@@ -23,7 +22,7 @@ demo: $(VENV)/with-examples ## quantise the colours of a photograph on four agen
 
 test: $(VENV)/with-test ## run the unit, integration and system tests
 	$(BIN)/python -m compileall -q src
-	env -u PYTHONDONTWRITEBYTECODE $(QUIET) $(BIN)/pytest $(WORKERS)
+	$(PYTEST)
 
 check: $(VENV)/with-check ## check format, lint, types, layers and spelling
 	$(BIN)/ruff format --check
@@ -52,8 +51,8 @@ torture: $(VENV)/with-test
 	    $(BIN)/sapwood simulate --what $$what --seeds $(SEEDS) --agents 40 --fanout 3 --waves 4 \
 	    --crash 0.0005 --pause 0.0002 --zygote 0.0001 --sever 0.01 --clog 0.0005 \
 	    --partition 0.0002 --drop 0.01 --duplicate 0.01 --reorder 0.01; done
-	$(BIN)/pytest -m nightly $(WORKERS)
-	$(BIN)/pytest --hypothesis-profile=nightly $(WORKERS) tests/unit
+	$(PYTEST) -m nightly
+	$(PYTEST) --hypothesis-profile=nightly tests/unit
 
 docs: $(VENV)/with-docs ## build the documentation into docs/_build; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
