@@ -193,21 +193,20 @@ def test_the_loop_is_there_for_others_while_answers_are_on_their_way(
         stream.exchange({"x": number}, TIMEOUT)
 
 
-def test_the_loop_does_not_wait_for_itself(make: MakeSession, until: Until, flow: Flow) -> None:
+def test_the_loop_does_not_wait_for_itself(make: MakeSession, flow: Flow) -> None:
     session = make(2)
     stream = session.open_stream("echo", {"x": "sum"})
     flow(stream, session)
-    refused: list[str] = []
+    refused: Future[str] = Future()
 
-    def wait(_future: Future[WaveResult]) -> None:
-        try:
+    def wait() -> None:
+        with pytest.raises(SapwoodError) as refusal:
             stream.exchange({"x": 1}, TIMEOUT)
-        except SapwoodError as error:
-            refused.append(error.what)
+        refused.set_result(refusal.value.what)
 
-    stream.broadcast({"x": 1}).add_done_callback(wait)
-    until(lambda: refused)
-    assert "cannot wait" in refused[0]
+    session.on_loop(wait)  # as callbacks are, unless what they are for is done before
+    assert "cannot wait" in refused.result(TIMEOUT)
+    assert stream.exchange({"x": 1}, TIMEOUT).total == {"x": 2}
 
 
 def test_who_is_not_in_the_tree_is_missing(make: MakeSession) -> None:
