@@ -101,6 +101,7 @@ def local(
         timing=_timing(chosen.comm),
         inline_limit=chosen.comm.inline_limit,
         shared_memory=chosen.comm.shared_memory,
+        awake=chosen.limits.awake,
         backlog=chosen.comm.backlog,
         restart=chosen.restart,
         environment=exports,
@@ -150,6 +151,7 @@ def _runner_options(agents: int, settings: Settings) -> RunnerOptions:
         keep=settings.limits.keep,
         threads=max(1, cores // agents),
         check_memory=settings.limits.check_memory,
+        awake=settings.limits.awake if cores > 1 else 0.0,
         bound_agents=agents if settings.limits.bind else 0,
     )
 

@@ -105,6 +105,13 @@ class LimitSettings(Section, frozen=True):
             "cores of the machine or a multiple."
         ),
     ] = True
+    awake: Annotated[
+        Seconds,
+        about(
+            "How long a process of a run looks for the next message before its core may sleep, "
+            "where it is likely to come that soon; 0 means not at all."
+        ),
+    ] = 0.001
     check_memory: Annotated[
         bool,
         about(

@@ -89,7 +89,7 @@ class Session:
         self.pool = BlockPool(options.inline_limit)
         self._folder = make_folder()
         self._thread = LoopThread("sapwood-session")
-        self.express = Express(self._thread.loop, options.inline_limit)
+        self.express = Express(self._thread.loop, options.inline_limit, options.awake)
         self.streams = StreamTable(
             self._thread, self._post, self.pool, options.backlog, self.express
         )

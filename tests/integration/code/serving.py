@@ -34,6 +34,7 @@ class Served:
         part: Its slice.
         library: Makes calls without Python; None for none.
         prepare: Called in the runner's process.
+        awake: Seconds for which it looks for the next call.
 
     Attributes:
         pid: Its process.
@@ -46,11 +47,13 @@ class Served:
         part: Any,
         library: Path | None,
         prepare: Callable[[], object] = bool,
+        awake: float = 0.001,
     ) -> None:
         self._control, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.settimeout(PATIENCE)
         self._counted = mmap.mmap(-1, 8)
         self._number = 0
+        self._awake = awake
         self.printed, output = os.pipe()
         self.pid = os.fork()
         if not self.pid:
@@ -118,7 +121,7 @@ class Served:
             table = {
                 "map": lambda _: Work(partial(self._map, program, part), None, program.native_call)
             }
-            Runner(there, MappedBlocks(), table, printing).serve()
+            Runner(there, MappedBlocks(), table, printing, self._awake).serve()
             status = 0
         finally:
             os._exit(status)

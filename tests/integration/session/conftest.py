@@ -88,10 +88,10 @@ def watch() -> Callable[[Session], Watch]:
 
 @pytest.fixture(name="make")
 def make_exchanging(make_session: MakeSession, exchange_library: str) -> MakeSession:
-    """Start sessions whose waves are exchanged."""
+    """Start sessions whose waves are exchanged, as those of clusters are."""
 
     def make(agents: int, fanout: int = 0, **options: Any) -> Session:
-        session = make_session(agents, fanout, **options)
+        session = make_session(agents, fanout, **{"awake": 0.001, **options})
         session.exchange_by(exchange_library)
         return session
 

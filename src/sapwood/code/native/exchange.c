@@ -18,6 +18,8 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <math.h>
+#include <sched.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -26,7 +28,7 @@
 #include <unistd.h>
 
 enum {
-    VERSION = 5,         /* of struct exchange; session/express/library.py names the same */
+    VERSION = 6,         /* of struct exchange; session/express/library.py names the same */
     MAX_PEERS = 256,     /* children */
     MAX_FD = 4096,       /* descriptors that are known by their number */
     MAX_EVENTS = 64,
@@ -92,6 +94,8 @@ struct exchange {
     uint32_t deaf; /* whether the event loop does not wake of answers */
     uint32_t pace; /* children that are to work on a wave at a time; 0 for all */
     uint32_t n_sent; /* children that have it */
+    uint32_t spare;  /* answers that may be missing while this thread looks for them */
+    uint32_t looked; /* whether it has, since the last one came */
     uint64_t ticket; /* what it was armed for */
     uint64_t owner;  /* the thread that has begun the wave under way */
     uint64_t stream; /* whose waves are exchanged */
@@ -99,6 +103,7 @@ struct exchange {
     int64_t room;   /* cost that each child still takes */
     int64_t budget; /* cost of answers after which children are owed credit */
     double time;    /* of the last answer */
+    double awake;   /* seconds to look before sleeping */
     uint8_t head[64];
     uint32_t arrived[MAX_PEERS]; /* peers, and from bit 8 on the serial of the pattern */
     struct peer peers[MAX_PEERS];
@@ -254,7 +259,7 @@ static int begin(struct exchange *x, uint64_t owner, uint32_t size, int certain)
         x->peers[i].sent = x->peers[i].got = x->peers[i].whole = 0;
         x->peers[i].shift = x->peers[i].next;
     }
-    x->n_sent = 0;
+    x->n_sent = x->looked = 0;
     if (!send_on(x, x->pace ? x->pace : x->n_peers))
         return hand_over(x);
     advance(x, BUSY, PAUSED);
@@ -428,28 +433,51 @@ static double now(void)
 }
 
 /*
+ * Look for answers before sleeping: a core that sleeps takes tens of microseconds to wake up. Whoever
+ * else wants this core has it meanwhile. Returns what epoll_wait does.
+ */
+static int look(struct exchange *x, struct epoll_event *found, double end)
+{
+    x->looked = 1;
+    double until = now() + x->awake;
+    for (;;) {
+        int count = epoll_wait(x->main_fd, found, MAX_EVENTS, 0);
+        if (count || now() >= (until < end ? until : end))
+            return count;
+        sched_yield();
+    }
+}
+
+/*
  * Wait up to `timeout` milliseconds, below 0 for ever, until answers are there. Returns how many
- * came (`arrived` says whose), or -1 if the wave is now the event loop's.
+ * came (`arrived` says whose), or -1 if the wave is now the event loop's. Where fewer are missing
+ * than there are cores it looks for them first, and returns 0 before it sleeps: a signal that came
+ * meanwhile is Python's to look at.
  */
 int sapwood_exchange_wait(struct exchange *x, uint64_t owner, int timeout)
 {
     struct epoll_event found[MAX_EVENTS];
     if (!go_on(x, owner))
         return -1;
-    double end = now() + 1e-3 * timeout;
+    double end = timeout < 0 ? INFINITY : now() + 1e-3 * timeout;
     x->n_arrived = 0;
     if (!x->deaf)
         listen_to(x, 0);
     x->deaf = 1;
     while (x->left && !x->n_arrived) {
         int held_back = x->n_sent < x->n_peers && (timeout < 0 || timeout > STALL);
-        int count = epoll_wait(x->main_fd, found, MAX_EVENTS, held_back ? STALL : timeout);
+        int looks = x->left <= x->spare && !x->looked && timeout;
+        int count = looks ? look(x, found, end)
+                          : epoll_wait(x->main_fd, found, MAX_EVENTS, held_back ? STALL : timeout);
+        if (!count && looks)
+            break;
         if (!count && held_back) { /* perhaps they wait for those that have not begun */
             if (!send_on(x, x->n_peers))
                 return hand_over(x);
         } else if (count <= 0) {
             return hand_over(x); /* a signal is Python's to look at */
         }
+        x->looked = 0;
         for (int i = 0; i < count; i++) {
             int fd = found[i].data.fd;
             uint16_t number = fd >= 0 && fd < MAX_FD ? x->index[fd] : NO_PEER;

@@ -98,7 +98,7 @@ def main(
         gc.enable()
         blocks = MappedBlocks()
         binding = Binding(options.ordinal, options.bound_agents)
-        Runner(control, blocks, make_procedures(blocks, binding), printing).serve()
+        Runner(control, blocks, make_procedures(blocks, binding), printing, options.awake).serve()
         status = 0
     except BaseException:  # noqa: BLE001 - the last frame of a process reports everything
         traceback.print_exc()
@@ -117,6 +117,7 @@ class Runner:
         blocks: Memory of other processes that is mapped here.
         procedures: What can be called.
         printing: What user code prints to, unless it prints elsewhere.
+        awake: Seconds to look for the next call before sleeping, where the last came as soon.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class Runner:
         blocks: MappedBlocks,
         procedures: dict[str, Procedure],
         printing: Printing,
+        awake: float,
     ) -> None:
         self._control = control
         self._blocks = blocks
@@ -136,7 +138,7 @@ class Runner:
         self._printing = printing
         self._datagram = bytearray(calls.MAX_DATAGRAM)
         self._repeating = Repeating(
-            control.fileno(), self._datagram, self._is_quiet, self._end_copy
+            control.fileno(), awake, self._datagram, self._is_quiet, self._end_copy
         )
         # What is not declared takes no time to convert; None is the null pointer.
         self._flush_c = ctypes.CDLL(None).fflush

@@ -18,6 +18,7 @@ class RunnerOptions(msgspec.Struct, frozen=True):
         ordinal: Which of the machine's agents it belongs to, from 0 on: that chooses its device.
         bound_agents: How many agents stay on the machine's cores during runs; 0 for none.
         check_memory: Whether all arrays of native functions are put between guards.
+        awake: Seconds to look for the next call before sleeping, where the last came as soon.
     """
 
     memory: int = 0
@@ -28,3 +29,4 @@ class RunnerOptions(msgspec.Struct, frozen=True):
     ordinal: int = 0
     bound_agents: int = 0
     check_memory: bool = False
+    awake: float = 0.0

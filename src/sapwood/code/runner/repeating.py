@@ -29,7 +29,7 @@ from sapwood.code.runner.expected_call import (
     ExpectedCall,
 )
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Version of the memory's layout; the library must have the same."""
 
 FORKED: Final = -1_000_000
@@ -59,6 +59,8 @@ class _Memory(ctypes.Structure):
         ("fd", ctypes.c_int32),
         ("pid", ctypes.c_int64),
         ("times", ctypes.c_uint64),
+        ("awake", ctypes.c_double),
+        ("soon", ctypes.c_uint64),
         ("function", ctypes.c_uint64),
         ("numbers", ctypes.c_uint64 * MAX_NUMBERS),
         ("floats", ctypes.c_uint64 * MAX_FLOATS),
@@ -103,6 +105,7 @@ class Repeating:
 
     Args:
         fd: The connection to the agent.
+        awake: Seconds to look for the next call before sleeping, where the last came as soon.
         datagram: Where its datagrams are put.
         is_quiet: Tells whether nothing else happens in this process beside the calls.
         end_copy: Ends a process that user code has forked and let return.
@@ -111,6 +114,7 @@ class Repeating:
     def __init__(
         self,
         fd: int,
+        awake: float,
         datagram: bytearray,
         is_quiet: Callable[[], bool],
         end_copy: Callable[[], NoReturn],
@@ -120,6 +124,7 @@ class Repeating:
         self._is_quiet = is_quiet
         self._end_copy = end_copy
         self._fd = fd
+        self._awake = awake
         self._held: Sequence[object] = ()
         self._last = calls.Bulk()
         self._alike = 0
@@ -229,6 +234,7 @@ class Repeating:
         # Mapped, not allocated: only the pages that are used are there.
         memory = _Memory.from_buffer(_private(ctypes.sizeof(_Memory)))
         memory.version, memory.fd, memory.pid = VERSION, self._fd, os.getpid()
+        memory.awake = self._awake
         memory.record = call_record.address()
         return memory
 

@@ -182,7 +182,10 @@ class Asking:
         library, number = self._library, question.number
         assert library is not None  # noqa: S101 - it was begun
         try:
-            if library.wait(number, milliseconds(timeout)) < 0:
+            came = 0
+            while not came:
+                came = library.wait(number, milliseconds(timeout))
+            if came < 0:
                 return
             arrived = library.answer(0)
             if library.memory.owner != number:

@@ -32,6 +32,7 @@ from sapwood.comm.place import Place
 from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.comm.streams.counters import Counters
 from sapwood.core.errors import SapwoodError
+from sapwood.environment.cores import usable_cores
 from sapwood.session.express.armed import (
     FLOWING,
     PATIENCE,
@@ -58,6 +59,7 @@ class Express:
     Args:
         loop: The session's event loop.
         inline_limit: Bytes up to which arrays travel in the message.
+        awake: Seconds to look for the last answers to a wave before sleeping.
 
     Attributes:
         passed: Waves that were exchanged so far, as far as the event loop has heard.
@@ -65,12 +67,13 @@ class Express:
         on_flowing: Called once, when waves or requests flow; on the loop's thread.
     """
 
-    def __init__(self, loop: SharedReactor, inline_limit: int) -> None:
+    def __init__(self, loop: SharedReactor, inline_limit: int, awake: float) -> None:
         self.passed = 0
         self.asking = Asking(loop, inline_limit)
         self.on_flowing: Callable[[], None] = _nothing
         self._loop = loop
         self._inline_limit = inline_limit
+        self._awake = awake
         self._blocks = MappedBlocks()
         self._futures = threading.Lock()
         self._armed: ArmedStream | None = None
@@ -172,8 +175,10 @@ class Express:
         loop = self._loop
         main = loop.fileno()
         outer = select.epoll()
-        self._library = ExpressLibrary(path, outer.fileno(), main, loop.bell)
-        self.asking.start(self._library)
+        library = self._library = ExpressLibrary(path, outer.fileno(), main, loop.bell)
+        # As long as other cores are at work this one is not needed by them.
+        library.memory.spare, library.memory.awake = usable_cores() - 1, self._awake
+        self.asking.start(library)
         outer.register(main, select.EPOLLIN)
         outer.register(loop.bell, select.EPOLLIN)  # heard also while a wave is under way
         self._outer, self._place = outer, place

@@ -72,9 +72,10 @@ class Total:
 
     def rehearse(self) -> None:
         """Add what is like the arrays so far, and nothing, without any effect."""
-        if self._layout is not None:
+        if self._layout is not None and self._layout.zeros and self._gathered is None:
             zeros = self._layout.zeros
             list(map(_add, zeros, zeros))
+            self.total()
 
     def total(self) -> Any:
         """Return the result; None if there was nothing to reduce.
@@ -130,7 +131,9 @@ def gather(
     while left:
         if left == 1 and monotonic() - began > LONG:
             _rehearse(library, result, encode)
-        count = library.wait(owner, -1 if end is None else milliseconds(end - monotonic()))
+        count = 0
+        while not count:
+            count = library.wait(owner, -1 if end is None else milliseconds(end - monotonic()))
         if count < 0:
             return None
         left -= count

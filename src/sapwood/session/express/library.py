@@ -10,7 +10,7 @@ from functools import partial
 
 from sapwood.core.errors import ResourceError
 
-VERSION = 5
+VERSION = 6
 """Version of the memory's layout; the library must have the same."""
 
 MAX_PEERS = 256
@@ -73,6 +73,8 @@ class Memory(ctypes.Structure):
         ("deaf", ctypes.c_uint32),
         ("pace", ctypes.c_uint32),
         ("n_sent", ctypes.c_uint32),
+        ("spare", ctypes.c_uint32),
+        ("looked", ctypes.c_uint32),
         ("ticket", ctypes.c_uint64),
         ("owner", ctypes.c_uint64),
         ("stream", ctypes.c_uint64),
@@ -80,6 +82,7 @@ class Memory(ctypes.Structure):
         ("room", ctypes.c_int64),
         ("budget", ctypes.c_int64),
         ("time", ctypes.c_double),
+        ("awake", ctypes.c_double),
         ("head", ctypes.c_uint8 * 64),
         ("arrived", ctypes.c_uint32 * MAX_PEERS),
         ("peers", Peer * MAX_PEERS),
@@ -119,8 +122,8 @@ class ExpressLibrary:
     Attributes:
         begin_wave: Sends the next wave of the stream to all, as :meth:`begin` does; takes who does
             this, the ticket, the value's body and its size, the bytes of its arrays and their size.
-        wait: Waits for answers, given who has the wave and milliseconds; returns how many came, or
-            -1 if the event loop goes on.
+        wait: Waits for answers, given who has the wave and milliseconds; returns how many came, 0
+            if it is to be called once more, or -1 if the event loop goes on.
         arrived: Whose answers these are, each with the serial of what it is like, from bit 8 on:
             see :meth:`remember`.
         commit: Says that all answers are good, given who has the wave; returns how many waves are
