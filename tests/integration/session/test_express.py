@@ -21,6 +21,7 @@ from sapwood.core.errors import (
     SapwoodError,
 )
 from sapwood.core.rankset import from_ranges
+from sapwood.environment.cores import usable_cores
 from sapwood.session.session import Session
 from sapwood.session.streams import StreamHandle
 from sapwood.session.wave_result import WaveResult
@@ -207,6 +208,15 @@ def test_the_loop_does_not_wait_for_itself(make: MakeSession, flow: Flow) -> Non
     session.on_loop(wait)  # as callbacks are, unless what they are for is done before
     assert "cannot wait" in refused.result(TIMEOUT)
     assert stream.exchange({"x": 1}, TIMEOUT).total == {"x": 2}
+
+
+def test_cores_are_kept_awake_as_the_session_is_told(make: MakeSession, flow: Flow) -> None:
+    for awake in (0.0, 0.25):
+        session = make(1, awake=awake)
+        flow(session.open_stream("echo", {"x": "sum"}), session)
+        library = session.express._library
+        assert library is not None
+        assert (library.memory.awake, library.memory.spare) == (awake, usable_cores() - 1)
 
 
 def test_who_is_not_in_the_tree_is_missing(make: MakeSession) -> None:
