@@ -25,6 +25,7 @@ from typing import NoReturn
 import msgspec
 
 from sapwood.contexts import forge, lean, orders, process
+from sapwood.contexts.importing import UnwantedError, import_while_wanted
 from sapwood.contexts.members import Draft, Member, Tree
 from sapwood.contexts.plan import Assembled, Entry, Plan, RunnerEntry, find_entry
 
@@ -65,6 +66,8 @@ class Zygote:
         try:
             while self._serve():
                 pass
+        except UnwantedError:
+            pass  # the front end is gone
         finally:
             self._end()
 
@@ -232,8 +235,10 @@ class Zygote:
     def _complete_imports(self) -> None:
         """Import the rest; a process that waited for a module is forked once that is there."""
         lean.complete()
+        control = select.poll()
+        control.register(self._main.control, 0)  # its end is told in any case
         for module in self._plan.later:
-            importlib.import_module(module)
+            import_while_wanted(module, lambda: control.poll(0))
             self._imported.add(module)
             waiting, self._waiting = self._waiting, []
             self._spawn(waiting)

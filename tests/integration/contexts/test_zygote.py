@@ -67,6 +67,21 @@ def breed(configuration, rank, incarnation, forge):
 """
 
 
+ENDLESS = """
+from pathlib import Path
+
+Path(__file__).with_name("begun").touch()
+number = 0
+while True:
+    number += 1
+    try:
+        __import__(f"nothing{number}")
+    except Exception:
+        pass
+"""
+"""A module whose import ends only from outside."""
+
+
 class Front:
     """A front end with a loop that runs when the test waits."""
 
@@ -75,6 +90,7 @@ class Front:
         folder: Path,
         environment: dict[str, str] | None = None,
         borrow: Callable[[], socket.socket] | None = None,
+        later: tuple[str, ...] = (),
     ) -> None:
         self.loop = asyncio.new_event_loop()
         self.reports: list[orders.Report] = []
@@ -83,7 +99,7 @@ class Front:
         self.folder.mkdir(parents=True)
         self.notes = folder / "notes"
         self.spawner = Spawner(
-            Plan(("entries",)),
+            Plan(("entries",), later),
             orders.Configure(str(self.folder), str(self.notes).encode(), environment or {}),
             self.reports.append,
             self._end,
@@ -116,14 +132,17 @@ class Front:
         self.loop.close()
 
 
+MakeFront = Callable[..., Front]
+
+
 @pytest.fixture
-def make_front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Front]]:
+def make_front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeFront]:
     (tmp_path / "entries.py").write_text(ENTRIES)
     monkeypatch.syspath_prepend(tmp_path)
     made: list[Front] = []
 
-    def make() -> Front:
-        made.append(Front(tmp_path, {"COLOUR": "green"}))
+    def make(later: tuple[str, ...] = ()) -> Front:
+        made.append(Front(tmp_path, {"COLOUR": "green"}, later=later))
         return made[-1]
 
     yield make
@@ -132,7 +151,7 @@ def make_front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
 
 
 @pytest.fixture
-def front(make_front: Callable[[], Front]) -> Front:
+def front(make_front: MakeFront) -> Front:
     return make_front()
 
 
@@ -177,8 +196,22 @@ def test_every_end_is_reported_with_its_status(front: Front) -> None:
     assert front.exits() == {1: 1, 2: 2, 77: 77, 3: -9}
 
 
+def test_an_import_that_nobody_waits_for_ends(tmp_path: Path, make_front: MakeFront) -> None:
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    front = make_front(("endless",))
+    front.spawn("sleep", 1)
+    front.until((tmp_path / "begun").exists)
+    (pid,) = front.spawned().values()
+    zygote = front.spawner._process
+    front.close()
+    assert zygote is not None
+    assert zygote.returncode == 0  # it was not killed
+    assert not alive(pid)
+    assert not front.folder.exists()
+
+
 def test_an_entry_that_raises_ends_with_its_traceback(
-    make_front: Callable[[], Front], capfd: pytest.CaptureFixture[str]
+    make_front: MakeFront, capfd: pytest.CaptureFixture[str]
 ) -> None:
     front = make_front()  # here, so that its standard error is the one that is captured
     front.spawn("fail", 1)
@@ -277,7 +310,7 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 
 def test_a_further_tree_borrows_the_zygote_and_ends_alone(
-    make_front: Callable[[], Front], tmp_path: Path
+    make_front: MakeFront, tmp_path: Path
 ) -> None:
     first = make_front()
     first.spawn("sleep", 1)
@@ -299,7 +332,7 @@ def test_a_further_tree_borrows_the_zygote_and_ends_alone(
 
 
 def test_a_zygote_that_ends_is_told_to_all_that_borrow_it(
-    make_front: Callable[[], Front], tmp_path: Path
+    make_front: MakeFront, tmp_path: Path
 ) -> None:
     first = make_front()
     second = Front(tmp_path / "second", borrow=first.spawner.lend)
@@ -313,9 +346,7 @@ def test_a_zygote_that_ends_is_told_to_all_that_borrow_it(
     second.close()
 
 
-def test_who_cannot_borrow_has_a_zygote_of_its_own(
-    make_front: Callable[[], Front], tmp_path: Path
-) -> None:
+def test_who_cannot_borrow_has_a_zygote_of_its_own(make_front: MakeFront, tmp_path: Path) -> None:
     first = make_front()
     first.spawner.detach()
     first.spawner.close()
