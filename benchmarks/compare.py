@@ -20,6 +20,7 @@ a note. ``--output FOLDER`` writes ``peers.md`` and ``peers.png``.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import statistics
 import sys
@@ -103,6 +104,8 @@ def read_options() -> Options:
 def main() -> None:
     """Measure and print."""
     options = read_options()
+    if options.output and importlib.util.find_spec("matplotlib") is None:
+        sys.exit("error: --output needs matplotlib: `make .venv/with-bench` installs it")
     found: dict[int, dict[str, Seconds]] = {}
     notes: list[str] = []
     for agents in options.agents:
