@@ -149,7 +149,9 @@ def test_threads_do_not_get_each_others_answers(make: MakeSession) -> None:
     assert wrong == []
 
 
-def test_requests_of_a_thread_keep_their_order(make: MakeSession, flow_to: FlowTo) -> None:
+def test_requests_of_a_thread_keep_their_order(
+    make: MakeSession, flow_to: FlowTo, until: Until
+) -> None:
     session = make(1)
     flow_to(session, 1)
     large = np.zeros(3000)  # goes the common way
@@ -160,6 +162,7 @@ def test_requests_of_a_thread_keep_their_order(make: MakeSession, flow_to: FlowT
             future.add_done_callback(partial(_note, done, at))
         assert asked[2].result(TIMEOUT) == "last"
         assert asked[1].result(TIMEOUT) == number
+        until(lambda done=done: len(done) == 3)  # type: ignore[misc]  # who waits is woken first
         assert done == [0, 1, 2]
         ping(session, 1)
 

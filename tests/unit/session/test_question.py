@@ -46,8 +46,10 @@ def test_who_wants_to_be_called_does_not_take_it() -> None:
     answer, called = Answer(), list[Future[Any]]()
     answer.taken_by(lambda _: pytest.fail("taken"))
     answer.add_done_callback(called.append)
-    threading.Timer(0.0, answer.set_result, [5]).start()
+    other = threading.Timer(0.0, answer.set_result, [5])
+    other.start()
     assert answer.result(60.0) == 5
+    other.join()  # it wakes who waits before it calls
     assert called == [answer]
 
 
