@@ -173,7 +173,7 @@ def test_a_query_names_who_is_missing_and_why(tree: sapwood.Cluster) -> None:
 
     for limit in (2, 8, 32):  # a busy machine may keep the others from answering in time, too
         result = tree.query(answer, timeout=float(limit))
-        if len(result.answers) == 2:
+        if len(result.answers) == 2 and isinstance(result.reasons[3], ValueError):
             break
     assert result.answers == {1: 1, 4: 16}
     assert result.missing == "agent[2-3]"
@@ -203,9 +203,10 @@ def test_who_waits_for_a_place_that_is_lost_hears_of_it(make_cluster: MakeCluste
     cluster = make_cluster(3)
 
     def wait() -> str:
+        receiving = sapwood.here().receive_later(2)  # its agent hears of it before it tells
         sapwood.here().send(0, "waiting")
         try:
-            sapwood.here().receive(2)
+            receiving.result()
         except sapwood.SapwoodError as error:
             return f"{type(error).__name__}: {error.what}"
         return ""
