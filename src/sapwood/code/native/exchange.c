@@ -466,7 +466,7 @@ int sapwood_exchange_wait(struct exchange *x, uint64_t owner, int timeout)
     x->deaf = 1;
     while (x->left && !x->n_arrived) {
         int held_back = x->n_sent < x->n_peers && (timeout < 0 || timeout > STALL);
-        int looks = x->left <= x->spare && !x->looked && timeout;
+        int looks = x->awake > 0 && x->left <= x->spare && !x->looked && timeout;
         int count = looks ? look(x, found, end)
                           : epoll_wait(x->main_fd, found, MAX_EVENTS, held_back ? STALL : timeout);
         if (!count && looks)

@@ -26,6 +26,12 @@ def test_it_looks_once_and_then_sleeps(front: Front) -> None:
     assert front.library.wait(OWNER, 20) == -1
 
 
+def test_it_sleeps_at_once_when_it_is_not_to_look(front: Front) -> None:
+    keep_awake(front, 0.0)
+    front.begin()
+    assert front.library.wait(OWNER, 20) == -1
+
+
 def test_what_it_sees_it_takes(front: Front) -> None:
     keep_awake(front, LONG)
     for _ in range(20):
