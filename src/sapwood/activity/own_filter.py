@@ -28,7 +28,7 @@ def stream_options(program: Program, time_limit: float) -> StreamOptions:
     name = f"{program.name}.{type(own).__name__}"
     try:
         pickled = _by_value(own)
-    except Exception as error:
+    except Exception as error:  # whatever the user's objects raise when they are pickled
         raise DataValueError(
             f"the filter of a program cannot be sent to other processes: {error}",
             where=name,

@@ -200,7 +200,7 @@ def test_an_import_that_nobody_waits_for_ends(tmp_path: Path, make_front: MakeFr
     (tmp_path / "endless.py").write_text(ENDLESS)
     front = make_front(("endless",))
     front.spawn("sleep", 1)
-    front.until((tmp_path / "begun").exists)
+    front.until(lambda: front.spawned() and (tmp_path / "begun").exists())
     (pid,) = front.spawned().values()
     zygote = front.spawner._process
     front.close()
