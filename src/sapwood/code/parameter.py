@@ -94,18 +94,6 @@ class Parameter:
                 f"the default of a parameter is wrong: {error.what}", where=where, hint=error.hint
             ) from error
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        if instance is None:
-            return self
-        return instance.parameters[self.name]
-
-    def __set__(self, instance: object, value: object) -> None:
-        raise ParameterError(
-            f"parameter {self.name} of a program cannot change",
-            where=self.name,
-            hint="make a new program with the new value",
-        )
-
     def check(self, value: object) -> ParameterValue:
         """Return the value as the parameter's type; a string is read as a command line gives it.
 

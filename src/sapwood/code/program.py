@@ -84,7 +84,18 @@ class Program:
             name: spec.check(parameters[name]) if name in parameters else spec.default
             for name, spec in declared.items()
         }
+        # Attributes of their own, as a map that computes little reads them from memory each time.
+        vars(self).update(self.parameters)
         self._bundle: Bundle | None = None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if isinstance(getattr(type(self), name, None), Parameter):
+            raise ParameterError(
+                f"parameter {name} of a program cannot change",
+                where=name,
+                hint="make a new program with the new value",
+            )
+        super().__setattr__(name, value)
 
     def default_data(self) -> Any:
         """Return the data to run on when the caller gives none; None when there are none."""

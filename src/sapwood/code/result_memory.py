@@ -9,7 +9,8 @@ Array = np.ndarray[Any, Any]
 Allocate = Callable[[Any, Any], Array | None]
 """Takes what :func:`empty` takes, and returns an array, or None where a usual one will do."""
 
-_allocate: list[Allocate] = []  # at most one: a runner's, for as long as the process lives
+_allocate: list[Allocate] = [lambda _shape, _dtype: None]
+"""The only one; a runner's, as long as the process lives."""
 
 
 def use(allocate: Allocate) -> None:
@@ -31,19 +32,19 @@ def empty(shape: int | tuple[int, ...], dtype: Any = np.float64) -> Array:
         >>> empty((2, 3), "f4").shape
         (2, 3)
     """
-    found = _allocate[0](shape, dtype) if _allocate else None
+    found = _allocate[0](shape, dtype)
     return np.empty(shape, dtype) if found is None else found
 
 
 def take(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array | None:
     """Return an array where the tree reads it; None for a small one, or where there is no tree."""
-    return _allocate[0](shape, dtype) if _allocate else None
+    return _allocate[0](shape, dtype)
 
 
 def zeros(shape: int | tuple[int, ...], dtype: Any = np.float64) -> Array:
     """Return an array of zeros; as :func:`empty` otherwise."""
-    if not _allocate:
+    found = _allocate[0](shape, dtype)
+    if found is None:
         return np.zeros(shape, dtype)
-    array = empty(shape, dtype)
-    array.fill(0)
-    return array
+    found.fill(0)
+    return found

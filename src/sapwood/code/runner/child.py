@@ -149,11 +149,12 @@ class Runner:
     def serve(self) -> None:  # noqa: PLR0915 - see above
         """Serve calls until there are no more."""
         control, lending, caller = self._control, self._lending, here.runner
+        send, lend, take_back = control.send, lending.lend, lending.take_back
         pid, getpid, clock = os.getpid(), os.getpid, time.perf_counter
         printing, flush_c, devices = self._printing, self._flush_c, transfers.any_watched
         output, errors, get = printing.output, printing.error, vars(sys).get
         decode_call, decode_plain, encode = calls.decode_call, values.decode_plain, calls.encode
-        most, context, procedure = calls.MAX_DATAGRAM, "", ""
+        nothing, context, procedure = calls.Bulk(), "", ""
         datagram, repeating = memoryview(self._datagram), self._repeating
         receive_one: Callable[[], int] = partial(control.recv_into, datagram)
         receive = receive_one
@@ -162,16 +163,17 @@ class Runner:
             receive = receive_one
             call = decode_call(datagram[:size])
             if call.free:
-                lending.take_back(call.free)
-            begin = clock()
+                take_back(call.free)
+            begin = 0.0
             try:
-                body, payload = call.body, call.payload
-                if body.shared is None and payload.shared is None and not payload.inline:
+                body = call.body
+                if body.shared is None and call.payload == nothing:
                     argument = decode_plain(body.inline)
                 else:
-                    argument = self._alike.decode(self._bytes(body), self._bytes(payload))
+                    argument = self._alike.decode(self._bytes(body), self._bytes(call.payload))
                 if call.context != context or call.procedure != procedure:
                     context = procedure = ""
+                    begin = clock()
                     found = self._procedures[call.procedure](call.context)
                     context, procedure, work = call.context, call.procedure, found.call
                     lending.expect((procedure, context), found.check)
@@ -187,22 +189,23 @@ class Runner:
                     if caller.channel is not None:
                         caller.channel.forget_all()
                 seconds = clock() - begin
-                body, payload = lending.lend(result)
+                again = lending.again
+                body, payload = (again and again.lend(result)) or lend(result)
             except BaseException as problem:  # noqa: BLE001 - whatever user code raises is reported
+                seconds = clock() - begin if begin else 0.0
                 lending.abandon()
                 body, error = calls.Bulk(), _as_error(problem).to_record()
-                answer: Any = calls.Result(call.number, body, body, clock() - begin, error)
+                data = _shortened(calls.Result(call.number, body, body, seconds, error))
             else:
                 moved = transfers.since_last_call() if devices[0] else None
                 # What calls.Result becomes, without making one.
-                answer = (call.number, body, payload, seconds, None, moved)
+                data = encode((call.number, body, payload, seconds, None, moved))
             argument = result = None  # they are not to outlive the call
             # What user code has printed is there before its agent hears that it is done.
             if printing.pending or get("stdout") is not output or get("stderr") is not errors:
                 printing.flush()
             flush_c(None)
-            data = encode(answer)
-            control.send(data if len(data) <= most else _shortened(data))
+            send(data)
             if native_call is not None and repeating.expects(call, size, body, data, native_call):
                 receive = repeating.receive
 
@@ -277,9 +280,9 @@ def install_crash_handler(library: bytes) -> None:
         handler.sapwood_install_crash_handler(_CRASH_FD)
 
 
-def _shortened(data: bytes) -> bytes:
-    """Return an encoded result, of whose error the texts do not fit, with only as much as does."""
-    result = calls.decode_result(data)
+def _shortened(result: calls.Result) -> bytes:
+    """Encode a result, of whose error the texts may not fit, with only as much as does."""
+    data = calls.encode(result)
     limit = MAX_RECORD_TEXT
     while len(data) > calls.MAX_DATAGRAM and result.error is not None:
         limit //= 2

@@ -48,7 +48,7 @@ class Lending:
         self._placed: dict[int, PlacedResult] = {}
         self._asked: tuple[Any, Any] | None = None
         # Its arena counts as lent, also while it is not.
-        self._again: RepeatedArray | None = None
+        self.again: RepeatedArray | None = None
         self._allocating = threading.RLock()
 
     def expect(self, context: tuple[str, str], check: Callable[[Any], object] | None) -> None:
@@ -66,13 +66,14 @@ class Lending:
 
     def take_back(self, inodes: tuple[int, ...]) -> None:
         """Nobody reads these blocks any more."""
-        again = self._again
+        again = self.again
         if again is not None:
             if inodes == again.inodes:
-                again.returned = True
+                again.lent = False
+                again.free.append(again.flat)
                 return
             if again.arena.inode in inodes:
-                self._again = None
+                self.again = None
         for inode in inodes:
             self._keep(self._lent.pop(inode))
 
@@ -85,13 +86,12 @@ class Lending:
             shape: Extents of the array, or its only one.
             dtype: Type of its items, or what numpy makes one of.
         """
+        again = self.again
+        if again is not None:
+            array = again.array(shape, dtype)
+            if array is not None:
+                return array
         with self._allocating:
-            again = self._again
-            if again is not None:
-                array = again.array(self.context, shape, dtype)
-                if array is not None:
-                    self._arena = again.arena
-                    return array
             extents = _extents(shape)
             kind: np.dtype[Any] = np.dtype(dtype)
             nbytes = math.prod(extents) * kind.itemsize
@@ -130,6 +130,13 @@ class Lending:
             DataValueError: It cannot travel.
             ResourceError: The machine has not that much memory left.
         """
+        again = self.again
+        if again is not None:
+            parts = again.lend(result)
+            if parts is not None:
+                return parts
+            if again.is_taken:
+                self._forget()
         arena = self._arena
         if arena is None:
             parts = self._inline.encode(result)
@@ -138,12 +145,6 @@ class Lending:
             if self._check is not None:
                 self._check(result)
             return self._elsewhere(result)
-        again = self._again
-        if again is not None:
-            if again.fits(result):
-                self._arena = None
-                return again.parts
-            self._forget()
         if self._check is not None:
             self._check(result)
         self._arena = None
@@ -152,9 +153,7 @@ class Lending:
         if placed is not None and placed.fits(result, made):
             self._lent[arena.inode] = arena
             if len(made) == 1 and self._asked is not None:
-                self._again = RepeatedArray(
-                    self.context, self._asked, arena, made[0], result, placed.parts
-                )
+                self.again = RepeatedArray(self._asked, arena, made[0], result, placed.parts)
             return placed.parts
         try:
             return self._in_place(arena, made, result) or self._elsewhere(result)
@@ -164,14 +163,17 @@ class Lending:
 
     def _forget(self) -> None:
         """Expect nothing: the arena that was expected to be used again is like others."""
-        again, self._again = self._again, None
+        again, self.again = self.again, None
         if again is None:
             return
-        if again.returned:
+        try:
+            again.free.pop()
+        except IndexError:
+            if not again.lent:  # this call has it
+                self._arena = self._lent.pop(again.arena.inode)
+                self._made.append(again.flat)
+        else:
             self._keep(self._lent.pop(again.arena.inode))
-        elif again.arena is self._arena:
-            del self._lent[again.arena.inode]
-            self._made.append(again.flat)
 
     def _in_place(self, arena: Arena, made: list[Array], result: Any) -> Parts | None:
         """Lend the arena in which arrays of the result were made; None if there are none."""

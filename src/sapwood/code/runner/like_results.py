@@ -6,6 +6,7 @@ Python looks at comes from memory; here it looks at few.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from sys import getrefcount
 from typing import Any
 
@@ -23,6 +24,8 @@ Field = tuple[str, np.dtype[Any], tuple[int, ...]]
 
 Parts = tuple[calls.Bulk, calls.Bulk]
 """Body and arrays of an encoded result."""
+
+_looks_of = attrgetter("__class__", "dtype", "shape", "strides")  # all in one go
 
 NO_PARTS: Parts = (calls.Bulk(), calls.Bulk())
 
@@ -150,7 +153,6 @@ class RepeatedArray:
     That is what most maps with a large result return, so as little as possible is looked at.
 
     Args:
-        context: Procedure and context of the call.
         asked: Shape and type of the array as user code gave them.
         arena: Where it was made.
         flat: The array that was made there for it.
@@ -161,67 +163,71 @@ class RepeatedArray:
         arena: Where the array is made.
         flat: The array there.
         inodes: The arena's, as it is given back.
-        parts: What a result becomes that is like it.
-        returned: Whether nobody reads the arena any more.
+        free: The array there, unless this call has it or somebody reads it. Whoever takes it out
+            of the list has it, in whichever thread.
+        lent: Whether somebody reads it.
     """
 
     __slots__ = (
-        "_context",
-        "_dtype",
         "_kind",
+        "_looks",
         "_name",
-        "_shape",
-        "_strides",
+        "_parts",
+        "_type",
         "_wanted",
         "arena",
         "flat",
+        "free",
         "inodes",
-        "parts",
-        "returned",
+        "lent",
     )
 
     def __init__(
         self,
-        context: tuple[str, str],
         asked: tuple[Any, Any],
         arena: Arena,
         flat: Array,
         result: dict[str, Array],
         parts: Parts,
     ) -> None:
-        self._context = context
         self._wanted, self._kind = asked
+        self._type = type(self._wanted)
         ((self._name, array),) = result.items()
-        self._dtype, self._shape, self._strides = array.dtype, array.shape, array.strides
+        self._looks = _looks_of(array)
         self.arena = arena
         self.flat = flat
         self.inodes = (arena.inode,)
-        self.parts = parts
-        self.returned = False
+        self._parts = parts
+        self.free: list[Array] = []
+        self.lent = True
 
-    def array(self, context: tuple[str, str], shape: Any, kind: Any) -> Array | None:
+    def array(self, shape: Any, kind: Any) -> Array | None:
         """Return the array for the next result; None where it is not free, or not what is asked."""
-        if (
-            self.returned
-            and kind is self._kind
-            and type(shape) is type(self._wanted)
-            and shape == self._wanted
-            and context == self._context
-            and getrefcount(self.flat) == ALONE + 1  # here, too
-        ):
-            self.returned = False
-            return self.flat.view() if type(shape) is int else self.flat.reshape(shape)
+        if kind is not self._kind or type(shape) is not self._type or shape != self._wanted:
+            return None
+        try:
+            flat = self.free.pop()
+        except IndexError:
+            return None
+        if getrefcount(flat) == ALONE + 2:  # both here
+            return flat.reshape(shape)
+        self.free.append(flat)  # user code has kept a view of it
         return None
 
-    def fits(self, result: Any) -> bool:
-        """Whether a result is this one again, with other numbers in its array."""
-        if type(result) is not dict or len(result) != 1:
-            return False
-        array = result.get(self._name)
-        return (
-            type(array) is np.ndarray
-            and array.base is self.flat
-            and array.dtype is self._dtype
-            and array.shape == self._shape
-            and array.strides == self._strides
-        )
+    @property
+    def is_taken(self) -> bool:
+        """Whether this call has the array."""
+        return not self.lent and not self.free
+
+    def lend(self, result: Any) -> Parts | None:
+        """Return what a result becomes that is this one again, with other numbers; else None."""
+        if self.lent or self.free or type(result) is not dict or len(result) != 1:
+            return None
+        try:
+            array = result[self._name]
+            if array.base is not self.flat or _looks_of(array) != self._looks:
+                return None
+        except (AttributeError, KeyError):
+            return None
+        self.lent = True
+        return self._parts

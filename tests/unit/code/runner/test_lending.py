@@ -276,3 +276,29 @@ def test_arrays_of_several_threads_lie_apart(
     make("mine")
     other.join()
     assert not np.shares_memory(made["mine"], made["other"])
+
+
+def test_one_thread_of_several_gets_the_array_that_comes_again(lending: Lending) -> None:
+    last = lending.lend({"a": lending.allocate(LARGE, "f8")})
+    for _ in range(20):
+        lending.take_back(inodes(last))
+        last = lending.lend({"a": lending.allocate(LARGE, "f8")})
+        lending.take_back(inodes(last))
+        begin, made = threading.Barrier(4), list[Any]()
+
+        def make(begin: threading.Barrier, made: list[Any]) -> None:
+            begin.wait()
+            array = lending.allocate(LARGE, "f8")
+            made.append(np.empty(LARGE) if array is None else array)
+
+        threads = [threading.Thread(target=make, args=(begin, made)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        arrays = {f"{index}": array for index, array in enumerate(made)}
+        for index, array in enumerate(made):
+            array.fill(index)
+        last = lending.lend(arrays)
+        assert [read(last)[name].tolist() for name in arrays] == [[i] * LARGE for i in range(4)]
+        del made, arrays, array
