@@ -15,7 +15,8 @@ from sapwood.testing.injector import Faults
 from sapwood.testing.simulation import InvariantError, SimulationOptions, SimulationReport
 
 Apart = Callable[[Callable[[], Any]], Any]
-BLOCKS, SEEDS_OF_A_BLOCK = 6, 15
+BLOCKS, SEEDS_OF_A_BLOCK, NIGHTLY = 6, 15, 3
+"""More seeds run with ``make torture``."""
 
 
 def drawn(seed: int) -> SimulationOptions:
@@ -41,7 +42,13 @@ def drawn(seed: int) -> SimulationOptions:
 
 @pytest.mark.row("C2-GROUP")
 @pytest.mark.row("D-2")
-@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize(
+    "block",
+    [
+        *range(BLOCKS - NIGHTLY),
+        *(pytest.param(one, marks=pytest.mark.nightly) for one in range(BLOCKS - NIGHTLY, BLOCKS)),
+    ],
+)
 def test_groups_complete_or_name_who_is_gone(block: int, apart: Apart) -> None:
     seeds = range(block * SEEDS_OF_A_BLOCK, (block + 1) * SEEDS_OF_A_BLOCK)
 

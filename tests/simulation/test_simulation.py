@@ -30,7 +30,7 @@ def drawn(seed: int) -> SimulationOptions:
     chance = random.Random(seed)  # noqa: S311 - chance that can be attached
     return SimulationOptions(
         seed=seed,
-        agents=chance.randint(50, 130),
+        agents=50 + int(80 * chance.random() ** 4),  # most are small, which takes a third less
         fanout=chance.choice([0, 3, 6, 16]),
         waves=3,
         faults=Faults.drawn(
@@ -75,8 +75,8 @@ def test_every_wave_has_every_agent_once(block: int, apart: Apart) -> None:
     assert sum(report.crashes for report in reports) > 20
     assert sum(report.pauses for report in reports) > 2
     assert sum(report.severed for report in reports) > 100
-    assert sum(report.clogged for report in reports) > 20
-    assert sum(report.attached for report in reports) > 20
+    assert sum(report.clogged for report in reports) > 10
+    assert sum(report.attached for report in reports) > 10
 
 
 def test_what_fails_apart_fails_here(apart: Apart) -> None:

@@ -83,12 +83,12 @@ EMITTING = StreamKind(sync="none")
 @pytest.mark.row("C3-STREAM")
 @pytest.mark.row("D-2")
 @pytest.mark.parametrize("own", [False, True], ids=["plain", "own"])
-@pytest.mark.parametrize("first", [0, pytest.param(SEEDS, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("first", [0, pytest.param(SEEDS // 2, marks=pytest.mark.nightly)])
 def test_what_agents_send_unasked_arrives_once_and_in_order(first: int, *, own: bool) -> None:
     faults = Faults(crash=0.001, sever=0.003, clog=0.001, partition=0.0005, pause=0.0003)
     kind = StreamKind(sync="none", own_filters=own)
-    runs = [simulated(kind, seed, faults) for seed in range(first, first + SEEDS)]
-    assert sum(len(sent) for run in runs for sent in run.emitted.values()) > 1000
+    runs = [simulated(kind, seed, faults) for seed in range(first, first + SEEDS // 2)]
+    assert sum(len(sent) for run in runs for sent in run.emitted.values()) > 500
 
 
 def test_a_place_that_does_not_send_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def test_late_contributions_count_once_when_links_break_and_places_move() -> Non
     """One that had been counted on another way was put together with others, and counted again."""
     moving = Faults(pause=0.0005, sever=0.003, clog=0.001, partition=0.0005)
     ending = msgspec.structs.replace(moving, crash=0.001, zygote=0.0001)
-    for seed, faults in ((333, moving), (1328, ending), *((one, ending) for one in range(20))):
+    for seed, faults in ((333, moving), (1328, ending), *((one, ending) for one in range(10))):
         options = SimulationOptions(seed=seed, agents=17, fanout=2, waves=8, faults=faults)
         StreamSimulation(options, StreamKind(sync="time-out", late="next")).run()
 
