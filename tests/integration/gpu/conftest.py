@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,18 @@ from sapwood.gpu.cuda.language import CHOICE, MODE, Cuda
 
 KERNELS = Path(__file__).parent / "kernels"
 COMPILERS = ("g++", "clang++")
+MODES = ("block", "fiber")
+WORKERS = (1, 2, 4)
+EVERY_TIME = {("clang++", "block", 1), ("clang++", "block", 4), ("g++", "fiber", 2)}
+"""Of all combinations those that are built and called in every run of the tests."""
 QUICK = "-O0 -g0"
 """Flags of builds whose results only have to be right."""
 OPTIMISED = {("clang++", "block"): "-g0", ("g++", "fiber"): "-O1 -g0"}
 """Flags of the others: what users get where there is clang++, with all optimisations; and so that
-each compiler and each mode has an optimiser once."""
+each compiler and each mode has an optimiser once, in every run of the tests."""
 
 Build = Callable[..., Path]
+Load = Callable[..., ctypes.CDLL]
 
 
 @pytest.fixture(scope="session")
@@ -36,12 +42,15 @@ def build_kernels(tmp_path_factory: pytest.TempPathFactory) -> Build:
     cache = BuildCache(folder_of_all / "kernels")
     kept: list[CacheEntry] = []
 
-    def build(compiler: str, mode: str, *sources: str, folder: Path = KERNELS) -> Path:
+    def build(compiler: str, mode: str, *sources: str) -> Path:
         if shutil.which(compiler) is None:
             pytest.skip(f"this machine has no {compiler}")
 
         def fill(output: Path, scratch: Path) -> dict[str, str]:
-            shutil.copytree(folder, scratch / "sources")
+            copied = [*KERNELS.glob("*.cuh"), *(KERNELS / source for source in sources)]
+            (scratch / "sources").mkdir()
+            for path in copied:  # every source beside them would be patched, too
+                shutil.copy(path, scratch / "sources")
             request = BuildRequest(
                 folder=scratch / "sources",
                 sources=sources,
@@ -58,32 +67,35 @@ def build_kernels(tmp_path_factory: pytest.TempPathFactory) -> Build:
             )
             return {"library": Cuda().build(request).library}
 
-        words = "\0".join((compiler, mode, *sources, str(folder)))
+        words = "\0".join((compiler, mode, *sources, str(KERNELS)))
         kept.append(cache.get_or_build(digest([("kernels", words.encode())]), fill))
         return kept[-1].path(LIBRARY)
 
     return build
 
 
-@pytest.fixture(params=COMPILERS)
-def compiler(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+@pytest.fixture(
+    params=[
+        pytest.param(each, marks=() if each in EVERY_TIME else pytest.mark.nightly)
+        for each in itertools.product(COMPILERS, MODES, WORKERS)
+    ],
+    ids=lambda each: "-".join(map(str, each)),
+)
+def load_kernels(
+    request: pytest.FixtureRequest, build_kernels: Build, monkeypatch: pytest.MonkeyPatch
+) -> Load:
+    """Return a function that loads sources, built by a compiler in a mode, for some workers."""
+    compiler, mode, workers = request.param
+
+    def load(*sources: str) -> ctypes.CDLL:
+        path = build_kernels(compiler, mode, *sources)
+        monkeypatch.setenv("SAPWOOD_CUDA_WORKERS", str(workers))
+        return ctypes.CDLL(str(path))
+
+    return load
 
 
-@pytest.fixture(params=["block", "fiber"])
-def mode(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(params=[1, 2, 4], ids=["1worker", "2workers", "4workers"])
-def kernels(
-    request: pytest.FixtureRequest,
-    build_kernels: Build,
-    compiler: str,
-    mode: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[ctypes.CDLL]:
-    """The kernels of the tests, loaded, with a number of workers."""
-    path = build_kernels(compiler, mode, "blocks.cu", "warps.cu")
-    monkeypatch.setenv("SAPWOOD_CUDA_WORKERS", str(request.param))
-    return ctypes.CDLL(str(path))
+@pytest.fixture
+def kernels(load_kernels: Load) -> ctypes.CDLL:
+    """The kernels of the tests, loaded."""
+    return load_kernels("blocks.cu", "warps.cu")

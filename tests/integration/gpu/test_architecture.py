@@ -48,6 +48,6 @@ def test_a_shared_header_is_right_everywhere(compiler: str, tmp_path: Path) -> N
     for name, text in {"where.h": HEADER, "a.cu": CUDA, "b.cpp": CPP}.items():
         (tmp_path / name).write_text(text)
     program = tmp_path / "program"
-    environment = {**os.environ, "CXX": compiler}
+    environment = {**os.environ, "CXX": compiler, "CXXFLAGS": "-O0 -g0"}
     build_executable([tmp_path / "a.cu", tmp_path / "b.cpp"], program, environment=environment)
     assert subprocess.run([program], check=False, timeout=60).returncode == 122

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,18 +13,10 @@ import pytest
 Array = npt.NDArray[Any]
 
 
-@pytest.fixture(params=[1, 2, 4], ids=["1worker", "2workers", "4workers"])
-def collection(
-    request: pytest.FixtureRequest,
-    build_kernels: Callable[..., Path],
-    compiler: str,
-    mode: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[ctypes.CDLL]:
-    """The kernels, loaded, with a number of workers."""
-    path = build_kernels(compiler, mode, "collection.cu")
-    monkeypatch.setenv("SAPWOOD_CUDA_WORKERS", str(request.param))
-    return ctypes.CDLL(str(path))
+@pytest.fixture
+def collection(load_kernels: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
+    """The kernels, loaded."""
+    return load_kernels("collection.cu")
 
 
 @pytest.fixture

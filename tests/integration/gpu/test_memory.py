@@ -63,7 +63,7 @@ def wrote(byte: int, size: int, call: str, line: int) -> str:
 
 
 @pytest.mark.row("A-GPU-3")
-@pytest.mark.parametrize("compiler", ["clang++", "g++"])
+@pytest.mark.parametrize("compiler", ["clang++", pytest.param("g++", marks=pytest.mark.nightly)])
 def test_each_write_beside_an_allocation_is_named(compiler: str, tmp_path: Path) -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"this machine has no {compiler}")
@@ -158,8 +158,15 @@ def declared(byte: int) -> str:
 
 
 @pytest.mark.row("A-GPU-3")
-@pytest.mark.parametrize("mode", ["block", "fiber"])
-@pytest.mark.parametrize("compiler", ["clang++", "g++"])
+@pytest.mark.parametrize(
+    ("compiler", "mode"),
+    [
+        ("clang++", "fiber"),
+        ("g++", "block"),
+        pytest.param("clang++", "block", marks=pytest.mark.nightly),
+        pytest.param("g++", "fiber", marks=pytest.mark.nightly),
+    ],
+)
 def test_each_write_beside_a_declared_array_is_named(
     compiler: str, mode: str, tmp_path: Path
 ) -> None:
@@ -228,6 +235,7 @@ class Shifted(Program):
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A program whose kernel writes one element too far where there are a hundred or more."""
     monkeypatch.setenv("SAPWOOD_CUDA", "cpu")
+    monkeypatch.setenv("CXXFLAGS", "-O0")
     (tmp_path / "shifted.cu").write_text(SOURCE)
     (tmp_path / "shifted.py").write_text(PROGRAM)
     return tmp_path

@@ -26,9 +26,9 @@ PROGRAMS = sorted((HERE / "programs").glob("*.cu"))
 KERNELS = sorted((HERE / "kernels").glob("*.cu"))
 SOURCES = [
     *(pytest.param(path, id=path.stem) for path in (*KERNELS, WORK)),
-    # Every other program in every run of the tests.
+    # Every sixth program in every run of the tests.
     *(
-        pytest.param(path, id=path.stem, marks=pytest.mark.nightly if number % 2 else ())
+        pytest.param(path, id=path.stem, marks=pytest.mark.nightly if number % 6 else ())
         for number, path in enumerate(PROGRAMS)
     ),
 ]
@@ -54,7 +54,8 @@ def test_what_is_patched_for_the_cpu_compiles_for_a_gpu(source: Path, tmp_path: 
 
 
 @needs_nvcc
-def test_a_program_has_the_same_functions_on_both(tmp_path: Path) -> None:
+@pytest.mark.row("A-GPU-2")
+def test_a_program_has_the_same_functions_on_both_and_is_counted(tmp_path: Path) -> None:
     (tmp_path / "sums.cu").write_text(
         "// Sums.\n// @array x[n], total[1]\n"
         'extern "C" int sums(const float *x, int n, float *total) { return n; }\n' + KERNEL
@@ -66,8 +67,15 @@ def test_a_program_has_the_same_functions_on_both(tmp_path: Path) -> None:
     program = load_program(tmp_path / "sums.py")
     gpu = msgspec.structs.replace(host_target(), gpu="cuda", gpu_architecture="sm_90")
     for_gpu = build(program, target=gpu)
-    for_cpu = build(program, environment={**os.environ, "SAPWOOD_CUDA": "cpu"})
+    quick = {**os.environ, "SAPWOOD_CUDA": "cpu", "CXXFLAGS": "-O0"}
+    for_cpu = build(program, environment=quick)
+    assert list(for_gpu.interface.names()) == ["sums"]
     assert for_gpu.interface.function("sums") == for_cpu.interface.function("sums")
+    listed = subprocess.run(
+        ["nm", for_gpu.libraries[0].image.path], capture_output=True, text=True, check=True
+    ).stdout
+    for name in ("__wrap_cudaMemcpy", "__wrap_cudaLaunchKernel", "sapwood_cuda_counts"):
+        assert f" T {name}\n" in listed
 
 
 @needs_nvcc

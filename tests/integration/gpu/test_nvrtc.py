@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
+from sapwood.cli.main import app
 from sapwood.code import load_program
 from sapwood.code.build import Built, build
 from sapwood.code.cache import BuildCache
@@ -114,18 +114,10 @@ def test_kernels_need_a_gpu_to_be_loaded(program: MakeProgram, tmp_path: Path) -
 
 def test_the_command_line_builds_for_a_gpu(program: MakeProgram, tmp_path: Path) -> None:
     program()
-    command = [sys.executable, "-c", "from sapwood.cli.main import main; main()"]
-    command += ["build", "p.py", "--target", "native,cuda=sm_80", "--json"]
+    command = ["build", str(tmp_path / "p.py"), "--target", "native,cuda=sm_80", "--json"]
     command += ["--set", f"cache.folder={tmp_path / 'cache'}"]
-    done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env={**os.environ, **NO_NVCC},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = CliRunner().invoke(app, command, env=NO_NVCC)
+    assert done.exit_code == 0, done.output
     (one,) = json.loads(done.stdout)["builds"]
     assert one["target"].endswith("cuda sm_80")
     assert one["libraries"][0]["path"].endswith("kernels.cubin")
