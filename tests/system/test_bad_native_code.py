@@ -149,28 +149,26 @@ def library_with(mark: str) -> Path:
     return found
 
 
-@pytest.mark.parametrize("damage", ["a byte", "cut off", "another architecture", "no library"])
-def test_a_damaged_entry_of_the_cache_is_built_again(
-    cluster: sapwood.Cluster, work: Work, damage: str
-) -> None:
-    mark = f"to be damaged: {damage}"
-    program = work("out[1] += 1;", text=marked(mark))
+def damaged(library: bytes) -> Iterator[bytes]:
+    """Yield a library with a wrong byte, cut off, of another architecture, and none at all."""
+    middle = len(library) // 2
+    yield library[:middle] + bytes([library[middle] ^ 0xFF]) + library[middle + 1 :]
+    yield library[:middle]
+    other = 62 if platform.machine() != "x86_64" else 183
+    yield library[:18] + other.to_bytes(2, "little") + library[20:]
+    yield b"no library"
+
+
+def test_a_damaged_entry_of_the_cache_is_built_again(cluster: sapwood.Cluster, work: Work) -> None:
+    program = work("out[1] += 1;", text=marked("to be damaged"))
     first = cluster.run(program, DATA).result(PATIENCE)
-    built = library_with(mark)
-    data = bytearray(built.read_bytes())
-    if damage == "a byte":
-        data[len(data) // 2] ^= 0xFF
-    elif damage == "cut off":
-        del data[len(data) // 2 :]
-    elif damage == "another architecture":
-        data[18:20] = (62 if platform.machine() != "x86_64" else 183).to_bytes(2, "little")
-    else:
-        data[:] = b"no library"
-    built.unlink()  # the loaded one stays as it is
-    built.write_bytes(bytes(data))
-    run = cluster.run(program, DATA)
-    np.testing.assert_array_equal(run.result(PATIENCE)["out"], first["out"])
-    assert built.read_bytes() != bytes(data)
+    built = library_with("to be damaged")
+    for data in damaged(built.read_bytes()):
+        built.unlink()  # the loaded one stays as it is
+        built.write_bytes(data)
+        run = cluster.run(program, DATA)
+        np.testing.assert_array_equal(run.result(PATIENCE)["out"], first["out"])
+        assert built.read_bytes() != data
 
 
 def test_an_entry_of_the_cache_that_vanishes_is_built_again(
@@ -182,8 +180,8 @@ def test_an_entry_of_the_cache_that_vanishes_is_built_again(
     assert cluster.run(program, DATA).result(PATIENCE)["out"][0] == DATA.sum()
 
 
-def test_gigabytes_of_output_fill_no_memory(cluster: sapwood.Cluster, work: Work) -> None:
-    lines = 2**30 // 1024 // 2
+def test_much_output_fills_no_memory(cluster: sapwood.Cluster, work: Work) -> None:
+    lines = 2**28 // 1024 // 2
     what = f"""static char line[1024];
     for (int i = 0; i < 1024; i++) line[i] = i < 1023 ? 'x' : '\\n';
     for (long i = 0; i < {lines}; i++) fwrite(line, 1, 1024, stdout);"""
@@ -191,7 +189,7 @@ def test_gigabytes_of_output_fill_no_memory(cluster: sapwood.Cluster, work: Work
     program = work(what)
     result = cluster.run(program, DATA).result(PATIENCE)
     assert result["out"][0] == DATA.sum()
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024  # KiB
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 80 * 1024  # KiB
 
 
 def test_a_map_that_forks_answers_once(cluster: sapwood.Cluster, work: Work) -> None:
@@ -208,8 +206,8 @@ def test_children_that_stay_do_not_hold_the_answer_back(
 def test_a_map_that_never_returns_ends_at_its_time_limit(
     cluster: sapwood.Cluster, work: Work
 ) -> None:
-    program = work("for (volatile int x = 1; x;) {}")
-    assert "work ran longer than 0.5 s" in fails(cluster, program, TimeLimitError, time_limit=0.5)
+    program = work("for (;;) pause();")
+    assert "work ran longer than 0.2 s" in fails(cluster, program, TimeLimitError, time_limit=0.2)
 
 
 @pytest.mark.row("A-CODE-5")
@@ -270,18 +268,15 @@ def test_an_inout_copy_is_guarded_as_outputs_are(cluster: sapwood.Cluster, work:
     )
 
 
-@pytest.mark.parametrize(
-    ("what", "said"),
-    [
-        ("volatile double x = data[n + 600]; (void)x;", "read past the end of parameter data"),
-        ("((double *)data)[1] = 3;", "wrote to parameter data, which is read-only: at item 1"),
-    ],
-)
-def test_all_arrays_can_be_checked(work: Work, what: str, said: str) -> None:
+def test_all_arrays_can_be_checked(work: Work) -> None:
     limits = LimitSettings(check_memory=True)
+    past, changed = "volatile double x = data[n + 600]; (void)x;", "((double *)data)[1] = 3;"
     with sapwood.local(2, settings=Settings(limits=limits)) as checked:
         assert checked.run(work(""), DATA).result(PATIENCE)["out"][0] == DATA.sum()
-        assert f"work {said}" in fails(checked, work(what), RunnerCrashError)
+        said = fails(checked, work(past), RunnerCrashError)
+        assert "work read past the end of parameter data" in said
+        said = fails(checked, work(changed), RunnerCrashError)
+        assert "work wrote to parameter data, which is read-only: at item 1" in said
         assert {agent.incarnation for agent in checked.agents} == {1}
 
 

@@ -78,7 +78,7 @@ class Spread(Program):
 """
 
 pytestmark = [
-    pytest.mark.timeout(500),  # a C++ library for another architecture is compiled first
+    pytest.mark.timeout(500),  # a C library for another architecture is compiled first, or C++'s
     pytest.mark.skipif(platform.machine() != "x86_64", reason="the emulator set is for x86-64"),
     pytest.mark.skipif(
         not (EMULATED / "ready").exists(),
@@ -106,13 +106,13 @@ def zig_cache(own_surroundings: None) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def emulated(nothing_is_left_behind_by_all: None) -> Iterator[sapwood.Cluster]:
-    """A cluster of three aarch64 agents below one junction of the same kind."""
+    """A cluster of two aarch64 agents below one junction of the same kind."""
     del nothing_is_left_behind_by_all  # it looks when the cluster has ended
     settings = Settings(
         cluster=ClusterSettings(interpreter=INTERPRETER, ready_timeout=PATIENCE),
         comm=CommSettings(heartbeat=2.0, failure_after=30.0),  # emulation is slow
     )
-    with sapwood.local(3, fanout=3, settings=settings) as cluster:
+    with sapwood.local(2, fanout=2, settings=settings) as cluster:
         machines(cluster)  # every agent has a runner now
         yield cluster
 
@@ -123,14 +123,14 @@ def test_agents_of_another_architecture_give_the_results_of_this_machine_s(
     emulated: sapwood.Cluster, program: Path
 ) -> None:
     data = np.random.default_rng(4).uniform(0, 1000, 20_001)
-    with sapwood.local(3) as here:
+    with sapwood.local(2) as here:
         expected = here.run(program, data).result(PATIENCE)
     run = emulated.run(program, data)
     found = run.result(PATIENCE)
     np.testing.assert_array_equal(found["counts"], expected["counts"])
     np.testing.assert_allclose(found["total"], expected["total"], rtol=1e-12)
     np.testing.assert_allclose(found["total"], np.sqrt(data).sum(), rtol=1e-12)
-    assert len(run.statistics.agents) == 3
+    assert len(run.statistics.agents) == 2
 
 
 @pytest.mark.row("A-CODE-3")
@@ -162,11 +162,11 @@ def test_a_crash_there_is_reported_and_the_agent_lives(
 
 @pytest.fixture(scope="module")
 def mixed(nothing_is_left_behind_by_all: None) -> Iterator[sapwood.Cluster]:
-    """Four agents below two junctions: the last two agents are of another architecture."""
+    """Four agents below two junctions: the last agent is of another architecture."""
     del nothing_is_left_behind_by_all  # as above
     settings = Settings(
         cluster=ClusterSettings(
-            places={"3-4": PlaceSettings(interpreter=INTERPRETER)}, ready_timeout=PATIENCE
+            places={"4": PlaceSettings(interpreter=INTERPRETER)}, ready_timeout=PATIENCE
         ),
         comm=CommSettings(heartbeat=2.0, failure_after=30.0),
     )
@@ -186,7 +186,7 @@ def test_a_tree_of_two_architectures_computes_one_result(
     mixed: sapwood.Cluster, program: Path
 ) -> None:
     here = platform.machine()
-    assert machines(mixed) == [here, here, "aarch64", "aarch64"]
+    assert machines(mixed) == [here, here, here, "aarch64"]
     assert {target.architecture for target in mixed.targets} == {here, "aarch64"}
     data = np.random.default_rng(5).uniform(0, 1000, 20_003)
     run = mixed.run(program, data)
@@ -196,7 +196,7 @@ def test_a_tree_of_two_architectures_computes_one_result(
     assert [agent.errors for agent in run.statistics.agents] == [0, 0, 0, 0]
     loaded = sapwood.load_program(program)
     with mixed.stream(loaded["added"], reduce="gather") as stream:
-        assert stream.broadcast(1).result(PATIENCE).total == [1, 1, 65, 65]
+        assert stream.broadcast(1).result(PATIENCE).total == [1, 1, 1, 65]
 
 
 CUDA = """
@@ -217,6 +217,7 @@ extern "C" int sums(const double *x, int n, double *total) {
 """
 
 
+@pytest.mark.nightly  # where that was never done, a C++ library is compiled first: a minute
 @pytest.mark.row("A-GPU-3")
 def test_a_cuda_source_runs_on_both(
     mixed: sapwood.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -262,5 +263,5 @@ def test_places_of_both_kinds_are_replaced_by_their_own(
     os.kill(emulated.pid, signal.SIGKILL)
     assert mixed.run(program, data).result(PATIENCE)["total"] == 1200.0
     here = platform.machine()
-    assert machines(mixed) == [here, here, "aarch64", "aarch64"]
-    assert {agent.rank: agent.incarnation for agent in mixed.agents} == {1: 2, 2: 1, 3: 2, 4: 3}
+    assert machines(mixed) == [here, here, here, "aarch64"]
+    assert {agent.rank: agent.incarnation for agent in mixed.agents} == {1: 2, 2: 1, 3: 1, 4: 3}

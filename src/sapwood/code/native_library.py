@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from importlib.resources import files
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -30,6 +31,9 @@ EXCHANGE = "exchange.c"
 REPEAT = "repeat.c"
 """Makes calls of a runner again without its interpreter."""
 
+_KEPT: Final = ("PATH", "ZIG", "ZIG_GLOBAL_CACHE_DIR")
+"""Variables of a build that say where compilers are, and what they have built already."""
+
 
 def build_crash_handlers(cache: BuildCache, built: Built) -> tuple[bytes, ...]:
     """Return the paths of the crash handlers for all targets of a program with native code."""
@@ -49,7 +53,7 @@ def build_native(cache: BuildCache, source: str, target: Target | None = None) -
     data = files("sapwood.code").joinpath("native", source).read_bytes()
     language = C()
     # Without the user's flags: a sanitizer would install handlers of its own.
-    kept = {name: os.environ[name] for name in ("PATH", "ZIG") if name in os.environ}
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     environment = {"PATH": os.defpath, **kept}
     request = BuildRequest(
         folder=Path(),
