@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sapwood.code import load_program
 from sapwood.code.build import build
 from sapwood.code.cache import BuildCache
 from sapwood.code.interface import Interface, Role
@@ -80,18 +81,28 @@ void with_base(const Derived *d, int *o) { *o = d->y; }
 COMPILERS = [("gcc", "g++"), ("clang", "clang++")]
 
 
-@pytest.fixture(params=COMPILERS, ids=["gcc", "clang"])
-def environment(request: pytest.FixtureRequest) -> dict[str, str]:
+PROGRAM = """
+from sapwood import Program
+
+class P(Program):
+    sources = ("a.c", "b.cpp")
+"""
+
+
+@pytest.fixture(scope="module", params=COMPILERS, ids=["gcc", "clang"])
+def interface(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Interface:
+    """What is discovered in both sources, built once by each compiler."""
     c, cpp = request.param
     if not (shutil.which(c) and shutil.which(cpp)):
         pytest.skip(f"{c} and {cpp} are not on this machine")
-    return {**os.environ, "CC": c, "CXX": cpp}
-
-
-@pytest.fixture
-def interface(cache: BuildCache, program_of: Any, environment: dict[str, str]) -> Interface:
-    program = program_of({"a.c": C, "b.cpp": CPP})
-    return build(program, cache=cache, environment=environment).interface
+    folder = tmp_path_factory.mktemp("discovered")
+    for name, text in {"a.c": C, "b.cpp": CPP, "p.py": PROGRAM}.items():
+        (folder / name).write_text(text)
+    environment = {**os.environ, "CC": c, "CXX": cpp}
+    cache = BuildCache(folder / "cache")
+    return build(load_program(folder / "p.py"), cache=cache, environment=environment).interface
 
 
 def test_types_are_exact(interface: Interface) -> None:
