@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -42,6 +42,10 @@ SUFFIXES: Final = frozenset(
 """What may hold CUDA; other files of a program only talk about it."""
 
 _NAMES: Final = {"identifier", "type_identifier", "field_identifier", "namespace_identifier"}
+_MACROS: Final = {"preproc_def", "preproc_function_def"}
+_DECLARATIONS: Final = {"declaration", "field_declaration"}
+_ON_DEVICE: Final = ("__device__", "__constant__", "__managed__")
+_OTHERS: Final = {"function_definition", "call_expression", "preproc_arg", "array_declarator"}
 
 INDICES: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 
@@ -175,36 +179,24 @@ class CudaSource:
             data = rename_on_host(data, parse(known.leave_out(data)).root_node)
         if b"__global__" in data:
             data = expand_in_kernels(_only_in_kernels(data, known.leave_out(data)))
-            data = _split_declarations(data, known.leave_out(data))
+        seen, self.root, nodes = _read(data, known)
+        if b"__global__" in data and (edits := _split_declarations(data, nodes)):
+            data = edits.apply()
+            seen, self.root, nodes = _read(data, known)
         self.data = data
-        seen = known.leave_out(data)
-        self.root = parse(seen).root_node
-        nodes = list(walk(self.root))
-        self.functions = [
-            Function(node, self)
-            for node in nodes
-            if node.type == "function_definition" and _has_block(node)
-        ]
+        self.functions = [Function(node, self) for node in nodes if _has_block(node)]
         self.launches = [launch for node in nodes for launch in _launches(node)]
         self.macros = {
             plain(node.child_by_field_name("name").text): plain(value.text)
             for node in nodes
-            if node.type in {"preproc_def", "preproc_function_def"}
-            and (value := node.child_by_field_name("value")) is not None
+            if node.type in _MACROS and (value := node.child_by_field_name("value")) is not None
         }
         self.macro_words = frozenset(
-            word
-            for node in nodes
-            if node.type in {"preproc_def", "preproc_function_def"}
-            for word in _macro_words(node)
+            word for node in nodes if node.type in _MACROS for word in _macro_words(node)
         )
-        declarations = [node for node in nodes if node.type in {"declaration", "field_declaration"}]
+        declarations = [node for node in nodes if node.type in _DECLARATIONS]
         self.shared = [node for node in declarations if _qualified(node, "__shared__")]
-        self.device_declarations = [
-            node
-            for node in declarations
-            if _qualified(node, "__device__", "__constant__", "__managed__")
-        ]
+        self.device_declarations = [node for node in declarations if _qualified(node, *_ON_DEVICE)]
         self.device_variables = frozenset(
             name for node in self.device_declarations for name in declared_names(node)
         )
@@ -235,6 +227,14 @@ class CudaSource:
 def parse(data: bytes) -> Any:
     """Return the syntax tree of CUDA C++."""
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language())).parse(data)
+
+
+def _read(data: bytes, known: Conditions) -> tuple[bytes, Any, list[Any]]:
+    """Return what is compiled of a text, its tree, and the nodes of it that are looked at."""
+    seen = known.leave_out(data)
+    root = parse(seen).root_node
+    read = _MACROS | _DECLARATIONS | _OTHERS
+    return seen, root, [node for node in walk(root) if node.type in read]
 
 
 def read_sources(
@@ -283,10 +283,10 @@ def _only_in_kernels(data: bytes, seen: bytes) -> bytes:
     return b"".join([*pieces, data[position:]])
 
 
-def _split_declarations(data: bytes, seen: bytes) -> bytes:
+def _split_declarations(data: bytes, nodes: Sequence[Any]) -> Edits:
     """Make one declaration of each variable of a kernel: they may need different treatment."""
     edits = Edits(data)
-    for node in walk(parse(seen).root_node):
+    for node in nodes:
         if node.type != "declaration" or node.parent.type != "compound_statement":
             continue
         declarators = node.children_by_field_name("declarator")
@@ -295,7 +295,7 @@ def _split_declarations(data: bytes, seen: bytes) -> bytes:
             continue
         for before, after in itertools.pairwise(declarators):
             edits.replace(before.end_byte, after.start_byte, f"; {head} ")
-    return edits.apply()
+    return edits
 
 
 def _in_kernel(node: Any) -> bool:
@@ -311,7 +311,7 @@ def walk(node: Any) -> Iterator[Any]:
     while pending:
         current = pending.pop()
         yield current
-        pending.extend(reversed(current.children))
+        pending += current.children[::-1] if current.child_count else ()
 
 
 def identifiers(node: Any) -> Iterator[str]:
@@ -362,7 +362,7 @@ def _function_declarator(node: Any) -> Any:
 
 
 def _has_block(node: Any) -> bool:
-    body = node.child_by_field_name("body")
+    body = node.child_by_field_name("body") if node.type == "function_definition" else None
     return body is not None and body.type == "compound_statement"
 
 
