@@ -26,9 +26,9 @@ PROGRAMS = sorted((HERE / "programs").glob("*.cu"))
 KERNELS = sorted((HERE / "kernels").glob("*.cu"))
 SOURCES = [
     *(pytest.param(path, id=path.stem) for path in (*KERNELS, WORK)),
-    # Every sixth program in every run of the tests.
+    # Every tenth program in every run of the tests.
     *(
-        pytest.param(path, id=path.stem, marks=pytest.mark.nightly if number % 6 else ())
+        pytest.param(path, id=path.stem, marks=pytest.mark.nightly if number % 10 else ())
         for number, path in enumerate(PROGRAMS)
     ),
 ]
