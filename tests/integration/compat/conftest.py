@@ -20,13 +20,12 @@ EXAMPLES = Path(__file__).parents[3] / "examples" / "lizard"
 
 
 @pytest.fixture(autouse=True, scope="module")
-def on_the_cpu(own_surroundings: None, request: pytest.FixtureRequest) -> Iterator[None]:
-    """These tests say what happens where there is no GPU; mistakes need no optimiser."""
+def on_the_cpu(own_surroundings: None) -> Iterator[None]:
+    """These tests say what happens where there is no GPU; results need no optimiser to be right."""
     del own_surroundings  # it takes these variables out
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SAPWOOD_CUDA", "cpu")
-        if request.path.stem != "test_programs":
-            patch.setenv("CXXFLAGS", "-O0")
+        patch.setenv("CXXFLAGS", "-O0")
         yield
 
 

@@ -100,47 +100,10 @@ AT_REGISTRATION: dict[str, RegistrationCase] = {
         "Dataset.points is a pointer",
         "python_funcs.py",
     ),
-    "a missing function of C": (
-        {
-            "kernel.cu": [("void free_global_state", "void release_global_state")],
-            "program.h": [("void free_global_state", "void release_global_state")],
-        },
-        ProgramError,
-        "no source defines free_global_state",
-        "kernel.cu",
-    ),
-    "a function of C++": (
-        {
-            "kernel.cu": [('extern "C" void setup_dataset', "void setup_dataset")],
-            "program.h": [("void setup_dataset(dataset_t *dataset, global_params_t *params);", "")],
-        },
-        ProgramError,
-        'no source defines setup_dataset.*extern "C"',
-        "kernel.cu",
-    ),
-    "a function of C with other parameters": (
-        {
-            "kernel.cu": [
-                (
-                    "free_global_state(global_state_t *state, global_params_t *params)",
-                    "free_global_state(global_state_t *state)",
-                )
-            ],
-            "program.h": [
-                (
-                    "free_global_state(global_state_t *state, global_params_t *params)",
-                    "free_global_state(global_state_t *state)",
-                )
-            ],
-        },
-        ProgramError,
-        "free_global_state takes",
-        "kernel.cu:",
-    ),
     "a structure that is larger in C": (
-        {"program.h": [("    float *points;", "    float *points;\n    int more;")]},
+        {"python_funcs.py": [(', ("max_iterations", ctypes.c_int)]', "]")]},
         ProgramError,
-        "class Dataset is not laid out as dataset_t.*no field for int more",
+        "class GlobalParams is not laid out as global_params_t.*no field for int max_iterations",
         "program.h:",
     ),
     "a structure that is larger in Python": (
@@ -155,21 +118,25 @@ AT_REGISTRATION: dict[str, RegistrationCase] = {
     ),
     "fields in another order": (
         {
-            "program.h": [
+            "python_funcs.py": [
+                ('        ("done", ctypes.c_int),\n        ("iteration", ctypes.c_int),\n', ""),
                 (
-                    "    int done;\n    int iteration;\n    double *sums;",
-                    "    double *sums;\n    int done;\n    int iteration;",
-                )
+                    '        ("sums", ctypes.POINTER(ctypes.c_double)),\n',
+                    (
+                        '        ("sums", ctypes.POINTER(ctypes.c_double)),\n'
+                        '        ("done", ctypes.c_int),\n        ("iteration", ctypes.c_int),\n'
+                    ),
+                ),
             ]
         },
         ProgramError,
-        "class GlobalState is not laid out.*double . sums where Python has c_int done",
+        r"class GlobalState is not laid out.*int done where Python has POINTER\(c_double\) sums",
         "program.h:",
     ),
     "a field of another type": (
-        {"program.h": [("    int dims;", "    float dims;")]},
+        {"python_funcs.py": [('("dims", ctypes.c_int)', '("dims", ctypes.c_float)')]},
         ProgramError,
-        "C has float dims where Python has c_int dims",
+        "C has int dims where Python has c_float dims",
         "program.h:",
     ),
     "a pointer to another type": (
@@ -202,22 +169,20 @@ AT_REGISTRATION: dict[str, RegistrationCase] = {
     ),
     "a structure of another size": (
         {
-            "program.h": [("    int dims;", "    struct { int a[2]; } dims;")],
             "python_funcs.py": [
                 (
                     "class GlobalParams(",
                     (
-                        "class Two(ctypes.Union):\n"
+                        "class Two(ctypes.Structure):\n"
                         '    _fields_ = [("a", ctypes.c_int), ("b", ctypes.c_int)]\n\n\n'
                         "class GlobalParams("
                     ),
                 ),
                 ('("dims", ctypes.c_int)', '("dims", Two)'),
             ],
-            "kernel.cu": [("params->dims", "params->dims.a[0]")],
         },
         ProgramError,
-        r"where Python has Two dims \(8 and 4 bytes\)",
+        r"where Python has Two dims \(4 and 8 bytes\)",
         "program.h:",
     ),
     "Python that exits": (
@@ -298,12 +263,78 @@ def test_mistakes_are_told_at_registration(
         assert "error:" in caught.value.details["compiler output"]
 
 
+BARE = """
+#include "program.h"
+extern "C" void run_iteration(int, global_params_t *, dataset_t *, global_state_t *, agg_res_t *) {}
+extern "C" void setup_dataset(dataset_t *, global_params_t *) {}
+extern "C" void free_dataset(dataset_t *, global_params_t *) {}
+extern "C" void setup_global_state(global_state_t *, global_params_t *) {}
+extern "C" void free_global_state(global_state_t *, global_params_t *) {}
+extern "C" void setup_aggregation_result(agg_res_t *, global_params_t *) {}
+extern "C" void free_aggregation_result(agg_res_t *, global_params_t *) {}
+"""
+"""All that a program must define, soon compiled."""
+
+
+@pytest.fixture
+def bare(copy_of: CopyFunction) -> Callable[[str], Path]:
+    """Make a program of the column sums' Python and of a source without a kernel."""
+
+    def make(source: str) -> Path:
+        folder = copy_of("column_sums")
+        header = folder / "program.h"
+        header.write_text(header.read_text().partition('extern "C"')[0] + "#endif\n")
+        (folder / "kernel.cu").write_text(source)
+        return folder
+
+    return make
+
+
+@pytest.mark.row("B-PROG-1")
+@pytest.mark.row("B-PROG-3")
+@pytest.mark.parametrize(
+    ("old", "new", "message", "where"),
+    [
+        (
+            "void free_global_state",
+            "void release_global_state",
+            "no source defines free_global_state",
+            "kernel.cu",
+        ),
+        (
+            'extern "C" void setup_dataset',
+            "void setup_dataset",
+            'no source defines setup_dataset.*extern "C"',
+            "kernel.cu",
+        ),
+        (
+            "free_global_state(global_state_t *, global_params_t *)",
+            "free_global_state(global_state_t *)",
+            "free_global_state takes",
+            "kernel.cu:7",
+        ),
+    ],
+    ids=["missing", "of C++", "with other parameters"],
+)
+def test_functions_of_c_that_do_not_fit(
+    bare: Callable[[str], Path],
+    checked: CheckFunction,
+    old: str,
+    new: str,
+    message: str,
+    where: str,
+) -> None:
+    assert old in BARE
+    with pytest.raises(ProgramError, match=f"(?s){message}") as caught:
+        checked(bare(BARE.replace(old, new)))
+    assert where in caught.value.where
+
+
 @pytest.mark.row("B-PROG-1")
 def test_a_damaged_library_in_the_cache_is_built_again(
-    copy_of: CopyFunction, checked: CheckFunction, tmp_path: Path
+    bare: Callable[[str], Path], checked: CheckFunction, tmp_path: Path
 ) -> None:
-    # A library that no other test looks for in the cache.
-    folder = copy_of("column_sums", {"kernel.cu": [('#include "', f'// {tmp_path}\n#include "')]})
+    folder = bare(f"// {tmp_path}\n{BARE}")  # no other test looks for it in the cache
     first = checked(folder)
     library = Path(first.built.libraries[0].image.path)
     del first

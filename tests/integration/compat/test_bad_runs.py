@@ -26,18 +26,6 @@ Changes = dict[str, list[tuple[str, str]]]
 RunCase = tuple[Changes, type[SapwoodError], str]
 
 IN_A_RUN: dict[str, RunCase] = {
-    "setup that allocates nothing": (
-        {
-            "kernel.cu": [
-                (
-                    'check(cudaMallocManaged(&dataset->points, bytes), "points");',
-                    "dataset->points = 0;",
-                )
-            ]
-        },
-        ProgramError,
-        "setup_dataset leaves Dataset.points NULL",
-    ),
     "a slice that loses points": (
         {
             "python_funcs.py": [
@@ -76,48 +64,6 @@ IN_A_RUN: dict[str, RunCase] = {
         UserCodeError,
         "SystemExit: 1.*init_dataset",
     ),
-    "an iteration that ends the process": (
-        {"kernel.cu": [("    int grid =", "    exit(3);\n    int grid =")]},
-        RunnerCrashError,
-        "3",
-    ),
-    "a launch that fails": (
-        {
-            "kernel.cu": [
-                ("<<<grid, block_size>>>", "<<<grid, 4096>>>"),
-                ('    check(cudaGetLastError(), "launch");\n', ""),
-            ]
-        },
-        ExecutionError,
-        "device reports an error after run_iteration",
-    ),
-    "a kernel that writes beside managed memory": (
-        {
-            "kernel.cu": [
-                ("&sums[d]", "&sums[d + 1]"),
-                ('    check(cudaGetLastError(), "launch");\n', ""),
-                ('    check(cudaDeviceSynchronize(), "add_columns");\n', ""),
-            ]
-        },
-        ExecutionError,
-        r"byte 24 of the 24 bytes that cudaMallocManaged gave at \S*kernel.cu.*add_columns",
-    ),
-    "Python that writes beside managed memory": (
-        {
-            "python_funcs.py": [
-                (
-                    "enumerate(values):\n            self.sums[d] = value",
-                    "enumerate(values, 1):\n            self.sums[d] = value",
-                ),
-            ],
-            "kernel.cu": [
-                ('    check(cudaGetLastError(), "launch");\n', ""),
-                ('    check(cudaDeviceSynchronize(), "add_columns");\n', ""),
-            ],
-        },
-        ExecutionError,
-        r"byte 24 of the 24 bytes that cudaMallocManaged gave at \S*kernel.cu",
-    ),
     "a result that cannot be reset": (
         {
             "python_funcs.py": [
@@ -132,6 +78,64 @@ IN_A_RUN: dict[str, RunCase] = {
         "does not reset",
     ),
 }
+
+FAULTS = ("EXIT", "ENDLESS", "LAUNCH", "BESIDE", "NOTHING", "ASSERT", "OF_PYTHON")
+NUMBER = {name: number for number, name in enumerate(FAULTS, 1000)}
+_NUMBERS = ", ".join(f"{name} = {number}" for name, number in NUMBER.items())
+
+FAULTY: Changes = {
+    "kernel.cu": [
+        ("#include <stdio.h>\n", "#include <assert.h>\n#include <stdio.h>\n"),
+        ("int num_points, int dims)", "int num_points, int dims, int what)"),
+        ("if (i >= num_points)", "assert(what != ASSERT);\n    if (i >= num_points)"),
+        ("&sums[d]", "&sums[what == BESIDE ? d + 1 : d]"),
+        (
+            "    int grid =",
+            (
+                "    int what = params->max_iterations;\n    if (what == EXIT) exit(3);\n"
+                "    for (volatile int i = 0; what == ENDLESS; i++) {}\n    int grid ="
+            ),
+        ),
+        ("<<<grid, block_size>>>", "<<<grid, what == LAUNCH ? 4096 : block_size>>>"),
+        (
+            "params->dims);\n    check(",
+            "params->dims, what);\n    if (what >= EXIT) return;\n    check(",
+        ),
+        (
+            "check(cudaMallocManaged(&dataset->points,",
+            (
+                "dataset->points = 0;\n    if (params->max_iterations != NOTHING) "
+                "check(cudaMallocManaged(&dataset->points,"
+            ),
+        ),
+        ("static void check", f"enum {{ {_NUMBERS} }};\n\nstatic void check"),
+    ]
+}
+"""One source with all these faults; the number of iterations says which one it has."""
+
+IN_C: dict[str, RunCase] = {
+    "NOTHING": ({}, ProgramError, "setup_dataset leaves Dataset.points NULL"),
+    "EXIT": ({}, RunnerCrashError, "3"),
+    "LAUNCH": ({}, ExecutionError, "device reports an error after run_iteration"),
+    "BESIDE": (
+        {},
+        ExecutionError,
+        r"byte 24 of the 24 bytes that cudaMallocManaged gave at \S*kernel.cu.*add_columns",
+    ),
+    "OF_PYTHON": (
+        {
+            "python_funcs.py": [
+                (
+                    "enumerate(values):\n            self.sums[d] = value",
+                    "enumerate(values, 1):\n            self.sums[d] = value",
+                ),
+            ],
+        },
+        ExecutionError,
+        r"byte 24 of the 24 bytes that cudaMallocManaged gave at \S*kernel.cu",
+    ),
+}
+"""What is wrong in C; Python may write beside what C has allocated, too."""
 
 TREE = (3, 0)
 
@@ -160,15 +164,32 @@ def test_mistakes_end_a_run_and_the_agents_live(
     assert cluster.submit(pow, 2, 10).result(30) == 1024
 
 
+@pytest.mark.row("B-PROG-1")
+@pytest.mark.parametrize("fault", IN_C)
+def test_mistakes_in_c_end_a_run_and_the_agents_live(
+    cluster: sapwood.Cluster,
+    copy_of: CopyFunction,
+    outcome: Callable[..., Outcome],
+    fault: str,
+) -> None:
+    changes, kind, message = IN_C[fault]
+    folder = copy_of("column_sums", FAULTY | changes)
+    points = str(folder / "points.csv")
+    settings = {"dims": 3, "max_iterations": NUMBER[fault], "input_file": points}
+    with pytest.raises(kind, match=f"(?s){message}"):
+        outcome(cluster, folder, settings)
+    assert cluster.submit(pow, 2, 10).result(30) == 1024
+
+
 def test_an_iteration_that_does_not_end_is_killed(
     make_cluster: Callable[..., sapwood.Cluster],
     copy_of: CopyFunction,
     outcome: Callable[..., Outcome],
 ) -> None:
-    change = ("    int grid =", "    for (volatile int i = 0; ; i++) {}\n    int grid =")
-    folder = copy_of("column_sums", {"kernel.cu": [change]})
-    cluster = make_cluster(2, limits=LimitSettings(time=0.5))
-    settings = {"dims": 3, "input_file": str(folder / "points.csv")}
+    folder = copy_of("column_sums", FAULTY)
+    cluster = make_cluster(2, limits=LimitSettings(time=0.2))
+    points = str(folder / "points.csv")
+    settings = {"dims": 3, "max_iterations": NUMBER["ENDLESS"], "input_file": points}
     with pytest.raises(TimeLimitError):
         outcome(cluster, folder, settings)
 
@@ -188,16 +209,10 @@ def test_a_failure_of_one_run_is_not_that_of_the_next(
     outcome: Callable[..., Outcome],
 ) -> None:
     # The device of a CPU node stays broken after a failed assertion, as that of a GPU does.
-    change = (
-        "    if (i >= num_points) return;",
-        "    assert(dims < 4);\n    if (i >= num_points) return;",
-    )
-    folder = copy_of("column_sums", {"kernel.cu": [change]})
-    (folder / "four.csv").write_text("1,2,3,4\n" * 50)
+    folder = copy_of("column_sums", FAULTY)
+    good = {"dims": 3, "input_file": str(folder / "points.csv")}
     cluster = make_cluster(1)
     for _ in range(2):
-        settings = {"dims": 4, "input_file": str(folder / "four.csv")}
         with pytest.raises(SapwoodError, match=r"(?s)Assert|assert"):
-            outcome(cluster, folder, settings)
-        good = {"dims": 3, "input_file": str(folder / "points.csv")}
+            outcome(cluster, folder, good | {"max_iterations": NUMBER["ASSERT"]})
         assert outcome(cluster, folder, good).iterations == 1

@@ -1,4 +1,4 @@
-"""``sapwood lizard`` and the interactive prompt, as processes."""
+"""``sapwood lizard`` and the interactive prompt."""
 
 import json
 import os
@@ -8,8 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
 
+from sapwood.cli.main import app
 from sapwood.compat.lizard.directory import read_directory
+from sapwood.compat.lizard.runtime_helper import run_using_runner_module
+from sapwood.core.errors import SapwoodError
 
 from .conftest import EXAMPLES
 
@@ -17,7 +21,21 @@ CHECKSUM = read_directory(EXAMPLES / "column_sums").checksum
 SETTINGS = ("--set", "dims=3", "--set", "max_iterations=10", "--set", "input_file=points.csv")
 
 
-def sapwood_lizard(*words: str, folder: Path = EXAMPLES) -> subprocess.CompletedProcess[str]:
+Lizard = Callable[..., Result]
+
+
+@pytest.fixture
+def lizard(monkeypatch: pytest.MonkeyPatch) -> Lizard:
+    """Run the command line to its end, in this process."""
+
+    def run(*words: str, folder: Path = EXAMPLES) -> Result:
+        monkeypatch.chdir(folder)
+        return CliRunner().invoke(app, ["lizard", *words], prog_name="sapwood")
+
+    return run
+
+
+def in_a_process(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", "from sapwood.cli.main import main; main()", "lizard", *words],
         cwd=folder,
@@ -30,28 +48,30 @@ def sapwood_lizard(*words: str, folder: Path = EXAMPLES) -> subprocess.Completed
 
 @pytest.mark.row("B-PROG-1")
 @pytest.mark.row("B-PROG-3")
-def test_a_program_registers_and_runs() -> None:
+def test_a_program_registers_and_runs(lizard: Lizard) -> None:
     folder = EXAMPLES / "column_sums"
-    done = sapwood_lizard("run", ".", *SETTINGS, "--agents", "2", folder=folder)
+    done = in_a_process("run", ".", *SETTINGS, "--agents", "2", folder=folder)
     assert done.returncode == 0, done.stderr
     first, *lines, last = done.stdout.splitlines()
     assert first == f"Program registered, checksum: {CHECKSUM}"
     assert lines == ["iterations: 10", "sums: -25.170 -4.180 40.290"]
     assert last.startswith("time taken: ")
     assert last.endswith("s (10 iterations, 150 points, 2 agents)")
-    listed = json.loads(sapwood_lizard("list", "--json").stdout)
+    listed = json.loads(lizard("list", "--json").stdout)
     assert {"name": "column_sums", "checksum": CHECKSUM} in listed["programs"]
 
 
-def test_json_is_all_that_is_printed() -> None:
+def test_json_is_all_that_is_printed(lizard: Lizard) -> None:
     folder = EXAMPLES / "column_sums"
-    done = sapwood_lizard("run", ".", *SETTINGS, "--agents", "1", "--json", folder=folder)
+    done = lizard("run", ".", *SETTINGS, "--agents", "1", "--json", folder=folder)
     answer = json.loads(done.stdout)
     assert answer["output"] == "iterations: 10\nsums: -25.170 -4.180 40.290\n"
     assert (answer["checksum"], answer["points"], answer["agents"]) == (CHECKSUM, 150, 1)
 
 
-def test_what_a_program_prints_is_not_among_the_json(copy_of: Callable[..., Path]) -> None:
+def test_what_a_program_prints_is_not_among_the_json(
+    lizard: Lizard, copy_of: Callable[..., Path]
+) -> None:
     says = "print('said')\n"
     folder = copy_of(
         "column_sums",
@@ -69,40 +89,40 @@ def test_what_a_program_prints_is_not_among_the_json(copy_of: Callable[..., Path
             ],
         },
     )
-    done = sapwood_lizard("run", ".", *SETTINGS, "--agents", "1", "--json", folder=folder)
+    done = lizard("run", ".", *SETTINGS, "--agents", "1", "--json", folder=folder)
     assert json.loads(done.stdout)["iterations"] == 10
     assert done.stderr.count("said") > 12
-    done = sapwood_lizard("load", ".", "--json", folder=folder)
+    done = lizard("load", ".", "--json", folder=folder)
     assert json.loads(done.stdout)["name"] == "column_sums"
 
 
 @pytest.mark.row("B-PROG-3")
-def test_load_prints_the_checksum_and_remove_forgets() -> None:
-    done = sapwood_lizard("load", "column_sums")
+def test_load_prints_the_checksum_and_remove_forgets(lizard: Lizard) -> None:
+    done = lizard("load", "column_sums")
     assert done.stdout == f"Program registered, checksum: {CHECKSUM}\n"
-    assert sapwood_lizard("remove", CHECKSUM).returncode == 0
-    again = sapwood_lizard("remove", CHECKSUM)
-    assert again.returncode == 2
+    assert lizard("remove", CHECKSUM).exit_code == 0
+    again = lizard("remove", CHECKSUM)
+    assert again.exit_code == 2
     assert "no program is registered" in again.stderr
 
 
 @pytest.mark.row("B-PROG-3")
 def test_compile_errors_reach_the_user_and_nothing_is_registered(
-    copy_of: Callable[..., Path],
+    lizard: Lizard, copy_of: Callable[..., Path]
 ) -> None:
     change = ("int grid = (", "int grid = (nothing + ")
     folder = copy_of("column_sums", {"kernel.cu": [change]})
-    done = sapwood_lizard("load", str(folder))
-    assert done.returncode == 3
+    done = lizard("load", str(folder))
+    assert done.exit_code == 3
     assert "where: kernel.cu:21" in done.stderr
     assert "nothing" in done.stderr
     checksum = read_directory(folder).checksum
-    assert sapwood_lizard("remove", checksum).returncode == 2
+    assert lizard("remove", checksum).exit_code == 2
 
 
-def test_a_crash_is_told_with_its_exit_code() -> None:
-    done = sapwood_lizard("run", "crash", "--set", "dims=2", "--set", "max_iterations=4")
-    assert done.returncode == 4
+def test_a_crash_is_told_with_its_exit_code(lizard: Lizard) -> None:
+    done = lizard("run", "crash", "--set", "dims=2", "--set", "max_iterations=4")
+    assert done.exit_code == 4
     assert "SIGSEGV" in done.stderr
     assert "kernel.cu:" in done.stderr
     assert "sums" not in done.stdout
@@ -119,16 +139,16 @@ def test_a_crash_is_told_with_its_exit_code() -> None:
         (("remove", "../../x"), "is no checksum"),
     ],
 )
-def test_wrong_words(words: tuple[str, ...], message: str) -> None:
-    done = sapwood_lizard(*words)
-    assert done.returncode in {2, 4}
+def test_wrong_words(lizard: Lizard, words: tuple[str, ...], message: str) -> None:
+    done = lizard(*words)
+    assert done.exit_code in {2, 4}
     assert message in done.stderr
     assert "Traceback" not in done.stderr.split("traceback:")[0]
 
 
 @pytest.mark.row("B-HW-1")
-def test_hardware_says_how_large_a_block_is() -> None:
-    answer = json.loads(sapwood_lizard("hardware", "--json").stdout)
+def test_hardware_says_how_large_a_block_is(lizard: Lizard) -> None:
+    answer = json.loads(lizard("hardware", "--json").stdout)
     assert answer["block_size"] % 32 == 0
     assert isinstance(answer["gpus"], list)
 
@@ -147,8 +167,8 @@ print(0 < seconds < 60)
 
 
 @pytest.mark.row("B-RUN-2")
-def test_the_prompt_works_as_its_documentation_shows() -> None:
-    assert sapwood_lizard("load", "column_sums").returncode == 0
+def test_the_prompt_works_as_its_documentation_shows(lizard: Lizard) -> None:
+    assert lizard("load", "column_sums").exit_code == 0
     # The folder lies beside: a dotted name is a way through folders, also where it begins
     # like the package.
     done = subprocess.run(
@@ -176,16 +196,5 @@ def test_the_prompt_works_as_its_documentation_shows() -> None:
     ],
 )
 def test_what_a_prompt_cannot_ask(url: str, checksum: str, message: str) -> None:
-    code = (
-        "from sapwood.compat.lizard.runtime_helper import run_using_runner_module as run\n"
-        f"run('column_sums.runner', {{}}, {url!r}, {checksum!r})"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=EXAMPLES,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert message in done.stderr
+    with pytest.raises(SapwoodError, match=message):
+        run_using_runner_module("column_sums.runner", {}, url, checksum)

@@ -1,9 +1,11 @@
-"""The example programs on several numbers of agents, against numpy."""
+"""Programs on several numbers of agents, against numpy."""
 
+import contextlib
+import operator
 import os
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +13,38 @@ import numpy as np
 import pytest
 
 import sapwood
+from sapwood.compat.lizard.directory import read_directory
 from sapwood.compat.lizard.execution import Outcome
+from sapwood.compat.lizard.runner_module import RunnerModule
+from sapwood.compat.lizard.runtime_helper import run_using_runner_module
+from sapwood.compat.lizard.store import ProgramStore
 from sapwood.compat.lizard.structures import b64_json_dec
 from sapwood.core.errors import RunnerCrashError
 
 from .conftest import EXAMPLES
 
-AGENTS = (1, 2, 3, 4, 7)
+PATIENCE = 30.0
+TREES = ((1, 0), (3, 0), (5, 2))
+"""Agents and fan-outs."""
+
+PROGRAMS = Path(__file__).with_name("programs")
+EXTENSION_POINTS = EXAMPLES / "kmeans_extension" / "points.txt"
 
 RunFunction = Callable[..., Outcome]
 MakeCluster = Callable[..., sapwood.Cluster]
+Clusters = list[sapwood.Cluster]
+
+
+@pytest.fixture(scope="module")
+def clusters(nothing_is_left_behind_by_all: None) -> Iterator[Clusters]:
+    """One agent, a few of them, and some under junctions: for programs that harm none."""
+    del nothing_is_left_behind_by_all  # it looks when these have ended
+    with contextlib.ExitStack() as stack:
+        made = [stack.enter_context(sapwood.local(n, fanout=fanout)) for n, fanout in TREES]
+        for cluster in made:
+            with cluster.stream(abs, reduce=operator.add) as stream:
+                stream.broadcast(-1).result(PATIENCE)  # runners, and those of filters, are there
+        yield made
 
 
 def decoded(text: str) -> dict[str, Any]:
@@ -36,7 +60,7 @@ def write_csv(path: Path, points: np.ndarray[Any, Any]) -> Path:
 @pytest.mark.row("B-RUN-1")
 @pytest.mark.row("B-PROG-2")
 def test_column_sums_are_the_same_on_any_number_of_agents(
-    make_cluster: MakeCluster, outcome: RunFunction, tmp_path: Path
+    clusters: Clusters, outcome: RunFunction, tmp_path: Path
 ) -> None:
     points = np.random.default_rng(5).normal(size=(1001, 3)).astype(np.float32)
     settings = {
@@ -44,29 +68,25 @@ def test_column_sums_are_the_same_on_any_number_of_agents(
         "max_iterations": 4,
         "input_file": write_csv(tmp_path / "points.csv", points),
     }
-    for agents in AGENTS:
-        cluster = make_cluster(agents, fanout=2 if agents > 4 else 0)
+    for cluster, (agents, _) in zip(clusters, TREES, strict=True):
         found = outcome(cluster, EXAMPLES / "column_sums", settings)
         assert (found.iterations, found.points, found.agents) == (4, 1001, agents)
         state = decoded(found.end_global_state)
         assert (state["done"], state["iteration"]) == (1, 4)
         np.testing.assert_allclose(state["dynamic"], points.sum(0, np.float64), atol=1e-3)
-        cluster.close()
 
 
 @pytest.mark.row("B-RUN-1")
 def test_a_covariance_of_rows_of_pointers(
-    make_cluster: MakeCluster, outcome: RunFunction, tmp_path: Path
+    clusters: Clusters, outcome: RunFunction, tmp_path: Path
 ) -> None:
     points = np.round(np.random.default_rng(6).normal(size=(333, 4)), 6)
     path = write_csv(tmp_path / "points.csv", points)
-    for agents in AGENTS:
-        cluster = make_cluster(agents)
+    for cluster in clusters:
         found = outcome(cluster, EXAMPLES / "covariance", {"dims": 4, "input_file": path})
         state = decoded(found.end_global_state)["dynamic"]
         np.testing.assert_allclose(state["mean"], points.mean(0), atol=1e-12)
         np.testing.assert_allclose(state["covariance"], np.cov(points.T, bias=True), atol=1e-12)
-        cluster.close()
 
 
 def reference_kmeans(
@@ -88,8 +108,9 @@ def reference_kmeans(
 
 @pytest.mark.row("B-RUN-1")
 def test_k_means_goes_the_same_way_on_any_number_of_agents(
-    make_cluster: MakeCluster, outcome: RunFunction, tmp_path: Path
+    clusters: Clusters, outcome: RunFunction, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("CXXFLAGS")  # one with all optimisations, as users have it
     generator = np.random.default_rng(11)
     points = np.round(generator.uniform(size=(1234, 2)), 4)
     lines = [f"{i} {x} {y}\n" for i, (x, y) in enumerate(points)]
@@ -103,25 +124,133 @@ def test_k_means_goes_the_same_way_on_any_number_of_agents(
         "input_file": path,
     }
     centres = reference_kmeans(points, 5, 25, 1e-4)
-    for agents in AGENTS:
-        cluster = make_cluster(agents)
+    for cluster in clusters:
         found = outcome(cluster, EXAMPLES / "kmeans", settings)
         state = decoded(found.end_global_state)
         np.testing.assert_allclose(state["dynamic"], centres, atol=2e-3)
-        cluster.close()
 
 
-def test_a_histogram_counts_every_value(make_cluster: MakeCluster, outcome: RunFunction) -> None:
+def test_a_histogram_counts_every_value(clusters: Clusters, outcome: RunFunction) -> None:
     numbers = random.Random(1)  # noqa: S311 - what the runner module draws
     values = np.array([numbers.gauss(0, 1) for _ in range(5003)], np.float32)
     expected, _ = np.histogram(values, bins=6, range=(-3, 3))
     settings = {"low": -3, "high": 3, "bins": 6, "count": 5003}
-    for agents in AGENTS:
-        cluster = make_cluster(agents)
+    for cluster in clusters:
         state = decoded(outcome(cluster, EXAMPLES / "histogram", settings).end_global_state)
         assert state["counts"][:6] == expected.tolist()
         assert state["counted"] == 5003
-        cluster.close()
+
+
+@pytest.mark.row("B-RUN-1")
+def test_a_regression_finds_the_weights_on_any_number_of_agents(
+    clusters: Clusters, outcome: RunFunction
+) -> None:
+    iterations = set()
+    for cluster in (clusters[0], clusters[-1]):
+        settings = {"dims": 4, "max_iterations": 200}
+        found = outcome(cluster, PROGRAMS / "regression", settings)
+        state = b64_json_dec(found.end_global_state)
+        weights = b64_json_dec(state["dynamic"])
+        assert [round(weight, 2) for weight in weights] == [1.0, 2.0, 3.0, 4.0]
+        iterations.add(state["iteration"])
+    assert max(iterations) - min(iterations) <= 2
+
+
+@pytest.mark.row("B-PROG-1")
+@pytest.mark.parametrize("count", [2048, 2049, 2083])
+def test_the_odd_program_on_any_number_of_agents(
+    clusters: Clusters, outcome: RunFunction, count: int
+) -> None:
+    weights = [i % 3 + 1 for i in range(count)]
+    expected = [0.5 * sum(weights[i] * ((i * 5 + d) % 10) for i in range(count)) for d in range(5)]
+    for cluster in clusters:
+        found = outcome(cluster, PROGRAMS / "odd", {"dims": 5, "count": count})
+        RunnerModule(PROGRAMS / "odd" / "runner.py")  # leaves no modules that another would get
+        assert found.iterations == 3
+        state = b64_json_dec(found.end_global_state)
+        assert state["last"] == [[float(sum(weights)), 0.0, 0.0], [0.0, 0.0, 3.0]]
+        assert b64_json_dec(state["dynamic"]) == expected
+
+
+@pytest.mark.row("B-PROG-1")
+def test_sources_in_folders_and_structures_in_structures(
+    clusters: Clusters, outcome: RunFunction
+) -> None:
+    count = 515
+    settings = {"steps": 3, "seed": 4, "n": count}
+    rng = random.Random(4)  # noqa: S311 - the numbers that the runner draws
+    rows = [
+        [*(rng.uniform(-1, 1) for _ in range(6)), rng.randrange(1, 5), rng.randrange(2)]
+        for _ in range(count)
+    ]
+    table = np.array(rows)
+    at = table[:, :3] + 0.5 * table[:, 3:6] + 0.125 * np.array([0, 0, -1])
+    cube = np.zeros((2, 2, 2))
+    np.add.at(cube, tuple((at > 0).astype(int).T), 1)
+    mass = table[:, 6:7]
+    for cluster in clusters:
+        found = outcome(cluster, PROGRAMS / "bodies", settings)
+        state = b64_json_dec(found.end_global_state)
+        assert state["c"] == pytest.approx((mass * at).sum(0) / mass.sum(), abs=1e-5)
+        assert b64_json_dec(state["dynamic"]) == cube.tolist()
+
+
+@pytest.mark.row("B-PROG-1")
+def test_several_sources_and_a_package_of_helpers(
+    clusters: Clusters, outcome: RunFunction, tmp_path: Path
+) -> None:
+    values = np.random.default_rng(3).normal(size=997)
+    file = tmp_path / "values.txt"
+    np.savetxt(file, values)
+    for cluster in clusters:
+        found = outcome(cluster, PROGRAMS / "top", {"k": 5, "input_file": str(file)})
+        state = b64_json_dec(found.end_global_state)
+        assert state["limit"] == pytest.approx(np.sort(values)[-15], rel=1e-6)
+
+
+@pytest.mark.row("B-RUN-2")
+def test_a_prompt_finds_the_python_module_whatever_it_is_called(
+    clusters: Clusters,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    np.savetxt(tmp_path / "values.txt", np.arange(100.0))
+    registration = read_directory(PROGRAMS / "top")
+    ProgramStore().add(registration)
+    monkeypatch.chdir(PROGRAMS)
+    settings = {"k": 5, "input_file": str(tmp_path / "values.txt")}
+    run_using_runner_module(
+        "top.runner", settings, "localhost:5000", registration.checksum, cluster=clusters[1]
+    )
+    assert capsys.readouterr().out.splitlines()[1:] == ["85.00000 3"]
+
+
+@pytest.mark.row("B-EXT-1")
+def test_an_extension_runs_on_any_number_of_agents(
+    clusters: Clusters, outcome: RunFunction
+) -> None:
+    points = np.loadtxt(EXTENSION_POINTS, skiprows=1)[:, 1:]
+    settings = {
+        "num_points": 210,
+        "dims": 2,
+        "num_centroids": 3,
+        "max_iterations": 40,
+        "threshold": 1e-9,
+        "input_file": EXTENSION_POINTS,
+    }
+    found = []
+    for cluster in clusters:
+        result = outcome(cluster, EXAMPLES / "kmeans_extension", settings)
+        iteration, centres = result.end_global_state
+        assert (result.points, result.iterations) == (210, iteration)
+        assert sum(result.end_aggregate[0]) == 210
+        found.append(np.array(centres).reshape(3, 2))
+    for centres in found:
+        np.testing.assert_allclose(centres, found[0], atol=1e-12)
+        nearest = ((points[:, None] - centres[None]) ** 2).sum(-1).argmin(1)
+        means = [points[nearest == i].mean(0) for i in range(3)]
+        np.testing.assert_allclose(centres, means, atol=1e-9)
 
 
 @pytest.mark.row("B-RUN-1")
