@@ -2,17 +2,22 @@
 
 import contextlib
 import gc
+import operator
 import os
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
 
 from sapwood.testing.simulation import COLLECT_AFTER
+
+if TYPE_CHECKING:
+    import sapwood
 
 # libuv keeps a pipe for signals from the first loop of a process on: let it be there already.
 uvloop.new_event_loop().close()
@@ -107,6 +112,23 @@ def nothing_is_left_behind_by_all(own_surroundings: None) -> Iterator[None]:
     del own_surroundings  # as above
     with leaving_nothing(standing=False):
         yield
+
+
+@pytest.fixture(scope="module")
+def clusters(nothing_is_left_behind_by_all: None) -> Iterator["list[sapwood.Cluster]"]:
+    """One agent, three, and five under junctions: for all tests of a module that harm none."""
+    del nothing_is_left_behind_by_all  # it looks when these have ended
+    import sapwood  # noqa: PLC0415 - few modules need it
+
+    with contextlib.ExitStack() as stack:
+        made = [
+            stack.enter_context(sapwood.local(agents, fanout=fanout))
+            for agents, fanout in ((1, 0), (3, 0), (5, 2))
+        ]
+        for cluster in made:
+            with cluster.stream(abs, reduce=operator.add) as stream:
+                stream.broadcast(-1).result(GRACE)  # runners, and those of filters, are there
+        yield made
 
 
 @pytest.fixture(autouse=True, scope="session")

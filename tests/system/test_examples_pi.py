@@ -21,6 +21,12 @@ COMMAND = [sys.executable, "-c", "from sapwood.cli.main import main; main()"]
 SAMPLES = 1_000_003
 
 
+@pytest.fixture
+def cluster(clusters: list[sapwood.Cluster]) -> sapwood.Cluster:
+    """Three agents."""
+    return clusters[1]
+
+
 def pi(**parameters: Any) -> Any:
     return sapwood.load_program(FOLDER, parameters)
 
@@ -50,42 +56,38 @@ def test_the_reference_is_split_mix() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**40])
-def test_counts_what_numpy_counts(seed: int) -> None:
-    with sapwood.local(agents=3) as cluster:
-        result = cluster.run(pi(seed=seed, samples=SAMPLES)).result()
+def test_counts_what_numpy_counts(cluster: sapwood.Cluster, seed: int) -> None:
+    result = cluster.run(pi(seed=seed, samples=SAMPLES)).result()
     assert result["inside"] == inside_by_numpy(0, SAMPLES, seed)
     assert result["samples"] == SAMPLES
 
 
-def test_is_the_same_for_any_number_of_agents_and_any_split() -> None:
+def test_is_the_same_for_any_number_of_agents_and_any_split(
+    clusters: list[sapwood.Cluster],
+) -> None:
     counts = set()
-    for agents in (1, 2, 3, 4, 7):
-        with sapwood.local(agents=agents) as cluster:
-            for chunk in (None, 1000):
-                run = cluster.run(pi(samples=SAMPLES), chunk=chunk)
-                counts.add(run.result()["inside"])
+    for cluster in clusters:
+        for chunk in (None, 1000):
+            run = cluster.run(pi(samples=SAMPLES), chunk=chunk)
+            counts.add(run.result()["inside"])
     assert counts == {inside_by_numpy(0, SAMPLES, 0)}
 
 
-def test_a_range_of_ones_own_may_begin_anywhere() -> None:
-    with sapwood.local(agents=2) as cluster:
-        result = cluster.run(pi(), range(500, 10_500)).result()
+def test_a_range_of_ones_own_may_begin_anywhere(cluster: sapwood.Cluster) -> None:
+    result = cluster.run(pi(), range(500, 10_500)).result()
     assert result["inside"] == inside_by_numpy(500, 10_500, 0)
 
 
-def test_is_pi() -> None:
-    with sapwood.local(agents=2) as cluster:
-        result = cluster.run(pi(samples=50_000_000)).result()
+def test_is_pi(cluster: sapwood.Cluster) -> None:
+    result = cluster.run(pi(samples=50_000_000)).result()
     # Five standard errors: one seed in two million fails, and this one is fixed.
     assert abs(result["pi"] - math.pi) < 5 * result["standard_error"]
     assert result["standard_error"] == pytest.approx(1.64 / math.sqrt(50e6), rel=0.01)
 
 
-def test_the_native_function_can_be_submitted() -> None:
-    program = pi()
-    with sapwood.local(agents=2) as cluster:
-        future = cluster.submit(program["hits"], 10, 2000, seed=3)
-        assert future.result()["inside"].tolist() == [inside_by_numpy(10, 2000, 3)]
+def test_the_native_function_can_be_submitted(cluster: sapwood.Cluster) -> None:
+    future = cluster.submit(pi()["hits"], 10, 2000, seed=3)
+    assert future.result()["inside"].tolist() == [inside_by_numpy(10, 2000, 3)]
 
 
 def test_command_line() -> None:

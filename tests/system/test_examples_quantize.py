@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,18 +10,27 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
 import sapwood
+from sapwood.cli.main import app
 from sapwood.core.errors import DataMissingError, DataShapeError, DataValueError
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "quantize"
-COMMAND = [sys.executable, "-c", "from sapwood.cli.main import main; main()"]
 
 
 @pytest.fixture(scope="module")
 def photograph() -> sapwood.Dataset:
+    """Every sixteenth pixel."""
     program = quantize()
-    return sapwood.load(program.default_data(), fields=program.inputs)
+    pixels = sapwood.load(program.default_data(), fields=program.inputs)["pixels"]
+    return sapwood.load(np.ascontiguousarray(pixels[::16]), fields=program.inputs)
+
+
+@pytest.fixture
+def cluster(clusters: list[sapwood.Cluster]) -> sapwood.Cluster:
+    """Three agents."""
+    return clusters[1]
 
 
 def quantize(**parameters: Any) -> Any:
@@ -49,11 +56,14 @@ def by_scikit_learn(program: Any, data: sapwood.Dataset) -> Any:
     [(16, 0, 20), (16, 1, 1), (16, 5, 300), (2, 3, 300), (64, 2, 30), (200, 4, 5)],
 )
 def test_equals_scikit_learn(
-    photograph: sapwood.Dataset, colours: int, seed: int, max_iterations: int
+    cluster: sapwood.Cluster,
+    photograph: sapwood.Dataset,
+    colours: int,
+    seed: int,
+    max_iterations: int,
 ) -> None:
     program = quantize(colours=colours, seed=seed, max_iterations=max_iterations)
-    with sapwood.local(agents=3) as cluster:
-        result = cluster.run(program, photograph).result()
+    result = cluster.run(program, photograph).result()
     reference = by_scikit_learn(program, photograph)
     assert result["counts"].all(), "choose another seed: scikit-learn moves empty clusters"
     assert result["inertia"] == pytest.approx(reference.inertia_, rel=1e-9)
@@ -63,11 +73,12 @@ def test_equals_scikit_learn(
     np.testing.assert_allclose(result["centres"], expected, rtol=1e-9)
 
 
-def test_is_the_same_for_any_number_of_agents(photograph: sapwood.Dataset) -> None:
-    results = []
-    for agents in (1, 2, 3, 4, 7):
-        with sapwood.local(agents=agents) as cluster:
-            results.append(cluster.run(quantize(max_iterations=25), photograph).result())
+def test_is_the_same_for_any_number_of_agents(
+    clusters: list[sapwood.Cluster], photograph: sapwood.Dataset
+) -> None:
+    results = [
+        cluster.run(quantize(max_iterations=25), photograph).result() for cluster in clusters
+    ]
     for result in results[1:]:
         assert result["inertia"] == results[0]["inertia"]
         assert result["iterations"] == results[0]["iterations"]
@@ -75,22 +86,20 @@ def test_is_the_same_for_any_number_of_agents(photograph: sapwood.Dataset) -> No
         np.testing.assert_array_equal(result["counts"], results[0]["counts"])
 
 
-def test_stops_when_nothing_changes_any_more() -> None:
+def test_stops_when_nothing_changes_any_more(cluster: sapwood.Cluster) -> None:
     pixels = np.repeat(np.array([[0, 0, 0], [250, 250, 250]], np.uint8), 50, axis=0)
-    with sapwood.local(agents=2) as cluster:
-        result = cluster.run(quantize(colours=2), pixels).result()
+    result = cluster.run(quantize(colours=2), pixels).result()
     assert result["converged"]
     assert result["inertia"] == 0
     np.testing.assert_array_equal(result["centres"], [[0, 0, 0], [250, 250, 250]])
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_takes_any_number_of_channels(channels: int) -> None:
+def test_takes_any_number_of_channels(cluster: sapwood.Cluster, channels: int) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (999, channels)).astype(np.uint8)
     data = sapwood.load(pixels, fields=["pixels"])
     program = quantize(colours=5, max_iterations=500)
-    with sapwood.local(agents=2) as cluster:
-        result = cluster.run(program, data).result()
+    result = cluster.run(program, data).result()
     assert result["inertia"] == pytest.approx(by_scikit_learn(program, data).inertia_, rel=1e-9)
 
 
@@ -108,12 +117,11 @@ def test_a_centre_without_pixels_stays_where_it_is() -> None:
 
 
 @pytest.mark.parametrize(("data_seed", "seed"), [(58, 0), (264, 1), (362, 2)])
-def test_empty_clusters_do_no_harm(data_seed: int, seed: int) -> None:
+def test_empty_clusters_do_no_harm(cluster: sapwood.Cluster, data_seed: int, seed: int) -> None:
     # Nearly as many centres as colours; from these starts a centre loses its last pixel.
     rng = np.random.default_rng(data_seed)
     pixels = (rng.random((40, 3)) ** 3 * 255).astype(np.uint8)
-    with sapwood.local(agents=3) as cluster:
-        result = cluster.run(quantize(colours=20, seed=seed), pixels).result()
+    result = cluster.run(quantize(colours=20, seed=seed), pixels).result()
     assert (result["counts"] == 0).any(), "this test needs a cluster that becomes empty"
     assert result["counts"].sum() == len(pixels)
     assert np.isfinite(result["centres"]).all()
@@ -137,18 +145,14 @@ def test_refuses_what_is_no_picture(pixels: np.ndarray[Any, Any]) -> None:
 
 def test_command_line_writes_the_picture(tmp_path: Path) -> None:
     output = tmp_path / "quantized.png"
-    done = subprocess.run(
+    done = CliRunner().invoke(
+        app,
         [
-            *(*COMMAND, "run", str(FOLDER), "--agents", "4", "--json"),
+            *("run", str(FOLDER), "--agents", "4", "--json"),
             *("-p", "colours=16", "-p", "max_iterations=20", "--output", str(output)),
         ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=90,
-        env={**os.environ, "NO_COLOR": "1"},
     )
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["items"] == 640 * 427
     assert len(answer["statistics"]["agents"]) == 4

@@ -1,11 +1,9 @@
 """Programs on several numbers of agents, against numpy."""
 
-import contextlib
-import operator
 import os
 import random
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,28 +21,12 @@ from sapwood.core.errors import RunnerCrashError
 
 from .conftest import EXAMPLES
 
-PATIENCE = 30.0
-TREES = ((1, 0), (3, 0), (5, 2))
-"""Agents and fan-outs."""
-
 PROGRAMS = Path(__file__).with_name("programs")
 EXTENSION_POINTS = EXAMPLES / "kmeans_extension" / "points.txt"
 
 RunFunction = Callable[..., Outcome]
 MakeCluster = Callable[..., sapwood.Cluster]
 Clusters = list[sapwood.Cluster]
-
-
-@pytest.fixture(scope="module")
-def clusters(nothing_is_left_behind_by_all: None) -> Iterator[Clusters]:
-    """One agent, a few of them, and some under junctions: for programs that harm none."""
-    del nothing_is_left_behind_by_all  # it looks when these have ended
-    with contextlib.ExitStack() as stack:
-        made = [stack.enter_context(sapwood.local(n, fanout=fanout)) for n, fanout in TREES]
-        for cluster in made:
-            with cluster.stream(abs, reduce=operator.add) as stream:
-                stream.broadcast(-1).result(PATIENCE)  # runners, and those of filters, are there
-        yield made
 
 
 def decoded(text: str) -> dict[str, Any]:
@@ -68,9 +50,9 @@ def test_column_sums_are_the_same_on_any_number_of_agents(
         "max_iterations": 4,
         "input_file": write_csv(tmp_path / "points.csv", points),
     }
-    for cluster, (agents, _) in zip(clusters, TREES, strict=True):
+    for cluster in clusters:
         found = outcome(cluster, EXAMPLES / "column_sums", settings)
-        assert (found.iterations, found.points, found.agents) == (4, 1001, agents)
+        assert (found.iterations, found.points, found.agents) == (4, 1001, len(cluster.agents))
         state = decoded(found.end_global_state)
         assert (state["done"], state["iteration"]) == (1, 4)
         np.testing.assert_allclose(state["dynamic"], points.sum(0, np.float64), atol=1e-3)
