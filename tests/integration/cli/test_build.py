@@ -101,13 +101,13 @@ def test_processes_that_ask_at_once_share_one_build(
     program: Path, counting: dict[str, str], until: Callable[[Callable[[], object]], None]
 ) -> None:
     (program.parent / "wait").touch()
-    asking = [start_build(program, counting) for _ in range(3)]
+    asking = [start_build(program, counting) for _ in range(2)]
     until((program.parent / "starts").exists)
     (program.parent / "wait").unlink()
     answers = [process.communicate(timeout=60) for process in asking]
-    assert [errors for _, errors in answers] == ["", "", ""]
+    assert [errors for _, errors in answers] == ["", ""]
     built = [json.loads(answer)["builds"][0]["cached"] for answer, _ in answers]
-    assert sorted(built) == [False, True, True]
+    assert sorted(built) == [False, True]
     assert (program.parent / "starts").read_text().count("start") == 2  # compile and link, once
 
 

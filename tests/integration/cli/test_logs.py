@@ -9,24 +9,24 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
+
+from sapwood import local
+from sapwood.cli.main import app
+from sapwood.environment.configuration import load_configuration
 
 COMMAND = (sys.executable, "-m", "sapwood")
-RUN = """
-import sapwood
-from sapwood.environment.configuration import load_configuration
-with sapwood.local(agents=1, settings=load_configuration({{"log.file": {path!r}}}).settings):
-    pass
-"""
 
 
 def logged(path: Path) -> None:
     """Let a session log to a file."""
-    subprocess.run([sys.executable, "-c", RUN.format(path=str(path))], check=True, timeout=60)
+    settings = load_configuration({"log.file": str(path)}).settings
+    with local(agents=1, settings=settings):
+        pass
 
 
-def sapwood(*args: object) -> subprocess.CompletedProcess[str]:
-    command = [*COMMAND, *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+def sapwood(*args: object) -> Result:
+    return CliRunner().invoke(app, ["logs", *map(str, args)], prog_name="sapwood")
 
 
 @pytest.mark.row("A-LOG-1")
@@ -34,18 +34,18 @@ def test_sessions_are_merged_and_chosen_from(tmp_path: Path) -> None:
     paths = tmp_path / "a.log", tmp_path / "b.log"
     for path in paths:
         logged(path)
-    shown = sapwood("logs", *paths)
-    assert shown.returncode == 0
+    shown = sapwood(*paths)
+    assert shown.exit_code == 0
     lines = shown.stdout.splitlines()
     assert [line for line in lines if "session: ready  agents=1" in line]
     assert lines == sorted(lines)
-    ready = sapwood("logs", *paths, "--component", "session", "--level", "info", "--json")
+    ready = sapwood(*paths, "--component", "session", "--level", "info", "--json")
     found = [json.loads(line) for line in ready.stdout.splitlines()]
     assert [one["event"] for one in found] == ["ready", "ready"]
     node = found[0]["node"]
-    assert sapwood("logs", paths[0], "--node", node).stdout.count("session: ready") == 1
-    assert sapwood("logs", paths[0], "--node", "nowhere").stdout == ""
-    assert sapwood("logs", "--set", f"log.file={paths[0]}").stdout in shown.stdout
+    assert sapwood(paths[0], "--node", node).stdout.count("session: ready") == 1
+    assert sapwood(paths[0], "--node", "nowhere").stdout == ""
+    assert sapwood("--set", f"log.file={paths[0]}").stdout in shown.stdout
 
 
 def test_a_log_is_followed_until_ctrl_c(tmp_path: Path) -> None:
@@ -73,8 +73,8 @@ def test_a_log_is_followed_until_ctrl_c(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_said(args: tuple[str, ...], said: str) -> None:
-    refused = sapwood("logs", *args)
-    assert refused.returncode == 2
+    refused = sapwood(*args)
+    assert refused.exit_code == 2
     assert said in refused.stderr
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sapwood.cli.failures import EXIT_CODES
+from sapwood.cli.main import main
 
 Sapwood = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -56,14 +57,17 @@ def test_wrong_usage_is_exit_code_2(sapwood: Sapwood, arguments: list[str]) -> N
         (["build", "x", "--json", "--bogus"], "--bogus"),
     ],
 )
-def test_wrong_usage_is_json_where_that_is_wanted(words: list[str], said: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "sapwood", *words], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    error = json.loads(done.stdout)["error"]
+def test_wrong_usage_is_json_where_that_is_wanted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["sapwood", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    done = capsys.readouterr()
+    assert ended.value.code == 2
+    error = json.loads(done.out)["error"]
     assert said in error["what"]
-    assert said in done.stderr
+    assert said in done.err
 
 
 def test_completion_of_programs_and_parameters(sapwood: Sapwood, squares: Path) -> None:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 Sapwood = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -66,6 +69,12 @@ int number();
 __global__ void greet() { printf(GREETING "\\n"); }
 int main() { greet<<<TIMES, 1>>>(); return cudaDeviceSynchronize() + number(); }
 """
+
+
+@pytest.fixture
+def environment(environment: dict[str, str]) -> dict[str, str]:
+    """Variables with the build cache of all tests: headers take long to precompile."""
+    return {**environment, "XDG_CACHE_HOME": os.environ["XDG_CACHE_HOME"], "CXXFLAGS": "-O0"}
 
 
 def test_sources_with_a_main_become_a_program(sapwood: Sapwood, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 Sapwood = Callable[..., subprocess.CompletedProcess[str]]
 
-COMMAND = ["-c", "from sapwood.cli.main import main; main()"]
+COMMAND = [sys.executable, "-c", "from sapwood.cli.main import main; main()"]
 EXPECTED = float((np.arange(1000.0) ** 2).sum())
 
 SOON = 60
@@ -87,12 +87,6 @@ class Talking(sapwood.Program):
     assert "said later" in told.stdout
 
 
-def test_data_from_a_file(sapwood: Sapwood, squares: Path, tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", np.full(10, 2.0))
-    done = sapwood("run", str(squares), "--data", "x.npy", "--agents", "3", "--json")
-    assert json.loads(done.stdout)["result"] == {"total": 40.0}, done.stderr
-
-
 def test_quiet_says_nothing(sapwood: Sapwood, squares: Path) -> None:
     done = sapwood("run", str(squares), "--agents", "1", "--quiet")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -146,7 +140,9 @@ def test_a_full_disk(sapwood: Sapwood, squares: Path, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_half_a_file_is_not_left_behind(sapwood: Sapwood, squares: Path, tmp_path: Path) -> None:
+def test_an_exception_in_a_method_of_the_program_leaves_no_half_file(
+    sapwood: Sapwood, squares: Path, tmp_path: Path
+) -> None:
     methods = squares / "squares.py"
     methods.write_text(
         methods.read_text()
@@ -154,14 +150,17 @@ def test_half_a_file_is_not_left_behind(sapwood: Sapwood, squares: Path, tmp_pat
     )
     done = sapwood("run", str(squares), "--agents", "1", "--output", "x.json")
     assert done.returncode == 4
+    assert "error SW201: ZeroDivisionError" in done.stderr
+    assert "where: squares.output" in done.stderr
     assert not (tmp_path / "x.json").exists()
 
 
 def test_data_with_names_that_are_no_text(sapwood: Sapwood, squares: Path, tmp_path: Path) -> None:
     odd = tmp_path / os.fsdecode(b"odd\xff.npy")
-    np.save(odd, np.arange(4.0))
-    done = sapwood("run", str(squares), "--agents", "1", "--data", str(odd), "--json")
+    np.save(odd, np.full(10, 2.0))
+    done = sapwood("run", str(squares), "--agents", "3", "--data", str(odd), "--json")
     assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["result"] == {"total": 40.0}
     assert json.loads(done.stdout)["data"].endswith("odd\N{REPLACEMENT CHARACTER}.npy")
 
 
@@ -171,19 +170,6 @@ def test_a_program_whose_path_is_no_text(sapwood: Sapwood, squares: Path, tmp_pa
     done = sapwood("run", str(odd), "--agents", "1")
     assert done.returncode == 2
     assert "not UTF-8" in done.stderr
-
-
-def test_an_exception_in_a_method_of_the_program(
-    sapwood: Sapwood, squares: Path, tmp_path: Path
-) -> None:
-    methods = squares / "squares.py"
-    methods.write_text(
-        methods.read_text() + "\ndef output(program, result, data, path):\n    1 / 0\n"
-    )
-    done = sapwood("run", str(squares), "--agents", "1", "--output", "x.json")
-    assert done.returncode == 4
-    assert "error SW201: ZeroDivisionError" in done.stderr
-    assert "where: squares.output" in done.stderr
 
 
 def test_no_such_program(sapwood: Sapwood) -> None:
@@ -252,57 +238,40 @@ def test_dry_run_builds_and_runs_nothing(sapwood: Sapwood, squares: Path, tmp_pa
     assert [part["items"] for part in plan["split"]] == [334, 333, 333]
 
 
+@pytest.mark.parametrize("then", ["usleep(3000);", "for (volatile int forever = 1; forever;) {}"])
 def test_ctrl_c_ends_the_run_and_leaves_nothing(
-    environment: dict[str, str], squares: Path, tmp_path: Path
+    environment: dict[str, str],
+    squares: Path,
+    tmp_path: Path,
+    until: Callable[[Callable[[], object]], None],
+    then: str,
 ) -> None:
-    process = start(environment, tmp_path, squares, "--verbose")
-    family = wait_for_iterations(process)
+    begins_with(squares, f'close(creat("{tmp_path}/mapping", 0600)); {then}')
+    process = subprocess.Popen(
+        [*COMMAND, "run", str(squares), "--agents", "2", "-p", f"rounds={ROUNDS}"],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until(lambda: (tmp_path / "mapping").exists() or process.poll() is not None)
+    family: list[psutil.Process] = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=SOON)
     assert process.returncode == 130
     assert "sapwood: interrupted, cancelling the run" in errors
     assert "Traceback" not in errors
-    assert psutil.wait_procs(family, timeout=SOON)[1] == []
-
-
-def test_ctrl_c_in_an_endless_loop_of_user_code(
-    environment: dict[str, str], squares: Path, tmp_path: Path
-) -> None:
-    source = squares / "squares.c"
-    source.write_text(
-        source.read_text().replace("*total = 0;", "for (volatile int forever = 1; forever;) {}")
-    )
-    process = start(environment, tmp_path, squares, "--verbose")
-    family = wait_for_iterations(process)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=SOON)
-    assert process.returncode == 130
-    assert psutil.wait_procs(family, timeout=SOON)[1] == []
-
-
-def test_sigterm_cleans_up_too(environment: dict[str, str], squares: Path, tmp_path: Path) -> None:
-    process = start(environment, tmp_path, squares, "--verbose")
-    family = wait_for_iterations(process)
-    process.terminate()
-    process.communicate(timeout=SOON)
-    assert process.returncode == 130
+    assert len(family) > 2  # agents, and what started them
     assert psutil.wait_procs(family, timeout=SOON)[1] == []
 
 
 def test_a_terminal_gets_a_live_display(
     environment: dict[str, str], squares: Path, tmp_path: Path
 ) -> None:
+    begins_with(squares, "usleep(3000);")  # it waits rather than computes
     master, slave = pty.openpty()
-    command = [
-        sys.executable,
-        *COMMAND,
-        "run",
-        str(squares),
-        "--agents",
-        "1",
-        "-p",
-        f"rounds={ROUNDS}",
-    ]
+    command = [*COMMAND, "run", str(squares), "--agents", "1", "-p", f"rounds={ROUNDS}"]
     variables = {**environment, "TERM": "xterm", "COLUMNS": "80"}
     with subprocess.Popen(
         command, cwd=tmp_path, env=variables, stderr=slave, stdout=subprocess.DEVNULL
@@ -319,30 +288,11 @@ def test_a_terminal_gets_a_live_display(
     assert "1 agent" in text
 
 
-def start(
-    environment: dict[str, str], folder: Path, program: Path, *arguments: str
-) -> subprocess.Popen[str]:
-    options = ["--agents", "2", "-p", f"rounds={ROUNDS}", *arguments]
-    return subprocess.Popen(
-        [sys.executable, *COMMAND, "run", str(program), *options],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def wait_for_iterations(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """Wait until the run has begun, and return all processes that belong to it."""
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "running" in line:
-            break
-    else:
-        pytest.fail("the run never began")
-    family: list[psutil.Process] = psutil.Process(process.pid).children(recursive=True)
-    return family
+def begins_with(program: Path, statements: str) -> None:
+    """Let each call of a program begin with some statements."""
+    source = program / "squares.c"
+    text = source.read_text().replace("*total = 0;", f"{statements} *total = 0;")
+    source.write_text(f"#include <fcntl.h>\n#include <unistd.h>\n{text}")
 
 
 def read_until(descriptor: int, text: bytes) -> bytes:
