@@ -105,7 +105,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
             for agents in options.agents:
                 full = POINTS // 20 if options.quick else POINTS
-                for kind, count in (("wall", full), ("empty", EMPTY_POINTS * agents)):
+                kinds = (("wall", full), ("empty", EMPTY_POINTS * agents))
+                for kind, count in kinds[:1] if options.quick else kinds:
                     path = Path(folder) / f"{kind}-{agents}.npy"
                     points = np.random.default_rng(agents).normal(size=(count, DIMENSIONS))
                     np.save(path, points.astype(np.float32))

@@ -8,6 +8,7 @@ the mean of its pixels. The program stops when a pass changes no assignment, or 
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -40,14 +41,13 @@ class Quantize(Program):
 
     def default_data(self) -> Path:
         """Return the photograph that scikit-learn ships."""
-        try:
-            import sklearn.datasets  # noqa: PLC0415 - only needed without --data
-        except ImportError as error:
+        found = importlib.util.find_spec("sklearn")  # to import it takes a second
+        if found is None or found.origin is None:
             raise DataMissingError(
                 "the photograph comes with scikit-learn, which is not installed",
                 hint="pip install scikit-learn, or name a picture with --data",
-            ) from error
-        return Path(sklearn.datasets.__file__).parent / "images" / "china.jpg"
+            )
+        return Path(found.origin).parent / "datasets" / "images" / "china.jpg"
 
     def init(self, data: Any) -> dict[str, Any]:
         """Draw the first centres."""

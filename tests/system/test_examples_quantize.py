@@ -180,6 +180,6 @@ def test_a_picture_needs_a_shape(tmp_path: Path) -> None:
 
 def test_default_data_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     program = quantize()
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(DataMissingError, match="scikit-learn, which is not installed"):
         program.default_data()

@@ -77,20 +77,20 @@ def environment(environment: dict[str, str]) -> dict[str, str]:
     return {**environment, "XDG_CACHE_HOME": os.environ["XDG_CACHE_HOME"], "CXXFLAGS": "-O0"}
 
 
-def test_sources_with_a_main_become_a_program(sapwood: Sapwood, tmp_path: Path) -> None:
+def test_sources_with_a_main_become_a_program_or_the_line_of_a_mistake_is_told(
+    sapwood: Sapwood, tmp_path: Path
+) -> None:
     (tmp_path / "a.cu").write_text(PROGRAM)
     (tmp_path / "b.cpp").write_text("#include <cuda_runtime.h>\nint number() { return 0; }\n")
     (tmp_path / "inc").mkdir()
     (tmp_path / "inc" / "greeting.h").write_text('#define GREETING "hello"\n')
-    made = sapwood("patch", "a.cu", "b.cpp", "--build", "hello", "-I", "inc", "-D", "TIMES=2")
+    words = ("a.cu", "b.cpp", "--build", "hello", "-I", "inc", "-D", "TIMES=2")
+    made = sapwood("patch", *words)
     assert made.returncode == 0, made.stderr
     assert made.stdout == "a.cu:7: greet: block\n"
     done = subprocess.run([tmp_path / "hello"], capture_output=True, text=True, check=True)
     assert done.stdout == "hello\nhello\n"
-
-
-def test_a_mistake_in_a_program_is_named_with_its_line(sapwood: Sapwood, tmp_path: Path) -> None:
     (tmp_path / "a.cu").write_text("int main() {\n  return nothing;\n}\n")
-    made = sapwood("patch", "a.cu", "--build", "program")
+    made = sapwood("patch", *words)
     assert made.returncode == 3
     assert "a.cu:2" in made.stderr
