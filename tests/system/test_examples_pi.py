@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import sapwood
+from sapwood.cli.main import app
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "pi"
-COMMAND = [sys.executable, "-c", "from sapwood.cli.main import main; main()"]
 
 SAMPLES = 1_000_003
 
@@ -91,13 +89,7 @@ def test_the_native_function_can_be_submitted(cluster: sapwood.Cluster) -> None:
 
 
 def test_command_line() -> None:
-    done = subprocess.run(
-        [*COMMAND, "run", str(FOLDER), "--agents", "2", "--json", "-p", f"samples={SAMPLES}"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=90,
-        env={**os.environ, "NO_COLOR": "1"},
-    )
-    assert done.returncode == 0, done.stderr
+    words = ["run", str(FOLDER), "--agents", "2", "--json", "-p", f"samples={SAMPLES}"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["result"]["inside"] == inside_by_numpy(0, SAMPLES, 0)
