@@ -73,6 +73,13 @@ def test_equals_scikit_learn(
     np.testing.assert_allclose(result["centres"], expected, rtol=1e-9)
 
 
+def test_the_whole_photograph_equals_scikit_learn(cluster: sapwood.Cluster) -> None:
+    program = quantize(colours=16, max_iterations=20)
+    whole = sapwood.load(program.default_data(), fields=program.inputs)
+    result = cluster.run(program, whole).result()
+    assert result["inertia"] == pytest.approx(by_scikit_learn(program, whole).inertia_, rel=1e-9)
+
+
 def test_is_the_same_for_any_number_of_agents(
     clusters: list[sapwood.Cluster], photograph: sapwood.Dataset
 ) -> None:
