@@ -14,7 +14,6 @@ import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
 
-from sapwood.testing.script_forks import ScriptForks
 from sapwood.testing.simulation import COLLECT_AFTER
 
 if TYPE_CHECKING:
@@ -130,14 +129,6 @@ def clusters(nothing_is_left_behind_by_all: None) -> Iterator["list[sapwood.Clus
             with cluster.stream(abs, reduce=operator.add) as stream:
                 stream.broadcast(-1).result(GRACE)  # runners, and those of filters, are there
         yield made
-
-
-@pytest.fixture(scope="module")
-def script_forks(nothing_is_left_behind_by_all: None) -> Iterator[ScriptForks]:
-    """Run scripts as processes of their own that need not import everything anew."""
-    del nothing_is_left_behind_by_all  # it looks when the process that forks has ended
-    with ScriptForks() as forks:
-        yield forks
 
 
 @pytest.fixture(autouse=True, scope="session")
