@@ -1,8 +1,11 @@
-"""A process with one place of a tree, over sockets, without a session around it.
+"""Processes with one place of a tree each, over sockets, without a session around them.
 
-``python -m sapwood.testing.place_process '{…}'`` runs one, with :class:`Options` as JSON. It
-multiplies waves by its rank, and answers a request with the checksum of what came and the number
-of requests that came before. It ends when its parent is lost.
+``python -m sapwood.testing.place_process '{…}' '{…}'`` forks one for each :class:`Options`, which
+are JSON, so that all together import what they need once. It says on a line which processes they
+are, and of each that has ended, on a line of its own, which it was and its exit code.
+
+A place multiplies waves by its rank, and answers a request with the checksum of what came and the
+number of requests that came before. It ends when its parent is lost.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import os
 import ssl
 import sys
 import zlib
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -146,5 +150,28 @@ async def live(options: Options) -> None:
     place.close()
 
 
+def fork(options: Options) -> int:
+    """Begin a process that is a place; return its number."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            asyncio.run(live(options))
+        except BaseException:  # noqa: BLE001 - the last frame of a process reports everything
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
+        os._exit(0)
+    return pid
+
+
+def tend(places: Sequence[Options]) -> None:
+    """Fork places and wait until all have ended."""
+    sys.stdout.write(" ".join([str(fork(options)) for options in places]) + "\n")
+    sys.stdout.flush()
+    for _ in places:
+        pid, status = os.wait()
+        sys.stdout.write(f"{pid} {os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
 if __name__ == "__main__":
-    asyncio.run(live(msgspec.json.decode(sys.argv[1], type=Options)))
+    tend([msgspec.json.decode(text, type=Options) for text in sys.argv[1:]])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -93,6 +95,39 @@ class Proxy:
             self._server.close()
 
 
+class Nursery:
+    """What forks the places of a tree, and hears of their ends.
+
+    Args:
+        places: What each of them is told.
+    """
+
+    def __init__(self, places: Sequence[Options]) -> None:
+        told = [msgspec.json.encode(options).decode() for options in places]
+        command = [sys.executable, "-m", "sapwood.testing.place_process", *told]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        self._said = self._process.stdout
+        self.pids = [int(word) for word in self._said.readline().split()]
+        self._ended: dict[int, int] = {}
+
+    def wait(self, pid: int) -> int:
+        """Wait until a place has ended; return its exit code."""
+        while pid not in self._ended:
+            ended, code = self._said.readline().split()
+            self._ended[int(ended)] = int(code)
+        return self._ended[pid]
+
+    def close(self) -> None:
+        """End all places."""
+        for pid in self.pids:
+            if pid not in self._ended:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        self._said.close()
+        self._process.wait()
+
+
 class Grove:
     """A tree of processes whose root is here.
 
@@ -122,7 +157,8 @@ class Grove:
         self.loop = asyncio.new_event_loop()
         self.problems: list[str] = []
         self.effects: list[ev.Effect] = []
-        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.pids: dict[int, int] = {}
+        self._foreign: list[subprocess.Popen[bytes]] = []
         self.proxies: dict[int, Proxy] = {}
         self._folder, self._kind = folder, kind
         certificates = self._certificates() if kind == "tcp" else ""
@@ -139,6 +175,7 @@ class Grove:
         listening = transport.listen(addresses[ROOT], self.place)
         self._listener: Listener = self.loop.run_until_complete(listening)
         self.place.start()
+        places: dict[int, Options] = {}
         for rank in range(1, self.tree.size):
             parent = addresses[self.tree.parents[rank]]
             if rank in proxied:
@@ -148,13 +185,15 @@ class Grove:
             home = self.tree.parents[rank]
             others = {one: addresses[one] for one in addresses if one != home}
             listen = addresses.get(rank, "")
-            options = Options(
+            if foreign is not None and rank in foreign:
+                command = [sys.executable, str(foreign[rank]), parent, str(rank)]
+                self._foreign.append(subprocess.Popen(command))
+                continue
+            places[rank] = Options(
                 rank, agents, fanout, parent, others, listen, machine, certificates, timing
             )
-            command = ["-m", "sapwood.testing.place_process", msgspec.json.encode(options).decode()]
-            if foreign is not None and rank in foreign:
-                command = [str(foreign[rank]), parent, str(rank)]
-            self.processes[rank] = subprocess.Popen([sys.executable, *command])
+        self.nursery = Nursery([*places.values()])
+        self.pids |= zip(places, self.nursery.pids, strict=True)
         self.until(lambda: len(self.seen(ev.PlaceJoined)) == self.tree.size - 1)
 
     def _certificates(self) -> str:
@@ -205,7 +244,8 @@ class Grove:
         self.place.close()
         for proxy in self.proxies.values():
             proxy.close()
-        for process in self.processes.values():
+        self.nursery.close()
+        for process in self._foreign:
             process.kill()
             process.wait()
         self.loop.run_until_complete(asyncio.sleep(0.01))

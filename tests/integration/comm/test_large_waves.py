@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ GIBIBYTE = 2**30
 NIGHTLY_PATIENCE = 600.0
 """Seconds that one of them may take."""
 
-SIZE = 64 * MEGABYTE
+SIZE = 32 * MEGABYTE
 """Bytes of an array: far more than a junction may hold."""
 
 MAY_HOLD = 16 * MEGABYTE
@@ -49,7 +50,7 @@ def begin(grove: Any, value: Any) -> None:
 def test_a_sum_passes_a_junction_that_holds_a_part_of_it(plant_grove: Callable[..., Any]) -> None:
     """The value goes down through two junctions, the sum of what agents make of it comes up."""
     grove = plant_grove("tcp", 4, 2)
-    junctions = [grove.processes[rank].pid for rank in (5, 6)]
+    junctions = [grove.pids[rank] for rank in (5, 6)]
     small = np.ones(40_000)
     np.testing.assert_array_equal(grove.broadcast({"x": small}), small * 10)
     before = [resident(pid) for pid in junctions]
@@ -77,7 +78,7 @@ def test_two_gigabytes_are_added_in_a_junction_that_holds_a_part_of_them(
 ) -> None:
     """1 GiB goes down to two agents below one junction, and 1 GiB of each comes up."""
     grove = plant_grove("tcp", 4, 2)
-    junction = grove.processes[5].pid
+    junction = grove.pids[5]
     grove.place.post(ev.OpenStream(StreamSpec(1, "x", ((1, 3),), {"x": "sum"})))
 
     def total_of(value: Any, most: list[int]) -> Any:
@@ -109,7 +110,7 @@ def test_a_junction_is_killed_while_a_large_array_passes_it(
     plant_grove: Callable[..., Any], upwards: bool
 ) -> None:
     grove = plant_grove("tcp", 4, 2, timing=TIMING)
-    array = np.arange(3 * MEGABYTE, dtype="f8")
+    array = np.arange(3 * MEGABYTE // 2, dtype="f8")
     begin(grove, {"x": array})
     flows = grove.place.node.large.flows
     if upwards:
@@ -117,7 +118,7 @@ def test_a_junction_is_killed_while_a_large_array_passes_it(
     else:
         (channel,) = [one for one in grove.place.channels.values() if one.link.rank == 5]
         grove.until(lambda: channel.sent > 20)
-    grove.processes[5].kill()
+    os.kill(grove.pids[5], signal.SIGKILL)
     grove.until(lambda: grove.seen(ev.WaveCompleted))
     (wave,) = grove.seen(ev.WaveCompleted)
     np.testing.assert_array_equal(wave.total["x"], array * 10)

@@ -63,13 +63,13 @@ def test_a_tree_of_processes_is_right(plant_grove: Callable[..., Any], kind: str
 def test_a_transfer_survives_cuts_of_its_connection(
     plant_grove: Callable[..., Any], kind: str
 ) -> None:
-    """64 MiB, in one frame and in pieces, through a proxy that cuts the connection in between."""
+    """24 MiB, in one frame and in pieces, through a proxy that cuts the connection in between."""
     grove = plant_grove(kind, 1, 0, proxied=(1,))
     proxy = grove.proxies[1]
-    large = np.random.default_rng(1).bytes(64 * MEGABYTE)
+    large = np.random.default_rng(1).bytes(24 * MEGABYTE)
     for number in range(20):
         grove.place.post(ev.Ask(1, "sum", number, b"\xc0", Payload(b"%d" % number)))
-    proxy.cut_at = [proxy.passed + part * MEGABYTE for part in (10, 30, 55)]
+    proxy.cut_at = [proxy.passed + part * MEGABYTE for part in (5, 12, 20)]
     grove.place.post(ev.Ask(1, "sum", 20, b"\xc0", Payload(large)))
     for number in range(21, 40):
         grove.place.post(ev.Ask(1, "sum", number, b"\xc0", Payload(b"%d" % number)))
@@ -78,7 +78,7 @@ def test_a_transfer_survives_cuts_of_its_connection(
     expected = {number: [number, zlib.crc32(b"%d" % number)] for number in range(40)}
     expected[20] = [20, zlib.crc32(large)]
     assert answers(grove) == expected
-    proxy.cut_at = [proxy.passed + part * MEGABYTE for part in (10, 50, 110)]
+    proxy.cut_at = [proxy.passed + part * MEGABYTE for part in (5, 20, 45)]
     array = np.frombuffer(large, "u8").astype("f8")
     np.testing.assert_array_equal(grove.broadcast({"x": array}), array)
     assert proxy.cuts == 6
@@ -91,13 +91,13 @@ def test_connections_that_break_all_the_time_lose_nothing(
     plant_grove: Callable[..., Any],
 ) -> None:
     grove = plant_grove("tcp", 4, 2, proxied=(1, 5, 6))
-    for wave in range(20):
+    for wave in range(10):
         for rank in (5, 1, 6):
             proxy = grove.proxies[rank]
             proxy.cut_at = [proxy.passed + 30_000 * rank]
         array = np.full(20_000, float(wave))
         np.testing.assert_array_equal(grove.broadcast({"x": array}), array * 10)
-    assert sum(proxy.cuts for proxy in grove.proxies.values()) >= 10
+    assert sum(proxy.cuts for proxy in grove.proxies.values()) >= 5
     assert grove.seen(ev.PlacesLost) == []
     assert grove.problems == []
 
@@ -115,9 +115,9 @@ def test_a_stopped_reader_costs_no_memory_on_the_way(
     data = np.random.default_rng(2).bytes(64 * 1024)
     grove.place.post(ev.Ask(near, "sum", 0, b"\xc0", Payload(data)))
     grove.until(lambda: len(grove.seen(ev.Answered)) == 1)
-    before = resident(grove.processes[junction].pid)
-    grove.processes[near].send_signal(signal.SIGSTOP)
-    count = 2000
+    before = resident(grove.pids[junction])
+    os.kill(grove.pids[near], signal.SIGSTOP)
+    count = 1000
     for number in range(1, count):
         grove.place.post(ev.Ask(near, "sum", number, b"\xc0", Payload(data)))
     for number in range(count, count + 10):
@@ -127,14 +127,14 @@ def test_a_stopped_reader_costs_no_memory_on_the_way(
     (channel,) = [one for one in grove.place.channels.values() if one.link.rank == junction]
     grove.until(lambda: channel.state.value == "open" and not channel.ready)
     assert channel.queued > 0
-    assert resident(grove.processes[junction].pid) - before < 32 * MEGABYTE
-    grove.processes[near].send_signal(signal.SIGCONT)
+    assert resident(grove.pids[junction]) - before < 32 * MEGABYTE
+    os.kill(grove.pids[near], signal.SIGCONT)
     grove.until(lambda: len(grove.seen(ev.Answered)) == count + 10)
     arrived = answers(grove)
     checksum = zlib.crc32(data)
     assert [arrived[number] for number in range(count)] == [[n, checksum] for n in range(count)]
     grove.until(lambda: channel.queued == 0)
-    assert resident(grove.processes[junction].pid) - before < 64 * MEGABYTE
+    assert resident(grove.pids[junction]) - before < 48 * MEGABYTE
 
 
 def test_the_end_of_a_process_is_known_without_the_grace_time(
@@ -144,11 +144,11 @@ def test_the_end_of_a_process_is_known_without_the_grace_time(
         "unix", 2, 0, machine=machine_id(), timing=LinkTiming(0.5, 30.0, grace=GRACE)
     )
     begin = grove.loop.time()
-    grove.processes[1].kill()
+    os.kill(grove.pids[1], signal.SIGKILL)
     grove.until(lambda: grove.seen(ev.PlacesLost))
     assert grove.loop.time() - begin < GRACE / 2
     grove.place.close()
-    assert grove.processes[2].wait(PATIENCE) == 0
+    assert grove.nursery.wait(grove.pids[2]) == 0
 
 
 @pytest.mark.row("D-2")
@@ -159,7 +159,7 @@ def test_a_child_whose_parent_is_gone_is_taken_in_elsewhere_over_tls(
     grove = plant_grove("tcp", 4, 2)
     junction = grove.tree.parents[1]
     joined = len(grove.seen(ev.PlaceJoined))
-    grove.processes[junction].kill()
+    os.kill(grove.pids[junction], signal.SIGKILL)
     grove.until(lambda: len(grove.seen(ev.PlaceJoined)) >= joined + 2)
     grove.place.post(ev.Ask(1, "sum", 7, b"\xc0", Payload(b"seven")))
     grove.until(lambda: grove.seen(ev.Answered))
