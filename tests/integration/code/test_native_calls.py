@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sapwood.code.cache import BuildCache
 from sapwood.code.image import OpenProgram
 from sapwood.core.errors import ArgumentError, FunctionMissingError
 
@@ -58,6 +59,12 @@ double corner(const double m[][COLUMNS], int n) { return m[n - 1][COLUMNS - 1]; 
 void plain(const double *x, double *y) { *y = x[0]; }
 void overruns(int n, int *y) { for (int i = 0; i < n; i++) y[i] = i + 1; }
 """
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> BuildCache:
+    """A cache for all tests of this module: they compile the same source."""
+    return BuildCache(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture

@@ -46,6 +46,12 @@ ASSIGN_PROGRAM = {
 }
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> BuildCache:
+    """A cache for all tests of this module: several compile the same source."""
+    return BuildCache(tmp_path_factory.mktemp("cache"))
+
+
 @dataclass
 class Slice:
     start: int
