@@ -64,20 +64,53 @@ def until_fixture() -> Callable[[Callable[[], object]], None]:
     return until
 
 
+def start(agents: int, fanout: int = 0, **options: Any) -> Session:
+    """Start a session."""
+    chosen = {"agent_entry": ECHO, "restart": QUICK, **options}
+    session = Session(SessionOptions(tree=plan(agents, fanout), **chosen))
+    session.start()
+    return session
+
+
 @pytest.fixture
 def make_session() -> Iterator[MakeSession]:
     """Start sessions that end with the test."""
     made: list[Session] = []
 
     def make(agents: int, fanout: int = 0, **options: Any) -> Session:
-        chosen = {"agent_entry": ECHO, "restart": QUICK, **options}
-        made.append(Session(SessionOptions(tree=plan(agents, fanout), **chosen)))
-        made[-1].start()
+        made.append(start(agents, fanout, **options))
         return made[-1]
 
     yield make
     for session in made:
         session.close()
+
+
+@pytest.fixture(scope="module")
+def standing_session(
+    nothing_is_left_behind_by_all: None, request: pytest.FixtureRequest
+) -> Iterator[Session]:
+    """A session for all tests of a module that want it; its ``STANDING`` says how it is started."""
+    del nothing_is_left_behind_by_all  # it looks when the session has ended
+    options = dict(request.module.STANDING)
+    library = request.getfixturevalue("exchange_library") if options.pop("exchanges") else None
+    session = start(**options)
+    if library is not None:
+        session.exchange_by(library)
+    yield session
+    session.close()
+
+
+@pytest.fixture
+def standing(standing_session: Session) -> Iterator[Session]:
+    """The session of the module, for a test that harms none of its places."""
+
+    def pids() -> list[int]:
+        return [place.pid for place in standing_session.keeper.places]
+
+    before = pids()
+    yield standing_session
+    assert pids() == before, "a test that harms places needs a session of its own"
 
 
 @pytest.fixture

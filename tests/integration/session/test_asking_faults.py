@@ -33,6 +33,7 @@ LAZY = LinkTiming(heartbeat=600.0, failure_after=6000.0)
 """No tick helps who waits."""
 STRUCK = {module.__file__ for module in (asking, library, question, questions)}
 """Where Ctrl-C strikes."""
+STANDING = {"agents": 1, "exchanges": True, "awake": 0.001, "timing": LAZY}
 BYTECODES = 550
 """Executed there for a request, about."""
 
@@ -77,9 +78,9 @@ def go_on(session: Session) -> None:
 
 
 def test_an_answer_is_not_read_where_the_next_one_arrives(
-    make: MakeSession, begin: Begin, monkeypatch: pytest.MonkeyPatch
+    standing: Session, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = make(1, timing=LAZY)
+    session = standing
     mine, others = begin(session, "mine"), list[Future[Any]]()
     go_on(session)
     library = session.express._library
@@ -102,9 +103,9 @@ def test_an_answer_is_not_read_where_the_next_one_arrives(
 
 
 def test_requests_of_a_callback_keep_their_order(
-    make: MakeSession, flow_to: FlowTo, until: Until
+    standing: Session, flow_to: FlowTo, until: Until
 ) -> None:
-    session = make(1, timing=LAZY)
+    session = standing
     for _ in range(5):
         flow_to(session, 1)
         done: list[int] = []
@@ -139,8 +140,8 @@ def test_arrays_that_do_not_travel_in_the_message_are_shared(
 
 
 @pytest.mark.parametrize("timeout", [0, -1, -1e300, -math.inf, math.nan])
-def test_who_has_no_time_does_not_wait(make: MakeSession, begin: Begin, timeout: float) -> None:
-    session = make(1, timing=LAZY)
+def test_who_has_no_time_does_not_wait(standing: Session, begin: Begin, timeout: float) -> None:
+    session = standing
     future = begin(session, 3)
     with pytest.raises(TimeoutError):
         future.result(timeout)
@@ -148,8 +149,8 @@ def test_who_has_no_time_does_not_wait(make: MakeSession, begin: Begin, timeout:
     assert future.result(TIMEOUT) == 3
 
 
-def test_who_has_much_time_waits(make: MakeSession, begin: Begin) -> None:
-    session = make(1, timing=LAZY)
+def test_who_has_much_time_waits(standing: Session, begin: Begin) -> None:
+    session = standing
     for timeout in (1e300, math.inf):
         future = begin(session, 3)
         go_on(session)

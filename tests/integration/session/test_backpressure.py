@@ -17,7 +17,7 @@ from sapwood.session.session import Session
 
 MEGABYTE = 2**20
 WAVE = 64 * 1024
-WAVES = 2000
+WAVES = 700
 Until = Callable[[Callable[[], object]], None]
 
 
@@ -31,8 +31,15 @@ def pid_of(session: Session, rank: int) -> int:
 
 
 @pytest.mark.row("D-4")
-@pytest.mark.parametrize("inline_limit", [2 * WAVE, 1024], ids=["inline", "shared"])
-@pytest.mark.parametrize("fanout", [0, 2])
+@pytest.mark.parametrize(
+    ("fanout", "inline_limit"),
+    [
+        pytest.param(0, 2 * WAVE, id="0-inline", marks=pytest.mark.nightly),
+        pytest.param(0, 1024, id="0-shared"),
+        pytest.param(2, 2 * WAVE, id="2-inline"),
+        pytest.param(2, 1024, id="2-shared", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_stopped_agent_stops_the_writer_and_not_for_good(
     make_session: Callable[..., Session], until: Until, fanout: int, inline_limit: int
 ) -> None:

@@ -35,7 +35,7 @@ def apart(make_session: MakeSession) -> Session:
 
 @pytest.mark.row("C2-AM")
 def test_a_large_message_goes_through_a_junction_that_holds_a_part_of_it(apart: Session) -> None:
-    array = np.arange(64 * MIB // 8, dtype="f8")
+    array = np.arange(40 * MIB // 8, dtype="f8")
     junction = apart.keeper.places[apart.tree.parents[1]].pid
     assert apart.ask(1, "ping", np.zeros(MIB)).result(PATIENCE) is not None
     before = peak_memory(junction)
@@ -68,7 +68,7 @@ def test_small_messages_overtake_none_and_large_ones_share_the_way(apart: Sessio
 
 @pytest.mark.row("C2-AM")
 def test_a_request_can_be_taken_back_while_it_moves(apart: Session) -> None:
-    encoded = values.encode(np.zeros(64 * MIB, dtype="u1"))
+    encoded = values.encode(np.zeros(20 * MIB, dtype="u1"))
     asked = apart.ask_encoded(1, "ping", encoded.body, encoded)
     apart.questions.withdraw(asked)
     with pytest.raises(CancelledError, match="taken back"):

@@ -34,6 +34,7 @@ MakeSession = Callable[..., Session]
 Until = Callable[[Callable[[], object]], None]
 
 TIMEOUT = 30.0
+STANDING = {"agents": 4, "fanout": 2, "exchanges": False}
 SHAPES = [(1, 0), (3, 0), (4, 2), (5, 2), (9, 3)]
 
 
@@ -57,16 +58,15 @@ def test_what_is_sent_comes_back_from_everybody(
     stream.close()
 
 
-def test_a_stream_may_have_some_members_only(make_session: MakeSession) -> None:
-    session = make_session(5, 2)
-    stream = session.open_stream("echo", {"x": "sum"}, [2, 5])
+def test_a_stream_may_have_some_members_only(standing: Session) -> None:
+    stream = standing.open_stream("echo", {"x": "sum"}, [2, 4])
     result = stream.broadcast({"x": 1}).result(TIMEOUT)
     assert result.total == {"x": 2}
-    assert from_ranges(result.ranks) == {2, 5}
+    assert from_ranges(result.ranks) == {2, 4}
 
 
-def test_several_streams_and_threads_at_once(make_session: MakeSession) -> None:
-    session = make_session(3)
+def test_several_streams_and_threads_at_once(standing: Session) -> None:
+    session = standing
     totals: dict[int, list[int]] = {}
 
     def work(number: int) -> None:
@@ -79,57 +79,53 @@ def test_several_streams_and_threads_at_once(make_session: MakeSession) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert totals == {n: [3 * n * wave for wave in range(20)] for n in range(4)}
+    assert totals == {n: [4 * n * wave for wave in range(20)] for n in range(4)}
 
 
 @pytest.mark.parametrize("size", [1, 100_000])
-def test_an_agent_answers_what_it_is_asked(make_session: MakeSession, size: int) -> None:
-    session = make_session(4, 2)
+def test_an_agent_answers_what_it_is_asked(standing: Session, size: int) -> None:
     for rank in (1, 4):
-        answer = session.ask(rank, "ping", {"x": np.arange(size)}).result(TIMEOUT)
+        answer = standing.ask(rank, "ping", {"x": np.arange(size)}).result(TIMEOUT)
         np.testing.assert_array_equal(answer["x"], np.arange(size))
         answer["x"][0] = 7  # an answer belongs to the asker
 
 
-def test_an_unknown_handler_is_a_clear_error(make_session: MakeSession) -> None:
-    session = make_session(1)
+def test_an_unknown_handler_is_a_clear_error(standing: Session) -> None:
     with pytest.raises(ProtocolError, match="no request handler 'sing'"):
-        session.ask(1, "sing", None).result(TIMEOUT)
+        standing.ask(1, "sing", None).result(TIMEOUT)
     with pytest.raises(ProtocolError, match="no wave handler 'sing'"):
-        session.open_stream("sing", {}).broadcast(None).result(TIMEOUT)
+        standing.open_stream("sing", {}).broadcast(None).result(TIMEOUT)
 
 
-def test_an_agent_that_does_not_exist_cannot_be_asked(make_session: MakeSession) -> None:
+def test_an_agent_that_does_not_exist_cannot_be_asked(standing: Session) -> None:
     with pytest.raises(AgentLostError):
-        make_session(1).ask(99, "ping", None).result(TIMEOUT)
+        standing.ask(99, "ping", None).result(TIMEOUT)
 
 
-def test_an_unknown_reduction_is_refused_at_once(make_session: MakeSession) -> None:
+def test_an_unknown_reduction_is_refused_at_once(standing: Session) -> None:
     with pytest.raises(ProtocolError, match="no reduction 'summ'"):
-        make_session(1).open_stream("echo", {"x": "summ"})
+        standing.open_stream("echo", {"x": "summ"})
 
 
 @pytest.mark.parametrize("value", [object(), {"x": print}])
-def test_what_cannot_travel_is_refused_at_once(make_session: MakeSession, value: Any) -> None:
-    session = make_session(1)
+def test_what_cannot_travel_is_refused_at_once(standing: Session, value: Any) -> None:
     with pytest.raises(DataValueError):
-        session.ask(1, "ping", value)
+        standing.ask(1, "ping", value)
     with pytest.raises(DataValueError):
-        session.open_stream("echo", {}).broadcast(value)
+        standing.open_stream("echo", {}).broadcast(value)
 
 
-def test_answers_that_do_not_fit_fail_their_wave_only(make_session: MakeSession) -> None:
-    stream = make_session(2).open_stream("echo", {"x": "sum"})
+def test_answers_that_do_not_fit_fail_their_wave_only(standing: Session) -> None:
+    stream = standing.open_stream("echo", {"x": "sum"})
     with pytest.raises(ExecutionError, match=r"\['y'\]"):
         stream.broadcast({"y": 1}).result(TIMEOUT)
-    assert stream.broadcast({"x": 1}).result(TIMEOUT).total == {"x": 2}
+    assert stream.broadcast({"x": 1}).result(TIMEOUT).total == {"x": 4}
 
 
-def test_what_was_asked_cannot_be_taken_back(make_session: MakeSession) -> None:
-    session = make_session(1)
+def test_what_was_asked_cannot_be_taken_back(standing: Session) -> None:
     for future in (
-        session.ask(1, "ping", 1),
-        session.open_stream("echo", {"x": "sum"}).broadcast({"x": 1}),
+        standing.ask(1, "ping", 1),
+        standing.open_stream("echo", {"x": "sum"}).broadcast({"x": 1}),
     ):
         assert not future.cancel()
         future.result(TIMEOUT)
@@ -198,7 +194,9 @@ def test_a_killed_zygote_is_replaced_with_everybody(
     assert stream.broadcast({"x": 1}).result(TIMEOUT).total == {"x": 4}
 
 
-@pytest.mark.parametrize(("fanout", "victim"), [(0, 2), (2, 2), (2, 5)])
+@pytest.mark.parametrize(
+    ("fanout", "victim"), [(0, 2), pytest.param(2, 2, marks=pytest.mark.nightly), (2, 5)]
+)
 def test_a_stopped_process_is_noticed_and_replaced(
     make_session: MakeSession, until: Until, watch: Any, fanout: int, victim: int
 ) -> None:
@@ -306,8 +304,8 @@ def test_a_closed_session_takes_nothing(make_session: MakeSession) -> None:
         stream.broadcast({"x": 1}).result(TIMEOUT)
 
 
-def test_a_closed_stream_takes_nothing(make_session: MakeSession) -> None:
-    stream = make_session(1).open_stream("echo", {"x": "sum"})
+def test_a_closed_stream_takes_nothing(standing: Session) -> None:
+    stream = standing.open_stream("echo", {"x": "sum"})
     stream.close()
     stream.close()
     with pytest.raises(ClosedError, match="the stream was closed"):
@@ -344,17 +342,18 @@ sys.stdin.read()
 
 def test_a_front_end_that_is_killed_leaves_nothing(until: Until) -> None:
     folder = Path(os.environ["XDG_RUNTIME_DIR"])
+    before = set(folder.glob("sapwood-*"))  # that of the session of this module
     front = subprocess.Popen(
         [sys.executable, "-c", FRONT_END], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert front.stdout is not None
     pids = [int(word) for word in front.stdout.readline().split()]
     assert len(pids) == 7
-    assert list(folder.glob("sapwood-*"))
+    assert set(folder.glob("sapwood-*")) > before
     front.kill()
     front.communicate()
     until(lambda: not any(alive(pid) for pid in pids))
-    until(lambda: not list(folder.glob("sapwood-*")))
+    until(lambda: set(folder.glob("sapwood-*")) == before)
 
 
 def alive(pid: int) -> bool:
@@ -365,9 +364,9 @@ def alive(pid: int) -> bool:
 
 
 def test_a_callback_may_use_what_another_thread_has_just_made(
-    make_session: MakeSession, until: Until
+    standing: Session, until: Until
 ) -> None:
-    session = make_session(2)
+    session = standing
     busy, made = threading.Event(), threading.Event()
     streams: list[StreamHandle] = []
     waves: list[Future[WaveResult]] = []
@@ -382,4 +381,4 @@ def test_a_callback_may_use_what_another_thread_has_just_made(
     streams.append(session.open_stream("echo", {"x": "sum"}))  # the loop has not heard of it
     made.set()
     until(lambda: waves)
-    assert waves[0].result(TIMEOUT).total == {"x": 2}
+    assert waves[0].result(TIMEOUT).total == {"x": 4}
