@@ -104,13 +104,13 @@ def test_runs_at_the_same_time_do_not_mix(standing: sapwood.Cluster, shift: Load
     ],
 )
 def test_whatever_a_later_call_does_the_caller_is_told(
-    make_cluster: Callable[..., sapwood.Cluster],
+    standing: sapwood.Cluster,
     shift: Load,
     event: int,
     kind: type[SapwoodError],
     said: str,
 ) -> None:
-    cluster = make_cluster(2)
+    cluster = standing
     run = cluster.run(shift(what=event), {"points": DATA}, time_limit=LIMIT if event == 3 else None)
     error = run.exception(TIMEOUT)
     assert isinstance(error, kind)

@@ -23,6 +23,7 @@ from sapwood.core.errors import (
 from sapwood.environment.settings import CommSettings, LimitSettings, RestartSettings
 
 TIMEOUT = 60.0
+TREE = (4, 2)
 MakeCluster = Callable[..., sapwood.Cluster]
 Programs = Callable[..., sapwood.Program]
 Until = Callable[[Callable[[], object]], None]
@@ -65,9 +66,9 @@ def begin(program: Programs, until: Until, tmp_path: Path) -> Callable[..., Cour
     ("fanout", "victim", "lost"),
     [
         (0, "agent", [2]),
-        (2, "agent", [2]),
+        pytest.param(2, "agent", [2], marks=pytest.mark.nightly),
         (2, "junction", [5]),
-        (0, "zygote", [1, 2, 3, 4]),
+        pytest.param(0, "zygote", [1, 2, 3, 4], marks=pytest.mark.nightly),
         (2, "zygote", [1, 2, 3, 4, 5, 6]),
     ],
 )
@@ -161,10 +162,9 @@ def test_an_agent_may_be_lost_while_the_run_is_prepared(
 
 
 def test_a_runner_that_is_killed_fails_the_run_with_a_reason(
-    make_cluster: MakeCluster, program: Programs
+    standing: sapwood.Cluster, program: Programs
 ) -> None:
-    cluster = make_cluster(2)
-    error = cluster.run(program("Deadly", how="SIGKILL"), np.ones(4)).exception(TIMEOUT)
+    error = standing.run(program("Deadly", how="SIGKILL"), np.ones(4)).exception(TIMEOUT)
     assert isinstance(error, RunnerCrashError)
 
 
@@ -179,11 +179,10 @@ def test_a_runner_that_is_killed_fails_the_run_with_a_reason(
         ("memory", MemoryLimitError, "memory"),
     ],
 )
-@pytest.mark.parametrize("fanout", [0, 2])
 def test_whatever_the_map_does_the_caller_is_told_and_the_agents_live(
-    make_cluster: MakeCluster, program: Programs, how: str, kind: Any, said: str, fanout: int
+    standing: sapwood.Cluster, program: Programs, how: str, kind: Any, said: str
 ) -> None:
-    cluster = make_cluster(4, fanout)
+    cluster = standing
     before = [agent.pid for agent in cluster.agents]
     run = cluster.run(program("Deadly", how=how), np.ones(8))
     error = run.exception(TIMEOUT)
@@ -197,8 +196,8 @@ def test_whatever_the_map_does_the_caller_is_told_and_the_agents_live(
     assert cluster.run(program("Steps", steps=2), np.ones(8)).result(TIMEOUT) == 24.0
 
 
-def test_a_map_has_a_time_limit(make_cluster: MakeCluster, program: Programs) -> None:
-    cluster = make_cluster(2, limits=LimitSettings(time=30.0))
+def test_a_map_has_a_time_limit(standing: sapwood.Cluster, program: Programs) -> None:
+    cluster = standing
     run = cluster.run(program("Deadly", how="spin"), np.ones(4), time_limit=0.2)
     error = run.exception(TIMEOUT)
     assert isinstance(error, TimeLimitError)
@@ -207,9 +206,9 @@ def test_a_map_has_a_time_limit(make_cluster: MakeCluster, program: Programs) ->
 
 
 def test_a_crash_in_a_task_is_no_fault_of_a_run(
-    make_cluster: MakeCluster, begin: Callable[..., Course]
+    standing: sapwood.Cluster, begin: Callable[..., Course]
 ) -> None:
-    cluster = make_cluster(2)
+    cluster = standing
     course = begin(cluster)
     futures = [cluster.submit(os.abort) for _ in range(4)]
     for future in futures:
@@ -220,9 +219,9 @@ def test_a_crash_in_a_task_is_no_fault_of_a_run(
 
 
 def test_large_states_and_results_use_no_more_memory_with_every_iteration(
-    make_cluster: MakeCluster, program: Programs
+    standing: sapwood.Cluster, program: Programs
 ) -> None:
-    cluster = make_cluster(2)
+    cluster = standing
     data = np.random.default_rng(1).normal(size=(4, 200_000))
     cluster.run(program("Moments"), data).result(TIMEOUT)
     before = shared_memory(os.getpid())
