@@ -14,7 +14,7 @@ import pytest
 import sapwood
 from sapwood.environment.settings import ClusterSettings, CommSettings, RestartSettings, Settings
 
-AGENTS, FANOUT, ITERATIONS = 8, 2, 12
+AGENTS, FANOUT, ITERATIONS = 6, 2, 7
 PATIENCE = 60.0
 
 SILENCE = 4.0
@@ -47,7 +47,8 @@ class Counting(sapwood.Program):
         return {"x": float(slice["value"].sum()) * iteration, "n": 1}
 
     def update(self, state: dict[str, Any], total: dict[str, Any]) -> dict[str, Any]:
-        assert total["n"] == AGENTS
+        if total["n"] != AGENTS:  # an ``assert`` would have each runner import pytest
+            raise ValueError(total["n"])
         return {"iteration": state["iteration"] + 1, "sum": state["sum"] + total["x"]}
 
     def done(self, state: dict[str, Any]) -> bool:
@@ -125,11 +126,11 @@ def test_several_that_are_killed_at_once_cost_nothing_but_themselves(
     course: Course, until: Until
 ) -> None:
     junctions = set(course.tree.ancestors(1)) - {0}
-    for rank in (*junctions, 7):
+    for rank in (*junctions, 5):
         os.kill(course.before[rank], signal.SIGKILL)
-    until(lambda: changed(course) == {*junctions, 7})
+    until(lambda: changed(course) == {*junctions, 5})
     assert course.finish()["sum"] == EXPECTED
-    assert changed(course) == {*junctions, 7}
+    assert changed(course) == {*junctions, 5}
 
 
 @pytest.mark.row("D-2")
@@ -151,7 +152,7 @@ def test_a_junction_that_is_killed_while_its_replacement_starts(
 @pytest.mark.row("D-2")
 @pytest.mark.parametrize("kind", ["junction", "agent"])
 def test_a_stopped_place_is_noticed_and_replaced(course: Course, until: Until, kind: str) -> None:
-    victim = course.tree.parents[1] if kind == "junction" else 7
+    victim = course.tree.parents[1] if kind == "junction" else 5
     os.kill(course.before[victim], signal.SIGSTOP)
     until(lambda: victim in changed(course) and course.pids()[victim])
     assert course.finish()["sum"] == EXPECTED

@@ -23,7 +23,7 @@ from sapwood.core.errors import (
 from sapwood.environment.settings import RestartSettings
 
 TIMEOUT = 60.0
-TREE = (3, 2)
+TREE = (5, 2)
 MakeCluster = Callable[..., sapwood.Cluster]
 
 
@@ -45,13 +45,23 @@ def everything(members: list[int], nbytes: int) -> dict[str, Any]:
 
 
 @pytest.mark.row("C2-GROUP")
-@pytest.mark.parametrize("fanout", [0, 2])
 @pytest.mark.parametrize("nbytes", [80, 1 << 20], ids=["in the message", "in shared memory"])
 def test_functions_on_agents_do_all_operations_together(
-    make_cluster: MakeCluster, fanout: int, nbytes: int
+    standing: sapwood.Cluster, nbytes: int
 ) -> None:
+    do_all_operations(standing, nbytes)
+
+
+@pytest.mark.row("C2-GROUP")
+def test_without_junctions_they_do_too(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(5)
+    for nbytes in (80, 1 << 20):
+        do_all_operations(cluster, nbytes)
+    start_operations(cluster)
+
+
+def do_all_operations(cluster: sapwood.Cluster, nbytes: int) -> None:
     members = [1, 3, 4, 5]
-    cluster = make_cluster(5, fanout)
     results = [
         one.result(TIMEOUT) for one in cluster.group(members).call(everything, members, nbytes)
     ]
@@ -79,8 +89,8 @@ def many_rounds(members: list[int], name: str) -> bool:
 
 
 @pytest.mark.row("C2-GROUP")
-def test_results_stay_what_they_are_when_memory_goes_round(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(4, 2)
+def test_results_stay_what_they_are_when_memory_goes_round(standing: sapwood.Cluster) -> None:
+    cluster = standing
     futures = cluster.group([1, 2]).call(many_rounds, [1, 2], "a")
     futures += cluster.group([3, 4]).call(many_rounds, [3, 4], "b")
     futures += cluster.group([1, 4]).call(many_rounds, [1, 4], "c")
@@ -102,9 +112,9 @@ def in_pieces(nbytes: int) -> tuple[bool, bool]:
 
 
 @pytest.mark.row("C2-GROUP")
-def test_large_arrays_reduce_in_pieces_to_the_same_bits(make_cluster: MakeCluster) -> None:
-    futures = make_cluster(4, 2).group().call(in_pieces, 2_000_000)
-    assert [future.result(TIMEOUT) for future in futures] == [(True, True)] * 4
+def test_large_arrays_reduce_in_pieces_to_the_same_bits(standing: sapwood.Cluster) -> None:
+    futures = standing.group().call(in_pieces, 2_000_000)
+    assert [future.result(TIMEOUT) for future in futures] == [(True, True)] * 5
 
 
 def in_two_groups() -> tuple[int, int]:
@@ -115,9 +125,9 @@ def in_two_groups() -> tuple[int, int]:
         return first.result(), second
 
 
-def test_a_member_can_be_in_several_groups_and_wait_later(cluster: sapwood.Cluster) -> None:
-    results = [future.result(TIMEOUT) for future in cluster.group().call(in_two_groups)]
-    assert results == [(6, 1), (6, 2), (6, 3)]
+def test_a_member_can_be_in_several_groups_and_wait_later(standing: sapwood.Cluster) -> None:
+    results = [future.result(TIMEOUT) for future in standing.group().call(in_two_groups)]
+    assert results == [(15, rank) for rank in range(1, 6)]
 
 
 def mistaken(mistake: str) -> Any:
@@ -206,23 +216,28 @@ def test_nobody_waits_for_an_agent_that_is_lost_for_good(
     cluster.group([1, 3]).barrier(timeout=TIMEOUT)
 
 
-def test_a_group_has_members_that_are_agents(cluster: sapwood.Cluster) -> None:
+def test_a_group_has_members_that_are_agents(standing: sapwood.Cluster) -> None:
     with pytest.raises(ConfigurationError, match="at least one"):
-        cluster.group([])
+        standing.group([])
     with pytest.raises(ConfigurationError, match="no agent"):
-        cluster.submit_to(0, abs, 1)
+        standing.submit_to(0, abs, 1)
+
+
+LARGE = 60_000
+"""Items of arrays that do not travel in the message."""
 
 
 def through_it_all(rounds: int) -> list[int]:
     here = sapwood.here()
-    large = np.full(200_000, here.rank)
+    large = np.full(LARGE, here.rank)
     with here.group([0, *here.agents]) as group:
         found = []
         for number in range(rounds):
             group.barrier()
             total = group.allreduce(large + number)
             found.append(int(total[0]))
-            assert (total == total[0]).all()
+            if (total != total[0]).any():  # an ``assert`` would have each runner import pytest
+                raise ValueError(total)
         return found
 
 
@@ -232,14 +247,14 @@ def test_a_group_goes_on_when_junctions_die(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(8, 2)  # three levels of junctions above the agents
     pids = {agent.pid for agent in cluster.agents}
     places, junctions = cluster.session.keeper.places, list(cluster.session.tree.junctions)
-    rounds = 40
+    rounds = 20
     futures = cluster.group().call(through_it_all, rounds)
     with cluster.group().join() as front:
-        nothing = np.zeros(200_000, int)
+        nothing = np.zeros(LARGE, int)
         for number in range(rounds):
             front.barrier(timeout=TIMEOUT)
-            if number % 8 == 4:
-                os.kill(places[junctions[number // 8]].pid, signal.SIGKILL)
+            if number % 4 == 2:
+                os.kill(places[junctions[number // 4]].pid, signal.SIGKILL)
             total = front.allreduce(nothing + number, timeout=TIMEOUT)
             assert int(total[0]) == sum(range(1, 9)) + 9 * number
     expected = [sum(range(1, 9)) + 9 * number for number in range(rounds)]
@@ -248,11 +263,13 @@ def test_a_group_goes_on_when_junctions_die(make_cluster: MakeCluster) -> None:
 
 
 @pytest.mark.row("C2-GROUP")
-@pytest.mark.parametrize("fanout", [0, 2])
 def test_the_front_end_starts_operations_on_values_that_agents_keep(
-    make_cluster: MakeCluster, fanout: int
+    standing: sapwood.Cluster,
 ) -> None:
-    cluster = make_cluster(5, fanout)
+    start_operations(standing)
+
+
+def start_operations(cluster: sapwood.Cluster) -> None:
     group = cluster.group([2, 3, 5])
     group.barrier()
     group.broadcast("x", np.arange(20_000))
@@ -269,7 +286,8 @@ def test_the_front_end_starts_operations_on_values_that_agents_keep(
     assert [one.result(TIMEOUT) for one in found] == [199_990_000] * 3
 
 
-def test_mistakes_at_the_front_end_are_told_at_once(cluster: sapwood.Cluster) -> None:
+def test_mistakes_at_the_front_end_are_told_at_once(standing: sapwood.Cluster) -> None:
+    cluster = standing
     group = cluster.group()
     with pytest.raises(DataMissingError, match="keeps no value 'y'"):
         group.gather("y")
@@ -277,8 +295,8 @@ def test_mistakes_at_the_front_end_are_told_at_once(cluster: sapwood.Cluster) ->
         group.reduce("y", "sun")
     with pytest.raises(ConfigurationError, match="one for each agent"):
         group.scatter("y", [1])
-    with pytest.raises(ConfigurationError, match="no agent 4"):
-        cluster.group([4])
+    with pytest.raises(ConfigurationError, match="no agent 6"):
+        cluster.group([6])
     with pytest.raises(ConfigurationError, match="twice"):
         cluster.group([1, 1])
     with pytest.raises(ConfigurationError, match="anyway"):
@@ -290,8 +308,9 @@ def test_mistakes_at_the_front_end_are_told_at_once(cluster: sapwood.Cluster) ->
 
 
 def test_an_agent_that_is_busy_is_waited_for_as_long_as_is_said(
-    cluster: sapwood.Cluster,
+    standing: sapwood.Cluster,
 ) -> None:
+    cluster = standing
     (busy,) = cluster.group([2]).call(lambda: sapwood.here().receive(0).value)
     with pytest.raises(GroupError, match="member 0 waited"):
         cluster.group().barrier(timeout=0.2)

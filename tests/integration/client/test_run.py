@@ -50,8 +50,19 @@ def check_moments(result: dict[str, Any], data: np.ndarray[Any, Any], agents: in
     np.testing.assert_array_equal(result["firsts"][0], data[0])
 
 
-@pytest.mark.parametrize("fanout", [0, 2])
-@pytest.mark.parametrize("agents", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize(
+    ("agents", "fanout"),
+    [
+        (1, 0),
+        (3, 2),
+        (4, 0),
+        (7, 2),
+        *(
+            pytest.param(agents, fanout, marks=pytest.mark.nightly)
+            for agents, fanout in ((1, 2), (2, 0), (2, 2), (3, 0), (4, 2), (7, 0))
+        ),
+    ],
+)
 def test_any_tree_gives_what_numpy_gives(
     make_cluster: MakeCluster, program: Programs, agents: int, fanout: int
 ) -> None:

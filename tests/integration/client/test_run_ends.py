@@ -21,9 +21,16 @@ from sapwood.core.errors import (
 from sapwood.environment.settings import ClusterSettings, PlaceSettings, Settings
 
 TIMEOUT = 60.0
+TREE = (3, 0)
 MakeCluster = Callable[..., sapwood.Cluster]
 Programs = Callable[..., sapwood.Program]
 Until = Callable[[Callable[[], object]], None]
+
+
+@pytest.fixture
+def cluster(standing: sapwood.Cluster) -> sapwood.Cluster:
+    """Three agents."""
+    return standing
 
 
 def numbers(*shape: int) -> np.ndarray[Any, Any]:
@@ -126,8 +133,10 @@ def test_closing_ends_what_runs(
             attempt()
 
 
-def test_clusters_do_not_disturb_each_other(make_cluster: MakeCluster, program: Programs) -> None:
-    first, second = make_cluster(2), make_cluster(3)
+def test_clusters_do_not_disturb_each_other(
+    cluster: sapwood.Cluster, make_cluster: MakeCluster, program: Programs
+) -> None:
+    first, second = make_cluster(2), cluster
     runs = [cluster.run(program("Steps"), np.ones(6)) for cluster in (first, second)]
     assert [run.result(TIMEOUT) for run in runs] == [6.0 * 55] * 2
     first.close()
@@ -155,15 +164,15 @@ def test_impossible_numbers_of_agents_are_refused(agents: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "cluster",
+    "section",
     [
         ClusterSettings(interpreter=["/nowhere/python"]),
         ClusterSettings(places={"1": PlaceSettings(interpreter=["/nowhere/python"])}),
     ],
 )
-def test_an_interpreter_that_is_not_there_is_refused(cluster: ClusterSettings) -> None:
+def test_an_interpreter_that_is_not_there_is_refused(section: ClusterSettings) -> None:
     with pytest.raises(ConfigurationError, match="/nowhere/python is no program"):
-        sapwood.local(2, settings=Settings(cluster=cluster))
+        sapwood.local(2, settings=Settings(cluster=section))
 
 
 @pytest.mark.parametrize("ranks", ["0", "3", "1-9", "first", ""])

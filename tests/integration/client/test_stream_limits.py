@@ -14,14 +14,15 @@ from sapwood.core.errors import AgentLostError, ClosedError, ConfigurationError,
 from sapwood.environment.settings import RestartSettings
 
 TIMEOUT = 60.0
+TREE = (4, 2)
 MakeCluster = Callable[..., sapwood.Cluster]
 Until = Callable[[Callable[[], object]], None]
 
 
 @pytest.fixture
-def cluster(make_cluster: MakeCluster) -> sapwood.Cluster:
+def cluster(standing: sapwood.Cluster) -> sapwood.Cluster:
     """Four agents below two junctions."""
-    return make_cluster(4, fanout=2)
+    return standing
 
 
 def total(stream: sapwood.Stream, value: Any = None) -> Any:

@@ -16,7 +16,7 @@ from sapwood.comm.streams.emitted import WINDOW
 from sapwood.core.errors import ConfigurationError, ResourceError
 
 TIMEOUT = 60.0
-MakeCluster = Callable[..., sapwood.Cluster]
+TREE = (2, 0)
 Until = Callable[[Callable[[], object]], None]
 
 COUNT = 1000
@@ -44,15 +44,14 @@ def by_agent(events: list[Any]) -> dict[int, list[int]]:
 
 @pytest.mark.row("C3-STREAM")
 def test_agents_wait_for_whoever_reads_and_nothing_is_lost(
-    make_cluster: MakeCluster, until: Until, tmp_path: Path
+    standing: sapwood.Cluster, until: Until, tmp_path: Path
 ) -> None:
-    cluster = make_cluster(2)
-    with cluster.stream(numbers, sync="none") as stream:
+    with standing.stream(numbers, sync="none") as stream:
         stream.broadcast(str(tmp_path))
         sent = [tmp_path / "1", tmp_path / "2"]
         until(lambda: all(path.exists() and path.stat().st_size >= WINDOW for path in sent))
         # Others use the same agents meanwhile; what a reader does not take stays where it is.
-        assert [one.result(TIMEOUT) for one in cluster.map(abs, range(-4, 0))] == [4, 3, 2, 1]
+        assert [one.result(TIMEOUT) for one in standing.map(abs, range(-4, 0))] == [4, 3, 2, 1]
         assert [path.stat().st_size for path in sent] == [WINDOW] * 2
         assert stream.flush(TIMEOUT) == []
         events = first_of(stream, 2 * COUNT)
@@ -71,20 +70,18 @@ def test_agents_wait_for_whoever_reads_and_nothing_is_lost(
     ids=["result", "exception", "wait", "as_completed"],
 )
 def test_who_waits_for_the_end_of_a_wave_waits_for_no_reader(
-    make_cluster: MakeCluster, tmp_path: Path, awaited: Callable[[Any], object]
+    standing: sapwood.Cluster, tmp_path: Path, awaited: Callable[[Any], object]
 ) -> None:
-    cluster = make_cluster(2)
-    with cluster.stream(numbers, sync="none") as stream:
+    with standing.stream(numbers, sync="none") as stream:
         awaited(stream.broadcast(str(tmp_path)))
         events = first_of(stream, 2 * COUNT)
     assert by_agent(events) == {1: list(range(COUNT)), 2: list(range(COUNT))}
 
 
 def test_a_stream_that_nobody_reads_can_be_closed(
-    make_cluster: MakeCluster, until: Until, tmp_path: Path
+    standing: sapwood.Cluster, until: Until, tmp_path: Path
 ) -> None:
-    cluster = make_cluster(2)
-    stream = cluster.stream(numbers, sync="none")
+    stream = standing.stream(numbers, sync="none")
     stream.broadcast(str(tmp_path))
     until(lambda: (tmp_path / "2").exists() and (tmp_path / "2").stat().st_size >= WINDOW)
     stream.close()
@@ -92,19 +89,17 @@ def test_a_stream_that_nobody_reads_can_be_closed(
 
 
 def test_of_what_nobody_reads_the_latest_may_be_kept(
-    make_cluster: MakeCluster, tmp_path: Path
+    standing: sapwood.Cluster, tmp_path: Path
 ) -> None:
-    cluster = make_cluster(2)
-    with cluster.stream(numbers, sync="none", keep="latest") as stream:
+    with standing.stream(numbers, sync="none", keep="latest") as stream:
         stream.broadcast(str(tmp_path)).result(TIMEOUT)
         assert stream.query().dropped == 2 * COUNT - UNREAD
         events = first_of(stream, UNREAD)
     assert max(event.total for event in events) == COUNT - 1
 
 
-def test_a_reader_hears_of_results_that_were_dropped(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(1)
-    with cluster.stream("echo") as stream:
+def test_a_reader_hears_of_results_that_were_dropped(standing: sapwood.Cluster) -> None:
+    with standing.stream("echo") as stream:
         for number in range(UNREAD + 20):
             stream.broadcast(number)
         stream.flush()
@@ -114,16 +109,15 @@ def test_a_reader_hears_of_results_that_were_dropped(make_cluster: MakeCluster) 
         assert len(list(stream.waves())) == UNREAD
 
 
-def test_results_that_futures_have_told_are_not_lost(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(1)
-    with cluster.stream("echo") as stream:
+def test_results_that_futures_have_told_are_not_lost(standing: sapwood.Cluster) -> None:
+    with standing.stream("echo", agents=[1]) as stream:
         for number in range(UNREAD + 20):
             assert stream.broadcast(number).result(TIMEOUT).total == [number]
         assert len(list(stream.waves())) == UNREAD
         assert stream.query().dropped == 0
 
 
-def test_what_is_to_be_kept_is_all_or_the_latest(make_cluster: MakeCluster) -> None:
+def test_what_is_to_be_kept_is_all_or_the_latest(standing: sapwood.Cluster) -> None:
     keep: Any = "oldest"
     with pytest.raises(ConfigurationError, match="keep is 'oldest'"):
-        make_cluster(1).stream("echo", keep=keep)
+        standing.stream("echo", keep=keep)
