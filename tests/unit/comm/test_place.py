@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sapwood.comm import events as ev
@@ -22,7 +22,7 @@ from sapwood.core.topology import ROOT, Tree, flat, kary, plan
 from sapwood.testing.network import Network
 
 seeds = st.integers(0, 2**16)
-shapes = st.builds(plan, st.integers(1, 17), st.sampled_from([0, 2, 3, 4]))
+shapes = st.builds(plan, st.integers(1, 11), st.sampled_from([0, 2, 3, 4]))
 
 
 def with_window(window: int) -> LinkTiming:
@@ -48,7 +48,6 @@ def requests_between_all(network: Network) -> int:
     return size * (size - 1)
 
 
-@settings(deadline=None, max_examples=60)
 @given(shapes, seeds, st.sampled_from([1, 300, 2000]))
 def test_no_tree_locks_up_however_little_credit_there_is(
     tree: Tree, seed: int, window: int
@@ -67,7 +66,6 @@ def test_no_tree_locks_up_however_little_credit_there_is(
     assert network.problems == []
 
 
-@settings(deadline=None, max_examples=60)
 @given(shapes, seeds, st.sampled_from([1, 2000, 10**6]))
 def test_cut_connections_lose_nothing_and_double_nothing(
     tree: Tree, seed: int, window: int

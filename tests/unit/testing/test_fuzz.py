@@ -15,8 +15,8 @@ from sapwood.testing.hostile import Hostility
 
 
 def test_hostile_frames_do_no_harm() -> None:
-    report = fuzz(8_000, seed=11)
-    assert report.frames >= 8_000
+    report = fuzz(3_000, seed=11)
+    assert report.frames >= 3_000
     assert report.cut_off > report.peers // 2
 
 
@@ -24,13 +24,13 @@ def test_the_frames_are_of_every_kind() -> None:
     source = Hostility(3)
     kinds: set[type] = set()
     refused = 0
-    for _ in range(20_000):
+    for _ in range(6_000):
         try:
             kinds |= {type(frame.message) for frame in frames.FrameDecoder().feed(source.frame())}
         except ProtocolError:
             refused += 1
     assert kinds == set(get_args(messages.AnyMessage))
-    assert 4_000 < refused < 16_000
+    assert 1_200 < refused < 4_800
 
 
 def test_the_same_seed_gives_the_same_frames() -> None:

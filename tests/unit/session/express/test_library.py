@@ -323,7 +323,7 @@ def without(sent: bytes, waiting: list[bytes]) -> bytes:
 
 
 @given(st.lists(mangled(), min_size=3, max_size=3))
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_no_byte_is_lost_whatever_a_child_sends(exchange_library: str, pieces: list[bytes]) -> None:
     front = Front(exchange_library)
     try:
