@@ -181,15 +181,17 @@ def test_the_error_of_a_task_names_function_and_agent(cluster: sapwood.Cluster) 
 
 
 def test_a_task_has_a_time_limit(make_cluster: MakeCluster) -> None:
-    def spin() -> None:
-        print("turning", flush=True)  # noqa: T201 - to see it in the error
-        while True:
-            pass
+    def rest() -> None:
+        import signal  # noqa: PLC0415 - in the runner
 
-    cluster = make_cluster(1, limits=LimitSettings(time=0.7))
-    error = cluster.submit(spin).exception(TIMEOUT)
+        print("resting", flush=True)  # noqa: T201 - to see it in the error
+        while True:
+            signal.pause()
+
+    cluster = make_cluster(1, limits=LimitSettings(time=3.0))
+    error = cluster.submit(rest).exception(TIMEOUT)
     assert isinstance(error, TimeLimitError)
-    assert error.details["output"] == "turning\n"
+    assert error.details["output"] == "resting\n"
     assert cluster.submit(pow, 2, 3).result(TIMEOUT) == 8
 
 
