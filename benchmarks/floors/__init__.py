@@ -12,12 +12,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from floors.rest import wait_for_rest
+
 TIME_LIMIT = 600.0
 """Seconds after which a floor is taken to hang."""
 
 
 def measure_floor(name: str, **arguments: Any) -> Any:
-    """Measure a floor in a fresh process.
+    """Measure a floor in a fresh process, once the machine is at rest.
 
     Args:
         name: A module of this package.
@@ -26,6 +28,7 @@ def measure_floor(name: str, **arguments: Any) -> Any:
     Returns:
         What ``measure`` returned: a list of seconds, or a dictionary of such lists.
     """
+    wait_for_rest()
     done = subprocess.run(
         [sys.executable, "-m", "floors", name, json.dumps(arguments)],
         cwd=Path(__file__).resolve().parent.parent,
