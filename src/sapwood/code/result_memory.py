@@ -10,7 +10,7 @@ Allocate = Callable[[Any, Any], Array | None]
 """Takes what :func:`empty` takes, and returns an array, or None where a usual one will do."""
 
 _allocate: list[Allocate] = [lambda _shape, _dtype: None]
-"""The only one; a runner's, as long as the process lives."""
+"""The only one: a runner's, as long as its process lives; elsewhere usual arrays do."""
 
 
 def use(allocate: Allocate) -> None:
