@@ -58,8 +58,6 @@ def round_trips(options: Options, report: Report) -> None:
     floors: list[float] = []
     with sapwood.local(agents=1) as cluster:
         session = cluster.session
-        while not session.express.asking.passed:  # until the library is there
-            session.ask(1, "ping", None).result()
         for _ in range(options.runs):
             floors += measure_floor("echo", agents=1, nbytes=0, rounds=rounds)
             chained += chain(session, WARM_UP + rounds)[WARM_UP:]

@@ -80,7 +80,6 @@ class Node:
             ev.Ask: requests.ask,
             ev.Answer: requests.answer,
             letter_events.Withdraw: requests.withdraw,
-            letter_events.Acknowledge: letters.acknowledge,
             letter_events.SendTagged: tagged.send,
             letter_events.WithdrawTagged: tagged.withdraw,
             letter_events.PostReceive: tagged.receive,

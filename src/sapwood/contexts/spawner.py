@@ -25,7 +25,6 @@ END_TIMEOUT = 5.0
 
 _BOOT = (
     "import gc, sys; gc.disable(); sys.path[:] = sys.argv[2].split(chr(0x1f)) {keep}; "
-    "from sapwood.contexts.lean import import_msgspec; import_msgspec(); "
     "from sapwood.contexts.zygote import main; main(int(sys.argv[1]), sys.argv[3])"
 )
 """Starts a zygote. Nothing of what it imports is garbage, so none is looked for."""

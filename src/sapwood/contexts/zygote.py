@@ -24,7 +24,7 @@ from typing import NoReturn
 
 import msgspec
 
-from sapwood.contexts import forge, lean, orders, process
+from sapwood.contexts import forge, orders, process
 from sapwood.contexts.importing import UnwantedError, import_while_wanted
 from sapwood.contexts.members import Draft, Member, Tree
 from sapwood.contexts.plan import Assembled, Entry, Plan, RunnerEntry, find_entry
@@ -234,7 +234,6 @@ class Zygote:
 
     def _complete_imports(self) -> None:
         """Import the rest; a process that waited for a module is forked once that is there."""
-        lean.complete()
         control = select.poll()
         control.register(self._main.control, 0)  # its end is told in any case
         for module in self._plan.later:

@@ -1,22 +1,63 @@
 """Requests between the front end and its agents: who asked what, and what came back."""
 
+from __future__ import annotations
+
+import contextlib
 import itertools
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from typing import Any
+
+import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm import plain, values
 from sapwood.comm.letters import events as le
 from sapwood.comm.pool import BlockPool
-from sapwood.core.errors import ClosedError, ProtocolError, SapwoodError
-from sapwood.session.express.express import Express
+from sapwood.core.errors import ClosedError, ErrorRecord, ProtocolError, SapwoodError
 from sapwood.session.gate import Gate
 from sapwood.session.loop_thread import LoopThread
-from sapwood.session.question import Answer, Question
 
 SMALL_REQUEST = 4096
 """Bytes up to which a request never waits: the number of such requests is bounded instead."""
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A request on its way from a user's thread to the loop's."""
+
+    rank: int
+    handler: str
+    number: int
+    body: bytes
+    arrays: values.Encoded
+    future: Future[Any]
+
+    def answered(self, body: bytes, payload: memoryview | None, error: ErrorRecord | None) -> None:
+        """Give the future what came.
+
+        Args:
+            body: The encoded answer.
+            payload: Its arrays, which are copied.
+            error: In place of an answer.
+        """
+        if error is not None:
+            self.end(None, SapwoodError.from_record(error))
+            return
+        try:
+            # A copy: the agent may use its memory again, and the user may write to the arrays.
+            value = values.decode(body, bytearray(payload) if payload is not None else b"")
+        except SapwoodError as problem:
+            self.end(None, problem)
+        else:
+            self.end(value, None)
+
+    def end(self, value: Any, error: SapwoodError | None) -> None:
+        """Give the future a result or an error, unless it has one; from any thread."""
+        with contextlib.suppress(InvalidStateError):
+            if error is not None:
+                self.future.set_exception(error)
+            else:
+                self.future.set_result(value)
 
 
 class Questions:
@@ -27,7 +68,6 @@ class Questions:
         post: Gives the front end's node an event; to be called on the loop's thread.
         pool: Where large arrays are put.
         gate: What the bytes of requests go through, unless they are few.
-        express: Exchanges requests that are waited for one after the other.
     """
 
     def __init__(
@@ -36,36 +76,32 @@ class Questions:
         post: Callable[[ev.Event], None],
         pool: BlockPool,
         gate: Gate,
-        express: Express,
     ) -> None:
         self._thread = thread
         self._post = post
         self._pool = pool
         self._gate = gate
-        self._express = express
-        express.asking.send = self._send
         self._open: dict[int, Question] = {}
         self._handlers: dict[str, Callable[[int, Any], None]] = {}
         self._numbers = itertools.count(1)
         self._closed: SapwoodError | None = None
 
-    def ask(self, rank: int, handler: str, body: bytes, arrays: values.Encoded) -> "Future[Any]":
+    def ask(self, rank: int, handler: str, body: bytes, arrays: values.Encoded) -> Future[Any]:
         """Have a handler called at an agent; from any thread.
 
         A large request waits while those that are not answered hold too many bytes.
         """
-        future = Answer()
+        future: Future[Any] = Future()
         nbytes = len(body) + arrays.nbytes
         if nbytes > SMALL_REQUEST:
             self._gate.enter(nbytes)
             future.add_done_callback(lambda _: self._gate.leave(nbytes))
         future.set_running_or_notify_cancel()  # what was asked cannot be taken back
         question = Question(rank, handler, next(self._numbers), body, arrays, future)
-        if nbytes > SMALL_REQUEST or not self._express.asking.begin(question):
-            self._thread.post(self._send, question)
+        self._thread.post(self._send, question)
         return future
 
-    def withdraw(self, future: "Future[Any]") -> None:
+    def withdraw(self, future: Future[Any]) -> None:
         """Take a question back: its future ends with CancelledError; from any thread."""
         self._thread.post(self._withdraw, future)
 
@@ -88,11 +124,7 @@ class Questions:
             return
         payload = effect.payload
         view = payload.view if payload is not None else None
-        settle = question.answered(effect.body, view, effect.error)
-        if question.future.awaited:
-            self._express.deliver_answer(question.rank, settle)
-        else:
-            settle()
+        question.answered(effect.body, view, effect.error)
 
     def asked(self, effect: ev.Asked) -> None:
         """Answer an agent; on the loop's thread."""
@@ -105,7 +137,7 @@ class Questions:
             handler(effect.source, values.decode(effect.body, view))
         self._post(ev.Answer(effect.source, effect.number, plain.encode(None), None, error))
 
-    def _withdraw(self, future: "Future[Any]") -> None:
+    def _withdraw(self, future: Future[Any]) -> None:
         for number, question in self._open.items():
             if question.future is future:
                 self._post(le.Withdraw(number))

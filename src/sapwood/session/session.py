@@ -128,7 +128,7 @@ class Session:
             self._places_changed,
         )
         gate = Gate(4 * options.backlog, self._thread)
-        self.questions = Questions(self._thread, self._post, self.pool, gate, self.express)
+        self.questions = Questions(self._thread, self._post, self.pool, gate)
         self.mailbox = Mailbox(self._thread, self._post, options.inline_limit, node.tagged)
         self.groups = SessionGroups(self._thread, self._post, self.pool)
         self._place = Place(

@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -161,9 +160,8 @@ class StreamHandle:
                 "the cluster's own thread cannot wait for the cluster",
                 hint="call broadcast() there, and wait for its future somewhere else",
             )
-        encode = partial(self._encoder.encode, value)
-        encoded = encode()
-        done = self._express.exchange(self, encoded, timeout, meanwhile, encode)
+        encoded = self._encoder.encode(value)
+        done = self._express.exchange(self, encoded, timeout, meanwhile)
         if isinstance(done, WaveResult):
             return done
         if done is None:

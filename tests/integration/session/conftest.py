@@ -11,8 +11,6 @@ import pytest
 
 from sapwood.core.topology import plan
 from sapwood.environment.settings import RestartSettings
-from sapwood.session.express import armed
-from sapwood.session.express.pacing import Pacing
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.session import Session
 from sapwood.session.streams import StreamHandle
@@ -150,24 +148,6 @@ def flow() -> Callable[[StreamHandle, Session], None]:
 
 
 @pytest.fixture
-def flow_to(until: Callable[[Callable[[], object]], None]) -> Callable[[Session, int], None]:
-    """Ask an agent until its answers are taken by who waits."""
-
-    def flows(session: Session, rank: int) -> None:
-        before = session.express.asking.passed
-
-        def passes() -> bool:
-            for number in range(10):
-                assert session.ask(rank, "ping", number).result(TIMEOUT) == number
-            session.ask(rank, "ping", 1).add_done_callback(lambda _: None)
-            return session.express.asking.passed > before
-
-        until(passes)
-
-    return flows
-
-
-@pytest.fixture
 def interrupted() -> Callable[[Callable[[], object], float], None]:
     """Wait for what does not come, until Ctrl-C is pressed some seconds later.
 
@@ -193,15 +173,3 @@ def interrupted() -> Callable[[Callable[[], object], float], None]:
             os.close(far)
 
     return interrupt
-
-
-@pytest.fixture(params=[0, 1], ids=["at once", "one by one"])
-def pace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All agents work on a wave at the same time, or each begins when another has answered."""
-
-    class Constant(Pacing):
-        def __init__(self, children: int) -> None:
-            super().__init__(children)
-            self.limit, self.enough = request.param, float("inf")
-
-    monkeypatch.setattr(armed, "Pacing", Constant)

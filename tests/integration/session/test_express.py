@@ -30,7 +30,6 @@ MakeSession = Callable[..., Session]
 Until = Callable[[Callable[[], object]], None]
 Flow = Callable[[StreamHandle, Session], None]
 
-pytestmark = pytest.mark.usefixtures("pace")
 
 TIMEOUT = 60.0
 STANDING = {"agents": 2, "exchanges": True, "awake": 0.001}

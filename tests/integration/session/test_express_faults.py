@@ -27,7 +27,6 @@ Until = Callable[[Callable[[], object]], None]
 Interrupted = Callable[[Callable[[], object], float], None]
 Flow = Callable[[StreamHandle, Session], None]
 
-pytestmark = pytest.mark.usefixtures("pace")
 
 TIMEOUT = 60.0
 HASTY = LinkTiming(heartbeat=0.01)

@@ -1,8 +1,7 @@
 /*
  * One wave of a stream that flows, at the root: the same frame to all children, one frame from
- * each of them; or a request to one agent, and its answer. The thread that wants the result does
- * this itself while the thread of the event loop sleeps; session/express/ arms it, and tells the
- * protocol core afterwards what passed.
+ * each of them. The thread that wants the result does this itself while the thread of the event
+ * loop sleeps; session/express/ arms it, and tells the protocol core afterwards what passed.
  *
  * Nothing is understood here but where a frame ends and how the one begins that is waited for.
  * Whatever else comes stays as it is, and is the event loop's: nothing is decided here.
@@ -28,7 +27,7 @@
 #include <unistd.h>
 
 enum {
-    VERSION = 6,         /* of struct exchange; session/express/library.py names the same */
+    VERSION = 7,         /* of struct exchange; session/express/library.py names the same */
     MAX_PEERS = 256,     /* children */
     MAX_FD = 4096,       /* descriptors that are known by their number */
     MAX_EVENTS = 64,
@@ -39,10 +38,7 @@ enum {
     PREFIX = 16,
     MAX_AROUND = PREFIX + 64, /* bytes of a wave's frame beside body and payload */
     NO_PEER = 0xffff,
-    ALIGNMENT = 64, /* of a payload in its slot, where that is known before */
-    PATTERNS = 4,   /* answers of each child that are kept in mind */
-    PATTERN = 500,
-    ANYWHERE = 0xffff,
+    ALIGNMENT = 64, /* of a slot */
     ASIDE = 16 * 1024,
     HEARTBEAT = 4, /* tags of messages that can wait until the event loop looks */
     CREDIT = 6,
@@ -50,7 +46,6 @@ enum {
     ROOT = 0,
     DOWN = 12, /* tags of a wave that goes down, and of its answer */
     UP = 13,
-    STALL = 10, /* milliseconds without an answer after which all children are sent a wave */
     REQUESTS = 0, /* active.ACTIVE: of these nobody waits for the receipt, but for the answer */
 };
 
@@ -61,19 +56,6 @@ struct peer {
     uint32_t sent;  /* bytes of the frame that its socket took */
     uint32_t got;   /* bytes in its slot */
     uint32_t whole; /* bytes of the frame that is waited for, once it is there */
-    uint16_t shift; /* where that begins in the slot */
-    uint16_t next;  /* the same of the next wave */
-    uint32_t turn;  /* patterns that there were */
-};
-
-/* An answer: its prefix, and what follows the head. A payload in the message may be another one. */
-struct pattern {
-    uint32_t serial; /* 0 for none */
-    uint16_t size;
-    uint16_t head_size;
-    uint16_t shift; /* where answers that are like it lie in the slot */
-    uint16_t unused;
-    uint8_t bytes[PATTERN];
 };
 
 struct exchange {
@@ -91,9 +73,6 @@ struct exchange {
     uint32_t left;      /* peers that are waited for */
     uint32_t n_arrived; /* of the last wait */
     uint32_t aside_size;
-    uint32_t deaf; /* whether the event loop does not wake of answers */
-    uint32_t pace; /* children that are to work on a wave at a time; 0 for all */
-    uint32_t n_sent; /* children that have it */
     uint32_t spare;  /* answers that may be missing while this thread looks for them */
     uint32_t looked; /* whether it has, since the last one came */
     uint64_t ticket; /* what it was armed for */
@@ -105,18 +84,17 @@ struct exchange {
     double time;    /* of the last answer */
     double awake;   /* seconds to look before sleeping */
     uint8_t head[64];
-    uint32_t arrived[MAX_PEERS]; /* peers, and from bit 8 on the serial of the pattern */
+    uint32_t arrived[MAX_PEERS]; /* peers */
     struct peer peers[MAX_PEERS];
     uint16_t index[MAX_FD];
     uint8_t journal[JOURNAL];
     uint8_t aside[ASIDE]; /* frames that can wait, each behind its peer and size */
-    struct pattern patterns[MAX_PEERS][PATTERNS];
 };
 
 static uint8_t *slot_of(struct exchange *x, uint32_t peer)
 {
     uint64_t first = (sizeof *x + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    return (uint8_t *)x + first + (uint64_t)peer * (x->slot + ALIGNMENT) + x->peers[peer].shift;
+    return (uint8_t *)x + first + (uint64_t)peer * x->slot;
 }
 
 static int advance(struct exchange *x, uint32_t from, uint32_t to)
@@ -232,60 +210,27 @@ static int enter(struct exchange *x, uint64_t ticket, uint64_t size)
     return 0;
 }
 
-/* Send the frame to the next children, so that `until` of them have it; 0 if a socket took less. */
-static int send_on(struct exchange *x, uint32_t until)
+/* Send the frame that lies in the journal to all children; its answers are to begin with the head. */
+static int begin(struct exchange *x, uint64_t owner, uint32_t size)
 {
     const uint8_t *frame = x->journal + x->journal_size + 8;
-    while (x->n_sent < x->n_peers && x->n_sent < until) {
-        struct peer *peer = &x->peers[x->n_sent++];
-        ssize_t sent = send(peer->fd, frame, x->frame_size, MSG_DONTWAIT | MSG_NOSIGNAL);
-        peer->sent = sent > 0 ? (uint32_t)sent : 0;
-        if (sent < (ssize_t)x->frame_size)
-            return 0;
-    }
-    return 1;
-}
-
-/* Send the frame that lies in the journal; its answers are to begin with the head. */
-static int begin(struct exchange *x, uint64_t owner, uint32_t size, int certain)
-{
-    if (certain)
-        listen_to(x, 0);
-    x->deaf = (uint32_t)certain;
+    int all = 1;
+    listen_to(x, 0);
     __atomic_store_n(&x->owner, owner, __ATOMIC_RELEASE);
     x->frame_size = size;
     x->left = x->n_peers;
-    for (uint32_t i = 0; i < x->n_peers; i++) {
+    x->looked = 0;
+    for (uint32_t i = 0; i < x->n_peers; i++)
         x->peers[i].sent = x->peers[i].got = x->peers[i].whole = 0;
-        x->peers[i].shift = x->peers[i].next;
+    for (uint32_t i = 0; i < x->n_peers && all; i++) {
+        ssize_t sent = send(x->peers[i].fd, frame, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+        x->peers[i].sent = sent > 0 ? (uint32_t)sent : 0;
+        all = sent == (ssize_t)size;
     }
-    x->n_sent = x->looked = 0;
-    if (!send_on(x, x->pace ? x->pace : x->n_peers))
+    if (!all)
         return hand_over(x);
     advance(x, BUSY, PAUSED);
     return 1;
-}
-
-/*
- * Send a frame to all children: the one after `waves` others since the library was armed. The
- * event loop wakes of an answer that comes before somebody waits for it, unless it is certain
- * that somebody will. Returns 0 if that is not for this library at present, and nothing was done;
- * 1 if it is on its way; -1 if it is now the event loop's.
- */
-int sapwood_exchange_begin(struct exchange *x, uint64_t owner, uint64_t ticket, uint32_t waves,
-                           const uint8_t *frame, uint32_t size, const uint8_t *head,
-                           uint32_t head_size, int certain)
-{
-    if (head_size > sizeof x->head || !enter(x, ticket, size))
-        return 0;
-    if (waves != x->waves) {
-        advance(x, BUSY, READY);
-        return 0;
-    }
-    memcpy(x->journal + x->journal_size + 8, frame, size);
-    memcpy(x->head, head, head_size);
-    x->head_size = head_size;
-    return begin(x, owner, size, certain);
 }
 
 /* Write a number as msgpack does, in as few bytes as it needs; returns where it ends. */
@@ -315,9 +260,11 @@ static void put_little_endian(uint8_t *at, uint64_t value, int size)
 }
 
 /*
- * Send the next wave of the stream to all children, as sapwood_exchange_begin() does: the message
+ * Send the next wave of the stream to all children: the message
  * [tag, stream, wave, attempt 0, body, confirmed, no ranks, version 0], whose answers begin with
  * [tag, stream, wave, attempt 0. Python's messages are what they are to be: it compares.
+ * Returns 0 if that is not for this library at present, and nothing was done; 1 if it is on its
+ * way; -1 if it is now the event loop's.
  */
 int sapwood_exchange_begin_wave(struct exchange *x, uint64_t owner, uint64_t ticket, const uint8_t *body,
                                 uint64_t body_size, const uint8_t *payload, uint64_t payload_size)
@@ -344,7 +291,7 @@ int sapwood_exchange_begin_wave(struct exchange *x, uint64_t owner, uint64_t tic
     put_little_endian(frame + 4, (uint64_t)(at - header), 4);
     put_little_endian(frame + 8, payload_size, 8);
     memcpy(at, payload, payload_size);
-    return begin(x, owner, (uint32_t)(at + payload_size - frame), 1);
+    return begin(x, owner, (uint32_t)(at + payload_size - frame));
 }
 
 static int is_owner(const struct exchange *x, uint64_t owner)
@@ -372,20 +319,6 @@ static int go_on(struct exchange *x, uint64_t owner)
     return 0;
 }
 
-/* The serial of the pattern that an answer is like; 0 for none. */
-static uint32_t serial_of(const struct exchange *x, uint32_t number, const uint8_t *at)
-{
-    for (uint32_t i = 0; i < PATTERNS; i++) {
-        const struct pattern *p = &x->patterns[number][i];
-        if (p->serial && p->head_size == x->head_size &&
-            (p->shift == ANYWHERE || p->shift == x->peers[number].shift) &&
-            !memcmp(p->bytes, at, PREFIX) && /* so the answer is as long */
-            !memcmp(p->bytes + PREFIX, at + PREFIX + x->head_size, p->size - PREFIX))
-            return p->serial;
-    }
-    return 0;
-}
-
 /* Look at what has come of a child; 0 if there is something for the event loop. */
 static int examine(struct exchange *x, uint32_t number)
 {
@@ -404,7 +337,7 @@ static int examine(struct exchange *x, uint32_t number)
         } else if (!peer->whole && PREFIX + x->head_size <= size &&
                    !memcmp(at + PREFIX, x->head, x->head_size)) {
             peer->whole = (uint32_t)size;
-            x->arrived[x->n_arrived++] = serial_of(x, number, at) << 8 | number;
+            x->arrived[x->n_arrived++] = number;
             x->left--;
         } else {
             return 0;
@@ -461,22 +394,14 @@ int sapwood_exchange_wait(struct exchange *x, uint64_t owner, int timeout)
         return -1;
     double end = timeout < 0 ? INFINITY : now() + 1e-3 * timeout;
     x->n_arrived = 0;
-    if (!x->deaf)
-        listen_to(x, 0);
-    x->deaf = 1;
     while (x->left && !x->n_arrived) {
-        int held_back = x->n_sent < x->n_peers && (timeout < 0 || timeout > STALL);
         int looks = x->awake > 0 && x->left <= x->spare && !x->looked && timeout;
         int count = looks ? look(x, found, end)
-                          : epoll_wait(x->main_fd, found, MAX_EVENTS, held_back ? STALL : timeout);
+                          : epoll_wait(x->main_fd, found, MAX_EVENTS, timeout);
         if (!count && looks)
             break;
-        if (!count && held_back) { /* perhaps they wait for those that have not begun */
-            if (!send_on(x, x->n_peers))
-                return hand_over(x);
-        } else if (count <= 0) {
-            return hand_over(x); /* a signal is Python's to look at */
-        }
+        if (count <= 0) /* a signal is Python's to look at */
+            return hand_over(x);
         x->looked = 0;
         for (int i = 0; i < count; i++) {
             int fd = found[i].data.fd;
@@ -484,8 +409,6 @@ int sapwood_exchange_wait(struct exchange *x, uint64_t owner, int timeout)
             if (number == NO_PEER || found[i].events != EPOLLIN || !take(x, number))
                 return hand_over(x);
         }
-        if (!send_on(x, x->n_sent + x->n_arrived))
-            return hand_over(x);
         if (timeout >= 0) {
             double left = end - now();
             timeout = left > 0 ? (int)(1e3 * left) + 1 : 0;
@@ -493,46 +416,6 @@ int sapwood_exchange_wait(struct exchange *x, uint64_t owner, int timeout)
     }
     advance(x, BUSY, PAUSED);
     return (int)x->n_arrived;
-}
-
-/*
- * Keep the answer of a child in mind: from now on those that are like it arrive with this serial,
- * and those with a payload in the message so that the payload is aligned. Returns the serial that
- * is not known any more, or 0 for none; -1 if it is too long, or the wave is the event loop's by now.
- */
-int64_t sapwood_exchange_remember(struct exchange *x, uint64_t owner, uint32_t number, uint32_t serial)
-{
-    if (number >= x->n_peers || !go_on(x, owner))
-        return -1;
-    struct peer *peer = &x->peers[number];
-    const uint8_t *at = slot_of(x, number);
-    uint64_t end = peer->whole;
-    int is_shared = at[3] & 1;
-    if (end && !is_shared)
-        end = PREFIX + little_endian(at + 4, 4);
-    int64_t forgotten = -1;
-    if (end && end - x->head_size <= PATTERN) {
-        struct pattern *p = &x->patterns[number][peer->turn++ % PATTERNS];
-        forgotten = p->serial;
-        p->serial = serial;
-        p->size = (uint16_t)(end - x->head_size);
-        p->head_size = (uint16_t)x->head_size;
-        p->shift = ANYWHERE;
-        if (!is_shared)
-            p->shift = peer->next = (uint16_t)((ALIGNMENT - end % ALIGNMENT) % ALIGNMENT);
-        memcpy(p->bytes, at, PREFIX);
-        memcpy(p->bytes + PREFIX, at + PREFIX + x->head_size, p->size - PREFIX);
-    }
-    advance(x, BUSY, PAUSED);
-    return forgotten;
-}
-
-/* Nothing is kept in mind any more. */
-void sapwood_exchange_forget(struct exchange *x)
-{
-    for (uint32_t i = 0; i < MAX_PEERS; i++)
-        while (x->peers[i].turn)
-            x->patterns[i][--x->peers[i].turn % PATTERNS].serial = 0;
 }
 
 /* The answers are good: the wave is done. Returns how many are; 0 if it is the event loop's by now. */

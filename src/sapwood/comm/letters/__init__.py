@@ -4,8 +4,6 @@
     Sent, passed on and divided where ways part; what a letter holds; who is gone.
 ``ordering.py``
     Numbers, windows and receipts between two places.
-``exchange.py``
-    Letters that somebody else exchanges.
 ``active.py``
     Requests by the name of a handler, and their answers.
 ``tagged.py``, ``match.py``

@@ -13,13 +13,6 @@ class Withdraw(Event, frozen=True):
     number: int
 
 
-class Acknowledge(Event, frozen=True):
-    """Letters of a place were taken while somebody else did this: it may want to hear of that."""
-
-    channel: int
-    rank: int
-
-
 class SendTagged(Event, frozen=True):
     """Send a tagged message to places; the end of each comes as :class:`SendEnded`."""
 

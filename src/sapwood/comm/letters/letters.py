@@ -15,8 +15,6 @@ from typing import Any
 import msgspec
 
 from sapwood.comm import events as ev
-from sapwood.comm.letters import events as le
-from sapwood.comm.letters.exchange import Exchange, Key
 from sapwood.comm.letters.ordering import EPOCH_SHIFT, Action, Inbox, Outbox
 from sapwood.comm.letters.parcel import (
     Absence,
@@ -33,6 +31,9 @@ from sapwood.comm.messages import letters as msg
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import AgentLostError, SapwoodError
+
+Key = tuple[int, int]
+"""Channel, and the place at the other end."""
 
 MAX_HOPS = 64
 """Places that may pass a letter on; more than any tree is deep, so it goes in a circle."""
@@ -52,7 +53,6 @@ class Letters:
 
     Attributes:
         gone: Places without a process, and why.
-        exchange: Letters that somebody else exchanges.
         max_payload: Bytes of the largest payload that is fetched.
     """
 
@@ -71,9 +71,6 @@ class Letters:
         self._silent_since: dict[int, float] = {}
         self._peers: dict[int, int] = {}
         self._oldest: dict[int, int] = {}
-        self.exchange = Exchange(
-            self._outboxes, self._inboxes, self._under_way, self._owing, self.gone
-        )
 
     def use(self, channel: int, user: ChannelUser) -> None:
         """Give a channel its user."""
@@ -308,13 +305,6 @@ class Letters:
         elif inbox.owed:
             self._owing.add(key)
         return effects
-
-    def acknowledge(self, now: float, event: le.Acknowledge) -> Effects:
-        """Send a place its receipt, if so many letters have come that it is not to wait."""
-        key = (event.channel, event.rank)
-        inbox = self._inboxes.get(key)
-        due = inbox is not None and inbox.owed >= self._users[event.channel].prompt
-        return self._receipt(now, key, inbox) if inbox is not None and due else []
 
     def resume(self, now: float, channel: int) -> Effects:
         """Offer the user of a channel again what it had no room for."""

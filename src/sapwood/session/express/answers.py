@@ -2,47 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from sapwood.comm import messages as msg
-from sapwood.comm.alike import Alike, arrays_at, fields_of
+from sapwood.comm.alike import Alike
 from sapwood.comm.frames import FLAG_SHARED, PREFIX_SIZE, FrameDecoder
-from sapwood.comm.reduction import WHOLE
 from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.core.rankset import Ranges
-from sapwood.session.express.library import MAX_SERIAL, ExpressLibrary
-
-Arrays = list[np.ndarray[Any, Any]]
-
-Kinds = tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]
-"""Type and shape of each array of a value."""
-
-MAX_ZEROS = 64 * 1024
-"""Bytes of arrays that are small."""
-
-
-class Layout:
-    """What the arrays are whose values are summed field by field: one object for all that fit.
-
-    Args:
-        kinds: Type and shape of each.
-
-    Attributes:
-        zeros: The same without anything in them, if they are small; else nothing.
-    """
-
-    __slots__ = ("zeros",)
-
-    def __init__(self, kinds: Kinds) -> None:
-        nbytes = sum(dtype.itemsize * math.prod(shape) for dtype, shape in kinds)
-        small = kinds if nbytes <= MAX_ZEROS else ()
-        self.zeros = [np.zeros(shape, dtype) for dtype, shape in small]
-
+from sapwood.session.express.library import ExpressLibrary
 
 Like = tuple[bytes, bytes, int, bytes, float]
 """An answer: its prefix, its message from the ranks on, the end of that, the value's body, and its
@@ -58,9 +25,6 @@ class Answer(NamedTuple):
         weight: Items behind it.
         nbytes: Bytes of body and arrays.
         rank: The first one that it is of.
-        arrays: The same in the order of the stream's fields, if all are arrays to be summed
-            as they are.
-        layout: What these are.
     """
 
     is_there: bool
@@ -68,8 +32,6 @@ class Answer(NamedTuple):
     weight: float
     nbytes: int
     rank: int
-    arrays: Arrays | None = None
-    layout: Layout | None = None
 
 
 class AnswerReader:
@@ -131,45 +93,27 @@ class AnswerReader:
 class Answers:
     """Reads the answers of all children.
 
-    Those that come again, but for what is in their arrays, are known by what the library lets them
-    arrive with: nothing of them is read.
-
     Args:
-        reduce: Reduction of each field.
         ranges: The ranks that each child brings together.
         blocks: Maps shared memory.
         library: Where the answers are.
 
     Attributes:
         ranges: As given.
-        known: Answers by what they arrive with.
     """
 
-    __slots__ = ("_layouts", "_library", "_readers", "_serials", "_summed", "known", "ranges")
+    __slots__ = ("_library", "_readers", "ranges")
 
     def __init__(
-        self,
-        reduce: Mapping[str, str],
-        ranges: tuple[Ranges, ...],
-        blocks: MappedBlocks,
-        library: ExpressLibrary,
+        self, ranges: tuple[Ranges, ...], blocks: MappedBlocks, library: ExpressLibrary
     ) -> None:
         alike = Alike()
         self.ranges = ranges
-        self.known: dict[int, Answer] = {}
-        self._layouts: dict[Kinds, Layout] = {}
-        fields = WHOLE not in reduce and set(reduce.values()) == {"sum"}
-        self._summed = list(reduce) if fields else None
         self._library = library
         self._readers = [AnswerReader(those, alike, blocks) for those in ranges]
-        self._serials = itertools.count(1)
 
-    def read(self, owner: int, number: int) -> Answer | None:
-        """Return what the answer of a child brings that is not known.
-
-        Args:
-            owner: Who has the wave.
-            number: The child.
+    def read(self, number: int) -> Answer | None:
+        """Return what the answer of a child brings.
 
         Returns:
             None if it is for other ranks than were asked.
@@ -177,40 +121,5 @@ class Answers:
         Raises:
             ProtocolError: It is malformed, or memory that it names is gone.
         """
-        library, reader = self._library, self._readers[number]
-        frame, before = library.answer(number), reader.like
-        answer = reader.read(frame, library.memory.head_size)
-        if answer is not None and reader.like == before:  # it may well come again
-            self._remember(owner, number, frame, answer)
-        return answer
-
-    def _remember(self, owner: int, number: int, frame: bytes, answer: Answer) -> None:
-        end, value = PREFIX_SIZE + int.from_bytes(frame[4:8], "little"), answer.value
-        payload = memoryview(frame)[end:]
-        fields = fields_of(value, payload)  # anything else could be changed by whom it is given to
-        serial = next(self._serials)
-        if not fields or serial > MAX_SERIAL:
-            return
-        forgotten = self._library.remember(owner, number, serial)
-        if forgotten < 0:
-            return
-        self.known.pop(forgotten << 8 | number, None)
-        if not frame[3] & FLAG_SHARED:
-            value = arrays_at(fields, self._library.payload(number, end, len(payload)))
-        arrays, layout = self._summands(value)
-        self.known[serial << 8 | number] = answer._replace(
-            value=value, arrays=arrays, layout=layout
-        )
-
-    def _summands(self, value: dict[str, Any]) -> tuple[Arrays | None, Layout | None]:
-        """Return arrays that are summed without any preparation, in order, and what they are."""
-        if self._summed is None or value.keys() != set(self._summed):
-            return None, None
-        arrays = [value[field] for field in self._summed]
-        kinds = tuple((array.dtype, array.shape) for array in arrays)
-        if not all(dtype.kind in "iufc" and dtype.isnative and shape for dtype, shape in kinds):
-            return None, None
-        layout = self._layouts.get(kinds)
-        if layout is None:
-            layout = self._layouts[kinds] = Layout(kinds)
-        return arrays, layout
+        library = self._library
+        return self._readers[number].read(library.answer(number), library.memory.head_size)

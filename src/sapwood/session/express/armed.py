@@ -1,9 +1,8 @@
-"""What may be exchanged at present: waves of one stream, or requests, and with whom."""
+"""What may be exchanged at present: waves of one stream, and with whom."""
 
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Protocol
@@ -18,11 +17,10 @@ from sapwood.comm.streams.stream import Stream
 from sapwood.comm.transport.unix import UnixConnection
 from sapwood.session.express.answers import Answers
 from sapwood.session.express.library import MAX_FD, MAX_PEERS, ExpressLibrary
-from sapwood.session.express.pacing import Pacing
 from sapwood.session.wave_result import WaveResult
 
 FLOWING = 2
-"""Waves or requests that somebody has waited for in a row when the next ones are exchanged."""
+"""Waves that somebody has waited for in a row when the next ones are exchanged."""
 
 PATIENCE = 8
 """Times that nothing was exchanged before something happened, before that is no longer tried."""
@@ -45,34 +43,7 @@ class Handle(Protocol):
         """Begin a wave that was begun here."""
 
 
-class Armed(ABC):
-    """What may be exchanged.
-
-    Args:
-        lines: The connections to the children.
-        ticket: What the library knows it by.
-    """
-
-    __slots__ = ("lines", "ticket")
-
-    def __init__(self, lines: tuple[Line, ...], ticket: int) -> None:
-        self.lines = lines
-        self.ticket = ticket
-
-    @abstractmethod
-    def passed(self, place: Place, sent: Sequence[bytes]) -> None:
-        """Count what is done, by what was sent for it."""
-
-    @abstractmethod
-    def go_on(self, owner: int, frame: bytes) -> None:
-        """Let the place begin what somebody has begun with a frame, and has not done."""
-
-    @abstractmethod
-    def settle(self, place: Place) -> None:
-        """Do what is to be done when all that was sent is known."""
-
-
-class ArmedStream(Armed):
+class ArmedStream:
     """Waves of a stream may be exchanged.
 
     Args:
@@ -81,11 +52,10 @@ class ArmedStream(Armed):
         handle: The stream, as users have it.
         stream: The stream, as the root has it.
         answers: Reads the answers of the children.
-        pacing: Decides how many of them are to work at a time.
         calls: The last call of each who has begun a wave.
     """
 
-    __slots__ = ("answers", "calls", "first", "handle", "pacing", "stream")
+    __slots__ = ("answers", "calls", "first", "handle", "lines", "stream", "ticket")
 
     def __init__(
         self,
@@ -94,22 +64,20 @@ class ArmedStream(Armed):
         handle: Handle,
         stream: Stream,
         answers: Answers,
-        pacing: Pacing,
         calls: Mapping[int, Call],
     ) -> None:
-        super().__init__(lines, ticket)
+        self.lines = lines
+        self.ticket = ticket
         self.handle = handle
         self.stream = stream
         self.first = stream.last_wave + 1
         self.answers = answers
-        self.pacing = pacing
         self.calls = calls
 
-    def passed(self, place: Place, sent: Sequence[bytes]) -> None:
+    def passed(self, waves: int) -> None:
         """Count waves."""
-        del place
-        self.stream.last_wave += len(sent)
-        self.handle.exchanged(len(sent))
+        self.stream.last_wave += waves
+        self.handle.exchanged(waves)
 
     def go_on(self, owner: int, frame: bytes) -> None:
         """Begin a wave again."""
@@ -117,9 +85,6 @@ class ArmedStream(Armed):
         assert isinstance(found.message, msg.Down)  # noqa: S101 - as the library has made it
         payload = Payload(found.payload) if found.payload is not None else None
         self.handle.go_on(found.message.body, payload, self.calls[owner].future(self.handle))
-
-    def settle(self, place: Place) -> None:
-        """Nothing is to be done."""
 
 
 class Call:
@@ -183,14 +148,12 @@ def arm(
     ranges = tuple(shares.asks[child][0].ranges for child in shares.whole)
     before = (last.handle, last.lines, last.answers.ranges) if last is not None else None
     if last is not None and before == (handle, lines, ranges):
-        answers, pacing = last.answers, last.pacing
+        answers = last.answers
     else:
-        library.forget()
-        pacing = Pacing(len(ranges))
-        answers = Answers(handle.spec.reduce, ranges, blocks, library)
+        answers = Answers(ranges, blocks, library)
     number, first = handle.spec.stream, stream.last_wave + 1
     ticket = library.arm(descriptors, room, budget, number, first)
-    return ArmedStream(lines, ticket, handle, stream, answers, pacing, calls)
+    return ArmedStream(lines, ticket, handle, stream, answers, calls)
 
 
 def lines_to(place: Place, children: Sequence[int]) -> tuple[tuple[Line, ...], list[int]]:

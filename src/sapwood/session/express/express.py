@@ -36,21 +36,16 @@ from sapwood.environment.cores import usable_cores
 from sapwood.session.express.armed import (
     FLOWING,
     PATIENCE,
-    Armed,
     ArmedStream,
     Call,
     Handle,
     arm,
 )
-from sapwood.session.express.asking import Asking
 from sapwood.session.express.gathering import gather
 from sapwood.session.express.learning import learn
 from sapwood.session.express.library import READY, ExpressLibrary
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.wave_result import WaveResult
-
-SEVERAL = 32
-"""Requests to one agent in a row, each of them waited for, that count as flowing."""
 
 
 class Express:
@@ -63,13 +58,11 @@ class Express:
 
     Attributes:
         passed: Waves that were exchanged so far, as far as the event loop has heard.
-        asking: Exchanges requests.
-        on_flowing: Called once, when waves or requests flow; on the loop's thread.
+        on_flowing: Called once, when waves flow; on the loop's thread.
     """
 
     def __init__(self, loop: SharedReactor, inline_limit: int, awake: float) -> None:
         self.passed = 0
-        self.asking = Asking(loop, inline_limit)
         self.on_flowing: Callable[[], None] = _nothing
         self._loop = loop
         self._inline_limit = inline_limit
@@ -98,7 +91,6 @@ class Express:
         encoded: values.Encoded,
         timeout: float | None,
         meanwhile: Callable[[], object],
-        encode: Callable[[], values.Encoded],
     ) -> WaveResult | Future[WaveResult] | None:
         """Send a value to all members of a stream and gather their answers, if that can be now.
 
@@ -107,7 +99,6 @@ class Express:
             encoded: The value.
             timeout: Seconds to wait.
             meanwhile: Called when the value is on its way.
-            encode: Encodes the value once more.
 
         Returns:
             The result; or its future, where the event loop goes on with the wave; None where
@@ -126,7 +117,6 @@ class Express:
                 return None  # perhaps with an earlier call, which is not to be forgotten
             call = self._calls[owner] = Call(self._futures)
         body, payload = encoded.body, encoded.message_payload()
-        library.memory.pace, began = armed.pacing.limit, monotonic()
         try:
             begun = library.begin_wave(owner, armed.ticket, body, len(body), payload, len(payload))
             if not begun:
@@ -139,9 +129,7 @@ class Express:
             end = None if timeout is None else monotonic() + timeout
             result = None
             if begun > 0:
-                result = gather(
-                    library, handle.spec, armed.answers, armed.first, owner, end, encode
-                )
+                result = gather(library, handle.spec, armed.answers, armed.first, owner, end)
         except BaseException as error:
             is_own = library.abandon(owner)
             if not isinstance(error, Exception) or (is_own and not isinstance(error, SapwoodError)):
@@ -151,8 +139,6 @@ class Express:
             future = call.future(handle)
             return future if end is None else future.result(max(0.0, end - monotonic()))
         found, nbytes = result
-        if nbytes >= armed.pacing.enough:
-            armed.pacing.took(monotonic() - began)
         counters = armed.stream.counters
         if counters is not None:  # they are the event loop's
             self._counted.append((counters, len(body) + len(payload), len(armed.lines), nbytes))
@@ -178,7 +164,6 @@ class Express:
         library = self._library = ExpressLibrary(path, outer.fileno(), main, loop.bell)
         # As long as other cores are at work this one is not needed by them.
         library.memory.spare, library.memory.awake = usable_cores() - 1, self._awake
-        self.asking.start(library)
         outer.register(main, select.EPOLLIN)
         outer.register(loop.bell, select.EPOLLIN)  # heard also while a wave is under way
         self._outer, self._place = outer, place
@@ -194,7 +179,7 @@ class Express:
         self._blocks.forget()
 
     def flows(self) -> None:
-        """Note that waves or requests flow: whoever has a library for them may offer it."""
+        """Note that waves flow: whoever has a library for them may offer it."""
         flowing, self.on_flowing = self.on_flowing, _nothing
         flowing()
 
@@ -212,16 +197,6 @@ class Express:
         else:
             future.set_result(result)
 
-    def deliver_answer(self, rank: int, settle: Callable[[], None]) -> None:
-        """Give somebody who waits the answer to a request of the common way, as with results."""
-        self.asking.wanted(rank)
-        if self.asking.in_a_row == SEVERAL:
-            self.flows()
-        if self._library is not None:
-            self._done.append(settle)
-        else:
-            settle()
-
     def _deliver(self) -> None:
         while self._done:
             self._done.popleft()()
@@ -232,7 +207,7 @@ class Express:
         assert library is not None  # noqa: S101 - start() sets all three
         assert place is not None  # noqa: S101 - as above
         assert outer is not None  # noqa: S101 - as above
-        armed: Armed | None = self._arm(place, library) if patience else None
+        armed = self._arm(place, library) if patience else None
         if self._done:
             self._deliver()
             if self._loop.has_to_do:  # what was called with the results
@@ -244,26 +219,23 @@ class Express:
             os.eventfd_write(self._loop.bell, 1)  # whoever is in the library hears it
             while not library.take_back():
                 sleep(0)
-        if self._armed is None:
-            self.asking.taken_back(library.memory.waves)
-        else:
-            self._armed, self._last = None, self._armed
-            self._note(library.memory.waves)
+        self._armed, self._last = None, armed
+        self._note(library.memory.waves)
         learn(library, place, armed)
         while self._counted:
             counters, *figures = self._counted.popleft()
             counters.exchanged(*figures)
         return self._poll(0)
 
-    def _arm(self, place: Place, library: ExpressLibrary) -> Armed | None:
-        """Let what flows be exchanged: waves first, else requests."""
+    def _arm(self, place: Place, library: ExpressLibrary) -> ArmedStream | None:
+        """Let waves that flow be exchanged."""
         handle = self._candidate if self._in_a_row >= FLOWING else None
         if handle is not None and handle.spec.stream not in place.node.streams:
             # Closed: what was read of it is let go of, too.
             handle = self._candidate = self._last = None
         if handle is not None:
             self._armed = arm(handle, place, library, self._blocks, self._last, self._calls)
-        return self._armed or self.asking.arm(place)
+        return self._armed
 
     def _note(self, waves: int) -> None:
         """Note how many waves were exchanged while that was possible."""

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from time import monotonic
 from typing import Any
 
 import numpy as np
 
 from sapwood.comm.messages import StreamSpec
-from sapwood.comm.reduction import Accumulator
-from sapwood.comm.values import Encoded
-from sapwood.session.express.answers import Answer, Answers, Arrays, Layout
+from sapwood.comm.reduction import WHOLE, Accumulator
+from sapwood.session.express.answers import Answer, Answers
 from sapwood.session.express.library import ExpressLibrary, milliseconds
 from sapwood.session.wave_result import WaveResult
 
 Gathered = tuple[WaveResult, int]
 """The result, and the bytes of the answers."""
 
-LONG = 0.001
-"""Seconds after which a wave finds the caches full of other things."""
-
-NOBODY = 0
-"""Whom the library lets do nothing, as it is never armed with a ticket 0."""
+Arrays = list[np.ndarray[Any, Any]]
 
 _add = np.add
 
@@ -38,12 +32,12 @@ class Total:
         reduce: Reduction of each field.
     """
 
-    __slots__ = ("_gathered", "_is_own", "_layout", "_reduce", "_sums")
+    __slots__ = ("_gathered", "_is_own", "_plain", "_reduce", "_sums")
 
     def __init__(self, reduce: Mapping[str, str]) -> None:
         self._reduce = reduce
         self._sums: Arrays | None = None
-        self._layout: Layout | None = None
+        self._plain = WHOLE not in reduce and set(reduce.values()) == {"sum"}
         self._is_own = False
         self._gathered: Accumulator | None = None
 
@@ -53,11 +47,12 @@ class Total:
         Raises:
             ExecutionError: It does not fit the others.
         """
-        _, value, weight, _, rank, arrays, layout = answer
+        _, value, weight, _, rank = answer
         gathered, sums = self._gathered, self._sums
-        if arrays is not None and gathered is None and (sums is None or layout is self._layout):
+        arrays = self._summands(value) if gathered is None else None
+        if arrays is not None:
             if sums is None:
-                self._sums, self._layout = arrays, layout  # the contributor's: not written to
+                self._sums = arrays  # the contributor's: not written to
             elif self._is_own:
                 for total, array in zip(sums, arrays, strict=True):
                     _add(total, array, total)
@@ -70,12 +65,21 @@ class Total:
                 gathered.add(dict(zip(self._reduce, sums, strict=True)), rank, 0.0)
         gathered.add(value, rank, weight)
 
-    def rehearse(self) -> None:
-        """Add what is like the arrays so far, and nothing, without any effect."""
-        if self._layout is not None and self._layout.zeros and self._gathered is None:
-            zeros = self._layout.zeros
-            list(map(_add, zeros, zeros))
-            self.total()
+    def _summands(self, value: Any) -> Arrays | None:
+        """Return arrays that can be added to what there is as they are, in order of the fields."""
+        if not self._plain or type(value) is not dict or value.keys() != self._reduce.keys():
+            return None
+        arrays = [value[field] for field in self._reduce]
+        for array in arrays:
+            if type(array) is not np.ndarray or not array.shape:
+                return None
+            if array.dtype.kind not in "iufc" or not array.dtype.isnative:
+                return None
+        if self._sums is not None:
+            for total, array in zip(self._sums, arrays, strict=True):
+                if total.dtype != array.dtype or total.shape != array.shape:
+                    return None
+        return arrays
 
     def total(self) -> Any:
         """Return the result; None if there was nothing to reduce.
@@ -91,17 +95,6 @@ class Total:
         return dict(zip(self._reduce, own, strict=True))
 
 
-def _rehearse(library: ExpressLibrary, result: Total, encode: Callable[[], Encoded]) -> None:
-    """Go through the motions of what follows the last answer: its code comes into the cache."""
-    with suppress(Exception):  # who sent it may change it by now, also at this moment
-        result.rehearse()
-        encoded = encode()
-        body, payload = encoded.body, encoded.message_payload()
-        library.begin_wave(NOBODY, 0, body, len(body), payload, len(payload))
-        library.commit(NOBODY)
-        WaveResult(None, (), 0.0)
-
-
 def gather(
     library: ExpressLibrary,
     spec: StreamSpec,
@@ -109,7 +102,6 @@ def gather(
     first: int,
     owner: int,
     end: float | None,
-    encode: Callable[[], Encoded],
 ) -> Gathered | None:
     """Return what the answers to a wave come to; None if the event loop goes on with it.
 
@@ -120,17 +112,13 @@ def gather(
         first: Number of the first wave since the library was armed.
         owner: Who has begun it.
         end: When to wait no longer, as ``time.monotonic()`` has it.
-        encode: Encodes what was sent once more.
 
     Raises:
         SapwoodError: The answers do not fit together, or one is malformed.
     """
-    result, known = Total(spec.reduce), answers.known
+    result = Total(spec.reduce)
     left, weight, nbytes, brought = len(answers.ranges), 0.0, 0, False
-    began = monotonic()
     while left:
-        if left == 1 and monotonic() - began > LONG:
-            _rehearse(library, result, encode)
         count = 0
         while not count:
             count = library.wait(owner, -1 if end is None else milliseconds(end - monotonic()))
@@ -138,7 +126,7 @@ def gather(
             return None
         left -= count
         for each in library.arrived[:count].tolist():
-            answer = known.get(each) or answers.read(owner, each & 0xFF)
+            answer = answers.read(each)
             if answer is None:
                 library.abandon(owner)
                 return None

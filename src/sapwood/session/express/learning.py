@@ -13,11 +13,11 @@ from operator import add
 from sapwood.comm.channel import MESSAGE_COST, Buffers
 from sapwood.comm.place import Place
 from sapwood.core.errors import SapwoodError
-from sapwood.session.express.armed import Armed
+from sapwood.session.express.armed import ArmedStream
 from sapwood.session.express.library import ExpressLibrary
 
 
-def learn(library: ExpressLibrary, place: Place, armed: Armed) -> None:
+def learn(library: ExpressLibrary, place: Place, armed: ArmedStream) -> None:
     """Let everybody know what passed since the library was armed.
 
     Args:
@@ -30,11 +30,10 @@ def learn(library: ExpressLibrary, place: Place, armed: Armed) -> None:
     """
     lines, peers = armed.lines, library.memory.peers
     if library.memory.waves:
-        _count(library, place, armed)
+        _count(library, armed)
     is_under_way = library.memory.frame_size > 0
     if is_under_way:
         _begin_again(library, armed)
-    armed.settle(place)
     for number, frame in library.aside():
         place.bytes_received(lines[number].number, frame)
     if is_under_way:
@@ -43,24 +42,22 @@ def learn(library: ExpressLibrary, place: Place, armed: Armed) -> None:
                 place.bytes_received(line.number, library.answer(number))
 
 
-def _count(library: ExpressLibrary, place: Place, armed: Armed) -> None:
+def _count(library: ExpressLibrary, armed: ArmedStream) -> None:
     """Count the waves that are done."""
     memory = library.memory
     sent: list[tuple[Buffers, int]] = []
-    frames: list[bytes] = []
     arrived = [0] * len(armed.lines)
     for wave in library.passed():
-        frames.append(wave.frame)
         sent.append(([wave.frame], len(wave.frame) + MESSAGE_COST))
         arrived = list(map(add, arrived, wave.sizes))
     for line, nbytes in zip(armed.lines, arrived, strict=True):
         line.channel.passed(sent, nbytes)
         line.channel.link.last_sent = memory.time
         line.channel.link.heard(memory.time)
-    armed.passed(place, frames)
+    armed.passed(len(sent))
 
 
-def _begin_again(library: ExpressLibrary, armed: Armed) -> None:
+def _begin_again(library: ExpressLibrary, armed: ArmedStream) -> None:
     """Let the place begin the wave that is under way, of which something was sent."""
     frame, peers = library.under_way(), library.memory.peers
     writes = [line.channel.write for line in armed.lines]

@@ -10,7 +10,7 @@ from functools import partial
 
 from sapwood.core.errors import ResourceError
 
-VERSION = 6
+VERSION = 7
 """Version of the memory's layout; the library must have the same."""
 
 MAX_PEERS = 256
@@ -21,12 +21,6 @@ MAX_FD = 4096
 
 SLOT = 80 * 1024
 """Bytes of the answer of one child: what travels inline, and its header."""
-
-ALIGNMENT = 64
-"""Bytes of which a payload lies at a multiple."""
-
-MAX_SERIAL = 2**24 - 1
-"""What answers that are like earlier ones are known by."""
 
 READY = 1
 """State in which a wave may begin."""
@@ -46,9 +40,6 @@ class Peer(ctypes.Structure):
         ("sent", ctypes.c_uint32),
         ("got", ctypes.c_uint32),
         ("whole", ctypes.c_uint32),
-        ("shift", ctypes.c_uint16),
-        ("next", ctypes.c_uint16),
-        ("turn", ctypes.c_uint32),
     )
 
 
@@ -70,9 +61,6 @@ class Memory(ctypes.Structure):
         ("left", ctypes.c_uint32),
         ("n_arrived", ctypes.c_uint32),
         ("aside_size", ctypes.c_uint32),
-        ("deaf", ctypes.c_uint32),
-        ("pace", ctypes.c_uint32),
-        ("n_sent", ctypes.c_uint32),
         ("spare", ctypes.c_uint32),
         ("looked", ctypes.c_uint32),
         ("ticket", ctypes.c_uint64),
@@ -89,15 +77,14 @@ class Memory(ctypes.Structure):
         ("index", ctypes.c_uint16 * MAX_FD),
         ("journal", ctypes.c_uint8 * _JOURNAL),
         ("aside", ctypes.c_uint8 * (16 * 1024)),
-        ("patterns", ctypes.c_uint32 * (MAX_PEERS * 4 * 128)),
     )
 
 
-_SLOTS = -(-ctypes.sizeof(Memory) // ALIGNMENT) * ALIGNMENT
-_STRIDE = SLOT + ALIGNMENT
+_ALIGNMENT = 64
+_SLOTS = -(-ctypes.sizeof(Memory) // _ALIGNMENT) * _ALIGNMENT
 _PEER_SIZE = ctypes.sizeof(Peer)
 _FIRST_GOT = Memory.peers.offset + Peer.got.offset
-_GOT = struct.Struct("I4xH")
+_GOT = struct.Struct("I")
 
 
 class Passed:
@@ -120,12 +107,13 @@ class ExpressLibrary:
         bell: Descriptor of an eventfd, in that, which wakes the event loop.
 
     Attributes:
-        begin_wave: Sends the next wave of the stream to all, as :meth:`begin` does; takes who does
-            this, the ticket, the value's body and its size, the bytes of its arrays and their size.
+        begin_wave: Sends the next wave of the stream to all; takes who does this, the ticket that
+            the library must be armed with, the value's body and its size, the bytes of its arrays
+            and their size. Returns 0 if nothing was done, 1 if it was, -1 if the event loop goes on
+            with it.
         wait: Waits for answers, given who has the wave and milliseconds; returns how many came, 0
             if it is to be called once more, or -1 if the event loop goes on.
-        arrived: Whose answers these are, each with the serial of what it is like, from bit 8 on:
-            see :meth:`remember`.
+        arrived: Numbers of the children whose answers these are.
         commit: Says that all answers are good, given who has the wave; returns how many waves are
             done, 0 if this one is not.
 
@@ -143,7 +131,7 @@ class ExpressLibrary:
         if layout != VERSION << 32 | ctypes.sizeof(Memory):
             raise ResourceError("the library that exchanges waves is another version's", where=path)
         # Mapped, not allocated: of megabytes only the pages that are used are there.
-        size = _SLOTS + MAX_PEERS * _STRIDE
+        size = _SLOTS + MAX_PEERS * SLOT
         self._map = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         # A process that the user forks has the same sockets: to it, nothing is ever armed.
         with contextlib.suppress(OSError):
@@ -154,21 +142,8 @@ class ExpressLibrary:
         self._library = library
         self._address = ctypes.byref(memory)
         mine = (ctypes.c_void_p, ctypes.c_uint64)
-        sized = (ctypes.c_char_p, ctypes.c_uint32)
-        library.sapwood_exchange_begin.argtypes = (
-            *mine,
-            ctypes.c_uint64,
-            ctypes.c_uint32,
-            *sized,
-            *sized,
-            ctypes.c_int,
-        )
         whole = (ctypes.c_char_p, ctypes.c_uint64)
         library.sapwood_exchange_begin_wave.argtypes = (*mine, ctypes.c_uint64, *whole, *whole)
-        remember = library.sapwood_exchange_remember
-        remember.argtypes = (*mine, ctypes.c_uint32, ctypes.c_uint32)
-        remember.restype = ctypes.c_int64
-        library.sapwood_exchange_forget.argtypes = mine[:1]
         library.sapwood_exchange_wait.argtypes = (*mine, ctypes.c_int)
         library.sapwood_exchange_commit.argtypes = mine
         library.sapwood_exchange_abandon.argtypes = mine
@@ -184,69 +159,11 @@ class ExpressLibrary:
 
     # --- whoever wants a wave --------------------------------------------------------------------
 
-    def begin(
-        self,
-        owner: int,
-        ticket: int,
-        waves: int,
-        frame: bytes,
-        head: bytes,
-        *,
-        certain: bool = True,
-    ) -> int:
-        """Send a frame to all.
-
-        Args:
-            owner: Who does this.
-            ticket: What the library must be armed for.
-            waves: Waves that it must have had since.
-            frame: What to send.
-            head: How the message begins that is waited for.
-            certain: Whether somebody will wait for it; else the event loop wakes of it.
-
-        Returns:
-            0 if nothing was done, 1 if it was, -1 if the event loop goes on with it.
-        """
-        begin, size = self._library.sapwood_exchange_begin, len(frame)
-        told = begin(
-            self._address, owner, ticket, waves, frame, size, head, len(head), int(certain)
-        )
-        return int(told)
-
     def answer(self, number: int) -> bytes:
         """Return what has come of a child."""
-        got, shift = _GOT.unpack_from(self._map, _FIRST_GOT + number * _PEER_SIZE)
-        at = _SLOTS + number * _STRIDE + shift
+        (got,) = _GOT.unpack_from(self._map, _FIRST_GOT + number * _PEER_SIZE)
+        at = _SLOTS + number * SLOT
         return self._map[at : at + got]
-
-    def remember(self, owner: int, number: int, serial: int) -> int:
-        """Let answers of a child that are like the present one arrive with a serial.
-
-        They have the same beginning, but for the wave, and what follows it up to the payload; the
-        same reference, if that is in shared memory. A payload in the message lies at a multiple
-        of :data:`ALIGNMENT` from the next wave on: :meth:`payload` is where.
-
-        Args:
-            owner: Who has the wave.
-            number: The child.
-            serial: From 1 on, and never again another's.
-
-        Returns:
-            The serial that is not known any more, 0 for none; -1 if nothing was done.
-        """
-        return int(self._library.sapwood_exchange_remember(self._address, owner, number, serial))
-
-    def payload(self, number: int, end: int, nbytes: int) -> memoryview:
-        """Return where a child's payload lies behind a header that ends there in its frame.
-
-        It is written over by the next wave.
-        """
-        at = _SLOTS + number * _STRIDE + -(-end // ALIGNMENT) * ALIGNMENT
-        return memoryview(self._map)[at : at + nbytes].toreadonly()
-
-    def forget(self) -> None:
-        """Remember nothing; to be called before it is armed."""
-        self._library.sapwood_exchange_forget(self._address)
 
     def abandon(self, owner: int) -> bool:
         """Let the event loop go on with the wave; return whether it did not yet."""

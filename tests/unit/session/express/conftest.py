@@ -16,14 +16,19 @@ from sapwood.comm.messages import letters
 from sapwood.comm.payload import Payload
 from sapwood.session.express.library import SLOT, ExpressLibrary
 
-HEAD = messages.encode(msg.Up(3, 9, 0, (), 0.0, b""))[:5]
+STREAM, WAVE = 3, 9
+HEAD = messages.encode(msg.Up(STREAM, WAVE, 0, (), 0.0, b""))[:5]
 OWNER = 77
-FRAME = b"a frame, whatever is in it"
+BODY = b"a value, whatever is in it"
 OFF, BUSY, PAUSED, HANDED = 0, 2, 3, 4
 
 
 def encoded(message: msg.AnyMessage, payload: bytes = b"") -> bytes:
     return b"".join(frames.encode(message, Payload(payload) if payload else None, share=False))
+
+
+def down(body: bytes = BODY) -> bytes:
+    return encoded(msg.Down(STREAM, WAVE, 0, body, WAVE - 1))
 
 
 def up(rank: int, payload: bytes = b"", wave: int = 9) -> bytes:
@@ -85,10 +90,13 @@ class Front:
         self.ticket = self.arm()
 
     def arm(self) -> int:
-        return self.library.arm([own.fileno() for own in self.own], 2**20, 2**20)
+        return self.library.arm([own.fileno() for own in self.own], 2**20, 2**20, STREAM)
 
-    def begin(self, frame: bytes = FRAME) -> int:
-        return self.library.begin(OWNER, self.ticket, self.library.memory.waves, frame, HEAD)
+    def begin(self, body: bytes = BODY) -> int:
+        """Begin a wave, whose number is always the same, so that its answers are."""
+        memory = self.library.memory
+        memory.first = WAVE - memory.waves
+        return self.library.begin_wave(OWNER, self.ticket, body, len(body), b"", 0)
 
     def answer(self, *answers: bytes) -> None:
         for child, data in zip(self.children, answers, strict=False):

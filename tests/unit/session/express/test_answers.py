@@ -16,8 +16,6 @@ from sapwood.comm.shared_memory import MappedBlocks, SharedBlock
 from sapwood.core.errors import ProtocolError
 from sapwood.session.express.answers import Answer, AnswerReader
 
-from .conftest import OWNER, Front, gather, up
-
 RANKS = ((4, 6),)
 ARRAY = np.arange(5.0)
 
@@ -170,103 +168,6 @@ def test_memory_that_is_gone_is_an_error(child: Child) -> None:
     child.blocks[0].close()
     with pytest.raises(ProtocolError, match="shared memory"):
         reader.read(frame, head)
-
-
-def arrived(front: Front, child: Child, wave: int, value: Any) -> int:
-    """Have the first child answer a wave of all; return what its answer arrives with."""
-    library = front.library
-    assert library.begin_wave(OWNER, library.memory.ticket, b"", 0, b"", 0) == 1
-    frame, _ = child.answer(wave, value)
-    front.children[0].sendall(frame)
-    assert library.wait(OWNER, -1) == 1
-    assert library.answer(0) == frame
-    return library.arrived[0]
-
-
-def commit(front: Front, wave: int) -> None:
-    front.answer(b"", up(2, wave=wave), up(3, wave=wave))
-    assert gather(front.library) == 2
-    assert front.library.commit(OWNER)
-
-
-@pytest.fixture(name="flowing")
-def flowing_fixture(front: Front) -> Front:
-    front.library.take_back()
-    front.library.arm([own.fileno() for own in front.own], 2**20, 2**20, 3, 1)
-    return front
-
-
-def test_answers_like_one_that_is_remembered_arrive_with_its_serial(
-    flowing: Front, child: Child
-) -> None:
-    library = flowing.library
-    others = [{"x": ARRAY.astype(np.int64)}, {"y": ARRAY}, {"x": ARRAY[1:]}, {"x": [1.0]}]
-    assert arrived(flowing, child, 1, {"x": ARRAY}) == 0
-    assert library.remember(OWNER, 0, 77) == 0
-    commit(flowing, 1)
-    for wave, other in enumerate(others, start=1):
-        assert arrived(flowing, child, 2 * wave, {"x": ARRAY * wave}) == 77 << 8
-        commit(flowing, 2 * wave)
-        assert arrived(flowing, child, 2 * wave + 1, other) == 0
-        commit(flowing, 2 * wave + 1)
-
-
-def test_payloads_like_one_that_is_remembered_are_aligned(flowing: Front, child: Child) -> None:
-    library, value = flowing.library, {"x": ARRAY}
-    for wave in range(1, 4):
-        arrived(flowing, child, wave, value)
-        assert library.remember(OWNER, 0, wave) == 0
-        commit(flowing, wave)
-    arrived(flowing, child, 4, {"x": ARRAY * 5})
-    end = len(library.answer(0)) - ARRAY.nbytes
-    assert np.array_equal(np.frombuffer(library.payload(0, end, ARRAY.nbytes)), ARRAY * 5)
-
-
-def test_the_oldest_ones_are_forgotten(flowing: Front, child: Child) -> None:
-    forgotten = []
-    for wave in range(1, 8):
-        assert arrived(flowing, child, wave, {"x": np.arange(wave)}) == 0
-        forgotten.append(flowing.library.remember(OWNER, 0, wave))
-        commit(flowing, wave)
-    assert forgotten == [0, 0, 0, 0, 1, 2, 3]
-    assert arrived(flowing, child, 8, {"x": np.arange(3)}) == 0
-    commit(flowing, 8)
-    assert arrived(flowing, child, 9, {"x": np.arange(7)}) == 7 << 8
-    commit(flowing, 9)
-    flowing.library.take_back()
-    flowing.library.forget()
-    flowing.library.arm([own.fileno() for own in flowing.own], 2**20, 2**20, 3, 10)
-    assert arrived(flowing, child, 10, {"x": np.arange(7)}) == 0
-
-
-def test_all_that_is_remembered_can_be_forgotten(flowing: Front, child: Child) -> None:
-    library = flowing.library
-    for times in range(1, 6):
-        for wave in range(1, times + 1):
-            assert arrived(flowing, child, wave, {"x": np.arange(wave)}) == 0
-            assert library.remember(OWNER, 0, wave) == max(0, wave - 4)
-            commit(flowing, wave)
-        library.take_back()
-        library.forget()
-        library.arm([own.fileno() for own in flowing.own], 2**20, 2**20, 3, 1)
-
-
-def test_only_who_has_the_wave_remembers_its_answers(flowing: Front, child: Child) -> None:
-    library = flowing.library
-    arrived(flowing, child, 1, {"x": ARRAY})
-    assert library.remember(OWNER + 1, 0, 5) == -1
-    assert library.remember(OWNER, 1, 5) == -1  # it has not answered
-    assert library.remember(OWNER, 3, 5) == -1  # there is no such child
-    commit(flowing, 1)
-    assert library.remember(OWNER, 0, 5) == -1
-    assert arrived(flowing, child, 2, {"x": ARRAY}) == 0
-
-
-def test_long_messages_are_not_remembered(flowing: Front, child: Child) -> None:
-    assert arrived(flowing, child, 1, {"x" * 600: ARRAY}) == 0
-    assert flowing.library.remember(OWNER, 0, 5) == -1
-    commit(flowing, 1)
-    assert arrived(flowing, child, 2, {"x" * 600: ARRAY}) == 0
 
 
 def outcome(reader: AnswerReader, frame: bytes, head: int) -> str:

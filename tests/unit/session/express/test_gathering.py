@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,23 +15,17 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.reduction import Accumulator
 from sapwood.comm.reductions import REDUCTIONS
 from sapwood.comm.shared_memory import MappedBlocks, SharedBlock
-from sapwood.core.errors import DataValueError, ExecutionError
-from sapwood.session.express import gathering
+from sapwood.core.errors import ExecutionError
 from sapwood.session.express.answers import Answers
 from sapwood.session.express.gathering import Gathered, gather
 from sapwood.session.wave_result import WaveResult
 
-from .conftest import OWNER, PAUSED, Front
+from .conftest import OWNER, Front
 
 STREAM = 3
 RANGES = (((1, 2),), ((2, 3),), ((3, 4),))
 ARRAY = np.arange(6.0).reshape(2, 3)
 BLOCKS = 6
-
-
-def nothing() -> values.Encoded:
-    """Return a value that was sent."""
-    return values.encode({"n": 1})
 
 
 class Waves:
@@ -46,7 +39,7 @@ class Waves:
         ranges = RANGES[:children]
         self.spec = msg.StreamSpec(STREAM, "echo", ((1, children + 1),), reduce)
         self.mapped = MappedBlocks()
-        self.answers = Answers(reduce, ranges, self.mapped, self.library)
+        self.answers = Answers(ranges, self.mapped, self.library)
         self.blocks = [SharedBlock(4096) for _ in range(BLOCKS)]
         self.library.take_back()
         own = [each.fileno() for each in front.own[:children]]
@@ -65,9 +58,9 @@ class Waves:
         self.wave += 1
         return done
 
-    def gathered_by(self, encode: Callable[[], values.Encoded] = nothing) -> Gathered | None:
+    def gathered_by(self) -> Gathered | None:
         """Gather the answers."""
-        return gather(self.library, self.spec, self.answers, self.first, OWNER, None, encode)
+        return gather(self.library, self.spec, self.answers, self.first, OWNER, None)
 
     def frame(self, number: int, value: Any, weight: float, *, shared: bool) -> bytes:
         encoded, payload = values.encode(value), None
@@ -94,7 +87,6 @@ class Waves:
         return result.total
 
     def close(self) -> None:
-        self.answers.known.clear()
         self.mapped.forget()
         for block in self.blocks:
             block.close()
@@ -216,29 +208,6 @@ def test_results_stay_as_they_are(
     assert [exact(result) for result in results] == before
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_what_comes_again_is_not_read(
-    make_waves: MakeWaves, monkeypatch: pytest.MonkeyPatch, *, shared: bool
-) -> None:
-    waves = make_waves({"x": "sum", "y": "sum"})
-    waves.blocks, rest = waves.blocks[:2], waves.blocks[2:]
-    for number in range(8):
-        waves.check({"x": ARRAY + number, "y": np.arange(3)}, shared=shared)
-    monkeypatch.setattr(Answers, "read", None)
-    for number in range(8):
-        waves.check({"x": ARRAY - number, "y": np.arange(3)}, shared=shared)
-    for answer in waves.answers.known.values():
-        assert all(array.flags.aligned for array in answer.value.values())
-    waves.blocks += rest
-
-
-def test_places_in_shared_memory_do_not_add_up(make_waves: MakeWaves) -> None:
-    waves = make_waves({"x": "sum"})
-    for number in range(5 * BLOCKS):
-        waves.check({"x": ARRAY + number}, shared=True)
-    assert 0 < len(waves.answers.known) <= 4 * waves.children
-
-
 def test_another_weight_is_seen(make_waves: MakeWaves) -> None:
     waves = make_waves({"x": "mean"})
     for weight in (2.0, 2.0, 2.0, 5.0, 2.0):
@@ -271,42 +240,6 @@ def test_answers_with_nothing_to_reduce(make_waves: MakeWaves) -> None:
         if kind == "sum" or counted:
             total = None if counted else {"x": None}
             assert done == (WaveResult(total, waves.spec.members, 3.0, 1), 0)
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_rehearsal_changes_nothing(
-    make_waves: MakeWaves, monkeypatch: pytest.MonkeyPatch, *, shared: bool
-) -> None:
-    monkeypatch.setattr(gathering, "LONG", -1.0)
-    waves = make_waves({"x": "sum", "y": "sum"})
-    last, rehearsed = waves.front.children[2], 0
-    changed = DataValueError("it was changed meanwhile"), RuntimeError("it changes just now")
-
-    def encode() -> values.Encoded:
-        nonlocal rehearsed
-        rehearsed += 1
-        assert waves.library.memory.left == 1
-        assert waves.library.memory.state == PAUSED
-        last.sendall(waves.frame(2, {"x": 3 * large, "y": 3 * small}, 2.0, shared=shared))
-        if rehearsed % 3:
-            raise changed[rehearsed % 3 - 1]
-        return values.encode({"state": ARRAY * np.nan})
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for number in range(9):
-            large, small = np.full(7, np.finfo(float).max / 6.1), np.arange(3) + number
-            waves.begin()
-            for rank, child in enumerate(waves.front.children[:2]):
-                value = {"x": (rank + 1) * large, "y": (rank + 1) * small}
-                child.sendall(waves.frame(rank, value, 2.0, shared=shared))
-            done = waves.gathered_by(encode)
-            waves.wave += 1
-            assert done is not None
-            assert exact(done[0].total) == exact(
-                {"x": large + 2 * large + 3 * large, "y": 6 * small}
-            )
-    assert rehearsed == 9
 
 
 def test_a_dictionary_where_a_number_belongs_is_an_error_every_time(

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapwood.comm.channel import MESSAGE_COST
 from sapwood.core.errors import ResourceError
 from sapwood.session.express.library import MAX_PEERS, READY, SLOT, ExpressLibrary, Memory
 
@@ -23,7 +22,6 @@ from .conftest import (
     ALIVE,
     BUSY,
     CREDIT,
-    FRAME,
     HANDED,
     HEAD,
     ODD,
@@ -31,6 +29,7 @@ from .conftest import (
     OWNER,
     PAUSED,
     Front,
+    down,
     gather,
     receipt,
     up,
@@ -40,7 +39,7 @@ from .conftest import (
 def test_a_wave_is_sent_and_gathered(front: Front) -> None:
     library = front.library
     assert front.begin() == 1
-    assert [child.recv(100) for child in front.children] == [FRAME] * 3
+    assert [child.recv(100) for child in front.children] == [down()] * 3
     answers = [up(1), up(2, b"x" * 100), up(3, b"y" * 60_000)]
     front.answer(*answers)
     assert not front.is_woken()
@@ -50,39 +49,21 @@ def test_a_wave_is_sent_and_gathered(front: Front) -> None:
     assert library.memory.waves == 1
     assert library.take_back()
     (passed,) = library.passed()
-    assert (passed.frame, list(passed.sizes)) == (FRAME, [len(answer) for answer in answers])
+    assert (passed.frame, list(passed.sizes)) == (down(), [len(answer) for answer in answers])
     assert library.under_way() == b""
     assert list(library.aside()) == []
-
-
-def test_the_loop_wakes_of_an_answer_that_nobody_waits_for(front: Front) -> None:
-    library = front.library
-    assert library.begin(OWNER, front.ticket, 0, FRAME, HEAD, certain=False) == 1
-    assert not front.is_woken()
-    front.answer(up(1))
-    assert front.is_woken()
-    assert library.wait(OWNER, -1) == 1
-    front.answer(b"", up(2), up(3))
-    assert not front.is_woken()  # somebody does
-    assert gather(library) == 2
-    assert library.commit(OWNER)
-    assert front.begin() == 1
-    front.answer(up(1))
-    assert not front.is_woken()  # somebody will
-    assert library.take_back()
-    assert front.is_woken()
 
 
 def test_many_waves_are_noted_in_order(front: Front) -> None:
     library = front.library
     sent = [b"w" * size for size in (1, 8, 13, 700)]
-    for frame in sent:
-        assert front.begin(frame) == 1
+    for body in sent:
+        assert front.begin(body) == 1
         front.answer(up(1), up(2), up(3))
         assert gather(library) == 3
         assert library.commit(OWNER)
     assert library.take_back()
-    assert [passed.frame for passed in library.passed()] == sent
+    assert [passed.frame for passed in library.passed()] == [down(body) for body in sent]
 
 
 def test_answers_are_there_as_they_come(front: Front) -> None:
@@ -149,7 +130,7 @@ def test_anything_else_is_the_event_loops(front: Front, odd: bytes) -> None:
     assert front.begin() == 0
     assert library.take_back()
     assert library.memory.state == OFF
-    assert library.under_way() == FRAME
+    assert library.under_way() == down()
     assert library.memory.owner == OWNER
     there = library.answer(0)
     while len(there) < len(odd):
@@ -169,8 +150,9 @@ def test_a_child_that_ends_is_the_event_loops(front: Front) -> None:
 def test_a_child_that_does_not_read_is_the_event_loops(front: Front) -> None:
     library = front.library
     front.own[1].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
-    frame = b"f" * 60_000
-    while front.begin(frame) == 1:
+    body = b"f" * 60_000
+    frame = down(body)
+    while front.begin(body) == 1:
         front.children[0].recv(len(frame), socket.MSG_WAITALL)
         front.children[2].recv(len(frame), socket.MSG_WAITALL)
         front.answer(up(1), up(2), up(3))
@@ -349,25 +331,11 @@ def test_no_byte_is_lost_whatever_a_child_sends(exchange_library: str, pieces: l
         front.close()
 
 
-def test_a_wave_is_begun_after_those_that_its_number_counts(front: Front) -> None:
-    library, memory = front.library, front.library.memory
-    assert library.begin(OWNER, front.ticket, memory.waves + 1, FRAME, HEAD) == 0
-    assert front.begin() == 1
-
-
 def test_what_it_was_not_armed_for_is_not_sent(front: Front) -> None:
     front.library.take_back()
     front.arm()
     assert front.begin() == 0  # with the ticket of before
     assert front.library.memory.state == READY
-
-
-@pytest.mark.parametrize(("room", "budget"), [(len(FRAME) + MESSAGE_COST, 1000), (1000, 0)])
-def test_without_credit_nothing_is_sent(front: Front, room: int, budget: int) -> None:
-    front.library.memory.room, front.library.memory.budget = room, budget
-    assert front.begin() == 0
-    front.library.memory.room, front.library.memory.budget = room + 1, budget + 1
-    assert front.begin() == 1
 
 
 def test_the_event_loop_hears_of_it_in_the_end(front: Front) -> None:
