@@ -2,7 +2,7 @@
 # PYTHON=python3.12 make demo   uses that interpreter for the virtual environment.
 SHELL := /bin/sh
 .DEFAULT_GOAL := _help
-.PHONY: demo test check bench docs torture _help
+.PHONY: demo test check bench docs torture coverage _help
 
 SEEDS := 100000
 FRAMES := 1000000
@@ -53,6 +53,10 @@ torture: $(VENV)/with-test
 	    --partition 0.0002 --drop 0.01 --duplicate 0.01 --reorder 0.01; done
 	$(PYTEST) -m nightly
 	$(PYTEST) --hypothesis-profile=nightly tests/unit
+
+# How much of the code the tests of the front end's process run; below the floor of pyproject.toml it fails.
+coverage: $(VENV)/with-coverage
+	$(PYTEST) --cov --cov-report=term:skip-covered
 
 docs: $(VENV)/with-docs ## build the documentation into docs/_build; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html

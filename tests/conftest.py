@@ -4,6 +4,7 @@ import contextlib
 import gc
 import operator
 import os
+import secrets
 import threading
 import time
 from collections.abc import Iterator
@@ -31,8 +32,24 @@ settings.register_profile(
 )
 settings.load_profile("sapwood")
 
+FRESH_SEED = "SAPWOOD_FRESH_SEED"
+"""Holds the first fresh seed of this run; give it to repeat one. Workers inherit it."""
+
+os.environ.setdefault(FRESH_SEED, str(secrets.randbelow(10**9)))
+
 GRACE = 30.0
 """Seconds that dying processes and threads get to be gone."""
+
+
+def pytest_report_header() -> str:
+    """Say which seeds this run explores."""
+    return f"fresh seeds from {FRESH_SEED}={os.environ[FRESH_SEED]}"
+
+
+@pytest.fixture
+def fresh_seed() -> int:
+    """The first of the seeds that this run explores: another one each time, unless it is given."""
+    return int(os.environ[FRESH_SEED])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -149,7 +166,7 @@ def own_surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         patch.setenv("XDG_CONFIG_HOME", str(home / "config"))
         patch.setenv("XDG_DATA_HOME", str(home / "data"))
         for name in list(os.environ):
-            if name.startswith("SAPWOOD_"):
+            if name.startswith("SAPWOOD_") and name != FRESH_SEED:
                 patch.delenv(name)
         yield
 
