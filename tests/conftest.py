@@ -220,14 +220,3 @@ def _read(path: Path) -> str:
     """Read a file without the methods of ``Path``, which tests replace."""
     with open(path, encoding="utf-8") as file:  # noqa: PTH123 - see above
         return file.read()
-
-
-@pytest.fixture(scope="session")
-def exchange_library(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the library that exchanges waves."""
-    from sapwood.code.cache import BuildCache  # noqa: PLC0415 - few tests need it
-    from sapwood.code.native_library import EXCHANGE, build_native  # noqa: PLC0415 - as above
-
-    path = build_native(BuildCache(tmp_path_factory.mktemp("cache")), EXCHANGE)
-    assert path is not None
-    return str(path)

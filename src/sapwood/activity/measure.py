@@ -2,10 +2,22 @@
 
 from collections import deque
 
+import msgspec
+
 from sapwood.activity.statistics import FunctionStatistics
 
 REMEMBERED_CALLS = 4096
 """Durations that are kept for percentiles."""
+
+
+class PassedCall(msgspec.Struct, frozen=True, gc=False):
+    """A call that passed: when it was asked for and answered, what the runner took, its bytes."""
+
+    asked: float
+    answered: float
+    seconds: float
+    bytes_in: int
+    bytes_out: int
 
 
 class FunctionMeter:

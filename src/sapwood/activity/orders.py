@@ -6,8 +6,8 @@ import msgspec
 
 from sapwood.code.runner.options import RunnerOptions
 
-RELAY = "relay"
-"""Handler of the stream that tells agents of the library that relays waves."""
+FASTPATH = "fastpath"
+"""Handler of the stream that tells agents to use shortcuts from now on."""
 
 MAP = "map"
 """Handler of a stream whose waves are iterations of a run."""
@@ -31,7 +31,6 @@ class OpenRun(msgspec.Struct, frozen=True):
         function: What the map is called, for messages and statistics.
         time_limit: Seconds that one map may take; 0 for no limit.
         crash_handlers: Libraries that write a native backtrace, one for each kind of machine.
-        repeaters: Libraries that make calls of native maps again, likewise.
     """
 
     run: str
@@ -42,7 +41,6 @@ class OpenRun(msgspec.Struct, frozen=True):
     function: str
     time_limit: float = 0.0
     crash_handlers: list[bytes] = []
-    repeaters: list[bytes] = []
 
     @property
     def items(self) -> int:

@@ -12,7 +12,7 @@ import msgspec
 
 from sapwood.activity.stream_procedures import StreamProcedures
 from sapwood.code.image import OpenProgram, ProgramImage
-from sapwood.code.runner import child, repeating
+from sapwood.code.runner import child
 from sapwood.code.runner.binding import Binding
 from sapwood.code.runner.child import Procedure, Work
 from sapwood.code.runner.versions import open_version
@@ -55,7 +55,6 @@ class Procedures:
     def _open(self, run: str, argument: dict[str, Any]) -> None:
         self._make_site_ready()
         self._watch_crashes(argument["crash_handlers"])
-        repeating.use(argument["repeaters"])
         image = msgspec.msgpack.decode(argument["image"], type=ProgramImage)
         reference = msgspec.msgpack.decode(argument["slice"], type=SliceRef)
         part = open_slice(reference, MappedBlocks())  # mapped as long as the run is open

@@ -21,7 +21,7 @@ from sapwood.code.cache import BuildCache
 from sapwood.code.check import check_program
 from sapwood.code.image import make_image
 from sapwood.code.interruption import interrupt
-from sapwood.code.native_library import build_crash_handlers, build_repeaters
+from sapwood.code.native_library import build_crash_handlers
 from sapwood.code.program import Program
 from sapwood.code.target import Target, host_target
 from sapwood.core.errors import (
@@ -240,7 +240,6 @@ class Run:
         image = msgspec.msgpack.encode(make_image(self.program, built))
         function = self.program.map_function or f"{self.program.name}.map"
         handlers = build_crash_handlers(self._cache, built)
-        repeaters = build_repeaters(self._cache, built) if self.program.map_function else ()
         opening = {
             rank: orders.OpenRun(
                 run=self.name,
@@ -251,7 +250,6 @@ class Run:
                 function=function,
                 time_limit=self._options.time_limit,
                 crash_handlers=list(handlers),
-                repeaters=list(repeaters),
             )
             for rank, part in enumerate(slices, start=1)
         }

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from sapwood.activity import orders
-from sapwood.activity.measure import FunctionMeter
+from sapwood.activity.measure import FunctionMeter, PassedCall
 from sapwood.activity.statistics import AgentStatistics
 from sapwood.activity.stream_calls import StreamCalls
 from sapwood.code.runner.binding import Binding
@@ -20,9 +19,6 @@ from sapwood.comm import plain
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import SapwoodError
 from sapwood.session.agent import Agent, Contribution, Question
-
-if TYPE_CHECKING:
-    from sapwood.activity.catching_up import PassedCall
 
 
 class OpenedRun:
@@ -87,7 +83,7 @@ class Worker:
 
     def _open_run(self, question: Question) -> None:
         order = msgspec.convert(question.value(), orders.OpenRun)
-        names = ("image", "slice", "crash_handlers", "repeaters")
+        names = ("image", "slice", "crash_handlers")
         body = plain.encode({name: getattr(order, name) for name in names})
         self._runs[order.run] = OpenedRun(order)
         self._binding.hold(order.run)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -21,13 +20,13 @@ from sapwood.comm import plain
 from sapwood.contexts.forge import Forge
 from sapwood.contexts.plan import Assembled
 from sapwood.core.errors import ResourceError
+from sapwood.core.optional import fastpath
 from sapwood.core.topology import ROOT
 from sapwood.session.agent import JOIN, Agent, Contribution, Question
 from sapwood.session.group_visits import GroupVisits
 from sapwood.session.member import read_configuration
 
 if TYPE_CHECKING:
-    from sapwood.activity.relay import Relay
     from sapwood.session.guest import Guest
 
 
@@ -56,9 +55,9 @@ class Workshop:
         self._worker = Worker(agent, self._runner, self._binding)
         Correspondence(agent, self.visits)
         agent.requests[JOIN] = self._first_guest
-        agent.waves[orders.RELAY] = self._relay_waves
+        agent.waves[orders.FASTPATH] = self._use_shortcuts
         agent.on_answered = self._output_taken
-        self._relay: Relay | None = None
+        self._has_shortcut = False
 
     def _first_guest(self, question: Question) -> None:
         from sapwood.session.guest import Guests  # noqa: PLC0415 - most agents know one tree
@@ -69,18 +68,17 @@ class Workshop:
         """Make a place in a further tree work: it shares the runner."""
         return Worker(guest, self._runner, self._binding, f"{guest.tree} ").close
 
-    def _relay_waves(self, contribution: Contribution) -> None:
+    def _use_shortcuts(self, contribution: Contribution) -> None:
         """Let waves pass without the interpreter from now on, where that can be."""
         contribution.give(plain.encode({}), None)
-        path = os.fsdecode(plain.decode(contribution.arrived.body)["library"])
-        from sapwood.activity.relay import Relay  # noqa: PLC0415 - short sessions do not need it
-
-        if self._relay is None:
-            worker = self._worker
-            with contextlib.suppress(ResourceError):  # then everything goes the long way
-                relay = Relay(path, self._agent, self._runner, worker.order_of, worker.passed)
-                worker.relayed = lambda run: relay.passed.pop(run, 0)
-                self._relay = relay
+        room = None if self._has_shortcut else fastpath("relay")
+        if room is None:
+            return
+        worker = self._worker
+        with contextlib.suppress(ResourceError):  # then everything goes the long way
+            relay = room.Relay(self._agent, self._runner, worker.order_of, worker.passed)
+            worker.relayed = lambda run: relay.passed.pop(run, 0)
+            self._has_shortcut = True
 
     # --- output --------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from sapwood.activity import orders
-from sapwood.activity.relay_offer import RelayOffer
 from sapwood.activity.tasks import Call, TaskPool
 from sapwood.client.group import AgentGroup
 from sapwood.client.messages import Messaging
@@ -24,6 +23,7 @@ from sapwood.core.errors import (
     ClosedError,
     ConfigurationError,
 )
+from sapwood.core.optional import fastpath
 from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.environment.logs import LogOutput
 from sapwood.environment.settings import Settings
@@ -73,9 +73,9 @@ class Cluster(TreeWork, Messaging):
         self._topologies: list[Topology] = []
         self._watches: list[Watch] = []
         session.answer(orders.OUTPUT, printer.take)
-        self._relay = RelayOffer(
-            session, self._cache, lambda: self.target, wanted=settings.comm.relay
-        )
+        shortcuts = fastpath("offer") if settings.comm.fastpath else None
+        if shortcuts is not None:
+            shortcuts.Offer(session)
 
     # --- programs ------------------------------------------------------------------------------
 
@@ -261,7 +261,6 @@ class Cluster(TreeWork, Messaging):
         self._cancel_runs()
         self._tasks.close()
         self._session.close()
-        self._relay.close()
         self._log_output.close()
         self._wait_for_runs()
 

@@ -101,7 +101,8 @@ def local(
         timing=_timing(chosen.comm),
         inline_limit=chosen.comm.inline_limit,
         shared_memory=chosen.comm.shared_memory,
-        awake=chosen.limits.awake,
+        spin=chosen.limits.spin,
+        fastpath=chosen.comm.fastpath,
         backlog=chosen.comm.backlog,
         restart=chosen.restart,
         environment=exports,
@@ -151,7 +152,8 @@ def _runner_options(agents: int, settings: Settings) -> RunnerOptions:
         keep=settings.limits.keep,
         threads=max(1, cores // agents),
         check_memory=settings.limits.check_memory,
-        awake=settings.limits.awake if cores > 1 else 0.0,
+        spin=settings.limits.spin if cores > 1 else 0.0,
+        fastpath=settings.comm.fastpath,
         bound_agents=agents if settings.limits.bind else 0,
     )
 

@@ -21,16 +21,6 @@ from sapwood.core.errors import BuildError, CompilerMissingError
 CRASH = "crash.c"
 """Writes a native backtrace when a runner dies of a signal."""
 
-RELAY = "relay.c"
-"""Lets waves pass an agent without its interpreter."""
-
-EXCHANGE = "exchange.c"
-"""Lets the thread that wants a wave send and gather it."""
-
-
-REPEAT = "repeat.c"
-"""Makes calls of a runner again without its interpreter."""
-
 _KEPT: Final = ("PATH", "ZIG", "ZIG_GLOBAL_CACHE_DIR")
 """Variables of a build that say where compilers are, and what they have built already."""
 
@@ -38,11 +28,6 @@ _KEPT: Final = ("PATH", "ZIG", "ZIG_GLOBAL_CACHE_DIR")
 def build_crash_handlers(cache: BuildCache, built: Built) -> tuple[bytes, ...]:
     """Return the paths of the crash handlers for all targets of a program with native code."""
     return _for_all_targets(cache, CRASH, built)
-
-
-def build_repeaters(cache: BuildCache, built: Built) -> tuple[bytes, ...]:
-    """Return the paths of what makes calls again, for all targets of a program with native code."""
-    return _for_all_targets(cache, REPEAT, built)
 
 
 def build_native(cache: BuildCache, source: str, target: Target | None = None) -> Path | None:

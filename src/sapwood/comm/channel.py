@@ -36,18 +36,18 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from sapwood.comm.frames import Buffers
+from sapwood.comm.replay import Expectation, Sent
 from sapwood.core.errors import ProtocolError
 from sapwood.core.states import StateTable
 
 if TYPE_CHECKING:
     from sapwood.comm.link import Link
-
-Buffers = list[bytes | memoryview]
-"""An encoded frame."""
 
 MESSAGE_COST = 256
 """Bytes that a message costs beyond its own: what it takes to keep it."""
@@ -238,6 +238,22 @@ class Channel:
         self.queued += cost
         if hold is not None:
             hold.waiting += 1
+
+    @contextmanager
+    def replay(self, sent: Iterable[Sent]) -> Iterator[None]:
+        """Meanwhile, what is written is compared with what was sent; see ``replay.py``.
+
+        Raises:
+            SapwoodError: Something else was sent than is written.
+        """
+        write = self.write
+        expected = Expectation(sent, write)
+        self.write = expected.write
+        try:
+            yield
+        finally:
+            self.write = write
+        expected.check()
 
     def passed(self, sent: Sequence[tuple[Buffers, int]], arrived: int) -> None:
         """Count messages that were sent while somebody else did this, and as many that arrived.

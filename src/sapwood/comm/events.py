@@ -33,6 +33,13 @@ class Begin(Event, frozen=True):
     pid: int = 0
 
 
+class WavesPassed(Event, frozen=True):
+    """Root: waves of a stream were exchanged by a shortcut, and are over."""
+
+    stream: int
+    waves: int
+
+
 class Unreachable(Event, frozen=True):
     """Nobody takes connections at a place that :class:`Connect` wanted."""
 

@@ -49,6 +49,10 @@ _ref_encode = msgspec.msgpack.Encoder().encode
 _ref_decode = msgspec.msgpack.Decoder(SharedRef).decode
 
 
+Buffers = list[bytes | memoryview]
+"""An encoded frame."""
+
+
 class Frame(msgspec.Struct, frozen=True, gc=False):
     """A decoded frame: a message, where its payload is, and its size on the wire, bytes."""
 
@@ -58,9 +62,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     nbytes: int
 
 
-def encode(
-    message: AnyMessage, payload: Payload | None, *, share: bool
-) -> list[bytes | memoryview]:
+def encode(message: AnyMessage, payload: Payload | None, *, share: bool) -> Buffers:
     """Return a frame as buffers to be written one after the other.
 
     Args:

@@ -6,8 +6,8 @@ from functools import partial
 from sapwood.comm import events as ev
 from sapwood.comm import frames
 from sapwood.comm import messages as msg
-from sapwood.comm.channel import Buffers, Channel, ChannelState, Hold
-from sapwood.comm.frames import FrameDecoder
+from sapwood.comm.channel import Channel, ChannelState, Hold
+from sapwood.comm.frames import Buffers, FrameDecoder
 from sapwood.comm.link import check_greeting
 from sapwood.comm.liveness import Watch
 from sapwood.comm.node import Node

@@ -15,12 +15,12 @@ from sapwood.comm import messages as msg
 from sapwood.comm.channel import (
     MAX_QUEUED,
     MESSAGE_COST,
-    Buffers,
     Channel,
     ChannelState,
     Hold,
     holds_back,
 )
+from sapwood.comm.frames import Buffers
 from sapwood.comm.lines import Line, Lines, Reconnect, Resumption
 from sapwood.comm.liveness import ProcessWatch, Watch
 from sapwood.comm.loop import Loop, Timer

@@ -19,10 +19,6 @@ _WRITE = select.EPOLLOUT
 _ENDED = select.EPOLLHUP | select.EPOLLERR
 
 
-def _not_running(_seconds: float) -> list[tuple[int, int]]:
-    return []
-
-
 class ReactorTimer:
     """A function that is due at a time."""
 
@@ -45,9 +41,9 @@ class Reactor:
     it runs: before that a process that has one may still be forked.
 
     Attributes:
-        time: Returns the time, seconds.
-        wait: Returns the descriptors that are ready, with what for, after at most so many seconds
-            (below 0: whenever that is). Something else may wait in place of it.
+        idle_hook: Waits in place of :meth:`wait`, with the same arguments and result: what may
+            happen while the loop has nothing to do. None: nothing.
+        replayed: The time that is to be told during a replay; None otherwise.
 
     Example:
         >>> reactor = Reactor()
@@ -56,9 +52,9 @@ class Reactor:
     """
 
     def __init__(self) -> None:
-        self.time: Callable[[], float] = monotonic
+        self.idle_hook: Callable[[float], list[tuple[int, int]]] | None = None
+        self.replayed: float | None = None
         self._epoll: select.epoll | None = None
-        self.wait: Callable[[float], list[tuple[int, int]]] = _not_running
         self._readers: dict[int, Callable[[], Any]] = {}
         self._writers: dict[int, Callable[[], Any]] = {}
         self._timers: list[tuple[float, int, ReactorTimer]] = []
@@ -109,6 +105,10 @@ class Reactor:
 
     # --- time ------------------------------------------------------------------------------------
 
+    def time(self) -> float:
+        """Return the time, seconds."""
+        return monotonic() if self.replayed is None else self.replayed
+
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> None:
         """Call a function after what is being done now."""
         self._soon.append((callback, args))
@@ -146,7 +146,7 @@ class Reactor:
         epoll = self._open()
         readers, writers, soon = self._readers, self._writers, self._soon
         while not self._stopped:
-            ready = self.wait(self._patience())
+            ready = (self.idle_hook or epoll.poll)(self._patience())
             self._woke()
             for fd, events in ready:
                 if events & ~_WRITE:
@@ -166,6 +166,14 @@ class Reactor:
                 function, args = soon.popleft()
                 function(*args)
 
+    def wait(self, seconds: float) -> list[tuple[int, int]]:
+        """Return the descriptors that are ready, with what for.
+
+        Args:
+            seconds: How long to wait at most; below 0: until there is one.
+        """
+        return self._open().poll(seconds)
+
     def fileno(self) -> int:
         """Return the descriptor that the loop waits on."""
         return self._open().fileno()
@@ -180,7 +188,6 @@ class Reactor:
     def _open(self) -> select.epoll:
         if self._epoll is None:
             self._epoll = select.epoll()
-            self.wait = self._epoll.poll
             for fd in self._readers.keys() | self._writers.keys():
                 self._watch(fd, known=False)
         return self._epoll

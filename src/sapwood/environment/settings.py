@@ -105,11 +105,12 @@ class LimitSettings(Section, frozen=True):
             "cores of the machine or a multiple."
         ),
     ] = True
-    awake: Annotated[
+    spin: Annotated[
         Seconds,
         about(
-            "How long a process of a run looks for the next message before its core may sleep, "
-            "where it is likely to come that soon; 0 means not at all."
+            "Busy waiting in sapwood.local(): how long a process of a run looks for the next "
+            "message before its core may sleep, where it is likely to come that soon; 0 means not "
+            "at all."
         ),
     ] = 0.001
     check_memory: Annotated[
@@ -182,9 +183,9 @@ class CommSettings(Section, frozen=True):
             "in pieces, as between machines."
         ),
     ] = True
-    relay: Annotated[
+    fastpath: Annotated[
         bool,
-        about("Whether agents let waves pass by a small compiled library where there is one."),
+        about("Whether waves and calls of one machine may pass by a small compiled library."),
     ] = True
     max_message: Annotated[Bytes, about("Largest message that is accepted.")] = 2**30
     window: Annotated[

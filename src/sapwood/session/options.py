@@ -23,8 +23,9 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
         timing: When links speak and worry.
         inline_limit: Bytes up to which arrays travel in the message.
         shared_memory: Whether the places may map each other's memory, as on one machine.
-        awake: Seconds for which whoever waits for the last answers to a wave looks for them before
+        spin: Seconds for which whoever waits for the last answers to a wave looks for them before
             it sleeps.
+        fastpath: Whether waves may be exchanged by a library.
         backlog: Bytes that callers may have under way in one stream; in requests, four times
             as many.
         restart: When processes that end are replaced.
@@ -43,7 +44,8 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     timing: LinkTiming = LinkTiming()
     inline_limit: int = 64 * 1024
     shared_memory: bool = True
-    awake: float = 0.0
+    spin: float = 0.0
+    fastpath: bool = True
     backlog: int = DEFAULT_BACKLOG
     restart: RestartSettings = RestartSettings()
     environment: dict[str, str] = {}

@@ -34,13 +34,13 @@ from sapwood.contexts import orders
 from sapwood.contexts.forge import Forge
 from sapwood.contexts.plan import Plan
 from sapwood.core.clock import MonotonicClock
-from sapwood.core.errors import ClosedError, ResourceError, SapwoodError
+from sapwood.core.errors import ClosedError, SapwoodError
+from sapwood.core.optional import fastpath
 from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.core.topology import ROOT
 from sapwood.environment.lifecycle import Lifecycle, State
 from sapwood.environment.logs import logger
 from sapwood.session.agent import READY
-from sapwood.session.express.express import Express
 from sapwood.session.folder import make_folder
 from sapwood.session.gate import Gate
 from sapwood.session.groups import SessionGroups
@@ -52,6 +52,7 @@ from sapwood.session.member import MemberConfiguration
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.places import PlaceState, census_of
 from sapwood.session.questions import Questions
+from sapwood.session.shortcut import NoShortcut, Shortcut
 from sapwood.session.stream_table import Filters, StreamTable
 from sapwood.session.streams import StreamHandle, StreamOptions
 
@@ -89,9 +90,9 @@ class Session:
         self.pool = BlockPool(options.inline_limit)
         self._folder = make_folder()
         self._thread = LoopThread("sapwood-session")
-        self.express = Express(self._thread.loop, options.inline_limit, options.awake)
+        self.shortcut = self._make_shortcut()
         self.streams = StreamTable(
-            self._thread, self._post, self.pool, options.backlog, self.express
+            self._thread, self._post, self.pool, options.backlog, self.shortcut
         )
         self._listeners: list[Callable[[PlacesChanged], None]] = []
         self._lock = threading.Lock()
@@ -215,7 +216,7 @@ class Session:
             self._thread.call(self._end)
         self.keeper.close()
         self._thread.stop()
-        self.express.close()
+        self.shortcut.close()
         self.pool.close()
         shutil.rmtree(self._folder, ignore_errors=True)
         self.life.move(State.STOPPED)
@@ -303,16 +304,17 @@ class Session:
         """Have own filters of the root called by what ``make(loop, forge, post)`` returns."""
         self.streams.filters = make(self._thread.loop, self.keeper.forge, self._post)
 
-    def exchange_by(self, library: str) -> None:
-        """Have waves exchanged by a library from now on; does nothing where it cannot be loaded."""
+    def _make_shortcut(self) -> Shortcut:
+        room = fastpath("exchange") if self.options.fastpath else None
+        if room is None:
+            return NoShortcut()
+        options = self.options
+        made: Shortcut = room.WaveExchange(self._thread.loop, options.inline_limit, options.spin)
+        return made
 
-        def start() -> None:
-            try:
-                self.express.start(library, self._place)
-            except ResourceError as error:
-                _log.debug("waves are not exchanged", reason=str(error))
-
-        self._thread.post(start)
+    def start_shortcut(self) -> bool:
+        """Have waves exchanged from now on, if that can be; on the loop's thread."""
+        return self.shortcut.start(self._place)
 
     def on_loop(self, function: Callable[..., Any], *args: Any) -> None:
         """Have a function called on the loop's thread."""

@@ -12,9 +12,9 @@ from sapwood.comm.reduction import Accumulator
 from sapwood.comm.shared_memory import SharedBlock
 from sapwood.core.errors import SapwoodError
 from sapwood.core.rankset import Ranges
-from sapwood.session.express.express import Express
 from sapwood.session.gate import Gate
 from sapwood.session.loop_thread import LoopThread
+from sapwood.session.shortcut import Shortcut
 from sapwood.session.streams import StreamHandle, StreamOptions
 
 FLOWING = 8
@@ -45,7 +45,7 @@ class StreamTable:
         post: Gives the front end's node an event; to be called on the loop's thread.
         pool: Where large values are put.
         backlog: Bytes of open waves of one stream.
-        express: Lets callers send and gather waves themselves.
+        shortcut: May exchange waves in the place of the event loop.
 
     Attributes:
         filters: Calls the own filters of the root; None where nobody does.
@@ -57,14 +57,14 @@ class StreamTable:
         post: Callable[[ev.Event], None],
         pool: BlockPool,
         backlog: int,
-        express: Express,
+        shortcut: Shortcut,
     ) -> None:
         self.filters: Filters | None = None
         self._thread = thread
         self._post = post
         self._pool = pool
         self._backlog = backlog
-        self._express = express
+        self._shortcut = shortcut
         self._streams: dict[int, StreamHandle] = {}
         self._next = 1
         self._lock = threading.Lock()
@@ -115,7 +115,7 @@ class StreamTable:
         )
         gate = Gate(self._backlog, self._thread)
         handle = StreamHandle(
-            spec, self._thread, self._post, self._pool, self._forget, gate, self._express
+            spec, self._thread, self._post, self._pool, self._forget, gate, self._shortcut
         )
         self._thread.post(self._open, handle, ev.OpenStream(spec, options.paced))
         return handle
@@ -157,7 +157,7 @@ class StreamTable:
         if stream is not None:
             stream.completed(effect)
         if effect.wave == FLOWING:
-            self._express.flows()
+            self._shortcut.flows()
         if effect.payload is not None:
             self._released(ev.Released(effect.payload))
 

@@ -21,9 +21,9 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.pool import BlockPool
 from sapwood.core.errors import ClosedError, SapwoodError
 from sapwood.core.rankset import Ranges, from_ranges, to_ranges
-from sapwood.session.express.express import Express
 from sapwood.session.gate import Gate
 from sapwood.session.loop_thread import LoopThread
+from sapwood.session.shortcut import Shortcut
 from sapwood.session.wave_result import WaveResult
 
 
@@ -70,7 +70,7 @@ class StreamHandle:
         pool: Where large values are put.
         forget: Called when the stream is closed.
         gate: What the bytes of open waves go through.
-        express: Lets callers send and gather waves themselves.
+        shortcut: May exchange waves in the place of the event loop.
 
     Attributes:
         on_single: Told of each contribution to a stream that does not wait, on the loop's thread.
@@ -86,7 +86,7 @@ class StreamHandle:
         pool: BlockPool,
         forget: Callable[[int], None],
         gate: Gate,
-        express: Express,
+        shortcut: Shortcut,
     ) -> None:
         self.spec = spec
         self.on_single: Callable[[WaveResult | SapwoodError], None] = _nobody
@@ -97,7 +97,7 @@ class StreamHandle:
         self._pool = pool
         self._forget = forget
         self.gate = gate
-        self._express = express
+        self._shortcut = shortcut
         self._encoder = AlikeEncoder()
         self._waves: dict[int, tuple[Future[WaveResult], int]] = {}
         self._next_wave = 1
@@ -161,7 +161,7 @@ class StreamHandle:
                 hint="call broadcast() there, and wait for its future somewhere else",
             )
         encoded = self._encoder.encode(value)
-        done = self._express.exchange(self, encoded, timeout, meanwhile)
+        done = self._shortcut.exchange(self, encoded, timeout, meanwhile)
         if isinstance(done, WaveResult):
             return done
         if done is None:
@@ -235,7 +235,7 @@ class StreamHandle:
                 return
         ranks, late = effect.ranks, effect.late
         result = WaveResult(total, ranks, effect.weight, effect.wave, missing, late)
-        self._express.deliver(self, future, result)
+        self._shortcut.deliver(self, future, result)
 
     def contributed(self, effect: ev.Contributed) -> None:
         """Take one contribution in; on the loop's thread."""
@@ -285,7 +285,7 @@ class StreamHandle:
         return future
 
     def _begin_awaited(self, encoded: values.Encoded, future: "Future[WaveResult]") -> None:
-        self._express.wanted(self)
+        self._shortcut.wanted(self)
         self._begin(encoded, future)
 
     def _begin(self, encoded: values.Encoded, future: "Future[WaveResult]") -> None:

@@ -1,8 +1,5 @@
 """Sessions without user code: agents that echo."""
 
-import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +10,6 @@ from sapwood.core.topology import plan
 from sapwood.environment.settings import RestartSettings
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.session import Session
-from sapwood.session.streams import StreamHandle
 
 PATIENCE = 30.0
 TIMEOUT = 60.0
@@ -91,10 +87,10 @@ def standing_session(
     """A session for all tests of a module that want it; its ``STANDING`` says how it is started."""
     del nothing_is_left_behind_by_all  # it looks when the session has ended
     options = dict(request.module.STANDING)
-    library = request.getfixturevalue("exchange_library") if options.pop("exchanges") else None
+    exchanges = options.pop("exchanges")
     session = start(**options)
-    if library is not None:
-        session.exchange_by(library)
+    if exchanges:
+        session.on_loop(session.start_shortcut)
     yield session
     session.close()
 
@@ -115,61 +111,3 @@ def standing(standing_session: Session) -> Iterator[Session]:
 def watch() -> Callable[[Session], Watch]:
     """Watch the places of a session."""
     return Watch
-
-
-@pytest.fixture(name="make")
-def make_exchanging(make_session: MakeSession, exchange_library: str) -> MakeSession:
-    """Start sessions whose waves are exchanged, as those of clusters are."""
-
-    def make(agents: int, fanout: int = 0, **options: Any) -> Session:
-        session = make_session(agents, fanout, **{"awake": 0.001, **options})
-        session.exchange_by(exchange_library)
-        return session
-
-    return make
-
-
-@pytest.fixture
-def flow() -> Callable[[StreamHandle, Session], None]:
-    """Have waves until they are exchanged."""
-
-    def flows(stream: StreamHandle, session: Session) -> None:
-        before = session.express.passed
-
-        def passes() -> bool:
-            for _ in range(10):
-                assert stream.exchange({"x": 1}, TIMEOUT).total["x"] == session.tree.agents
-            stream.broadcast({"x": 1}).result(TIMEOUT)  # so that the event loop hears of them
-            return session.express.passed > before
-
-        until(passes)
-
-    return flows
-
-
-@pytest.fixture
-def interrupted() -> Callable[[Callable[[], object], float], None]:
-    """Wait for what does not come, until Ctrl-C is pressed some seconds later.
-
-    A pipe tells when: an interrupt of what ``threading`` itself does would leave a lock taken.
-    """
-
-    def interrupt(wait: Callable[[], object], seconds: float) -> None:
-        near, far = os.pipe()
-
-        def press() -> None:
-            os.read(near, 1)
-            threading.Event().wait(seconds)
-            os.kill(os.getpid(), signal.SIGINT)
-
-        thread = threading.Thread(target=press)
-        thread.start()
-        try:
-            os.write(far, b"x")
-            wait()
-        finally:
-            thread.join()
-            os.close(near)
-            os.close(far)
-
-    return interrupt

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from sapwood.comm.channel import (
     MESSAGE_COST,
     TRANSITIONS,
-    Buffers,
     Channel,
     ChannelEvent,
     ChannelState,
     holds_back,
 )
+from sapwood.comm.frames import Buffers
 from sapwood.comm.link import Link
 from sapwood.core.errors import ProtocolError
 

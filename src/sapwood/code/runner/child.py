@@ -27,7 +27,7 @@ from sapwood.code.runner.binding import Binding
 from sapwood.code.runner.lending import Lending
 from sapwood.code.runner.options import ORDINAL, RunnerOptions
 from sapwood.code.runner.printing import Printing
-from sapwood.code.runner.repeating import Repeating
+from sapwood.code.runner.shortcut import CallShortcut, NoCallShortcut
 from sapwood.comm import values
 from sapwood.comm.alike import Alike
 from sapwood.comm.shared_memory import MappedBlocks
@@ -39,6 +39,7 @@ from sapwood.core.errors import (
     SapwoodError,
     UserCodeError,
 )
+from sapwood.core.optional import fastpath
 
 
 class Work(NamedTuple):
@@ -98,7 +99,7 @@ def main(
         gc.enable()
         blocks = MappedBlocks()
         binding = Binding(options.ordinal, options.bound_agents)
-        Runner(control, blocks, make_procedures(blocks, binding), printing, options.awake).serve()
+        Runner(control, blocks, make_procedures(blocks, binding), printing, options).serve()
         status = 0
     except BaseException:  # noqa: BLE001 - the last frame of a process reports everything
         traceback.print_exc()
@@ -117,7 +118,7 @@ class Runner:
         blocks: Memory of other processes that is mapped here.
         procedures: What can be called.
         printing: What user code prints to, unless it prints elsewhere.
-        awake: Seconds to look for the next call before sleeping, where the last came as soon.
+        options: How it is set up.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class Runner:
         blocks: MappedBlocks,
         procedures: dict[str, Procedure],
         printing: Printing,
-        awake: float,
+        options: RunnerOptions,
     ) -> None:
         self._control = control
         self._blocks = blocks
@@ -137,9 +138,12 @@ class Runner:
         here.serve(control)
         self._printing = printing
         self._datagram = bytearray(calls.MAX_DATAGRAM)
-        self._repeating = Repeating(
-            control.fileno(), awake, self._datagram, self._is_quiet, self._end_copy
-        )
+        room = fastpath("repeat") if options.fastpath else None
+        self._repeating: CallShortcut = NoCallShortcut()
+        if room is not None:
+            self._repeating = room.Repeating(
+                control.fileno(), options.spin, self._datagram, self._is_quiet, self._end_copy
+            )
         # What is not declared takes no time to convert; None is the null pointer.
         self._flush_c = ctypes.CDLL(None).fflush
         self._flush_c.restype = None

@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -25,6 +25,7 @@ from sapwood.code.runner.jobs import Job, Lease, Outcome, Preparation
 from sapwood.code.runner.options import RunnerOptions
 from sapwood.code.runner.output import OutputCapture, drained
 from sapwood.comm.loop import Loop, Timer
+from sapwood.comm.replay import Expectation, Sent
 from sapwood.comm.shared_memory import MappedBlocks, SharedBlock
 from sapwood.contexts.forge import Forge, Forked, NotForked
 from sapwood.core.errors import (
@@ -242,6 +243,30 @@ class RunnerHost:
             self.door.open(self._connection)
             return
         self._finished(calls.decode_result(data))
+
+    def passed(self, calls_made: int) -> None:
+        """Count calls that a shortcut has made for this host."""
+        self.number += calls_made
+
+    @contextlib.contextmanager
+    def replay(self, sent: Iterable[bytes]) -> Iterator[None]:
+        """Meanwhile, calls are compared with what was sent to the runner, and not sent.
+
+        Raises:
+            SapwoodError: Something else was sent than these calls.
+        """
+
+        def nowhere(_buffers: object) -> None:
+            raise SapwoodError("a shortcut made a call that should have been another")
+
+        write = self.write
+        expected = Expectation([Sent(data, len(data)) for data in sent], nowhere)
+        self.write = lambda data: expected.write([data])
+        try:
+            yield
+        finally:
+            self.write = write
+        expected.check()
 
     def _finished(self, result: calls.Result) -> None:
         job = self._running

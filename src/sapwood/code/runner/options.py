@@ -18,7 +18,8 @@ class RunnerOptions(msgspec.Struct, frozen=True):
         ordinal: Which of the machine's agents it belongs to, from 0 on: that chooses its device.
         bound_agents: How many agents stay on the machine's cores during runs; 0 for none.
         check_memory: Whether all arrays of native functions are put between guards.
-        awake: Seconds to look for the next call before sleeping, where the last came as soon.
+        spin: Seconds to look for the next call before sleeping, where the last came as soon.
+        fastpath: Whether calls that are alike may be made by a library.
     """
 
     memory: int = 0
@@ -29,4 +30,5 @@ class RunnerOptions(msgspec.Struct, frozen=True):
     ordinal: int = 0
     bound_agents: int = 0
     check_memory: bool = False
-    awake: float = 0.0
+    spin: float = 0.0
+    fastpath: bool = True

@@ -57,6 +57,7 @@ class Streams:
             ev.OpenStream: opening.open_stream,
             ev.CloseStream: opening.close_stream,
             ev.Broadcast: waves.broadcast,
+            ev.WavesPassed: waves.passed,
             ev.Contribute: waves.contribute,
             ev.Emit: self._emissions.emit,
             ev.Read: self._emissions.read,

@@ -81,6 +81,11 @@ class Waves:
         stream.begin_whole(number, event.body, event.payload)
         return self._sending.ask_all(stream.shares(), message, event.payload)
 
+    def passed(self, _now: float, event: ev.WavesPassed) -> Effects:
+        """Root: waves were exchanged by a shortcut; the next one has the next number."""
+        self.open[event.stream].last_wave += event.waves
+        return []
+
     def _begin(
         self, now: float, stream: Stream, message: msg.Down, payload: Payload | None
     ) -> Effects:

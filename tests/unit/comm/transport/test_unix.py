@@ -64,7 +64,7 @@ def test_who_connects_waits_until_there_are_descriptors(tmp_path: Path) -> None:
             else:
                 reactor.call_later(0.01, look)
 
-        reactor.wait = counted
+        reactor.idle_hook = counted
         client = socket.socket(socket.AF_UNIX)
         with no_descriptors():
             client.connect(address)

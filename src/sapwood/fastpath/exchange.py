@@ -1,0 +1,253 @@
+"""Waves that the thread which wants them sends and gathers by itself, while the event loop sleeps.
+
+A wave costs the front end two changes of threads, and for each child Python twice: once to send,
+once to take its answer in. As long as one stream has one wave after the other, all that is not
+needed. So the event loop, before it sleeps, lets a library have the connections to the children
+(``native/fastpath.c``): the thread that wants a wave sends one frame to all of them and
+takes one from each. When anything else happens, and from time to time, the event loop takes
+everything back, and learns what passed; a wave that was under way goes through the place as if
+its bytes came now, and what the place wants to send must be what was sent. So there is one
+protocol, and one description of it.
+
+::
+
+    Reactor.wait -> armed -> sleep ... -> taken back -> learned -> what happened is dealt with
+                      |                     ^
+                      +- caller: begin, wait, commit, begin, wait, commit ...
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from time import monotonic, sleep
+
+from sapwood.comm import values
+from sapwood.comm.place import Place
+from sapwood.comm.shared_memory import MappedBlocks
+from sapwood.comm.streams.counters import Counters
+from sapwood.core.errors import ResourceError, SapwoodError
+from sapwood.environment.cores import usable_cores
+from sapwood.environment.logs import logger
+from sapwood.fastpath.armed import (
+    FLOWING,
+    PATIENCE,
+    ArmedStream,
+    Call,
+    arm,
+)
+from sapwood.fastpath.exchange_library import READY, ExchangeLibrary
+from sapwood.fastpath.gathering import gather
+from sapwood.fastpath.learning import learn
+from sapwood.session.shared_reactor import SharedReactor
+from sapwood.session.shortcut import WaveHandle
+from sapwood.session.wave_result import WaveResult
+
+_log = logger("fastpath")
+
+
+class WaveExchange:
+    """Exchanges the waves of one stream at a time.
+
+    Args:
+        loop: The session's event loop.
+        inline_limit: Bytes up to which arrays travel in the message.
+        spin: Seconds to look for the last answers to a wave before sleeping.
+
+    Attributes:
+        passed: Waves that were exchanged so far, as far as the event loop has heard.
+        on_flowing: Called once, when waves flow; on the loop's thread.
+    """
+
+    def __init__(self, loop: SharedReactor, inline_limit: int, spin: float) -> None:
+        self.passed = 0
+        self.on_flowing: Callable[[], None] = _nothing
+        self._loop = loop
+        self._inline_limit = inline_limit
+        self._spin = spin
+        self._blocks = MappedBlocks()
+        self._futures = threading.Lock()
+        self._armed: ArmedStream | None = None
+        self._last: ArmedStream | None = None
+        self._calls: dict[int, Call] = {}
+        self._candidate: WaveHandle | None = None
+        self._in_a_row = 0
+        self._in_vain = 0
+        # No more than waves that the library takes before the event loop hears of them.
+        self._counted: deque[tuple[Counters, int, int, int]] = deque()
+        self._done: deque[Callable[[], None]] = deque()
+        self._library: ExchangeLibrary | None = None
+        self._outer: select.epoll | None = None
+        self._place: Place | None = None
+
+    # --- any thread ------------------------------------------------------------------------------
+
+    def exchange(
+        self,
+        handle: WaveHandle,
+        encoded: values.Encoded,
+        timeout: float | None,
+        meanwhile: Callable[[], object],
+    ) -> WaveResult | Future[WaveResult] | None:
+        """Send a value to all members of a stream and gather their answers, if that can be now.
+
+        Args:
+            handle: The stream.
+            encoded: The value.
+            timeout: Seconds to wait.
+            meanwhile: Called when the value is on its way.
+
+        Returns:
+            The result; or its future, where the event loop goes on with the wave; None where
+            nothing was done.
+        """
+        armed = self._armed
+        fits = encoded.nbytes <= self._inline_limit and not self._loop.has_to_do
+        if armed is None or armed.handle is not handle or not fits:
+            return None
+        library = self._library
+        assert library is not None  # noqa: S101 - it was armed
+        owner = threading.get_ident()
+        call = self._calls.get(owner)
+        if call is None or call.is_over:
+            if library.memory.state != READY:
+                return None  # perhaps with an earlier call, which is not to be forgotten
+            call = self._calls[owner] = Call(self._futures)
+        body, payload = encoded.body, encoded.message_payload()
+        try:
+            begun = library.begin_wave(owner, armed.ticket, body, len(body), payload, len(payload))
+            if not begun:
+                return None
+            meanwhile()
+        except BaseException:
+            library.abandon(owner)
+            raise
+        try:
+            end = None if timeout is None else monotonic() + timeout
+            result = None
+            if begun > 0:
+                result = gather(library, handle.spec, armed.answers, armed.first, owner, end)
+        except BaseException as error:
+            is_own = library.abandon(owner)
+            if not isinstance(error, Exception) or (is_own and not isinstance(error, SapwoodError)):
+                raise
+            result = None  # the event loop says what is wrong with the answers, if anything is
+        if result is None:
+            future = call.future(handle)
+            return future if end is None else future.result(max(0.0, end - monotonic()))
+        found, nbytes = result
+        counters = armed.stream.counters
+        if counters is not None:  # they are the event loop's
+            self._counted.append((counters, len(body) + len(payload), len(armed.lines), nbytes))
+        return found
+
+    # --- the event loop --------------------------------------------------------------------------
+
+    def start(self, place: Place) -> bool:
+        """Exchange waves from now on; return whether that can be.
+
+        Args:
+            place: The root, whose loop waits here from now on.
+        """
+        if self._library is not None:
+            return True
+        loop = self._loop
+        main = loop.fileno()
+        outer = select.epoll()
+        try:
+            library = self._library = ExchangeLibrary(outer.fileno(), main, loop.bell)
+        except ResourceError as error:
+            outer.close()
+            _log.debug("waves are not exchanged", reason=str(error))
+            return False
+        # As long as other cores are at work this one is not needed by them.
+        library.memory.spare, library.memory.awake = usable_cores() - 1, self._spin
+        outer.register(main, select.EPOLLIN)
+        outer.register(loop.bell, select.EPOLLIN)  # heard also while a wave is under way
+        self._outer, self._place = outer, place
+        loop.idle_hook = self._wait
+        return True
+
+    def close(self) -> None:
+        """Exchange no more; called when the loop does not run."""
+        self._deliver()
+        if self._outer is not None:
+            self._outer.close()
+            self._outer = None
+        self._last = None
+        self._blocks.forget()
+
+    def flows(self) -> None:
+        """Note that waves flow: whoever has a library for them may offer it."""
+        flowing, self.on_flowing = self.on_flowing, _nothing
+        flowing()
+
+    def wanted(self, handle: WaveHandle) -> None:
+        """Note that somebody waits for the next wave of a stream, which goes the common way."""
+        if handle is self._candidate:
+            self._in_a_row += 1
+        else:
+            self._candidate, self._in_a_row, self._in_vain = handle, 1, 0
+
+    def deliver(self, handle: WaveHandle, future: Future[WaveResult], result: WaveResult) -> None:
+        """Give somebody the result of a wave: as soon as the next one can be exchanged."""
+        if self._library is not None and handle is self._candidate:
+            self._done.append(partial(future.set_result, result))
+        else:
+            future.set_result(result)
+
+    def _deliver(self) -> None:
+        while self._done:
+            self._done.popleft()()
+
+    def _wait(self, patience: float) -> list[tuple[int, int]]:
+        """Wait as the loop would, and let callers exchange waves meanwhile."""
+        library, place, outer = self._library, self._place, self._outer
+        assert library is not None  # noqa: S101 - start() sets all three
+        assert place is not None  # noqa: S101 - as above
+        assert outer is not None  # noqa: S101 - as above
+        armed = self._arm(place, library) if patience else None
+        if self._done:
+            self._deliver()
+            if self._loop.has_to_do:  # what was called with the results
+                patience = 0.0
+        if armed is None:
+            return self._loop.wait(patience)
+        outer.poll(patience)
+        if not library.take_back():
+            os.eventfd_write(self._loop.bell, 1)  # whoever is in the library hears it
+            while not library.take_back():
+                sleep(0)
+        self._armed, self._last = None, armed
+        self._note(library.memory.waves)
+        learn(library, place, armed)
+        while self._counted:
+            counters, *figures = self._counted.popleft()
+            counters.exchanged(*figures)
+        return self._loop.wait(0)
+
+    def _arm(self, place: Place, library: ExchangeLibrary) -> ArmedStream | None:
+        """Let waves that flow be exchanged."""
+        handle = self._candidate if self._in_a_row >= FLOWING else None
+        if handle is not None and handle.spec.stream not in place.node.streams:
+            # Closed: what was read of it is let go of, too.
+            handle = self._candidate = self._last = None
+        if handle is not None:
+            self._armed = arm(handle, place, library, self._blocks, self._last, self._calls)
+        return self._armed
+
+    def _note(self, waves: int) -> None:
+        """Note how many waves were exchanged while that was possible."""
+        self.passed += waves
+        self._in_vain = 0 if waves else self._in_vain + 1
+        if self._in_vain > PATIENCE:
+            self._candidate, self._in_a_row = None, 0
+
+
+def _nothing() -> None:
+    pass

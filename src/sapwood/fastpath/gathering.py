@@ -1,0 +1,144 @@
+"""Gathering the answers to a wave: arrays that fit each other are summed, all else is reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from sapwood.comm.messages import StreamSpec
+from sapwood.comm.reduction import WHOLE, Accumulator
+from sapwood.fastpath.answers import Answer, Answers
+from sapwood.fastpath.exchange_library import ExchangeLibrary, milliseconds
+from sapwood.session.wave_result import WaveResult
+
+Gathered = tuple[WaveResult, int]
+"""The result, and the bytes of the answers."""
+
+Arrays = list[np.ndarray[Any, Any]]
+
+_add = np.add
+
+
+class Total:
+    """What the answers to a wave come to.
+
+    Arrays that fit each other are added here. From the first answer on that does not fit, all
+    goes to the reductions; first what they came to so far.
+
+    Args:
+        reduce: Reduction of each field.
+    """
+
+    __slots__ = ("_gathered", "_is_own", "_plain", "_reduce", "_sums")
+
+    def __init__(self, reduce: Mapping[str, str]) -> None:
+        self._reduce = reduce
+        self._sums: Arrays | None = None
+        self._plain = WHOLE not in reduce and set(reduce.values()) == {"sum"}
+        self._is_own = False
+        self._gathered: Accumulator | None = None
+
+    def add(self, answer: Answer) -> None:
+        """Take one more answer that has something to reduce.
+
+        Raises:
+            ExecutionError: It does not fit the others.
+        """
+        _, value, weight, _, rank = answer
+        gathered, sums = self._gathered, self._sums
+        arrays = self._summands(value) if gathered is None else None
+        if arrays is not None:
+            if sums is None:
+                self._sums = arrays  # the contributor's: not written to
+            elif self._is_own:
+                for total, array in zip(sums, arrays, strict=True):
+                    _add(total, array, total)
+            else:
+                self._sums, self._is_own = list(map(_add, sums, arrays)), True
+            return
+        if gathered is None:
+            gathered = self._gathered = Accumulator(self._reduce)
+            if sums is not None:
+                gathered.add(dict(zip(self._reduce, sums, strict=True)), rank, 0.0)
+        gathered.add(value, rank, weight)
+
+    def _summands(self, value: Any) -> Arrays | None:
+        """Return arrays that can be added to what there is as they are, in order of the fields."""
+        if not self._plain or type(value) is not dict or value.keys() != self._reduce.keys():
+            return None
+        arrays = [value[field] for field in self._reduce]
+        for array in arrays:
+            if type(array) is not np.ndarray or not array.shape:
+                return None
+            if array.dtype.kind not in "iufc" or not array.dtype.isnative:
+                return None
+        if self._sums is not None:
+            for total, array in zip(self._sums, arrays, strict=True):
+                if total.dtype != array.dtype or total.shape != array.shape:
+                    return None
+        return arrays
+
+    def total(self) -> Any:
+        """Return the result; None if there was nothing to reduce.
+
+        Raises:
+            ExecutionError: The contributions to a field do not fit together.
+        """
+        if self._gathered is not None:
+            return self._gathered.total()
+        if self._sums is None:
+            return None
+        own = self._sums if self._is_own else map(np.array, self._sums)
+        return dict(zip(self._reduce, own, strict=True))
+
+
+def gather(
+    library: ExchangeLibrary,
+    spec: StreamSpec,
+    answers: Answers,
+    first: int,
+    owner: int,
+    end: float | None,
+) -> Gathered | None:
+    """Return what the answers to a wave come to; None if the event loop goes on with it.
+
+    Args:
+        library: Where the wave was begun.
+        spec: What the stream is.
+        answers: Reads the answers.
+        first: Number of the first wave since the library was armed.
+        owner: Who has begun it.
+        end: When to wait no longer, as ``time.monotonic()`` has it.
+
+    Raises:
+        SapwoodError: The answers do not fit together, or one is malformed.
+    """
+    result = Total(spec.reduce)
+    left, weight, nbytes, brought = len(answers.ranges), 0.0, 0, False
+    while left:
+        count = 0
+        while not count:
+            count = library.wait(owner, -1 if end is None else milliseconds(end - monotonic()))
+        if count < 0:
+            return None
+        left -= count
+        for each in library.arrived[:count].tolist():
+            answer = answers.read(each)
+            if answer is None:
+                library.abandon(owner)
+                return None
+            weight += answer[2]
+            nbytes += answer[3]
+            if answer[0]:
+                result.add(answer)
+                brought = True
+    total = result.total()
+    if not brought and not spec.counted:
+        total = Accumulator(spec.reduce).total()
+    waves = library.commit(owner)
+    if not waves:
+        return None
+    return WaveResult(total, spec.members, weight, first + waves - 1), nbytes

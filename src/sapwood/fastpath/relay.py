@@ -1,0 +1,199 @@
+"""Waves that pass an agent without its interpreter, as long as each is like the one before it.
+
+A wave that comes to one of many agents on few cores finds the caches cold: what Python does for
+it takes a tenth of the time when it is done again at once. So a library waits in its place
+(``native/fastpath.c``), hands waves of one stream to the runner and its results to the parent,
+and keeps a journal of all bytes. When anything else happens, and from time to time, Python
+catches up: the same bytes go through the place and the runner's host as if they came now, and
+what these then want to send must be what was sent. So there is one protocol, and one description
+of it; the library knows no more of it than what one wave looks like.
+
+::
+
+    Reactor.wait -> arm -> library.wait ... -> catch up -> what happened is dealt with
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from sapwood.activity import orders
+from sapwood.activity.measure import PassedCall
+from sapwood.code.runner.host import RunnerHost
+from sapwood.code.runner.jobs import Lease
+from sapwood.comm.lines import Line
+from sapwood.comm.streams.stream import Stream
+from sapwood.comm.transport.unix import UnixConnection
+from sapwood.fastpath.catching_up import CatchingUp
+from sapwood.fastpath.relay_library import (
+    MAX_BLOCKS,
+    MAX_NAMES,
+    Block,
+    KeptBlock,
+    RelayLibrary,
+)
+from sapwood.session.agent import Agent, Contribution
+
+FLOWING = 2
+"""Waves that a stream has had in a row when its next ones are relayed."""
+
+PATIENCE = 8
+"""Times that the library has nothing to relay before its stream no longer counts as flowing."""
+
+PROCEDURE = "map"
+"""What the runner is asked to do for a wave of a run."""
+
+Account = Callable[[str, PassedCall], None]
+
+Runs = Callable[[str], "orders.OpenRun | None"]
+"""Returns the run that a context names."""
+
+
+class Relay:
+    """Lets the waves of one stream at a time pass.
+
+    Args:
+        agent: The agent; its loop waits here from now on.
+        runner: Its runner.
+        run_of: Knows its runs.
+        account: Told the context and the times of a call that only counts.
+
+    Attributes:
+        passed: Waves that were relayed, by the context of their stream.
+
+    Raises:
+        ResourceError: There is no library.
+    """
+
+    def __init__(self, agent: Agent, runner: RunnerHost, run_of: Runs, account: Account) -> None:
+        self.passed: Counter[str] = Counter()
+        self._library = RelayLibrary()
+        self._agent = agent
+        self._runner = runner
+        self._run_of = run_of
+        self._account = account
+        self._stream = 0
+        self._in_a_row = 0
+        self._in_vain = 0
+        memory = self._library.memory
+        memory.epoll_fd = agent.loop.fileno()
+        memory.rank, memory.pid = agent.rank, os.getpid()
+        for handler in ("echo", orders.MAP):
+            agent.waves[handler] = self._noting(agent.waves[handler])
+        agent.loop.idle_hook = self._wait
+
+    def _noting(self, handle: Callable[[Contribution], None]) -> Callable[[Contribution], None]:
+        def noted(contribution: Contribution) -> None:
+            stream = contribution.arrived.spec.stream
+            if stream == self._stream:
+                self._in_a_row += 1
+            else:
+                self._stream, self._in_a_row, self._in_vain = stream, 1, 0
+            handle(contribution)
+
+        return noted
+
+    def _wait(self, patience: float) -> list[tuple[int, int]]:
+        """Wait as the loop would, and relay meanwhile."""
+        line = self._armed() if self._in_a_row >= FLOWING else None
+        if line is None:
+            return self._agent.loop.wait(patience)
+        library, memory = self._library, self._library.memory
+        library.wait(-1 if patience < 0 else int(patience * 1000) + 1)
+        if memory.journal_size:
+            self._in_vain = 0
+            self._learn(line)
+        elif memory.frame_left or memory.result_left:
+            self._in_vain += 1
+            if self._in_vain > PATIENCE:
+                self._in_a_row = 0
+        if memory.unsent:
+            line.connection.write([library.unsent()])
+        if memory.result_left:
+            self._runner.take(library.result_left())
+        if memory.frame_left:
+            self._agent.place.bytes_received(line.number, library.frames_left())
+        return library.events()
+
+    def _learn(self, line: Line) -> None:
+        """Let everybody know what passed."""
+        stream = self._agent.place.node.streams[self._stream]
+        context, counters = stream.spec.context, stream.counters
+        self.passed[context] += self._library.memory.waves
+        account = partial(self._account, context)
+        catching_up = CatchingUp(self._agent, self._runner, line, account, counters)
+        catching_up.learn(self._library.records())
+
+    # --- before ----------------------------------------------------------------------------------
+
+    def _armed(self) -> Line | None:
+        """Tell the library how things stand; None where it could not know all that matters."""
+        place = self._agent.place
+        stream = place.node.streams.get(self._stream)
+        line = self._line_to_parent()
+        if stream is None or line is None or not stream.passes or stream.quiet or stream.pending:
+            return None
+        memory = self._library.memory
+        memory.stream = stream.spec.stream
+        memory.last_wave = max(stream.kept, default=stream.confirmed_to)
+        memory.confirmed = stream.confirmed_to
+        memory.room = line.channel.room
+        memory.n_kept = memory.n_free = memory.n_blocks = 0
+        if stream.spec.handler == orders.MAP:
+            return line if self._runner_is_known(stream) else None
+        memory.runner_fd, memory.weight = -1, 1.0
+        return line
+
+    def _line_to_parent(self) -> Line | None:
+        place = self._agent.place
+        parent = place.node.router.parent
+        for line in place.lines.open.values():
+            channel, connection = line.channel, line.connection
+            if channel.link.rank == parent and channel.link.initiator:
+                at_rest = channel.ready and not channel.queued and line.decoder.empty
+                if (
+                    at_rest
+                    and channel.link.same_machine
+                    and isinstance(connection, UnixConnection)
+                    and connection.flushed
+                ):
+                    self._library.memory.parent_fd = connection.fileno()
+                    return line
+        return None
+
+    def _runner_is_known(self, stream: Stream) -> bool:
+        context = stream.spec.context
+        run, runner, memory = self._run_of(context), self._runner, self._library.memory
+        socket = runner.resting(context)
+        if run is None or run.time_limit or socket < 0:
+            return False
+        names = msgspec.msgpack.encode(PROCEDURE) + msgspec.msgpack.encode(context)
+        opened, returned = runner.adoption.opened, runner.adoption.returned
+        kept = [
+            (wave, one.payload.owner)
+            for wave, several in stream.kept.items()
+            for one in several
+            if one.payload is not None and isinstance(one.payload.owner, Lease)
+        ]
+        foreign = any(lease.runner != runner.pid for _, lease in kept)
+        if foreign or len(names) > MAX_NAMES or len(kept) + len(returned) > MAX_BLOCKS - 1:
+            return False
+        memory.runner_fd, memory.weight = socket, float(run.items)
+        memory.number = runner.number
+        memory.names_size = len(names)
+        memory.names[: len(names)] = names
+        for index, (inode, fd) in enumerate(list(opened.items())[-MAX_BLOCKS:]):
+            memory.blocks[index] = Block(inode, fd)
+        memory.n_blocks = min(len(opened), MAX_BLOCKS)
+        for index, (wave, lease) in enumerate(kept):
+            memory.kept[index] = KeptBlock(wave, lease.inode)
+        memory.n_kept = len(kept)
+        for index, inode in enumerate(returned):
+            memory.free[index] = inode
+        memory.n_free = len(returned)
+        return True

@@ -1,0 +1,242 @@
+"""Calls of a native map that are like the one before, made without Python.
+
+Around each call a runner executes some Python whose objects are in no cache, as the function has
+used the caches for its data. So once calls are alike, ``native/fastpath.c`` receives them,
+calls the function and answers; of a call that is another one the first datagram comes back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NoReturn
+
+import numpy as np
+
+from sapwood.code import call_record
+from sapwood.code.array_address import address_of
+from sapwood.code.call_record import MAX_ARRAYS
+from sapwood.code.native_call import NativeCall
+from sapwood.code.runner import calls
+from sapwood.core.errors import ResourceError
+from sapwood.fastpath import native
+from sapwood.fastpath.expected_call import (
+    MAX_ANSWER,
+    MAX_FLOATS,
+    MAX_HEAD,
+    MAX_NUMBERS,
+    ExpectedCall,
+)
+
+VERSION: Final = 2
+"""Version of the memory's layout; the library must have the same."""
+
+FORKED: Final = -1_000_000
+"""Returned in a copy of the process that a function has made."""
+
+ENOUGH: Final = 2
+"""Calls in a row that are like the one before after which the next ones are expected to be."""
+
+SOON: Final = 8
+"""Calls that are to be made without Python until another one comes, else that was in vain."""
+
+MAX_VAIN: Final = 8
+"""Times in a row that it was in vain after which calls of that context are made with Python."""
+
+_NUMBER: Final = 16
+
+
+class _Area(ctypes.Structure):
+    _fields_ = (("address", ctypes.c_uint64), ("bytes", ctypes.c_uint64))
+
+
+class _Memory(ctypes.Structure):
+    """``struct repeat``."""
+
+    _fields_ = (
+        ("version", ctypes.c_uint32),
+        ("fd", ctypes.c_int32),
+        ("pid", ctypes.c_int64),
+        ("times", ctypes.c_uint64),
+        ("awake", ctypes.c_double),
+        ("soon", ctypes.c_uint64),
+        ("function", ctypes.c_uint64),
+        ("numbers", ctypes.c_uint64 * MAX_NUMBERS),
+        ("floats", ctypes.c_uint64 * MAX_FLOATS),
+        ("state", ctypes.c_uint64),
+        ("record", ctypes.c_uint64),
+        ("record_size", ctypes.c_uint32),
+        ("head_size", ctypes.c_uint32),
+        ("state_size", ctypes.c_uint32),
+        ("answer_size", ctypes.c_uint32),
+        ("n_outputs", ctypes.c_uint32),
+        ("n_around", ctypes.c_uint32),
+        ("outputs", _Area * MAX_ARRAYS),
+        ("places", ctypes.c_uint64 * MAX_ARRAYS),
+        ("around", _Area * (2 * MAX_ARRAYS)),
+        ("record_words", ctypes.c_uint64 * (2 + 2 * MAX_ARRAYS)),
+        ("head", ctypes.c_uint8 * MAX_HEAD),
+        ("mask", ctypes.c_uint8 * MAX_HEAD),
+        ("answer", ctypes.c_uint8 * (_NUMBER + MAX_ANSWER)),
+    )
+
+
+class Repeating:
+    """Makes calls without Python, one kind at a time.
+
+    Args:
+        fd: The connection to the agent.
+        spin: Seconds to look for the next call before sleeping, where the last came as soon.
+        datagram: Where its datagrams are put.
+        is_quiet: Tells whether nothing else happens in this process beside the calls.
+        end_copy: Ends a process that user code has forked and let return.
+    """
+
+    def __init__(
+        self,
+        fd: int,
+        spin: float,
+        datagram: bytearray,
+        is_quiet: Callable[[], bool],
+        end_copy: Callable[[], NoReturn],
+    ) -> None:
+        self._bytes = datagram
+        self._datagram = (ctypes.c_char * len(datagram)).from_buffer(datagram)
+        self._is_quiet = is_quiet
+        self._end_copy = end_copy
+        self._fd = fd
+        self._spin = spin
+        self._held: Sequence[object] = ()
+        self._last = calls.Bulk()
+        self._alike = 0
+        self._vain = 0
+        self._memory: _Memory | None = None
+        self._repeat = _function()
+
+    def begins(
+        self, native_call: Callable[[], NativeCall | None] | None
+    ) -> Callable[[], NativeCall | None] | None:
+        """Note that calls of another kind begin; return what to ask of them, None for nothing."""
+        self._alike = self._vain = 0
+        self._held = ()
+        return native_call if self._repeat is not None else None
+
+    def expects(
+        self,
+        call: calls.Call,
+        size: int,
+        body: calls.Bulk,
+        answer: bytes,
+        native_call: Callable[[], NativeCall | None],
+    ) -> bool:
+        """Note a call; True if the next ones are to be like it, and then :meth:`receive` is next.
+
+        Args:
+            call: The call.
+            size: Its bytes, which are in the memory for datagrams.
+            body: The result that was sent; the same object where that was like the last one.
+            answer: All that was sent.
+            native_call: Returns the call of the function that this was.
+        """
+        if body is not self._last:
+            self._last, self._alike = body, 0
+            return False
+        self._alike += 1
+        if self._alike < ENOUGH or self._vain > MAX_VAIN or not self._is_quiet():
+            return False
+        native = native_call()
+        if native is None:
+            return False
+        try:
+            return self._prepare(call, bytes(self._bytes[:size]), answer, native)
+        except (OSError, MemoryError):  # what it needs beside the call is not to be had
+            return False
+
+    def _prepare(
+        self, call: calls.Call, datagram: bytes, answer: bytes, native: NativeCall
+    ) -> bool:
+        """Fill in what calls are to be like; False if they are not for the library."""
+        self._held = ()
+        memory = self._memory = self._memory or self._made()
+        expected = ExpectedCall.of(call, datagram, answer, native)
+        if expected is None:
+            return False
+        # At the begin of a page, as outputs end at one: a load waits for a store before it whose
+        # address has the same last twelve bits, and k-means took 30 to 90 µs longer for that.
+        state = np.frombuffer(_private(max(1, expected.state_size)), np.uint8)
+        places = {name: address_of(state) + at for name, at in expected.arrays.items()}
+        memory.times, memory.function, memory.state = 0, native.function, address_of(state)
+        memory.numbers[: len(native.numbers)] = _resolved(native.numbers, places)
+        memory.floats[: len(native.floats)] = [
+            int.from_bytes(each, "little") for each in native.floats
+        ]
+        memory.record_words[: len(native.record)] = _resolved(native.record, places)
+        memory.record_size = 8 * len(native.record)
+        memory.head_size, memory.state_size = len(expected.head), expected.state_size
+        memory.head[: len(expected.head)] = expected.head
+        memory.mask[: len(expected.mask)] = expected.mask
+        memory.answer_size = len(expected.answer)
+        memory.answer[_NUMBER : _NUMBER + len(expected.answer)] = expected.answer
+        memory.n_outputs = len(native.outputs)
+        memory.places[: len(native.outputs)] = expected.places
+        for number, output in enumerate(native.outputs):
+            memory.outputs[number] = (output.address, output.nbytes)
+        around = [part for output in native.outputs for part in output.around]
+        memory.n_around = len(around)
+        for number, part in enumerate(around):
+            memory.around[number] = part
+        self._held = (native, state)
+        return True
+
+    def receive(self) -> int:
+        """Make calls until another one comes; return the size of that, 0 when there are no more.
+
+        Raises:
+            OSError: The connection fails.
+        """
+        memory = self._memory
+        assert memory is not None  # noqa: S101 - expect() was called
+        size = -errno.EINTR
+        while size == -errno.EINTR:
+            size = self._repeat(ctypes.byref(memory), self._datagram, len(self._bytes))
+        if size == FORKED:
+            self._end_copy()
+        self._vain = self._vain + 1 if memory.times < SOON else 0
+        if size < 0:
+            raise OSError(-size, os.strerror(-size))
+        return int(size)
+
+    def _made(self) -> _Memory:
+        # Mapped, not allocated: only the pages that are used are there.
+        memory = _Memory.from_buffer(_private(ctypes.sizeof(_Memory)))
+        memory.version, memory.fd, memory.pid = VERSION, self._fd, os.getpid()
+        memory.awake = self._spin
+        memory.record = call_record.address()
+        return memory
+
+
+def _function() -> Any:
+    """Return what makes the calls; None where there is no library."""
+    try:
+        library = native.load()
+        native.check_layout(library, "repeat", VERSION, ctypes.sizeof(_Memory))
+    except ResourceError:
+        return None
+    function = library.sapwood_repeat
+    function.restype = ctypes.c_int64
+    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64]
+    return function
+
+
+def _private(nbytes: int) -> mmap.mmap:
+    """Return memory of this process alone, also where the function makes copies of that."""
+    return mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def _resolved(numbers: Sequence[int | str], places: dict[str, int]) -> list[int]:
+    """Return addresses in the place of names, and all numbers as they lie in registers."""
+    found = (places[each] if isinstance(each, str) else each for each in numbers)
+    return [each & (2**64 - 1) for each in found]

@@ -1,1 +1,0 @@
-"""Waves that the thread which wants them sends and gathers by itself."""
