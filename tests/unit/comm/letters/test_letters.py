@@ -7,6 +7,7 @@ from sapwood.comm.letters import events as le
 from sapwood.comm.letters import letters
 from sapwood.comm.letters.match import ANY
 from sapwood.comm.letters.tagged import TAGGED
+from sapwood.comm.link import LinkTiming
 from sapwood.comm.messages.letters import Letter, Multiple, Receipt
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import SapwoodError
@@ -129,15 +130,20 @@ def test_a_new_process_ends_what_was_with_the_old_one() -> None:
     assert arrived.body == b"\x02"
 
 
-def test_a_place_that_acknowledges_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(letters, "MAX_SILENCE", 3.0)
-    network = started(Network(flat(2)))
+def test_silence_ends_nothing() -> None:
+    """A place that says nothing for long is waited for; only the front end says that it is gone."""
+    timing = LinkTiming(heartbeat=1.0, failure_after=1e9)
+    network = started(Network(flat(2), timing=timing))
     network.pause(2)
     network.post(1, le.SendTagged(7, (2,), 3, b"\x01", None))
-    network.advance(9.0)
+    network.advance(2000.0)
+    assert network.observed(le.SendEnded, 1) == []
+    network.resume(2)
+    network.advance(20.0)
     (ended,) = network.observed(le.SendEnded, 1)
-    assert ended.error is not None
-    assert "nothing was heard of it" in ended.error.what
+    assert ended.error is None
+    (arrived,) = network.observed(le.TaggedArrived, 2)
+    assert arrived.body == b"\x01"
 
 
 def test_places_that_do_not_exist_cannot_be_written_to() -> None:
