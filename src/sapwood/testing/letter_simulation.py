@@ -103,7 +103,7 @@ class LetterSimulation(Simulation):
         super().__init__(options)
         self.failed = 0
         self._places = range(options.agents + 1)
-        self._numbers = 0
+        self._numbers = self._probes = 0
         self._got: dict[Way, int] = defaultdict(int)
         self._sends: dict[tuple[Process, int, int], UnderWay] = {}
         self._asks: dict[tuple[Process, int], UnderWay] = {}
@@ -139,6 +139,7 @@ class LetterSimulation(Simulation):
         failed = self.failed
         for rank in self._places:
             self._numbers += 1
+            self._probes += 1
             ranks = self._random.sample(self._places, min(PROBES, len(self._places)))
             self._send_to(self._living(rank), self._numbers, ranks, 0)
         self._until(self._nothing_waits, faults=False)
@@ -223,7 +224,7 @@ class LetterSimulation(Simulation):
         )
 
     def _done(self) -> int:
-        return self._numbers
+        return self._numbers - self._probes
 
     def _process_ended(self, rank: int) -> None:
         entry = self.pids.get(rank)

@@ -108,6 +108,11 @@ class StreamSimulation(Simulation):
         self.network.filters.own = self._own_filter
         self.network.answer = _contribution
 
+    @property
+    def counted(self) -> float:
+        """Part of all contributions that counted, in their wave or another one."""
+        return len(self._counted) / (self.options.agents * self.options.waves)
+
     def kind_options(self) -> str:
         """Return the options that say what the stream is."""
         kind, default = self.kind, StreamKind()
