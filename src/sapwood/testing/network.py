@@ -11,7 +11,7 @@ import hashlib
 import math
 import random
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -81,7 +81,8 @@ class Network:
         nodes: The protocol cores of the places that live.
         observations: What places wanted done, in order, besides sending.
         problems: What peers did that the protocol does not allow.
-        apart: Whether no two places are on one machine, so that nobody maps another's memory.
+        apart: Whether no two places are on one machine, so that nobody maps another's memory;
+            or which places are alone on one, while the others share a machine.
         skew: By how much the clocks of processes go wrong at most, as a part of the time.
         answer: What agents answer.
         split: How often a reader gets a part of what was written, or of two writes together.
@@ -119,7 +120,7 @@ class Network:
         self.problems: list[str] = []
         self.places: dict[int, Place] = {}
         self.breaks = 0
-        self.apart = False
+        self.apart: bool | Collection[int] = False
         self.skew = 0.0
         self.split = 0.0
         self.lives: dict[int, list[Life]] = {rank: [] for rank in range(tree.size)}
@@ -159,7 +160,8 @@ class Network:
 
     def launch(self, rank: int, incarnation: int, pid: int) -> None:
         """Start a process at a place; it is alone until it connects."""
-        machine = f"machine {rank}" if self.apart else "here"
+        apart = self.apart if isinstance(self.apart, bool) else rank in self.apart
+        machine = f"machine {rank}" if apart else "here"
         identity = Identity("cluster", rank, incarnation, pid, machine)
         kind = LossyNode if self.loss.any else Node
         node = self.nodes[rank] = kind(identity, self.tree, self._timing, gathering())

@@ -101,6 +101,38 @@ def test_a_letter_for_another_process_of_this_place_is_not_taken() -> None:
     assert network.observed(le.TaggedArrived) == []
 
 
+def from_process(network: Network, incarnation: int, number: int = 1) -> list[ev.Effect]:
+    """Have the front end get a letter that a process of agent 1 has sent."""
+    root = network.nodes[ROOT]
+    link = next(one.number for one in root.links.values() if one.rank == 1)
+    epoch = incarnation << 32
+    return root.step(0.0, ev.Received(link, letter(epoch=epoch, number=number), None))
+
+
+@pytest.mark.row("C2-ORDER")
+def test_a_letter_of_a_process_that_was_replaced_is_dropped() -> None:
+    network = started(Network(flat(2)))
+    assert any(isinstance(one, le.TaggedArrived) for one in from_process(network, 3))
+    network.post(ROOT, le.PostReceive(2, ANY, ANY))
+    assert from_process(network, 2) == []
+    assert from_process(network, 1) == []
+    assert any(isinstance(one, le.TaggedArrived) for one in from_process(network, 3, 2))
+
+
+@pytest.mark.row("C2-ORDER")
+def test_a_letter_of_a_process_that_is_said_to_be_gone_is_dropped() -> None:
+    """It was on its way, longer than the news of its sender's end."""
+    network = started(Network(flat(2)))
+    network.post(ROOT, le.Announce(((1, 2),), (), "killed"))
+    assert from_process(network, 1) == []
+    assert from_process(network, 2) == []
+    assert ROOT not in {
+        seen.rank for seen in network.observations if isinstance(seen.effect, le.TaggedArrived)
+    }
+    assert any(isinstance(one, le.TaggedArrived) for one in from_process(network, 3))
+    assert network.nodes[ROOT].letters.why_not(1) is None
+
+
 @pytest.mark.row("C2-ORDER")
 def test_a_new_process_ends_what_was_with_the_old_one() -> None:
     network = started(Network(flat(2)))
