@@ -36,6 +36,7 @@ def drawn(seed: int) -> SimulationOptions:
             zygote=(0.0, 0.0, 0.0001),
             swizzle=(0.0, 0.0, 0.0002),
             partition=(0.0, 0.0, 0.0005),
+            split=(0.0, 0.2),
         ),
     )
 

@@ -6,12 +6,20 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
+from sapwood.comm import events as ev
+from sapwood.comm.letters import events as le
+from sapwood.comm.letters.census import Census
 from sapwood.comm.letters.letters import Letters
+from sapwood.comm.letters.tagged import Tagged
+from sapwood.comm.payload import Payload
+from sapwood.core.errors import AgentLostError
 from sapwood.core.topology import plan
 from sapwood.testing.injector import Faults
-from sapwood.testing.letter_simulation import LETTERS_OF_A_WAVE, LetterSimulation
+from sapwood.testing.letter_simulation import LETTERS_OF_A_WAVE, LetterSimulation, UnderWay
+from sapwood.testing.network import Life
 from sapwood.testing.simulation import InvariantError, SimulationOptions
 
 Apart = Callable[[Callable[[], Any]], Any]
@@ -42,6 +50,7 @@ def drawn(seed: int) -> SimulationOptions:
             reorder=(0.0, 0.02),
             latency=(0.0, 0.0, 1e-4),
             jitter=1.0,
+            split=(0.0, 0.2),
         ),
     )
 
@@ -98,5 +107,113 @@ def test_a_letter_that_is_never_sent_again_is_found(monkeypatch: pytest.MonkeyPa
 
 def test_a_sender_that_is_told_nothing_of_an_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Letters, "lose", lambda *_: [])
-    with pytest.raises(InvariantError):
+    with pytest.raises(InvariantError, match="no progress"):
         until_one_fails()
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.row("C2-ORDER")
+def test_a_place_that_lives_is_not_given_up_over_many_hops_that_lose_letters() -> None:
+    """14 hops at 3 %: receipts stayed out for a minute, and silence was taken for an end."""
+    options = SimulationOptions(
+        seed=918300017,
+        agents=157,
+        fanout=2,
+        waves=2,
+        spares=True,
+        faults=Faults(
+            pause=0.000110112,
+            sever=0.00165168,
+            clog=0.000110112,
+            swizzle=3.30335e-05,
+            skew=0.4,
+            drop=0.03,
+        ),
+    )
+    simulation = LetterSimulation(options)
+    simulation.run()
+    assert simulation.network.astray.dropped > 100
+
+
+@pytest.mark.nightly
+@pytest.mark.row("C2-ORDER")
+def test_agents_below_a_junction_that_was_cut_off_can_write_to_who_was_replaced() -> None:
+    """They had not heard that the new process was there, and never did."""
+    options = SimulationOptions(
+        seed=0,
+        agents=39,
+        fanout=2,
+        waves=1,
+        faults=Faults(
+            crash=0.002,
+            pause=0.0005,
+            sever=0.002,
+            clog=0.001,
+            skew=0.2,
+            duplicate=0.01,
+            reorder=0.02,
+            split=0.5,
+            latency=0.0001,
+            jitter=1.0,
+        ),
+    )
+    LetterSimulation(options).run()
+
+
+def test_a_place_that_everybody_takes_for_gone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistake on purpose: who is back is not told."""
+    original = Census.announce
+
+    def announce(census: Census, now: float, event: le.Announce) -> Any:
+        return original(census, now, le.Announce(event.gone, (), event.reason))
+
+    monkeypatch.setattr(Census, "announce", announce)
+    with pytest.raises(InvariantError, match="all live, and cannot be written to"):
+        until_one_fails()
+
+
+def test_a_message_that_was_acknowledged_and_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Tagged.arrived
+
+    def lose(tagged: Tagged, now: float, letter: Any, payload: Any) -> Any:
+        return [] if letter.number == 2 else original(tagged, now, letter, payload)
+
+    monkeypatch.setattr(Tagged, "arrived", lose)
+    with pytest.raises(InvariantError, match=r"message \d+ to rank \d+ is lost"):
+        until_one_fails()
+
+
+@pytest.mark.parametrize("kind", [le.TaggedArrived, ev.Answered], ids=["message", "answer"])
+def test_arrays_that_are_not_those_that_were_sent_are_found(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = LetterSimulation._saw_below
+
+    def spoil(simulation: LetterSimulation, rank: int, effect: Any) -> None:
+        if isinstance(effect, kind) and effect.payload is not None:  # type: ignore[attr-defined]
+            data = bytearray(effect.payload.view)  # type: ignore[attr-defined]
+            data[-1] ^= 1
+            effect = msgspec.structs.replace(effect, payload=Payload(data))
+        original(simulation, rank, effect)
+
+    monkeypatch.setattr(LetterSimulation, "_saw_below", spoil)
+    with pytest.raises(InvariantError, match=r"what was sent|the answer of another"):
+        until_one_fails()
+
+
+def test_an_error_for_a_place_whose_process_ended_long_before_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An end excuses what was under way when it happened, and nothing else."""
+    simulation = LetterSimulation(SimulationOptions(agents=8, fanout=2, waves=1))
+    life = simulation.network.lives[3]
+    life += [Life(100, 0.0, 5.0), Life(101, 5.1)]
+    error = AgentLostError("agent 3 is gone: killed").to_record()
+    monkeypatch.setattr(simulation.network.clock, "_now", 6.0)
+    simulation._check_error(error, UnderWay(3, 4.0))
+    simulation._check_arrivals()
+    monkeypatch.setattr(simulation.network.clock, "_now", 60.0)
+    simulation._check_error(error, UnderWay(3, 50.0))
+    with pytest.raises(InvariantError, match="rank 3 lives, and its sender is told"):
+        simulation._check_arrivals()

@@ -23,6 +23,7 @@ def simulated(seed: int, faults: Faults = FAULTS) -> SimulationReport:
         agents=4 + seed % 20,
         fanout=[0, 2, 3, 4][seed % 4],
         waves=4,
+        pipelined=1 + seed % 3 // 2,
         spares=seed % 5 == 0,
         faults=faults,
     )

@@ -33,6 +33,7 @@ def drawn(seed: int) -> SimulationOptions:
         agents=50 + int(80 * chance.random() ** 4),  # most are small, which takes a third less
         fanout=chance.choice([0, 3, 6, 16]),
         waves=3,
+        pipelined=1 + seed % 3,
         faults=Faults.drawn(
             chance,
             crash=(0.0, 0.0005, 0.003),
@@ -43,6 +44,7 @@ def drawn(seed: int) -> SimulationOptions:
             swizzle=(0.0, 0.0, 0.0002),
             slow=(0.0, 0.0, 0.1),
             skew=(0.0, 0.05),
+            split=(0.0, 0.2),
         ),
     )
 

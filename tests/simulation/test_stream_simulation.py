@@ -11,14 +11,17 @@ from sapwood.comm.neighbourhood import Effects
 from sapwood.comm.streams.delays import Delays
 from sapwood.comm.streams.emissions import Emissions
 from sapwood.comm.streams.emitted import Heard
+from sapwood.comm.streams.losses import Losses
 from sapwood.comm.streams.sweeps import Sweeps
 from sapwood.comm.streams.wave import Wave
+from sapwood.comm.streams.waves import Waves
+from sapwood.core.topology import ROOT
 from sapwood.testing.injector import Faults
 from sapwood.testing.simulation import (
     InvariantError,
     SimulationOptions,
 )
-from sapwood.testing.stream_simulation import StreamKind, StreamSimulation
+from sapwood.testing.stream_simulation import AMPLE, StreamKind, StreamSimulation
 
 Sync = Literal["all", "time-out", "none"]
 Late = Literal["drop", "next"]
@@ -38,7 +41,12 @@ KINDS = [
     for sync, late in SYNCS
     for on_loss in LOSSES
     for own in (False, True)
+] + [
+    StreamKind(sync="time-out", seconds=AMPLE + 1, late=late, on_loss=on_loss)
+    for late in ("drop", "next")
+    for on_loss in ("replace", "partial")
 ]
+"""The last ones wait so long that nobody is late where nothing goes wrong."""
 
 
 def simulated(kind: StreamKind, seed: int, faults: Faults = FAULTS) -> StreamSimulation:
@@ -49,7 +57,8 @@ def simulated(kind: StreamKind, seed: int, faults: Faults = FAULTS) -> StreamSim
 
 
 def name(kind: StreamKind) -> str:
-    return f"{kind.sync}-{kind.late}-{kind.on_loss}{'-own' if kind.own_filters else ''}"
+    ample = "-ample" if kind.seconds >= AMPLE else ""
+    return f"{kind.sync}-{kind.late}-{kind.on_loss}{'-own' if kind.own_filters else ''}{ample}"
 
 
 @pytest.mark.row("D-2")
@@ -65,7 +74,9 @@ def test_contributions_count_once_and_waves_name_who_is_in_them(kind: StreamKind
 def test_without_faults_nobody_is_lost(kind: StreamKind) -> None:
     simulation = simulated(kind, 1, Faults())
     assert simulation.failed == []
-    assert kind.sync == "time-out" or simulation.partial == 0
+    if kind.sync != "time-out" or kind.seconds >= AMPLE:
+        assert simulation.partial == 0
+    assert simulation.counted >= (0.3 if kind.sync == "time-out" else 1.0)
 
 
 def test_the_simulations_see_what_they_are_about() -> None:
@@ -99,7 +110,7 @@ def test_a_place_that_does_not_send_again_is_found(monkeypatch: pytest.MonkeyPat
 
 def test_a_value_that_is_taken_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Heard, "takes", lambda _heard, _number: True)
-    with pytest.raises(InvariantError):
+    with pytest.raises(InvariantError, match=r"at another time|twice"):
         until_one_fails(EMITTING)
 
 
@@ -163,3 +174,62 @@ def test_a_child_may_answer_for_ranks_that_a_wave_goes_on_without_by_then() -> N
     faults = Faults(crash=0.001, pause=0.0005, zygote=0.0002, partition=0.0005)
     options = SimulationOptions(seed=429, agents=13, fanout=2, waves=8, faults=faults)
     StreamSimulation(options, StreamKind(on_loss="partial", own_filters=True)).run()
+
+
+@pytest.mark.parametrize("late", ["drop", "next"])
+def test_contributions_that_are_lost_behind_a_time_out_are_found(
+    late: Late, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Waves.on_up
+
+    def lose(waves: Waves, link: Any, message: Any, payload: Any) -> Effects:
+        return [] if message.wave == 3 else original(waves, link, message, payload)
+
+    monkeypatch.setattr(Waves, "on_up", lose)
+    kind = StreamKind(sync="time-out", seconds=AMPLE + 1, late=late)
+    with pytest.raises(InvariantError, match=r"wave 3 lacks agent \d+, which lives"):
+        simulated(kind, 1, Faults())
+
+
+def test_a_wave_that_is_over_before_its_time_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Delays, "begun", lambda _delays, _now, _stream, _wave: [])
+    original = Waves.on_up
+
+    def hurry(waves: Waves, link: Any, message: Any, payload: Any) -> Effects:
+        effects = original(waves, link, message, payload)
+        stream = waves.open.get(message.stream)
+        wave = stream.waves.get(message.wave) if stream is not None else None
+        return effects + waves.full(stream, wave) if stream and wave else effects
+
+    monkeypatch.setattr(Waves, "on_up", hurry)
+    with pytest.raises(InvariantError, match=r"lacks agent \d+, which lives"):
+        simulated(StreamKind(sync="time-out"), 1, Faults())
+
+
+@pytest.mark.parametrize("faults", [Faults(), Faults(sever=0.0005)], ids=["none", "elsewhere"])
+def test_a_failure_that_names_an_agent_which_lives_is_found(
+    faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Losses.begun
+
+    def blame(losses: Losses, stream: Any, wave: Any) -> Effects:
+        if wave.number != 2 or losses._near.rank != ROOT:
+            return original(losses, stream, wave)
+        return losses._without(stream, wave, {2, 11}, "made up")
+
+    monkeypatch.setattr(Losses, "begun", blame)
+    with pytest.raises(InvariantError, match=r"wave 2 failed, and agents \[.*\] live"):
+        simulated(StreamKind(on_loss="fail"), 1, faults)
+
+
+def test_an_agent_that_is_left_out_though_another_one_is_lost_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    original = Losses.agents_lost
+
+    def more(losses: Losses, stream: Any, ranks: Any, reason: str) -> Effects:
+        return original(losses, stream, {*ranks, 7}, reason)
+
+    monkeypatch.setattr(Losses, "agents_lost", more)
+    with pytest.raises(InvariantError, match="lacks agent 7, which lives"):
+        until_one_fails(StreamKind(on_loss="partial"))

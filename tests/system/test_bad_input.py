@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from typer.testing import CliRunner
 
 import sapwood
 from sapwood.cli.main import app
-from sapwood.core.errors import ClosedError, RunnerCrashError
+from sapwood.core.errors import RunnerCrashError
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 QUANTIZE, LOGISTIC, PI = (str(EXAMPLES / name) for name in ("quantize", "logistic", "pi"))
@@ -316,20 +317,65 @@ def test_user_code_that_forks_and_returns_twice_is_answered_once() -> None:
         assert cluster.run(Forks(), range(10)).result(SOON) == {"n": 10}
 
 
-def test_a_cluster_in_a_forked_process_says_whose_it_is() -> None:
-    with sapwood.local(agents=1) as cluster:
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                with cluster:
-                    cluster.submit(pow, 2, 3)
-            except ClosedError as error:
-                status = 0 if "forked" in str(error) else 2
-            finally:
-                os._exit(status)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+@pytest.mark.parametrize("express", [False, True], ids=["fresh", "flowing"])
+def test_a_cluster_in_a_forked_process_says_whose_it_is(*, express: bool) -> None:
+    """Every call that would wait for the owner's thread is refused, and the owner goes on."""
+    with sapwood.local(agents=2) as cluster, cluster.stream(abs, reduce="sum") as stream:
+        for _ in range(200 if express else 1):
+            assert stream.exchange(-1).total == 2
+        calls: dict[str, Callable[[], Any]] = {
+            "submit": lambda: cluster.submit(pow, 2, 3),
+            "send": lambda: cluster.send(1, 5),
+            "send to several": lambda: cluster.send([1, 2], 5),
+            "receive": lambda: cluster.receive(timeout=3),
+            "receive from one": lambda: cluster.receive(1, timeout=3),
+            "query": lambda: cluster.query(os.getpid, timeout=3),
+            "query a handler": lambda: cluster.query("handler", timeout=3),
+            "submit_to": lambda: cluster.submit_to(1, os.getpid),
+            "barrier": lambda: cluster.group().barrier(timeout=3),
+            "exchange": lambda: stream.exchange(1),
+            "broadcast": lambda: stream.broadcast(1),
+            "waves": lambda: list(stream.waves()),
+            "flush": lambda: stream.flush(timeout=3),
+            "configure": stream.configure,
+            "stream": lambda: cluster.stream(abs),
+            "topology": lambda: cluster.topology(fanout=2),
+        }
+        said = _said_by_a_forked_child(calls, lambda: (stream.close(), cluster.close()))
+        assert said == dict.fromkeys(calls, "SW403: the cluster belongs to process")
         assert cluster.submit(pow, 2, 3).result(SOON) == 8
+        assert stream.exchange(-1).total == 2
+
+
+def _said_by_a_forked_child(
+    calls: dict[str, Callable[[], Any]], at_last: Callable[[], Any]
+) -> dict[str, str]:
+    """Return what each call raised in a forked child; a child that hangs is ended."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        status = 1
+        try:
+            said = {}
+            for name, call in calls.items():
+                try:
+                    said[name] = f"returned {call()!r}"
+                except sapwood.SapwoodError as error:
+                    said[name] = f"{error.code}: {error.what}"[
+                        : len("SW403: the cluster belongs to process")
+                    ]
+                os.write(writing, f"{name}={said[name]}\n".encode())
+            at_last()
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writing)
+    with open(reading, encoding="utf-8") as file:  # noqa: PTH123 - a descriptor
+        lines = file.read().splitlines()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status == 0, f"the child ended with {status} after {lines}"
+    return dict(line.split("=", 1) for line in lines)
 
 
 def test_a_program_that_prints_without_end_and_dies_is_still_reported() -> None:

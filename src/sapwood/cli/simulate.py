@@ -68,7 +68,13 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
     waves: Annotated[
         int, typer.Option(min=1, help="Waves or groups to run, or fifties of letters.")
     ] = 5,
+    pipelined: Annotated[
+        int, typer.Option(min=1, help="Waves and pieces: how many waves are open at a time.")
+    ] = 1,
     sync: Annotated[Sync, typer.Option(help="Streams: whom waves wait for.")] = Sync.ALL,
+    seconds: Annotated[
+        float, typer.Option(min=0.001, help="Streams: the time-out of their waves, seconds.")
+    ] = 0.02,
     late: Annotated[Late, typer.Option(help="Streams: what becomes of late ones.")] = Late.DROP,
     on_loss: Annotated[
         OnLoss, typer.Option(help="Streams: what becomes of waves that lack lost agents.")
@@ -92,6 +98,7 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
     drop: Annotated[float, _chance("Part of the letters that each place loses.")] = 0.0,
     duplicate: Annotated[float, _chance("Part of the letters that come twice.")] = 0.0,
     reorder: Annotated[float, _chance("Part of the letters that others overtake.")] = 0.0,
+    split: Annotated[float, _chance("Part of the writes that do not arrive whole.")] = 0.0,
     latency: Annotated[
         float, typer.Option(min=0, help="Median seconds to the next place; 0: as it comes.")
     ] = 0.0,
@@ -134,18 +141,24 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
         drop=drop,
         duplicate=duplicate,
         reorder=reorder,
+        split=split,
         latency=latency,
         jitter=jitter,
         pause_seconds=pause_seconds,
     )
     kind = StreamKind(
-        sync=sync.value, late=late.value, on_loss=on_loss.value, own_filters=own_filters
+        sync=sync.value,
+        seconds=seconds,
+        late=late.value,
+        on_loss=on_loss.value,
+        own_filters=own_filters,
     )
     totals: dict[str, float] = {}
     with reported(debug=debug, as_json=as_json), collecting_seldom():
         if what is not What.STREAMS and kind != StreamKind():
             raise ConfigurationError(
-                f"--sync, --late, --on-loss and --own-filters are of streams, not of {what.value}",
+                f"--sync, --seconds, --late, --on-loss and --own-filters are of streams, "
+                f"not of {what.value}",
                 hint="say --what streams, or leave them out",
             )
         for number in range(seed, seed + seeds):
@@ -154,6 +167,7 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
                 agents=agents,
                 fanout=fanout,
                 waves=waves,
+                pipelined=pipelined,
                 faults=faults,
                 spares=spares,
             )

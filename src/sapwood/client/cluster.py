@@ -1,6 +1,5 @@
 """A cluster as users hold it."""
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from html import escape
@@ -66,7 +65,6 @@ class Cluster(TreeWork, Messaging):
         new_tree: NewTree,
     ) -> None:
         super().__init__(session, settings, variables, printer)
-        self._pid = os.getpid()
         self._log_output = log_output
         self._new_tree = new_tree
         self._tasks = TaskPool(session)
@@ -252,7 +250,7 @@ class Cluster(TreeWork, Messaging):
 
         A process that was forked from the cluster's owner closes nothing.
         """
-        if os.getpid() != self._pid:
+        if self._session.is_foreign:
             return
         for watch in self._watches:
             watch.close()
@@ -265,11 +263,7 @@ class Cluster(TreeWork, Messaging):
         self._wait_for_runs()
 
     def _must_be_open(self) -> None:
-        if os.getpid() != self._pid:
-            raise ClosedError(
-                f"the cluster belongs to process {self._pid}, from which this one was forked",
-                hint="make one here with sapwood.local()",
-            )
+        self._session.must_be_own()
         if self.closed:
             raise ClosedError("the cluster is closed", hint="make a new one with sapwood.local()")
         self._printer.follow()

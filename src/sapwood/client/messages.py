@@ -61,6 +61,7 @@ class Messaging:
             AgentLostError: The agent is gone.
             DataValueError: The value cannot travel.
             ConfigurationError: There is no such agent or tag.
+            ClosedError: The cluster is closed.
 
         Example:
             ::
@@ -96,6 +97,7 @@ class Messaging:
         Raises:
             TimeoutError: There was none in time; a later receive may get it.
             AgentLostError: The source is gone.
+            ClosedError: The cluster is closed.
         """
         return take_message(self.receive_later(source, tag), timeout)
 
@@ -203,7 +205,9 @@ class Messaging:
 
         Raises:
             ConfigurationError: One of them is not.
+            ClosedError: The cluster is another process's.
         """
+        self._session.must_be_own()
         found = (ranks,) if isinstance(ranks, int) else tuple(dict.fromkeys(ranks))
         check_places(found, self._session.tree.agents)
         return found

@@ -136,6 +136,7 @@ class Stream:
             TimeoutError: The next one is not there in time.
         """
         while True:
+            self._session.must_be_own()
             with self._changed:
                 if self._is_endless:
                     there = self._changed.wait_for(self._is_something_there, timeout)
@@ -255,11 +256,14 @@ class Stream:
 
         On a stream with ``sync="none"`` what agents have sent before arrives first, and
         :meth:`waves` yields it; unless the stream is quiet, or ``with`` ends by an error.
+        A process that was forked from the cluster's owner closes nothing.
 
         Args:
             timeout: Seconds to wait for that; what is not there then is lost. Agents whose
                 process has ended are not waited for.
         """
+        if self._session.is_foreign:
+            return
         open_still = not self._session.closed and self._handle.closed is None
         may_wait = timeout > 0 and not self._session.is_own_thread
         if open_still and may_wait and self._is_endless:
@@ -308,6 +312,7 @@ class Stream:
         return sorted(from_ranges(self._handle.spec.members) - from_ranges(reached))
 
     def _must_be_open(self) -> None:
+        self._session.must_be_own()
         reason = self._handle.closed
         if reason is None and self._state == "closed":  # the loop's thread will hear of it
             reason = ClosedError("the stream was closed")

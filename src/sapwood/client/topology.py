@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 
 from sapwood.client.output import OutputPrinter
@@ -35,7 +34,6 @@ class Topology(TreeWork):
         follow_cluster: Callable[[], None],
     ) -> None:
         super().__init__(session, settings, variables, printer)
-        self._pid = os.getpid()
         self._follow_cluster = follow_cluster
 
     def close(self) -> None:
@@ -43,7 +41,7 @@ class Topology(TreeWork):
 
         A process that was forked from the cluster's owner closes nothing.
         """
-        if os.getpid() != self._pid:
+        if self._session.is_foreign:
             return
         self._cancel_runs()
         self._session.close()

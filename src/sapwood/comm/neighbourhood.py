@@ -241,8 +241,10 @@ class Neighbourhood:
             self.must_be_below(link, message.anew)
         for placed in message.places:
             self.must_be_below(link, placed.rank)
-            if not self.router.may_speak_for(link.rank, placed.parent):
-                raise ProtocolError(f"rank {link.rank} attaches to rank {placed.parent}")
+            if not self.router.may_tell(link.rank, placed):
+                raise ProtocolError(
+                    f"rank {link.rank} attaches rank {placed.rank} to rank {placed.parent}"
+                )
         came = [placed.rank for placed in message.places]
         stale: Effects = [
             ev.Transmit((link.number,), msg.Release(placed.rank, *self.router.newest(placed.rank)))

@@ -163,8 +163,7 @@ class Node:
     def parent_changed(self, _reason: str) -> Effects:
         """What the former parent asked for is not to be answered any more."""
         self._streams.parent_changed()
-        self.letters.gone.clear()  # the new parent tells who is gone
-        return self.groups.parent_changed()
+        return self._census.parent_changed() + self.groups.parent_changed()
 
     def _announce(self, now: float, event: letter_events.Announce) -> Effects:
         """Root: say who is gone and who is back."""

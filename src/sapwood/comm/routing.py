@@ -129,6 +129,22 @@ class Router:
         """Whether a place can be at or below a neighbour that is no parent."""
         return rank == child or self.is_home(rank, child)
 
+    def may_tell(self, child: int, placed: Placed) -> bool:
+        """Whether a child may say where a place is: below the child, at an ancestor of the place.
+
+        Each step of a way towards this place then leads to a smaller depth of the planned tree,
+        so no way goes round in a circle, whatever a child says.
+
+        Example:
+            >>> from sapwood.core.topology import kary
+            >>> router = Router(kary(8, 2), 0)
+            >>> parents = [13, 9, 14, 1, 0]
+            >>> [router.may_tell(13, Placed(1, 1, 1, 100, parent)) for parent in parents]
+            [True, True, False, False, False]
+        """
+        rank, parent = placed.rank, placed.parent
+        return self.is_home(rank, parent) and self.may_speak_for(child, parent)
+
     # --- news --------------------------------------------------------------------------------
 
     def is_stale(self, rank: int, incarnation: int, attachment: int) -> bool:

@@ -1,5 +1,6 @@
 """The thread that runs a front end's event loop, so that the user's threads stay their own."""
 
+import os
 import threading
 import traceback
 from collections.abc import Callable
@@ -10,6 +11,16 @@ from sapwood.core.errors import ClosedError, SapwoodError
 from sapwood.session.shared_reactor import SharedReactor
 
 T = TypeVar("T")
+
+_forks = 0
+
+
+def _note_fork() -> None:
+    global _forks  # noqa: PLW0603 - told apart from its parent without a system call
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_note_fork)
 
 
 class LoopThread:
@@ -25,6 +36,8 @@ class LoopThread:
         self.on_error: Callable[[Exception], None] = traceback.print_exception
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._ident: int | None = None
+        self._pid = os.getpid()
+        self._forks = _forks
 
     def start(self) -> None:
         """Start the thread."""
@@ -40,14 +53,32 @@ class LoopThread:
         """Whether the caller is this thread."""
         return threading.get_ident() == self._ident
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this process was forked from the one that has the thread."""
+        return self._forks != _forks
+
+    def must_be_own(self) -> None:
+        """Raise ClosedError in a process that was forked from the one that has the thread.
+
+        A forked process has no such thread, and locks that nobody there releases: whatever may
+        wait for one asks this first.
+        """
+        if self._forks != _forks:
+            raise ClosedError(
+                f"the cluster belongs to process {self._pid}, from which this one was forked",
+                hint="make one here with sapwood.local()",
+            )
+
     def post(self, function: Callable[..., Any], *args: Any) -> None:
         """Have a function called on the loop's thread; do not wait.
 
         Functions are called in the order in which they are posted, from whatever threads.
 
         Raises:
-            ClosedError: The loop has ended.
+            ClosedError: The loop has ended, or is another process's.
         """
+        self.must_be_own()
         if self.is_current:
             self.loop.call_in_order(function, *args)
             return

@@ -178,6 +178,15 @@ class Session:
         """Whether the caller is the session's own thread, which must not wait for it."""
         return self._thread.is_current
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this process was forked from the one that has the session."""
+        return self._thread.is_foreign
+
+    def must_be_own(self) -> None:
+        """Raise ClosedError in a process that was forked from the one that has the session."""
+        self._thread.must_be_own()
+
     def drain(self, streams: Sequence[StreamHandle], seconds: float) -> None:
         """Wait until what agents have sent of themselves so far has arrived.
 

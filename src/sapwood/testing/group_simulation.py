@@ -14,6 +14,7 @@ from sapwood.comm.groups import events as gev
 from sapwood.comm.messages.groups import NO_GROUP, GroupCall
 from sapwood.core.errors import GroupError
 from sapwood.core.topology import ROOT
+from sapwood.testing.naming import ranks_named
 from sapwood.testing.simulation import InvariantError, Simulation, SimulationOptions
 from sapwood.testing.troupe import Member, Step
 
@@ -112,8 +113,12 @@ class Ensemble:
                 )
             # Who enters after the others have had the error waits for them in vain.
             too_late = isinstance(member.error, GroupError) and "waited" in member.error.what
-            if not too_late and not any(str(rank) in member.error.what for rank in self.ended):
+            if not too_late and not self.ended & _named(member.error.what):
                 raise InvariantError(f"none of {self.ended} is named in: {member.error}")
+
+
+def _named(what: str) -> set[int]:
+    return ranks_named("agent", what) | ranks_named("member", what) | ranks_named("rank", what)
 
 
 class GroupSimulation(Simulation):

@@ -20,6 +20,9 @@ SWIZZLED = 8
 PARTITIONED = 3
 """Most places that are cut off at a time, with all below them."""
 
+EXCUSED = 10.0
+"""Virtual seconds within which a place is back that was lost, and all know it."""
+
 
 class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """What goes wrong: chances per step, and times in virtual seconds.
@@ -41,6 +44,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
         drop: Part of the letters that is lost at each place they come by.
         duplicate: Part that comes twice.
         reorder: Part that later ones overtake.
+        split: Part of the writes that do not arrive whole: a reader gets some of the bytes, or
+            those of two writes together.
         latency: Median virtual seconds that everything takes to the next place; 0 for times
             that follow from who is read next.
         jitter: How far that scatters: the sigma of a log-normal distribution.
@@ -59,6 +64,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     drop: float = 0.0
     duplicate: float = 0.0
     reorder: float = 0.0
+    split: float = 0.0
     latency: float = 0.0
     jitter: float = 0.0
     pause_seconds: float = 6.0
@@ -120,6 +126,9 @@ class Injector:
         simulation: Where.
         faults: What, and how often.
         chance: Where the draws come from.
+
+    Attributes:
+        touched: When something went wrong at each place, virtual seconds.
     """
 
     def __init__(self, simulation: Stage, faults: Faults, chance: random.Random) -> None:
@@ -129,6 +138,7 @@ class Injector:
         self._faults = faults
         self._wires: list[Wire] = []
         self._stopped = False
+        self.touched: dict[int, list[float]] = {rank: [] for rank in range(simulation.tree.size)}
         self._kinds: dict[str, Callable[[int], None]] = {
             "crash": self._crash,
             "pause": self._pause,
@@ -153,18 +163,36 @@ class Injector:
             self._kinds[kind](self._chance.choice(living))
 
     def stop(self) -> None:
-        """Let nothing be clogged any more."""
+        """Let nothing be clogged any more, and no process be stopped."""
         self._stopped = True
+        network = self._simulation.network
+        for rank in [rank for rank in network.nodes if network.is_paused(rank)]:
+            network.resume(rank)
         for wire in self._wires:
             wire.unclog()
         self._reunite()
 
+    def may_have_lost(self, rank: int, begin: float, end: float) -> bool:
+        """Whether a place may be lost between two times, by what went wrong there or above it.
+
+        What goes wrong is over after :data:`EXCUSED` seconds and the longest pause.
+        """
+        first = begin - EXCUSED - self._faults.pause_seconds
+        places = (rank, *self._simulation.tree.above(rank))
+        return any(first <= time <= end for place in places for time in self.touched[place])
+
+    def _touch(self, *ranks: int) -> None:
+        for rank in ranks:
+            self.touched[rank].append(self._simulation.loop.time())
+
     def _crash(self, rank: int) -> None:
         self.crashes += 1
+        self._touch(rank)
         self._simulation.network.kill(rank)
 
     def _pause(self, rank: int) -> None:
         self.pauses += 1
+        self._touch(rank)
         simulation = self._simulation
         simulation.network.pause(rank)
         pid = simulation.pids[rank][0]
@@ -176,9 +204,11 @@ class Injector:
 
     def _zygote(self, _rank: int) -> None:
         self.zygotes += 1
+        self._touch(*range(1, self._simulation.tree.size))
         self._simulation.keeper.lose_zygote()
 
     def _sever(self, rank: int) -> None:
+        self._touch(rank)
         self._simulation.network.sever(rank)
 
     def _clog(self, rank: int) -> None:
@@ -211,6 +241,7 @@ class Injector:
             cut = set(range(tree.size)) - cut
         both = self._chance.random() < 0.5
         network.partition = frozenset(cut)
+        self._touch(*(rank for top in tops for rank in tree.subtree(top)))
         for rank in network.nodes:
             for wire in network.wires(rank):
                 across = (wire.source in cut) != (wire.target in cut)
@@ -228,6 +259,7 @@ class Injector:
     def _stop_up(self, wire: Wire) -> None:
         if not self._stopped:
             self.clogged += 1
+            self._touch(wire.source, wire.target)
             wire.clogged = True
             self._wires.append(wire)
 

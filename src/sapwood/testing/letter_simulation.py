@@ -2,20 +2,28 @@
 
 Agents and the front end send to each other, to one place or several, while processes end, hang and
 are cut off, links break and junctions are replaced. Each message has its source's process and a
-number of its own, so it can be seen whether it came twice, too late or not at all. A message may
-fail only if the process that it was for has ended, and its sender is told so.
+number of its own, so it can be seen whether it came twice, too late or not at all, and what it
+carries follows from that number, so it can be seen whether it came as it was sent.
+
+A message may fail only if a process that it was for ended while it was under way, or had ended
+shortly before it was sent; what was acknowledged may be missing only if the process that had it
+ended. When nothing goes wrong any more, everybody can write to everybody.
 """
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 from functools import partial
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from sapwood.comm import events as ev
 from sapwood.comm import values
 from sapwood.comm.letters import events as le
 from sapwood.comm.letters.match import ANY
+from sapwood.comm.letters.transfers import PIECE
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import AgentLostError
 from sapwood.core.topology import ROOT
@@ -33,8 +41,22 @@ UNDER_WAY = 40
 LOOK_EVERY = 64
 """Steps after which it is looked at again whether all places wait for a message."""
 
-LARGE = 200_000
-"""Bytes of a payload that is fetched in pieces, as its receiver is on another machine."""
+LARGE = (70_000, PIECE + 1, 2 * PIECE + 100)
+"""Bytes of payloads that are fetched in pieces, as their receiver is on another machine."""
+
+SMALL = 40
+"""Bytes of other payloads at most."""
+
+TOLD_BEFORE = 2.0
+"""Virtual seconds by which a sender may be told of an end before the process ends: it is killed."""
+
+TOLD_AFTER = 12.0
+"""Virtual seconds for which a sender may not know yet that a new process is there.
+
+It may be cut off from the front end itself, and has to notice that."""
+
+PROBES = 3
+"""Places that each place writes to at last."""
 
 
 class Process(NamedTuple):
@@ -49,6 +71,18 @@ class Way(NamedTuple):
 
     source: Process
     destination: Process
+
+
+class UnderWay(NamedTuple):
+    """A message or a request that has not ended.
+
+    Attributes:
+        destination: For whom it is.
+        began: When it was sent, virtual seconds.
+    """
+
+    destination: int
+    began: float
 
 
 class LetterSimulation(Simulation):
@@ -69,17 +103,16 @@ class LetterSimulation(Simulation):
         super().__init__(options)
         self.failed = 0
         self._places = range(options.agents + 1)
-        self._numbers = 0
+        self._numbers = self._probes = 0
         self._got: dict[Way, int] = defaultdict(int)
-        self._sends: set[tuple[Process, int, int]] = set()
-        self._asks: dict[tuple[Process, int], int] = {}
+        self._sends: dict[tuple[Process, int, int], UnderWay] = {}
+        self._asks: dict[tuple[Process, int], UnderWay] = {}
         self._waiting: set[Process] = set()
-        self._ended: dict[int, set[int]] = defaultdict(set)
-        self._to_arrive: set[tuple[Process, int, int]] = set()
-        self._blamed: list[tuple[int, str]] = []
+        self._to_arrive: dict[tuple[Process, int, int], tuple[float, float]] = {}
+        self._blamed: list[tuple[UnderWay, float, str]] = []
         self._arrived: set[tuple[Process, int, int]] = set()
         self._handled: set[tuple[Process, int]] = set()
-        self.network.answer = lambda _rank, value: value
+        self.network.answer = _answer
 
     # --- the course of events ------------------------------------------------------------------
 
@@ -96,7 +129,26 @@ class LetterSimulation(Simulation):
         self._until(self._nothing_waits, faults=False)
         self._until(self._nothing_is_left, faults=False)
         self._check_arrivals()
+        self._write_to_everybody()
         self._check_end()
+
+    def _write_to_everybody(self) -> None:
+        """Check that everybody can write to everybody when nothing goes wrong any more."""
+        heard = self.network.clock.now() + 2 * self.timing.heartbeat
+        self._until(lambda: self.network.clock.now() >= heard, faults=False)
+        failed = self.failed
+        for rank in self._places:
+            self._numbers += 1
+            self._probes += 1
+            ranks = self._random.sample(self._places, min(PROBES, len(self._places)))
+            self._send_to(self._living(rank), self._numbers, ranks, 0)
+        self._until(self._nothing_waits, faults=False)
+        if self.failed != failed:
+            told = {
+                (one.destination, what) for one, _, what in self._blamed[failed - self.failed :]
+            }
+            raise InvariantError(f"all live, and cannot be written to: {told}")
+        self._check_arrivals()
 
     def _let_pass(self, steps: int) -> None:
         end = self._steps + steps
@@ -114,23 +166,31 @@ class LetterSimulation(Simulation):
             return
         if chance.random() < 0.3:
             destination = chance.choice(self._places)
-            self._asks[process, self._numbers] = destination
-            self.network.post(source, ev.Ask(destination, "test", self._numbers, *self._value()))
+            size = self._size(self._numbers)
+            self._asks[process, self._numbers] = UnderWay(destination, self.network.clock.now())
+            body, payload = _encoded({"x": self._numbers, "data": _data(self._numbers, size)})
+            self.network.post(source, ev.Ask(destination, "test", self._numbers, body, payload))
         else:
             self._send(process, self._numbers)
 
-    def _value(self) -> tuple[bytes, Payload | None]:
-        encoded = values.encode({"x": self._numbers})
-        return encoded.body, Payload(bytes(LARGE)) if self._random.random() < 0.03 else None
+    def _size(self, number: int) -> int:
+        return LARGE[number % len(LARGE)] if self._random.random() < 0.03 else number % SMALL
 
     def _send(self, source: Process, number: int) -> None:
         count = 1 if self._random.random() < 0.7 else MOST_DESTINATIONS
         ranks = self._random.sample(self._places, min(count, len(self._places)))
+        self._send_to(source, number, ranks, self._size(number))
+
+    def _send_to(self, source: Process, number: int, ranks: list[int], size: int) -> None:
         self._receive(source)
-        self._sends.update((source, number, rank) for rank in ranks)
-        _, payload = self._value()
-        body = values.encode({"pid": source.pid, "number": number}).body
+        now = self.network.clock.now()
+        self._sends.update({(source, number, rank): UnderWay(rank, now) for rank in ranks})
+        said = {"pid": source.pid, "number": number, "data": _data(number, size)}
+        body, payload = _encoded(said)
         self.network.post(source.rank, le.SendTagged(number, tuple(ranks), 1, body, payload))
+
+    def _living(self, rank: int) -> Process:
+        return Process(rank, self.network.nodes[rank].identity.pid)
 
     def _process(self, rank: int) -> Process | None:
         node = self.network.nodes.get(rank)
@@ -164,7 +224,7 @@ class LetterSimulation(Simulation):
         )
 
     def _done(self) -> int:
-        return self._numbers
+        return self._numbers - self._probes
 
     def _process_ended(self, rank: int) -> None:
         entry = self.pids.get(rank)
@@ -172,9 +232,8 @@ class LetterSimulation(Simulation):
         if entry is None:
             return
         process = Process(rank, entry[0])
-        self._ended[rank].add(process.pid)
         self._waiting.discard(process)
-        self._sends = {key for key in self._sends if key[0] != process}
+        self._sends = {key: one for key, one in self._sends.items() if key[0] != process}
         self._asks = {key: where for key, where in self._asks.items() if key[0] != process}
 
     # --- what must hold ------------------------------------------------------------------------
@@ -195,13 +254,16 @@ class LetterSimulation(Simulation):
                 raise InvariantError(f"request {effect.number} comes twice to rank {rank}")
             self._handled.add((process, effect.number))
         elif isinstance(effect, ev.Answered):
-            destination = self._asks.pop((process, effect.number), None)
-            if destination is None:
+            asked = self._asks.pop((process, effect.number), None)
+            if asked is None:
                 raise InvariantError(f"request {effect.number} of rank {rank} ends twice")
-            self._check_error(effect.error, destination)
+            if effect.error is not None:
+                self._check_error(effect.error, asked)
+            else:
+                self._check_answer(effect, asked.destination)
 
     def _saw_arrival(self, process: Process, effect: le.TaggedArrived) -> None:
-        said: Any = values.decode(effect.body, b"")
+        said = _decoded(effect.body, effect.payload)
         way = Way(Process(effect.source, int(said["pid"])), process)
         number = int(said["number"])
         if number <= self._got[way]:
@@ -210,6 +272,8 @@ class LetterSimulation(Simulation):
                 f"{self._got[way]}"
             )
         self._got[way] = number
+        if not np.array_equal(said["data"], _data(number, len(said["data"]))):
+            raise InvariantError(f"message {number} does not say what was sent")
         self._arrived.add((way.source, number, process.rank))
         self._waiting.discard(process)
         self._receive(process)
@@ -218,25 +282,65 @@ class LetterSimulation(Simulation):
         key = (source, effect.number, effect.destination)
         if key not in self._sends:
             raise InvariantError(f"message {effect.number} of rank {source.rank} ends twice")
-        self._sends.discard(key)
+        sent = self._sends.pop(key)
         if effect.error is not None:
-            self._check_error(effect.error, effect.destination)
-        elif key not in self._arrived and not self._ended[effect.destination]:
-            self._to_arrive.add(key)  # it may wait there for a large one before it
+            self._check_error(effect.error, sent)
+        elif key not in self._arrived:  # it may wait there for a large one before it
+            self._to_arrive[key] = (sent.began, self.network.clock.now())
+
+    def _check_answer(self, effect: ev.Answered, destination: int) -> None:
+        answer = _decoded(effect.body, effect.payload)
+        data = _data(effect.number, len(answer["data"]))
+        if (answer["x"], answer["rank"]) != (effect.number, destination) or not np.array_equal(
+            answer["data"], data[::-1]
+        ):
+            raise InvariantError(f"request {effect.number} has the answer of another one")
 
     def _check_arrivals(self) -> None:
-        for key in self._to_arrive - self._arrived:
-            # Of a process that was replaced it is not known what it had not yet read.
-            if not self._ended[key[2]]:
+        for key, (began, ended) in self._to_arrive.items():
+            # Of a process that had it and ended it is not known what it had not yet read.
+            if key not in self._arrived and not self._has_ended(key[2], began, ended):
                 raise InvariantError(f"message {key[1]} to rank {key[2]} is lost")
-        for destination, what in self._blamed:
-            if not self._ended[destination]:
-                raise InvariantError(f"rank {destination} lives, and its sender is told: {what}")
+        self._to_arrive.clear()
+        for sent, told, what in self._blamed:
+            begin, end = sent.began - TOLD_AFTER, told + TOLD_BEFORE
+            lives = self.network.lives[sent.destination]
+            if not any(life.begin <= told and begin <= life.end <= end for life in lives):
+                raise InvariantError(
+                    f"rank {sent.destination} lives, and its sender is told: {what}"
+                )
 
-    def _check_error(self, error: Any, destination: int) -> None:
-        if error is None:
-            return
+    def _has_ended(self, rank: int, begin: float, end: float) -> bool:
+        """Whether a process of a place ended by now that was there between two times."""
+        now = self.network.clock.now()
+        lives = self.network.lives[rank]
+        return any(one.begin <= end and begin <= one.end <= now for one in lives)
+
+    def _check_error(self, error: Any, sent: UnderWay) -> None:
         self.failed += 1
         if error.code != AgentLostError.code:
-            raise InvariantError(f"what was for rank {destination} failed: {error.what}")
-        self._blamed.append((destination, error.what))
+            raise InvariantError(f"what was for rank {sent.destination} failed: {error.what}")
+        if f"agent {sent.destination} is gone" not in error.what:
+            raise InvariantError(
+                f"what was for rank {sent.destination} blames others: {error.what}"
+            )
+        self._blamed.append((sent, self.network.clock.now(), error.what))
+
+
+def _answer(rank: int, value: Any) -> Any:
+    return {"x": value["x"], "rank": rank, "data": value["data"][::-1].copy()}
+
+
+def _data(number: int, size: int) -> Any:
+    """Return bytes that follow from the number of a message, and from nothing else."""
+    chance = random.Random(number)  # noqa: S311 - the receiver makes the same
+    return np.frombuffer(chance.randbytes(size), np.uint8)
+
+
+def _encoded(value: Any) -> tuple[bytes, Payload | None]:
+    encoded = values.encode(value)
+    return encoded.body, Payload(encoded.payload()) if encoded.nbytes else None
+
+
+def _decoded(body: bytes, payload: Payload | None) -> Any:
+    return values.decode(body, payload.view if payload is not None else b"")

@@ -7,8 +7,11 @@ can be had again.
 
 from __future__ import annotations
 
+import hashlib
+import math
 import random
-from collections.abc import Callable, Iterable
+import struct
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -47,6 +50,17 @@ MAX_STEPS = 1_000_000
 """Deliveries after which a network that does not come to rest is taken for an endless loop."""
 
 
+_DELIVERY = struct.Struct("<iid")
+
+
+class Life(msgspec.Struct):
+    """One process at a place: its number, and when it was there, in virtual seconds."""
+
+    pid: int
+    begin: float
+    end: float = math.inf
+
+
 class Observation(msgspec.Struct, frozen=True):
     """An effect that a place wanted done, besides sending."""
 
@@ -67,9 +81,12 @@ class Network:
         nodes: The protocol cores of the places that live.
         observations: What places wanted done, in order, besides sending.
         problems: What peers did that the protocol does not allow.
-        apart: Whether no two places are on one machine, so that nobody maps another's memory.
+        apart: Whether no two places are on one machine, so that nobody maps another's memory;
+            or which places are alone on one, while the others share a machine.
         skew: By how much the clocks of processes go wrong at most, as a part of the time.
         answer: What agents answer.
+        split: How often a reader gets a part of what was written, or of two writes together.
+        lives: The processes of each place so far, in order.
         loss: How often letters go astray.
         astray: How many did.
         partition: Places that the others do not hear at present.
@@ -103,8 +120,11 @@ class Network:
         self.problems: list[str] = []
         self.places: dict[int, Place] = {}
         self.breaks = 0
-        self.apart = False
+        self.apart: bool | Collection[int] = False
         self.skew = 0.0
+        self.split = 0.0
+        self.lives: dict[int, list[Life]] = {rank: [] for rank in range(tree.size)}
+        self._course = hashlib.blake2b(digest_size=16)
         self.loss = Loss()
         self.astray = Counts()
         self.partition: frozenset[int] = frozenset()
@@ -140,11 +160,13 @@ class Network:
 
     def launch(self, rank: int, incarnation: int, pid: int) -> None:
         """Start a process at a place; it is alone until it connects."""
-        machine = f"machine {rank}" if self.apart else "here"
+        apart = self.apart if isinstance(self.apart, bool) else rank in self.apart
+        machine = f"machine {rank}" if apart else "here"
         identity = Identity("cluster", rank, incarnation, pid, machine)
         kind = LossyNode if self.loss.any else Node
         node = self.nodes[rank] = kind(identity, self.tree, self._timing, gathering())
         self._place_of[pid] = rank
+        self.lives[rank].append(Life(pid, self.clock.now()))
         if isinstance(node, LossyNode):
             node.world = self
         observe = partial(self._observe, rank)
@@ -165,6 +187,7 @@ class Network:
         if node is None:
             return
         del self.places[rank]
+        self.lives[rank][-1].end = self.clock.now()
         self.on_end(rank)
         self._watchers.forget(rank)
         self.resume(rank)
@@ -317,6 +340,11 @@ class Network:
             if isinstance(seen.effect, kind) and rank in {None, seen.rank}
         ]
 
+    @property
+    def digest(self) -> str:
+        """What tells this course of events from others: all bytes that came, where and when."""
+        return self._course.hexdigest()
+
     # --- inside ------------------------------------------------------------------------------
 
     def _try_to_connect(self) -> bool:
@@ -362,9 +390,14 @@ class Network:
         return self._watchers.add(rank, pid, ended)
 
     def _deliver(self, wire: Wire) -> None:
-        piece = wire.take()
+        if self.split and self.chance.random() < self.split:
+            piece = wire.take_part(self.chance)
+        else:
+            piece = wire.take()
         if wire.pieces:
             self.waiting.add(wire)
+        self._course.update(_DELIVERY.pack(wire.source, wire.target, self.clock.now()))
+        self._course.update(piece or b"")
         if wire.closed or wire.target not in self.places:
             return
         if piece is not None:

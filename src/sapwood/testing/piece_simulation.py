@@ -1,4 +1,4 @@
-"""Waves with large arrays under faults, between places that share no memory.
+"""Waves with large arrays under faults, between places of which many share no memory.
 
 A piece has a few elements here, so each value and each contribution goes in many. Contributions
 say who is in them, element by element: a piece that is lost, counted twice or put together with
@@ -53,7 +53,8 @@ class PieceSimulation(Simulation):
 
     def __init__(self, options: SimulationOptions) -> None:
         super().__init__(options)
-        self.network.apart = True
+        # Of some trees only the agents are apart: junctions put together what the root can map.
+        self.network.apart = True if options.seed % 4 else range(1, options.agents + 1)
         self.network.answer = self._contribution
         self._sizes: dict[int, int] = {}
 
@@ -65,8 +66,8 @@ class PieceSimulation(Simulation):
             self._sizes[number] = chance.choice([0, 3, chance.randint(9, MAX_ELEMENTS)])
             ballast = np.arange(chance.choice([0, chance.randint(9, MAX_ELEMENTS)]))
             self.network.broadcast(STREAM, {"wave": number, "ballast": ballast * number})
-            self._until(partial(self._has_completed, number), faults=True)
-            self._check_wave(self._completed[-1], number)
+            self._until(partial(self._has_room, number), faults=True)
+        self._until(self._all_completed, faults=True)
         self._come_to_rest()
         self.network.post(ROOT, ev.CloseStream(STREAM))
         self._until(self._stream_is_gone, faults=False)
@@ -84,7 +85,7 @@ class PieceSimulation(Simulation):
 
     def _check_wave(self, wave: ev.WaveCompleted, number: int) -> None:
         agents, size = self.options.agents, self._sizes[number]
-        if wave.wave != number or from_ranges(wave.ranks) != set(range(1, agents + 1)):
+        if from_ranges(wave.ranks) != set(range(1, agents + 1)):
             raise InvariantError(f"wave {wave.wave} completed with {wave.ranks}")
         total, expected = wave.total, np.arange(size) * sum(range(1, agents + 1))
         if not np.array_equal(total["who"], np.ones((agents, min(size, 4)))):

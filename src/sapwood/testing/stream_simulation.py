@@ -1,8 +1,10 @@
 """Streams of every kind under faults: time-outs, policies on loss, own filters, sweeps.
 
 Each contribution has a number of its own, so it can be seen in which waves it is: in its own
-or, if it was late, in one later one; never in two. Where late ones count and lost places are
-replaced, each is in one. A wave names exactly those who are in it, and is over once.
+or, if it was late, in one later one; never in two. Where late ones count, each is in one, except
+those of agents that a stream goes on without. A wave names exactly those who are in it, and is over
+once. Nobody is missing in it before its time is over, nor afterwards where that was ample, unless
+something went wrong at that very agent or above it; the same holds for whom a failure names.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from sapwood.comm.streams.emissions import is_full
 from sapwood.core.errors import AgentLostError
 from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.core.topology import ROOT
+from sapwood.testing.naming import ranks_named
 from sapwood.testing.simulation import STREAM, InvariantError, Simulation, SimulationOptions
 
 STRIDE = 10_000
@@ -42,12 +45,16 @@ CATCH_UP_SECONDS = 1.0
 ANSWER_SECONDS = 0.02
 """Virtual time-out of waves: about as long as an undisturbed wave takes."""
 
+AMPLE = 2.0
+"""Virtual time-out from which on nobody is late where nothing goes wrong."""
+
 
 class StreamKind(msgspec.Struct, frozen=True, kw_only=True):
     """What the simulated stream is.
 
     Attributes:
         sync: ``all``, ``time-out`` or ``none``.
+        seconds: The time-out.
         late: What becomes of late contributions.
         on_loss: What becomes of waves that wait for a lost place.
         own_filters: Whether an own filter works at every place, up and down.
@@ -56,6 +63,7 @@ class StreamKind(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     sync: Literal["all", "time-out", "none"] = "all"
+    seconds: float = ANSWER_SECONDS
     late: Literal["drop", "next"] = "drop"
     on_loss: Literal["replace", "partial", "fail"] = "replace"
     own_filters: bool = False
@@ -91,6 +99,8 @@ class StreamSimulation(Simulation):
         self._swept: set[int] = set()
         self._sweep = 0
         self._versions: dict[int, int] = {}
+        self._begun: dict[int, float] = {}
+        self._quiet: list[tuple[float, float]] = []
         self.emitted: dict[tuple[int, int], list[int]] = {}
         self.arrived: dict[tuple[int, int], list[int]] = {}
         self._emitter: dict[int, tuple[int, int]] = {}
@@ -98,12 +108,17 @@ class StreamSimulation(Simulation):
         self.network.filters.own = self._own_filter
         self.network.answer = _contribution
 
+    @property
+    def counted(self) -> float:
+        """Part of all contributions that counted, in their wave or another one."""
+        return len(self._counted) / (self.options.agents * self.options.waves)
+
     def kind_options(self) -> str:
         """Return the options that say what the stream is."""
         kind, default = self.kind, StreamKind()
         words = [
             f"--{name.replace('_', '-')} {getattr(kind, name)}"
-            for name in ("sync", "late", "on_loss")
+            for name in ("sync", "seconds", "late", "on_loss")
             if getattr(kind, name) != getattr(default, name)
         ]
         return " ".join([*words, "--own-filters"] if kind.own_filters else words)
@@ -114,7 +129,7 @@ class StreamSimulation(Simulation):
         self._begin()
         members = to_ranges(range(1, self.options.agents + 1))
         kind = self.kind
-        seconds = ANSWER_SECONDS if kind.sync == "time-out" else 0.0
+        seconds = kind.seconds if kind.sync == "time-out" else 0.0
         spec = StreamSpec(
             STREAM,
             "test",
@@ -144,7 +159,7 @@ class StreamSimulation(Simulation):
         self._until(self.keeper.places.all_ready, faults=False)
         self._injector.stop()
         self._until(self._all_has_arrived, faults=False)
-        if kind.late == "next" and kind.on_loss == "replace":
+        if kind.late == "next" and kind.on_loss != "fail":
             self._catch_up(version)
         self.network.post(ROOT, ev.CloseStream(STREAM))
         self._until(self._stream_is_gone, faults=False)
@@ -152,6 +167,7 @@ class StreamSimulation(Simulation):
 
     def _broadcast(self, number: int, version: int) -> None:
         self._versions[number] = version
+        self._begun[number] = self.network.clock.now()
         encoded = values.encode({"wave": number, "path": 0})
         payload = Payload(encoded.payload()) if encoded.nbytes else None
         self.network.post(ROOT, ev.Broadcast(STREAM, encoded.body, payload))
@@ -160,7 +176,10 @@ class StreamSimulation(Simulation):
         """Have more waves until all that is late has come: each contribution counts, once."""
         places = range(1, self.options.agents + 1)
         wanted = {
-            rank * STRIDE + wave for wave in range(1, self.options.waves + 1) for rank in places
+            rank * STRIDE + wave
+            for wave in range(1, self.options.waves + 1)
+            for rank in places
+            if self.kind.on_loss == "replace" or not self._may_have_lost(rank, 1)
         }
         number = self.options.waves
         while not wanted <= self._counted:
@@ -207,6 +226,7 @@ class StreamSimulation(Simulation):
         if self._random.random() < 0.5:
             self._one_sweep(sweeps.FLUSH)
             return
+        begin = self.network.clock.now()
         self._one_sweep(sweeps.QUIESCE)
         completed, singles = len(self._completed), self._single_values()
         self._let_pass(10 * ANSWER_SECONDS)
@@ -214,6 +234,7 @@ class StreamSimulation(Simulation):
         if moved != (completed, singles):  # waves may fail: a loss is told at once
             raise InvariantError("something moved on a quiet stream")
         self._one_sweep(sweeps.RESUME)
+        self._quiet.append((begin, self.network.clock.now()))
 
     def _let_pass(self, seconds: float) -> None:
         end = self.network.clock.now() + seconds
@@ -241,8 +262,7 @@ class StreamSimulation(Simulation):
         elif isinstance(effect, ev.WaveFailed):
             self._is_over(effect.wave)
             self.failed.append(effect)
-            if self.kind.on_loss != "fail" or effect.error.code != AgentLostError.code:
-                raise InvariantError(f"wave {effect.wave} failed: {effect.error.what}")
+            self._check_failure(effect)
         elif isinstance(effect, ev.Contributed):
             number = self._decoded(effect)[0]
             if not effect.wave:
@@ -292,19 +312,37 @@ class StreamSimulation(Simulation):
             raise InvariantError(f"wave {wave.wave} names {named}, in it are {found}")
         if named != everybody:
             self.partial += 1
-            allowed = self.kind.sync == "time-out" or self.kind.on_loss == "partial"
-            if not allowed or (self.kind.sync != "time-out" and not self._faults):
-                raise InvariantError(f"wave {wave.wave} lacks {everybody - named}")
+            excused = self._is_late(wave.wave)
+            for rank in everybody - named:
+                allowed = self.kind.sync == "time-out" or self.kind.on_loss == "partial"
+                if not allowed or not (excused or self._may_have_lost(rank, wave.wave)):
+                    raise InvariantError(f"wave {wave.wave} lacks agent {rank}, which lives")
 
-    @property
-    def _faults(self) -> int:
-        return (
-            self._injector.crashes
-            + self._injector.pauses
-            + self._injector.zygotes
-            + self._injector.clogged
-            + self.network.breaks
-        )
+    def _check_failure(self, failure: ev.WaveFailed) -> None:
+        """Check that it names agents that are lost, and nobody else."""
+        what = failure.error.what
+        if self.kind.on_loss != "fail" or failure.error.code != AgentLostError.code:
+            raise InvariantError(f"wave {failure.wave} failed: {what}")
+        named = ranks_named("agent", what)
+        living = [rank for rank in named if not self._may_have_lost(rank, failure.wave)]
+        if failure.rank not in named or living:
+            raise InvariantError(f"wave {failure.wave} failed, and agents {living} live: {what}")
+
+    def _may_have_lost(self, rank: int, since: int) -> bool:
+        """Whether something went wrong that may have to do with an agent since a wave began."""
+        now = self.network.clock.now()
+        return self._injector.may_have_lost(rank, self._begun[since], now)
+
+    def _is_late(self, wave: int) -> bool:
+        """Whether a wave may lack anybody: its time is over, and was short."""
+        kind, begun, now = self.kind, self._begun[wave], self.network.clock.now()
+        faults = self.options.faults
+        if kind.sync != "time-out" or now < begun + kind.seconds * (1 - faults.skew) / (
+            1 + faults.skew
+        ):
+            return False
+        was_quiet = any(begin <= now and begun <= end for begin, end in self._quiet)
+        return was_quiet or kind.seconds * (1 - faults.skew) < AMPLE
 
     def _own_filter(self, rank: int, effect: ev.Filter, arrived: list[Any]) -> Any:
         if effect.wave and effect.version != self._versions[effect.wave]:

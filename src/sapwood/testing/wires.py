@@ -87,6 +87,21 @@ class Wire:
             self.due.popleft()
         return self.pieces.popleft()
 
+    def take_part(self, chance: random.Random) -> bytes | None:
+        """Take out what a reader gets at once: a part of a write, or of two that came together."""
+        due = self.due.popleft() if self.due else None
+        piece = self.pieces.popleft()
+        if not piece:
+            return piece
+        if due is None and self.pieces and self.pieces[0] is not None and chance.random() < 0.5:
+            piece += self.pieces.popleft() or b""
+        position = chance.randint(1, len(piece))
+        if position < len(piece):
+            self.pieces.appendleft(piece[position:])
+            if due is not None:
+                self.due.appendleft(due)
+        return piece[:position]
+
     @property
     def is_in_use(self) -> bool:
         """Whether something can be sent on it, or comes still on the way back."""

@@ -94,6 +94,36 @@ def test_a_parent_that_says_what_it_may_not_say_is_cut_off(message: msg.AnyMessa
     assert network.observed(ev.WaveCompleted) == []
 
 
+@pytest.mark.parametrize(
+    "places",
+    [
+        [(1, 1)],
+        [(13, 13)],
+        [(13, 9)],
+        [(9, 1)],
+        [(9, 10), (10, 9)],
+        [(1, 2), (2, 1)],
+        [(9, 13), (13, 1)],
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("spares", [False, True], ids=["", "spares"])
+def test_a_child_that_says_a_way_goes_round_in_a_circle_is_cut_off(
+    places: list[tuple[int, int]], *, spares: bool
+) -> None:
+    """Whoever followed such a way would never come to its end."""
+    network = Network(kary(8, 2, spares=spares))
+    network.start()
+    told = tuple(msg.Placed(rank, 2, 1, 100 + rank, parent) for rank, parent in places)
+    network.pause(13)
+    network.send(13, ROOT, msg.Attached(told))
+    network.run()
+    (problem,) = network.problems
+    assert "attaches rank" in problem
+    (lost,) = network.observed(ev.PlacesLost)
+    assert 13 in from_ranges(lost.ranks)
+
+
 def greeted_node(tree: Tree, identity: Identity = ME) -> Node:
     return Node(identity, tree, TIMING, gathering())
 

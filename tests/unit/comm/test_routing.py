@@ -98,3 +98,38 @@ def test_what_is_attached_anew_tells_itself_who_is_below_it() -> None:
     assert router.is_below(5)
     assert not router.is_below(1)
     assert router.attach(Placed(1, 1, 1, 101, 5))
+
+
+@given(
+    st.builds(plan, st.integers(1, 30), st.sampled_from([0, 2, 3]), spares=st.booleans()),
+    st.data(),
+)
+def test_whatever_a_child_may_tell_every_way_has_an_end(tree: Tree, data: st.DataObject) -> None:
+    router = Router(tree, ROOT)
+    child = data.draw(st.sampled_from(tree.children(ROOT)))
+    router.attach(Placed(child, 1, 1, 100, ROOT))
+    ranks = st.integers(-1, tree.size)
+    for number in range(20):
+        placed = Placed(data.draw(ranks), 2, number, 1, data.draw(ranks))
+        if router.may_tell(child, placed):
+            router.attach(placed)
+    parent = {rank: entry.parent for rank in range(tree.size) if (entry := router.placed(rank))}
+    for rank in parent:
+        way = [rank]
+        while way[-1] in parent:
+            way.append(parent[way[-1]])
+            assert len(way) <= tree.size, f"a circle: {way}"
+
+
+@given(
+    st.builds(plan, st.integers(1, 30), st.sampled_from([0, 2, 3]), spares=st.booleans()),
+    st.data(),
+)
+def test_a_child_may_tell_where_any_place_can_be(tree: Tree, data: st.DataObject) -> None:
+    rank = data.draw(st.integers(1, tree.size - 1))
+    above = tree.above(rank)
+    parent = data.draw(st.sampled_from(above))
+    for child in (parent, *tree.above(parent)):
+        if child != ROOT:
+            for over in (ROOT, tree.parents[child]):
+                assert Router(tree, over).may_tell(child, Placed(rank, 1, 1, 1, parent))

@@ -20,6 +20,12 @@ def test_hostile_frames_do_no_harm() -> None:
     assert report.cut_off > report.peers // 2
 
 
+@pytest.mark.nightly
+def test_places_that_are_said_to_be_below_themselves_do_no_harm() -> None:
+    """Whoever followed the way to one of them went round in a circle for ever."""
+    assert fuzz(20_000, seed=424242).frames >= 20_000
+
+
 def test_the_frames_are_of_every_kind() -> None:
     source = Hostility(3)
     kinds: set[type] = set()

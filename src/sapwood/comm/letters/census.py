@@ -24,6 +24,7 @@ class Census:
     def __init__(self, near: Neighbourhood, letters: Letters) -> None:
         self._near = near
         self._letters = letters
+        self._told = False
 
     def announce(self, now: float, event: le.Announce) -> Effects:
         """Root: tell all places; those that are new hear of earlier losses as well."""
@@ -42,9 +43,22 @@ class Census:
         links = self._near.links_to((rank,)) if known else ()
         if not links:
             return []
+        self._told = True
         gone = tuple((other, absence.incarnation) for other, absence in known.items())
         reason = next(iter(known.values())).reason
         return [ev.Transmit(links, msg.Census(gone, (), reason))]
+
+    def parent_changed(self) -> Effects:
+        """The new parent tells who is gone: forget what the former one had told, here and below.
+
+        Who came back while this place was cut off would be taken for gone ever after.
+        """
+        self._letters.gone.clear()
+        if not self._told:
+            return []
+        self._told = False
+        links = self._near.links_to(tuple(self._near.router.children))
+        return [ev.Transmit(links, msg.Census((), anew=True))] if links else []
 
     def on_census(self, link: Link, census: msg.Census, _payload: Any) -> Effects:
         """Places are gone, or back."""
@@ -54,7 +68,10 @@ class Census:
     def _spread(self, now: float, census: msg.Census) -> Effects:
         links = self._near.links_to(tuple(self._near.router.children))
         effects: Effects = [ev.Transmit(links, census)] if links else []
+        self._told |= bool(links and census.gone)
         gone = self._letters.gone
+        if census.anew:
+            gone.clear()
         for rank in census.back:
             gone.pop(rank, None)
         for rank, incarnation in census.gone:

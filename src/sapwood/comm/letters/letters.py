@@ -5,6 +5,10 @@ is for others, and hands what is for itself to the user of the channel, exactly 
 order (``ordering.py``): requests (``active.py``), tagged messages (``tagged.py``) and the pieces
 of large ones (``transfers.py``). A letter to several places travels each link once and is
 divided where the ways part.
+
+Silence ends nothing: what is not acknowledged is sent again for as long as the place belongs to the
+tree. Only the front end says that a process is gone (``census.py``), or a newer one at its place;
+neighbours notice silence on their link, and receipts may be lost at every hop.
 """
 
 from __future__ import annotations
@@ -41,9 +45,6 @@ MAX_HOPS = 64
 PATIENCE = 2.0
 """Heartbeats after which a letter is sent again if its receipt has not come."""
 
-MAX_SILENCE = 120.0
-"""Heartbeats after which a place that acknowledges nothing is given up."""
-
 
 class Letters:
     """The letters of one place.
@@ -68,7 +69,6 @@ class Letters:
         self._under_way: set[Key] = set()
         self._owing: set[Key] = set()
         self._blocked: set[Key] = set()
-        self._silent_since: dict[int, float] = {}
         self._peers: dict[int, int] = {}
         self._oldest: dict[int, int] = {}
 
@@ -327,7 +327,6 @@ class Letters:
         outbox = self._outboxes.get((channel, rank))
         if outbox is None or receipt.epoch != outbox.epoch:
             return []
-        self._silent_since.pop(rank, None)
         done, again = outbox.receipt(
             now, receipt.epoch, receipt.incarnation, receipt.upto, receipt.missing
         )
@@ -356,15 +355,8 @@ class Letters:
             self._under_way.discard(key)
             return []
         channel, rank = key
-        late = outbox.overdue(now)
-        if not late:
-            return []
-        silence = now - self._silent_since.setdefault(rank, now)
-        if silence > MAX_SILENCE * self._near.timing.heartbeat:
-            known = self._peers.get(rank, 0)
-            return self.lose(now, rank, known, "nothing was heard of it for too long")
         effects: Effects = []
-        for posted in late:
+        for posted in outbox.overdue(now):
             letter = written(self.rank, rank, channel, outbox, posted.number, posted.item)
             effects += self._onward(now, letter, posted.item.payload)
         return effects
@@ -375,7 +367,6 @@ class Letters:
             return []  # what is under way is with a newer one
         error = lost_error(rank, reason)
         effects: Effects = []
-        self._silent_since.pop(rank, None)
         self._peers.pop(rank, None)
         self._oldest[rank] = incarnation + 1
         for channel, user in self._users.items():

@@ -79,8 +79,10 @@ class Census(Message, tag=53, frozen=True):
         gone: Each as (rank, incarnation of the process that is gone).
         back: Ranks that have a new process.
         reason: Why they are gone.
+        anew: Whether what was told before is to be forgotten, as it may be out of date.
     """
 
     gone: tuple[tuple[int, int], ...]
     back: tuple[int, ...] = ()
     reason: str = ""
+    anew: bool = False

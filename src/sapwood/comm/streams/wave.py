@@ -230,7 +230,8 @@ class Wave:
         few = all(start < stop for start, stop in message.ranks) and count <= most
         given = from_ranges(message.ranks) if few else set()
         allowed = wanted | self.given_up  # it may not have heard yet that these are not wanted
-        if len(given) != count or not given <= allowed or (child in wanted and child not in given):
+        odd = not few or len(given) != count or not given <= allowed
+        if odd or (child in wanted and child not in given):
             raise ProtocolError(f"rank {child} contributes for ranks that it was not asked for")
         if not message.ranks and message.body:
             raise ProtocolError(f"rank {child} contributes for nobody")

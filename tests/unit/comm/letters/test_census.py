@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 
 from sapwood.comm.letters import events as le
@@ -52,3 +54,28 @@ def test_receives_from_a_place_alone_end_with_it_and_others_wait_on() -> None:
     network.run()
     (arrived,) = network.observed(le.TaggedArrived, 1)
     assert arrived.number == 2
+
+
+def test_who_is_back_is_known_below_a_junction_that_was_cut_off_meanwhile() -> None:
+    """The junction heard nothing of it, and its agents took that place for gone ever after."""
+    tree = kary(8, 2)
+    network = Network(tree)
+    network.start()
+    network.post(ROOT, le.Announce(((8, 1),), (), "killed"))
+    network.run()
+    top = tree.children(ROOT)[0]  # over agents 1 to 4
+    assert all(8 in network.nodes[rank].letters.gone for rank in tree.subtree(top))
+    network.pause(top)
+    network.post(ROOT, le.Announce((), (8,)))
+    network.run()
+    (link,) = [one.number for one in network.nodes[ROOT].links.values() if one.rank == top]
+    (wire,) = [one for one in network.wires(ROOT) if one.target == top]
+    wire.pieces = deque([b""])  # what was on its way is lost
+    network.sever(top)
+    network.run()
+    network.places[ROOT].lines.give_up(link, "cut off")
+    network.resume(top)
+    network.advance(2.0)
+    assert network.nodes[top].router.parent == ROOT
+    told = {rank: dict(network.nodes[rank].letters.gone) for rank in tree.subtree(ROOT)}
+    assert not any(told.values())

@@ -7,6 +7,7 @@ from sapwood.comm.letters import events as le
 from sapwood.comm.letters import letters
 from sapwood.comm.letters.match import ANY
 from sapwood.comm.letters.tagged import TAGGED
+from sapwood.comm.link import LinkTiming
 from sapwood.comm.messages.letters import Letter, Multiple, Receipt
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import SapwoodError
@@ -100,6 +101,38 @@ def test_a_letter_for_another_process_of_this_place_is_not_taken() -> None:
     assert network.observed(le.TaggedArrived) == []
 
 
+def from_process(network: Network, incarnation: int, number: int = 1) -> list[ev.Effect]:
+    """Have the front end get a letter that a process of agent 1 has sent."""
+    root = network.nodes[ROOT]
+    link = next(one.number for one in root.links.values() if one.rank == 1)
+    epoch = incarnation << 32
+    return root.step(0.0, ev.Received(link, letter(epoch=epoch, number=number), None))
+
+
+@pytest.mark.row("C2-ORDER")
+def test_a_letter_of_a_process_that_was_replaced_is_dropped() -> None:
+    network = started(Network(flat(2)))
+    assert any(isinstance(one, le.TaggedArrived) for one in from_process(network, 3))
+    network.post(ROOT, le.PostReceive(2, ANY, ANY))
+    assert from_process(network, 2) == []
+    assert from_process(network, 1) == []
+    assert any(isinstance(one, le.TaggedArrived) for one in from_process(network, 3, 2))
+
+
+@pytest.mark.row("C2-ORDER")
+def test_a_letter_of_a_process_that_is_said_to_be_gone_is_dropped() -> None:
+    """It was on its way, longer than the news of its sender's end."""
+    network = started(Network(flat(2)))
+    network.post(ROOT, le.Announce(((1, 2),), (), "killed"))
+    assert from_process(network, 1) == []
+    assert from_process(network, 2) == []
+    assert ROOT not in {
+        seen.rank for seen in network.observations if isinstance(seen.effect, le.TaggedArrived)
+    }
+    assert any(isinstance(one, le.TaggedArrived) for one in from_process(network, 3))
+    assert network.nodes[ROOT].letters.why_not(1) is None
+
+
 @pytest.mark.row("C2-ORDER")
 def test_a_new_process_ends_what_was_with_the_old_one() -> None:
     network = started(Network(flat(2)))
@@ -129,15 +162,20 @@ def test_a_new_process_ends_what_was_with_the_old_one() -> None:
     assert arrived.body == b"\x02"
 
 
-def test_a_place_that_acknowledges_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(letters, "MAX_SILENCE", 3.0)
-    network = started(Network(flat(2)))
+def test_silence_ends_nothing() -> None:
+    """A place that says nothing for long is waited for; only the front end says that it is gone."""
+    timing = LinkTiming(heartbeat=1.0, failure_after=1e9)
+    network = started(Network(flat(2), timing=timing))
     network.pause(2)
     network.post(1, le.SendTagged(7, (2,), 3, b"\x01", None))
-    network.advance(9.0)
+    network.advance(2000.0)
+    assert network.observed(le.SendEnded, 1) == []
+    network.resume(2)
+    network.advance(20.0)
     (ended,) = network.observed(le.SendEnded, 1)
-    assert ended.error is not None
-    assert "nothing was heard of it" in ended.error.what
+    assert ended.error is None
+    (arrived,) = network.observed(le.TaggedArrived, 2)
+    assert arrived.body == b"\x01"
 
 
 def test_places_that_do_not_exist_cannot_be_written_to() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from sapwood.comm import events as ev
+from sapwood.comm import messages as msg
 from sapwood.comm.link import LinkTiming
 from sapwood.comm.messages import StreamSpec, Synchronisation
 from sapwood.comm.reduction import WHOLE
@@ -112,3 +113,60 @@ def test_a_value_is_kept_for_those_who_are_late() -> None:
     network.run()
     first, second = network.observed(ev.WaveCompleted)
     assert (first.total, second.total) == (14, 26)
+
+
+def test_what_is_late_behind_a_late_failure_counts_in_the_wave_after_it() -> None:
+    """The failure ends the wave that it is added to; the others are not lost with it."""
+
+    def answer(rank: int, _value: Any) -> Any:
+        if rank == 2 and not fine:
+            raise ExecutionError("no")
+        return 10**rank
+
+    fine = False
+    network = Network(kary(4, 2), 1, answer)
+    opened(network, sync=LATE)
+    wave_without(network, 2, 3, 4)
+    for rank in (2, 3, 4):  # the failure comes first
+        network.resume(rank)
+        network.run()
+        fine = True
+    for _ in range(2):
+        network.broadcast(1, None)
+        network.run()
+        let_pass(network, 1.0)
+    (failed,) = network.observed(ev.WaveFailed)
+    assert (failed.wave, failed.rank) == (2, 2)
+    first, third = network.observed(ev.WaveCompleted)
+    assert first.total == 10
+    assert (third.wave, from_ranges(third.late)) == (3, {3, 4})
+    assert third.total == 11110 + 11000
+
+
+def test_a_place_that_is_asked_for_some_gives_nothing_of_others() -> None:
+    """What is kept of a late wave is given to who asks for all of it, else what comes is."""
+    tree = kary(9, 3)
+    network = Network(tree, 1, lambda rank, _value: 10**rank)
+    network.start()
+    network.post(ROOT, ev.OpenStream(StreamSpec(1, "test", ((1, 10),), {WHOLE: "sum"}, sync=LATE)))
+    wave_without(network, 1, 3)
+    top = tree.parents[1]
+    junction = network.nodes[top]
+    assert [set(kept.ranks) for kept in junction.streams[1].kept[1]] == [{2}]
+    (link,) = [one.number for one in junction.links.values() if one.rank == ROOT]
+    asked = msg.Down(1, 1, 9, b"", ranks=((1, 2), (3, 4)))
+    effects = junction.step(network.clock.now(), ev.Received(link, asked, None))
+    given = [
+        one.message
+        for one in effects
+        if isinstance(one, ev.Transmit) and isinstance(one.message, msg.Up)
+    ]
+    assert [(one.attempt, one.ranks) for one in given] == [(9, ())]
+    asked = msg.Down(1, 1, 10, b"", ranks=((1, 4),))
+    effects = junction.step(network.clock.now(), ev.Received(link, asked, None))
+    given = [
+        one.message
+        for one in effects
+        if isinstance(one, ev.Transmit) and isinstance(one.message, msg.Up)
+    ]
+    assert [(one.attempt, one.ranks) for one in given] == [(10, ((2, 3),))]

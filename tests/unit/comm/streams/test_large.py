@@ -56,6 +56,22 @@ def test_large_values_go_down_and_up(reduce: str, *, counted: bool) -> None:
         assert network.problems == []
 
 
+@pytest.mark.parametrize("reduce", ["sum", "concat"])
+def test_junctions_put_large_arrays_together_that_the_front_end_can_map(reduce: str) -> None:
+    """Agents share no memory with their junctions, which share it with the front end."""
+    network = Network(plan(4, 2), 1, lambda rank, value: value * rank, LinkTiming(piece=PIECE))
+    network.apart = range(1, 5)
+    network.start()
+    opened(network, reduce={WHOLE: reduce})
+    network.broadcast(1, ARRAY)
+    network.run()
+    (wave,) = network.observed(ev.WaveCompleted)
+    whole = np.concatenate([ARRAY * rank for rank in range(1, 5)])
+    np.testing.assert_array_equal(wave.total, ARRAY * 10 if reduce == "sum" else whole)
+    assert [seen.rank for seen in network.observations if seen.effect is wave] == [ROOT]
+    assert on_their_way(network) == 0
+
+
 def test_a_flush_comes_back_behind_large_arrays() -> None:
     for seed in range(20):
         network = apart(seed)

@@ -69,3 +69,32 @@ def test_a_wave_fails_or_waits_as_its_policy_says() -> None:
         waiting.run()
         (wave,) = waiting.observed(ev.WaveCompleted)
         assert from_ranges(wave.ranks) == set(range(1, waiting.tree.agents + 1))
+
+
+@pytest.mark.row("D-2")
+@pytest.mark.parametrize("on_loss", [PARTIAL, FAIL])
+def test_a_wave_that_begins_while_an_agent_is_lost_does_not_wait_for_it(on_loss: str) -> None:
+    network = Network(plan(4, 2), 1, lambda rank, _value: [rank])
+    network.start()
+    spec = StreamSpec(1, "test", ((1, 5),), {WHOLE: "concat"}, on_loss=on_loss)
+    network.post(ROOT, ev.OpenStream(spec))
+    network.run()
+    network.kill(1)
+    network.run()
+    network.post(ROOT, le.Announce(((1, 1),), (), "killed"))
+    network.run()
+    for _ in range(2):
+        network.broadcast(1, None)
+        network.run()
+    completed, failed = network.observed(ev.WaveCompleted), network.observed(ev.WaveFailed)
+    if on_loss == PARTIAL:
+        assert [sorted(wave.total) for wave in completed] == [[2, 3, 4]] * 2
+        assert failed == []
+    else:
+        assert [wave.wave for wave in failed] == [1, 2]
+        assert all("agent 1 ended: lost and not back yet" in one.error.what for one in failed)
+    network.begin([1])
+    network.run()
+    network.broadcast(1, None)
+    network.run()
+    assert sorted(network.observed(ev.WaveCompleted)[-1].total) == [1, 2, 3, 4]
