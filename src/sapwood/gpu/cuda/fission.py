@@ -16,6 +16,7 @@ from sapwood.gpu.cuda.control import LOOPS, arms, branches, condition, jumps_out
 from sapwood.gpu.cuda.dynamic import dynamic_pointer, is_dynamic, outer_dynamic
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.guarding import guarded_shared
+from sapwood.gpu.cuda.guards import may_trap
 from sapwood.gpu.cuda.indices import edit_indices
 from sapwood.gpu.cuda.merging import Merging
 from sapwood.gpu.cuda.parse import Function, declared_names, plain, walk
@@ -254,7 +255,10 @@ class _Cutter:
             return node.parent.id == self._kernel.body.id or is_dynamic(node)
         names = list(declared_names(node))
         return bool(self._cuts or self._strides) and all(
-            name in self._variables.floating and name in self._variables.uniform for name in names
+            name in self._variables.floating
+            and name in self._variables.uniform
+            and not may_trap(node, self._variables)
+            for name in names
         )
 
     def _is_common(self, node: Any) -> bool:
