@@ -22,6 +22,7 @@ from sapwood.gpu.cuda.merging import Merging
 from sapwood.gpu.cuda.parse import Function, declared_names, plain, walk
 from sapwood.gpu.cuda.part import NotPossibleError, Part
 from sapwood.gpu.cuda.parts import PartWriter
+from sapwood.gpu.cuda.shifting import edit_shifts
 from sapwood.gpu.cuda.stride import StrideLoop, find_stride_loop
 from sapwood.gpu.cuda.variables import Variables, used_words
 
@@ -91,6 +92,7 @@ class _Cutter:
         """Return the edits."""
         edits = Edits(self._data)
         edit_indices(self._variables.nodes, edits)
+        edit_shifts(self._kernel.body, edits)
         self._prologue = edit_atomics(self._kernel, self._variables, edits)
         self._find_strides()
         self._parts: list[Part] = []
