@@ -16,11 +16,13 @@ from sapwood.gpu.cuda.control import LOOPS, arms, branches, condition, jumps_out
 from sapwood.gpu.cuda.dynamic import dynamic_pointer, is_dynamic, outer_dynamic
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.guarding import guarded_shared
+from sapwood.gpu.cuda.guards import may_trap
 from sapwood.gpu.cuda.indices import edit_indices
 from sapwood.gpu.cuda.merging import Merging
 from sapwood.gpu.cuda.parse import Function, declared_names, plain, walk
 from sapwood.gpu.cuda.part import NotPossibleError, Part
 from sapwood.gpu.cuda.parts import PartWriter
+from sapwood.gpu.cuda.shifting import edit_shifts
 from sapwood.gpu.cuda.stride import StrideLoop, find_stride_loop
 from sapwood.gpu.cuda.variables import Variables, used_words
 
@@ -90,6 +92,7 @@ class _Cutter:
         """Return the edits."""
         edits = Edits(self._data)
         edit_indices(self._variables.nodes, edits)
+        edit_shifts(self._kernel.body, edits)
         self._prologue = edit_atomics(self._kernel, self._variables, edits)
         self._find_strides()
         self._parts: list[Part] = []
@@ -254,7 +257,10 @@ class _Cutter:
             return node.parent.id == self._kernel.body.id or is_dynamic(node)
         names = list(declared_names(node))
         return bool(self._cuts or self._strides) and all(
-            name in self._variables.floating and name in self._variables.uniform for name in names
+            name in self._variables.floating
+            and name in self._variables.uniform
+            and not may_trap(node, self._variables)
+            for name in names
         )
 
     def _is_common(self, node: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ _NAMES: Final = {
     "gridDim": "sapwood_b.g{}",
 }
 _SIGNED: Final = {"int", "const int", "int const"}
+_LARGE: Final = re.compile(r"\d{7}|0[xX]|_MAX|_MIN")
 
 
 def edit_indices(nodes: Sequence[Any], edits: Edits) -> None:
@@ -33,7 +35,7 @@ def edit_indices(nodes: Sequence[Any], edits: Edits) -> None:
         if node.type == "field_expression":
             name = index_name(node)
             if name:
-                text = name if node.id in signed else f"unsigned({name})"
+                text = name if node.id in signed else f"::sapwood_cuda::coordinate({name})"
                 edits.replace(node.start_byte, node.end_byte, text)
 
 
@@ -63,8 +65,10 @@ def _signed_terms(declaration: Any, edits: Edits) -> list[Any]:
             continue
         sides = [value.child_by_field_name("left"), value.child_by_field_name("right")]
         for own, other in (sides, sides[::-1]):
+            if _LARGE.search(plain(other.text)):
+                continue  # an int would not wrap as the sum does
             if index_name(own).startswith("sapwood_") and plain(own.text).startswith("threadIdx"):
-                edits.insert(other.start_byte, "int(")
+                edits.insert(other.start_byte, "::sapwood_cuda::signed_part(")
                 edits.insert(other.end_byte, ")")
                 found.append(own)
                 break

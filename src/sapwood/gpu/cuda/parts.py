@@ -17,6 +17,7 @@ from sapwood.gpu.cuda.guards import (
     guards_of,
     joined,
     limit_of,
+    proof,
 )
 from sapwood.gpu.cuda.parse import INDICES, Function, declared_names, plain
 from sapwood.gpu.cuda.part import Part
@@ -24,17 +25,28 @@ from sapwood.gpu.cuda.stride import StrideLoop
 from sapwood.gpu.cuda.variables import Variable, Variables, used_words
 from sapwood.gpu.cuda.vectorising import independence, keep_sums_rolled
 
-_LOOP: Final = (
+_ROWS: Final = (
     "for (int sapwood_z = 0; sapwood_z < sapwood_b.sz; sapwood_z++) "
-    "for (int sapwood_y = 0; sapwood_y < sapwood_b.sy; sapwood_y++) {{ "
+    "for (int sapwood_y = 0; sapwood_y < sapwood_b.sy; sapwood_y++) { "
+)
+_ROWS_OF_TURN: Final = (
+    "for (int sapwood_z = sapwood_o.z; sapwood_z < sapwood_o.z_end; sapwood_z++) "
+    "for (int sapwood_y = sapwood_o.y; sapwood_y < sapwood_o.y_end; sapwood_y++) { "
+)
+_ROW: Final = (
     "const int sapwood_row = (sapwood_z * sapwood_b.sy + sapwood_y) * sapwood_b.sx; "
-    "(void)sapwood_row; {limit}{pragma}"
-    "for (int sapwood_x = {first}; sapwood_x < {count}; sapwood_x++) {{ "
+    "(void)sapwood_row; "
 )
-_EVERYWHERE: Final = (
-    "::sapwood_cuda::everywhere(sapwood_b, [&](int sapwood_x, int sapwood_y, int sapwood_z) "
-    "-> bool { (void)sapwood_x; (void)sapwood_y; (void)sapwood_z; "
+_THREADS: Final = "for (int sapwood_x = {first}; sapwood_x < {end}; sapwood_x++) {{ "
+_SPANS: Final = "".join(
+    f"const auto sapwood_{axis} = ::sapwood_cuda::span_of(sapwood_b.s{axis}); (void)sapwood_{axis}; "
+    for axis in "xyz"
 )
+_FIRST: Final = "".join(f"const int sapwood_{axis} = 0; (void)sapwood_{axis}; " for axis in "xyz")
+_TURN: Final = "".join(
+    f"const int sapwood_{axis} = sapwood_o.{axis}; (void)sapwood_{axis}; " for axis in "xyz"
+)
+_HERE: Final = "__attribute__((always_inline))"
 _THREAD: Final = "const int sapwood_t = sapwood_row + sapwood_x; (void)sapwood_t; "
 
 
@@ -107,7 +119,7 @@ class PartWriter:
         self._edit_returns(number, part)
         if part.stride is not None:
             before += self._open_stride(number, part, part.stride, inside)
-            close += " }"
+            close += " } }"
         else:
             limit = self._write_limit(part)
             if not limit:
@@ -119,11 +131,12 @@ class PartWriter:
                     recomputed=lambda words: self._recomputed(words, set()),
                     text=self._text,
                 )
-            first_thread, count = ("sapwood_f", "sapwood_n") if limit else ("0", "sapwood_b.sx")
-            before += _LOOP.format(
-                pragma=self._pragma(part), limit=limit, first=first_thread, count=count
-            )
-            before += inside + "{ "
+            first_thread, end_thread = "0", "sapwood_b.sx"
+            if limit:
+                first_thread, end_thread = "sapwood_u.first", "sapwood_u.end"
+                close += " }"
+            before += _ROWS + _ROW + limit + self._pragma(part)
+            before += _THREADS.format(first=first_thread, end=end_thread) + inside + "{ "
         if self._may_end(part):
             close += " if (sapwood_dead && ::sapwood_cuda::all_are(sapwood_gone)) return;"
         single = part.compound.id == first.id
@@ -168,8 +181,14 @@ class PartWriter:
             text += f"auto &{name} = sapwood_v_{name}[sapwood_t]; "
         return text + self._recomputed(part.words, part.declared)
 
-    def _recomputed(self, words: set[str], known: set[str]) -> str:
-        """Return declarations of the variables that can be computed again, in their order."""
+    def _recomputed(self, words: set[str], known: set[str], *, spans: bool = False) -> str:
+        """Return declarations of the variables that can be computed again, in their order.
+
+        Args:
+            words: Names that are needed.
+            known: Names that are declared already.
+            spans: Whether indices are spans there, and with them what is computed from them.
+        """
         wanted: dict[str, Variable] = {}
         pending = list(words)
         while pending:
@@ -182,11 +201,15 @@ class PartWriter:
             wanted[word] = variable
             pending += used_words(variable.value)
         ordered = sorted(wanted.values(), key=lambda each: int(each.declarator.start_byte))
-        return "".join(
-            f"{each.type if 'auto' not in each.type else 'auto'} const {each.name} = "
-            f"{self._text(each.value)}; (void){each.name}; "
-            for each in ordered
-        )
+        return "".join(self._again(each, spans=spans) for each in ordered)
+
+    def _again(self, variable: Variable, *, spans: bool) -> str:
+        kind, name, value = variable.type, variable.name, self._text(variable.value)
+        if "auto" in kind:
+            kind = "auto"
+        elif spans and name not in self._variables.uniform:
+            kind, value = "auto", f"::sapwood_cuda::as<{kind}>({value})"
+        return f"{kind} const {name} = {value}; (void){name}; "
 
     def _is_hoisted(self, variable: Variable) -> bool:
         return not any(
@@ -251,18 +274,16 @@ class PartWriter:
             return ""
         left, right, condition = found
         words = used_words(left) | used_words(right)
-        one = condition.children[1].type == "=="
+        wanted = "Equal" if condition.children[1].type == "==" else "Below"
         text = (
-            f"const int {'sapwood_f' if one else 'sapwood_n'} = [&] {{ "
-            "const int sapwood_x = 0; (void)sapwood_x; "
-            f"{self._recomputed(words, set())}"
-            f"return ::sapwood_cuda::{'only' if one else 'limit'}(sapwood_b.sx, "
-            f"{self._text(left)}, {self._text(right)}); }}(); "
+            f"const ::sapwood_cuda::{wanted} sapwood_w{{sapwood_b.sx}}; "
+            f"const auto sapwood_h = [&](auto sapwood_x, auto sapwood_then) {_HERE} {{ "
+            f"(void)sapwood_x; {self._recomputed(words, set(), spans=True)}"
+            f"return sapwood_then({self._text(left)}, {self._text(right)}); }}; "
+            "for (auto sapwood_u = ::sapwood_cuda::first_run(sapwood_w, sapwood_h); "
+            "sapwood_u.first < sapwood_u.end; "
+            "sapwood_u = ::sapwood_cuda::next_run(sapwood_u, sapwood_w, sapwood_h)) { "
         )
-        if one:
-            text += "const int sapwood_n = sapwood_f < sapwood_b.sx ? sapwood_f + 1 : sapwood_f; "
-        else:
-            text += "const int sapwood_f = 0; "
         self._edits.insert(condition.start_byte, "true || (")
         self._edits.insert(condition.end_byte, ")")
         return text
@@ -281,62 +302,70 @@ class PartWriter:
         return text
 
     def _everywhere(self, name: str, condition: Any, *, wanted: bool) -> str:
-        words = guard_words(condition)
-        sign = "" if wanted else "!"
-        return (
-            f"const bool {name} = {_EVERYWHERE}"
-            f"{self._recomputed(words, set())}return {sign}({self._text(condition)}); }}); "
-        )
+        recomputed = self._recomputed(guard_words(condition), set(), spans=True)
+        answer = proof(condition, wanted=wanted, text=self._text)
+        return f"const bool {name} = [&]() {_HERE} {{ {_SPANS}{recomputed}return {answer}; }}(); "
 
     def _open_stride(self, number: int, part: Part, loop: StrideLoop, inside: str) -> str:
-        start = self._text(loop.start)
+        """Return the beginning of rounds that the threads run together, or each of them alone."""
+        start, end = self._text(loop.start), self._text(loop.end)
         step, condition = self._text(loop.step), self._text(loop.condition)
-        each = f"const {loop.type} {loop.name} = ({loop.type})({start}) + sapwood_r; "
         names = used_words(loop.start) | used_words(loop.condition) | used_words(loop.step)
         needed = self._recomputed(names, set())
-        if self._counts_up(loop):
-            return self._open_counted(loop, inside, needed, each)
-        self._guards += 1
-        name = f"sapwood_g{self._guards}"
+        spans = self._recomputed(names, set(), spans=True)
+        each = (
+            f"const {loop.type} {loop.name} = "
+            f"::sapwood_cuda::in_round<sapwood_e, {loop.type}>({start}, sapwood_r); "
+        )
+        text = (
+            f"{{ constexpr bool sapwood_e = ::sapwood_cuda::is_exact<{loop.type}, decltype({step})>; "
+            f"const bool sapwood_p = [&]() {_HERE} {{ "
+            f"const {loop.type} sapwood_0 = [&]() {_HERE} {{ {_FIRST}{needed}"
+            f"return ({loop.type})({start}); }}(); {_SPANS}{spans}"
+            f"return ::sapwood_cuda::in_rounds<{loop.type}>({start}, sapwood_0, {end}, {step}); "
+            "}(); "
+            "for (auto sapwood_o = ::sapwood_cuda::first_turn(sapwood_b, sapwood_p); "
+            "sapwood_o.z < sapwood_b.sz; "
+            "sapwood_o = ::sapwood_cuda::next_turn(sapwood_b, sapwood_o)) "
+            f"for ({loop.type} sapwood_r = [&]() {_HERE} {{ {_TURN}{needed}"
+            f"return ::sapwood_cuda::round_from<sapwood_e, {loop.type}>({start}); }}();; "
+            f"sapwood_r = ::sapwood_cuda::next_round(sapwood_r, {step})) {{ {{ "
+            f"{_TURN}{needed}{each}if (!({condition})) break; }} "
+        )
+        counts = self._counts_up(loop)
+        limit, check, count = "", "", "sapwood_o.x_end"
+        if counts:
+            limit = (
+                f"const int sapwood_n = !sapwood_o.together ? sapwood_o.x_end : [&]() {_HERE} {{ "
+                f"const int sapwood_x = 0; (void)sapwood_x; {needed}{each}"
+                f"return ::sapwood_cuda::limit(sapwood_b.sx, {loop.name}, {end}); }}(); "
+            )
+            count = "sapwood_n"
+        else:
+            self._guards += 1
+            name = f"sapwood_g{self._guards}"
+            text += (
+                f"const bool {name} = [&]() {_HERE} {{ {_SPANS}{spans}const auto {loop.name} = "
+                f"::sapwood_cuda::in_round<sapwood_e, {loop.type}>({start}, sapwood_r); "
+                f"return ::sapwood_cuda::always({condition}); }}(); "
+            )
+            check = f"if (!{name} && !({condition})) goto sapwood_next_{number}; "
         return (
-            f"for ({loop.type} sapwood_r = 0;; sapwood_r += ({step})) {{ {{ "
-            "const int sapwood_x = 0, sapwood_y = 0, sapwood_z = 0; "
-            f"(void)sapwood_x; (void)sapwood_y; (void)sapwood_z; {needed}{each}"
-            f"if (!({condition})) break; }} "
-            f"const bool {name} = {_EVERYWHERE}"
-            f"{needed}{each}return {condition}; }}); "
-            + _LOOP.format(pragma=self._pragma(part), limit="", first="0", count="sapwood_b.sx")
+            text
+            + _ROWS_OF_TURN
+            + _ROW
+            + limit
+            + self._pragma(part)
+            + _THREADS.format(first="sapwood_o.x", end=count)
             + inside
             + self._recomputed(names - part.words, set())
-            + f"{{ {each}if (!{name} && !({condition})) goto sapwood_next_{number}; "
+            + f"{{ {each}{check}"
         )
 
     def _counts_up(self, loop: StrideLoop) -> bool:
         """Whether neighbouring threads have neighbouring items, so that a row ends at one place."""
         return loop.condition.children[1].type == "<" and counts_with_thread(
             loop.start, self._variables
-        )
-
-    def _open_counted(self, loop: StrideLoop, inside: str, needed: str, each: str) -> str:
-        """Return the beginning of rounds of which each row says how many threads it has."""
-        step, condition = self._text(loop.step), self._text(loop.condition)
-        end = self._text(loop.condition.child_by_field_name("right"))
-        limit = (
-            "const int sapwood_n = [&] { const int sapwood_x = 0; (void)sapwood_x; "
-            f"{needed}{each}"
-            f"return ::sapwood_cuda::limit(sapwood_b.sx, {loop.name}, {end}); }}(); "
-        )
-        names = used_words(loop.start) | used_words(loop.condition) | used_words(loop.step)
-        part = next(p for p in self._parts if p.stride is loop)
-        return (
-            f"for ({loop.type} sapwood_r = 0;; sapwood_r += ({step})) {{ {{ "
-            "const int sapwood_x = 0, sapwood_y = 0, sapwood_z = 0; "
-            f"(void)sapwood_x; (void)sapwood_y; (void)sapwood_z; {needed}{each}"
-            f"if (!({condition})) break; }} "
-            + _LOOP.format(pragma=self._pragma(part), limit=limit, first="0", count="sapwood_n")
-            + inside
-            + self._recomputed(names - part.words, set())
-            + f"{{ {each}"
         )
 
 

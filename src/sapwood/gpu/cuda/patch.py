@@ -30,6 +30,7 @@ from sapwood.gpu.cuda.guarding import guard_device_arrays, guarded_shared
 from sapwood.gpu.cuda.naming import with_own_names
 from sapwood.gpu.cuda.parse import CudaSource, Function, Launch, plain, walk
 from sapwood.gpu.cuda.part import NotPossibleError
+from sapwood.gpu.cuda.shifting import edit_shifts
 from sapwood.gpu.cuda.shuffles import without_warp_operations
 from sapwood.gpu.cuda.starting import start_variables
 from sapwood.gpu.cuda.steps import with_steps
@@ -148,6 +149,7 @@ def _patch(source: CudaSource, graph: CallGraph, *, fiber_only: str) -> Patched:
         )
         edits.insert(kernel.body.end_byte - 1, "});")
         start_variables(kernel, edits)
+        edit_shifts(kernel.body, edits)
         modes.append(_mode(kernel, Mode.FIBER, reason))
     for function in source.functions:
         _edit_function(function, graph, edits)
@@ -176,6 +178,7 @@ def _edit_function(function: Function, graph: CallGraph, edits: Edits) -> None:
     _edit_linkage(function, graph, edits)
     if "__device__" in function.attributes:
         start_variables(function, edits)
+        edit_shifts(function.body, edits)
     if not function.is_kernel:
         edits.insert(function.body.start_byte + 1, outer_dynamic(function))
     keep_endless_loops(function, edits)

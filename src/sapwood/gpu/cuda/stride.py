@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
+from sapwood.gpu.cuda.guards import is_linear
 from sapwood.gpu.cuda.parse import plain, walk
 from sapwood.gpu.cuda.variables import Variables, used_words
-
-_RISING: Final = {"+", "*"}
-
 
 class StrideLoop(msgspec.Struct, frozen=True):
     """A loop ``for (T i = start; i < end; i += step)``, each part a node."""
@@ -22,12 +20,18 @@ class StrideLoop(msgspec.Struct, frozen=True):
     step: Any
     body: Any
 
+    @property
+    def end(self) -> Any:
+        """What the index stays below."""
+        return self.condition.child_by_field_name("right")
+
 
 def find_stride_loop(node: Any, variables: Variables) -> StrideLoop | None:
     """Return the parts of a loop whose rounds may be run by all threads before the next.
 
     Threads are independent between barriers, so this is right for every loop that only its
-    condition ends, with a start that rises with the thread and a step that all have in common.
+    condition ends, with a step that all have in common, where the first thread starts lowest and
+    no index wraps. That is asked when the loop begins; else each thread runs its rounds alone.
     """
     initial, condition = (
         node.child_by_field_name("initializer"),
@@ -47,9 +51,9 @@ def find_stride_loop(node: Any, variables: Variables) -> StrideLoop | None:
     kind = plain(initial.text[: declarators[0].start_byte - initial.start_byte])
     kind = kind.replace("const ", "")
     fits = (
-        _rises(start, variables)
-        and variables.is_arithmetic(step)
+        is_linear(start, variables)
         and variables.is_uniform(step)
+        and is_linear(step, variables)
         and _below(condition, name, variables)
         and not _ends_early(body)
         and _changes_only_here(name, node, variables)
@@ -67,22 +71,6 @@ def _step(update: Any, name: str) -> Any:
     return right
 
 
-def _rises(start: Any, variables: Variables) -> bool:
-    for each in walk(start):
-        if each.type == "binary_expression" and each.children[1].type not in _RISING:
-            return False
-        if each.type in {"unary_expression", "conditional_expression", "call_expression"}:
-            return False
-        if each.type == "identifier":
-            word = plain(each.text)
-            known = variables.by_name.get(word)
-            if known is None:
-                continue
-            if word not in variables.floating or not _rises(known[0].value, variables):
-                return False
-    return variables.is_arithmetic(start)
-
-
 def _below(condition: Any, name: str, variables: Variables) -> bool:
     if condition.type != "binary_expression" or condition.children[1].type not in {"<", "<="}:
         return False
@@ -90,8 +78,8 @@ def _below(condition: Any, name: str, variables: Variables) -> bool:
     return (
         plain(left.text) == name
         and name not in used_words(right)
-        and variables.is_arithmetic(right)
         and variables.is_uniform(right)
+        and is_linear(right, variables)
     )
 
 

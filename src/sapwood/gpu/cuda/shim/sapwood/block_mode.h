@@ -2,6 +2,7 @@
 #pragma once
 
 #include "launch.h"
+#include "spans.h"
 
 // Says that the rounds of the next loop are independent of each other.
 #if defined(__clang__)
@@ -59,35 +60,28 @@ inline void enter_thread(int x, int y, int z, int rank) {
     self->rank = unsigned(rank);
 }
 
-// Whether something linear in the thread's coordinates holds at all corners of the block.
-template <class Condition> inline __attribute__((always_inline)) bool everywhere(const BlockView &b, Condition holds) {
-    int x = b.sx - 1, y = b.sy - 1, z = b.sz - 1;
-    bool line = holds(0, 0, 0) && holds(x, 0, 0);
-    if (y) line = line && holds(0, y, 0) && holds(x, y, 0);
-    if (z) line = line && holds(0, 0, z) && holds(x, 0, z) && holds(0, y, z) && holds(x, y, z);
-    return line;
+// The threads that do the rounds of a grid-stride loop next: the whole block together, or each on its own.
+struct Turn { int x, y, z, x_end, y_end, z_end; bool together; };
+SAPWOOD_HERE Turn first_turn(const BlockView &b, bool together) {
+    return together ? Turn{0, 0, 0, b.sx, b.sy, b.sz, true} : Turn{0, 0, 0, 1, 1, 1, false};
+}
+SAPWOOD_HERE Turn next_turn(const BlockView &b, Turn turn) {
+    if (turn.together) turn.z = b.sz;
+    else if (++turn.x == b.sx && (turn.x = 0, ++turn.y == b.sy)) turn.y = 0, ++turn.z;
+    turn.x_end = turn.x + 1, turn.y_end = turn.y + 1, turn.z_end = turn.z + 1;
+    return turn;
 }
 
-// How many of a row's threads, counted from the first, satisfy `first + x < end`.
-template <class A, class B> inline __attribute__((always_inline)) int limit(int size, A first, B end) {
-    using C = std::common_type_t<A, B>;
-    C from = C(first), to = C(end);
-    if (!(from < to)) return 0;
-    if constexpr (std::is_integral_v<C>) {
-        auto gap = std::make_unsigned_t<C>(to) - std::make_unsigned_t<C>(from);
-        return gap < unsigned(size) ? int(gap) : size;
+// How many of a row's threads, counted from the first, satisfy `first + x < end`, where no sum wraps.
+template <class A, class B> SAPWOOD_HERE int limit(int size, A first, B end) {
+    if constexpr (are_counted<A, B>) {
+        using C = sum_of<A, B>;
+        const C from = C(first), to = C(end);
+        const uint64_t gap = from < to ? uint64_t(to) - uint64_t(from) : 0;
+        return gap < uint64_t(size) ? int(gap) : size;
     } else {
-        C gap = std::ceil(to - from);
-        return gap < C(size) ? int(gap) : size;
+        return size;
     }
-}
-
-// Which of a row's threads satisfy `first + x == wanted`: the first of them, or `size` for none.
-template <class A, class B> inline __attribute__((always_inline)) int only(int size, A first, B wanted) {
-    using C = std::common_type_t<A, B>;
-    static_assert(std::is_integral_v<C>);
-    auto gap = std::make_unsigned_t<C>(wanted) - std::make_unsigned_t<C>(first);
-    return gap < unsigned(size) ? int(gap) : size;
 }
 
 // Warp operations of kernels that are cut: every thread has written its value to an array.
