@@ -10,5 +10,6 @@
 #include "sapwood/guarded.h"
 #include "sapwood/launch.h"
 #include "sapwood/memory_pools.h"
+#include "sapwood/simd.h"
 #include "sapwood/volumes.h"
 #include "sapwood/warp.h"
