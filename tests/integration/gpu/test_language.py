@@ -102,7 +102,9 @@ def test_what_a_cpu_cannot_do_is_refused_before_compiling(folder: Path) -> None:
     assert caught.value.where == f"squares.cu:{SOURCE.count(chr(10)) + 2}"
 
 
-def test_loops_that_do_not_compile_give_way_to_stacks(folder: Path) -> None:
+def test_only_kernels_whose_loops_do_not_compile_get_stacks(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     # A type without default constructor cannot be the element of an array over the threads.
     kernel = """
     struct Pair { double a; explicit Pair(double x) : a(x) {} };
@@ -112,14 +114,19 @@ def test_loops_that_do_not_compile_give_way_to_stacks(folder: Path) -> None:
         __syncthreads();
         y[threadIdx.x] = q.a + 1;
     }
+    // @inout y[n]
     extern "C" void plus_one(double *y, long n) { strange<<<1, 4>>>(y); }
     """
-    text = SOURCE + kernel.replace("extern", "// @inout y[n]\nextern")
-    (folder / "squares.cu").write_text(text)
+    (folder / "squares.cu").write_text(SOURCE + kernel)
     program = load_program(folder / "squares.py")
     built = build(program, cache=BuildCache(folder / "cache"))
     (note,) = (folder / "cache").rglob("patch-note.txt")
-    assert "kernels run with a stack per thread" in note.read_text()
+    (line,) = note.read_text().splitlines()
+    at = SOURCE.count("\n") + 3
+    assert line.startswith(
+        f"squares.cu:{at}: strange runs with a stack per thread: its loops do not compile: line "
+    )
+    assert [record.message for record in caplog.records] == [line]
     opened = open_image(make_image(program, built))
     y = np.arange(4.0)
     try:

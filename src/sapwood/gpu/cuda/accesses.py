@@ -9,9 +9,12 @@ from typing import Any, Final
 import msgspec
 
 from sapwood.gpu.cuda.calls import CallGraph
-from sapwood.gpu.cuda.parse import Function, plain, walk
+from sapwood.gpu.cuda.parse import Function, identifiers, plain, walk
 
 _LOOPS: Final = frozenset({"for_statement", "while_statement", "do_statement"})
+_ENDS: Final = frozenset({"break_statement", "continue_statement", "return_statement"})
+_FIXED: Final = frozenset({"blockIdx", "blockDim", "gridDim", "x", "y", "z"})
+_CASE: Final = re.compile(r"\d+$")
 _OFFSETS: Final = frozenset({"+", "-", "^"})
 _LANES: Final = re.compile(
     r"\s*(?:&\s*(?:31|\(?WARP_?SIZE\s*-\s*1\)?|0x1[fF])|%\s*(?:32|warpSize|WARP_?SIZE))$"
@@ -22,6 +25,29 @@ _MOST_TURNS: Final = 64
 """Turns of loops in loops that are looked at."""
 _MOST_STEPS: Final = 8
 """How often the value of a variable is looked up."""
+
+
+class Arm(msgspec.Struct, frozen=True):
+    """An arm of a branch that all threads of a block take alike, and always the same way.
+
+    Attributes:
+        condition: What decides.
+        branch: Which branch, by its place in the source.
+        number: Which of its arms.
+        values: Those of the condition with which it is taken; empty if they are not known.
+    """
+
+    condition: str
+    branch: int
+    number: int
+    values: frozenset[str]
+
+    def excludes(self, other: Arm) -> bool:
+        """Return whether a block that takes one of two arms never takes the other."""
+        if self.branch == other.branch:
+            return self.number != other.number
+        known = self.condition == other.condition and self.values and other.values
+        return bool(known) and self.values.isdisjoint(other.values)
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -37,6 +63,7 @@ class Access(msgspec.Struct, frozen=True):
         statement: The statement that holds it.
         turn: Which turn of the loops around it.
         conditions: Those under which the statement is.
+        arms: Those in which the statement is.
     """
 
     array: str
@@ -48,6 +75,11 @@ class Access(msgspec.Struct, frozen=True):
     statement: Any
     turn: int
     conditions: tuple[str, ...]
+    arms: tuple[Arm, ...] = ()
+
+    def excludes(self, other: Access) -> bool:
+        """Return whether a block that does one of two accesses never does the other."""
+        return any(one.excludes(another) for one in self.arms for another in other.arms)
 
     def distance(self, other: Access) -> int | None:
         """Return how many elements lie between two accesses; None if that is not known."""
@@ -63,6 +95,19 @@ class Access(msgspec.Struct, frozen=True):
         return numbers[1] - numbers[0]
 
 
+class _Path(msgspec.Struct, frozen=True):
+    """How a statement is come to: under which conditions, by which arms, in which turn."""
+
+    conditions: tuple[str, ...] = ()
+    arms: tuple[Arm, ...] = ()
+    turn: int = 0
+
+    def into(self, condition: str, arm: Arm | None) -> _Path:
+        """Return the way into a branch, by an arm that is known for all threads or by another."""
+        arms = self.arms if arm is None else (*self.arms, arm)
+        return _Path((*self.conditions, condition), arms, self.turn)
+
+
 class Accesses:
     """The memory that a kernel or device function shares with other threads."""
 
@@ -71,6 +116,7 @@ class Accesses:
         self._values: dict[str, Any] = {}
         self._shared: dict[str, str] = {}
         self._volatile: set[str] = set()
+        self._changed: set[str] = set()
         self._parameters = {parameter.name for parameter in function.parameters}
         for parameter in function.parameters:
             words = parameter.type.split()
@@ -82,6 +128,8 @@ class Accesses:
         for node in walk(function.body):
             if node.type == "declaration":
                 self._declare(node)
+            elif node.type in {"assignment_expression", "update_expression", "pointer_expression"}:
+                self._changed |= set(identifiers(node.child_by_field_name("left") or node))
 
     def _declare(self, node: Any) -> None:
         declarators = node.children_by_field_name("declarator")
@@ -101,7 +149,7 @@ class Accesses:
 
     def in_order(self, graph: CallGraph) -> Iterator[Access | None]:
         """Yield the accesses as a thread makes them, loops twice, and None for each barrier."""
-        yield from self._of(self._function.body, graph, (), 0)
+        yield from self._of(self._function.body, graph, _Path())
 
     def is_given(self, array: str) -> bool:
         """Whether an array is a parameter, which may be memory of one thread."""
@@ -134,33 +182,68 @@ class Accesses:
         """Return the type of an array's elements as written."""
         return self._shared[array.split("[", maxsplit=1)[0]]
 
-    def _of(
-        self, node: Any, graph: CallGraph, conditions: tuple[str, ...], turn: int
-    ) -> Iterator[Access | None]:
+    def _of(self, node: Any, graph: CallGraph, path: _Path) -> Iterator[Access | None]:
         if node.type == "compound_statement":
             for child in node.named_children:
-                yield from self._of(child, graph, conditions, turn)
+                yield from self._of(child, graph, path)
         elif node.type == "if_statement":
             condition = node.child_by_field_name("condition")
-            yield from self._plain(condition, node, graph, conditions, turn)
-            inner = (*conditions, plain(condition.text))
-            for field in ("consequence", "alternative"):
+            yield from self._plain(condition, node, graph, path)
+            text = plain(condition.text)
+            for number, field in enumerate(("consequence", "alternative")):
                 arm = node.child_by_field_name(field)
                 if arm is not None and arm.type == "else_clause":
                     arm = arm.named_children[-1]
                 if arm is not None:
-                    yield from self._of(arm, graph, inner, turn)
+                    taken = self._arm(node, number, [str(number)])
+                    yield from self._of(arm, graph, path.into(text, taken))
+        elif node.type == "switch_statement":
+            yield from self._switch(node, graph, path)
         elif node.type in _LOOPS:
-            for number in (0, 1) if turn < _MOST_TURNS else (0,):
+            for number in (0, 1) if path.turn < _MOST_TURNS else (0,):
                 for field in ("condition", "body"):
                     child = node.child_by_field_name(field)
                     if child is not None:
-                        yield from self._of(child, graph, conditions, 2 * turn + number)
+                        turned = msgspec.structs.replace(path, turn=2 * path.turn + number)
+                        yield from self._of(child, graph, turned)
         else:
-            yield from self._plain(node, node, graph, conditions, turn)
+            yield from self._plain(node, node, graph, path)
+
+    def _switch(self, node: Any, graph: CallGraph, path: _Path) -> Iterator[Access | None]:
+        """Yield what the cases do, one after the other; one that has no end goes on in the next."""
+        condition = node.child_by_field_name("condition")
+        yield from self._plain(condition, node, graph, path)
+        for number, cases in enumerate(_joined(node.child_by_field_name("body").named_children)):
+            labels = [each.child_by_field_name("value") for each in cases]
+            values = ["default" if each is None else plain(each.text) for each in labels]
+            arm = self._arm(node, number, values)
+            for child in (each for case in cases for each in case.named_children):
+                if child not in labels:
+                    yield from self._of(child, graph, path.into(plain(condition.text), arm))
+
+    def _arm(self, branch: Any, number: int, values: list[str]) -> Arm | None:
+        condition = branch.child_by_field_name("condition")
+        if not self._is_fixed(condition):
+            return None
+        known = frozenset(values) if all(map(_CASE.match, values)) else frozenset()
+        decides = f"{branch.type} {plain(condition.text)}"
+        return Arm(decides, int(branch.start_byte), number, known)
+
+    def _is_fixed(self, condition: Any) -> bool:
+        """Whether a condition has one value for all threads of a block, as long as they run."""
+        if not self._function.is_kernel:
+            return False
+        for each in walk(condition):
+            if each.type in {"call_expression", "subscript_expression", "assignment_expression"}:
+                return False
+            if each.type in {"identifier", "field_identifier"}:
+                name = plain(each.text)
+                if name in self._changed or name not in self._parameters | _FIXED:
+                    return False
+        return True
 
     def _plain(
-        self, node: Any, statement: Any, graph: CallGraph, conditions: tuple[str, ...], turn: int
+        self, node: Any, statement: Any, graph: CallGraph, path: _Path
     ) -> Iterator[Access | None]:
         """Yield what one statement does: it reads, meets other threads, and writes."""
         reads: list[Access] = []
@@ -169,7 +252,7 @@ class Accesses:
         for each in walk(node):
             if each.type == "call_expression":
                 meets = meets or _meets(each, graph)
-            found = self._access(each, statement, conditions, turn)
+            found = self._access(each, statement, path)
             if found is not None:
                 (writes if found.is_write else reads).append(found)
                 if found.is_write and _reads_too(each):
@@ -179,9 +262,7 @@ class Accesses:
             yield None
         yield from writes
 
-    def _access(
-        self, node: Any, statement: Any, conditions: tuple[str, ...], turn: int
-    ) -> Access | None:
+    def _access(self, node: Any, statement: Any, path: _Path) -> Access | None:
         if node.type != "subscript_expression" or node.parent.type == "subscript_expression":
             return None  # of several indices the last one counts
         array = self.array_of(node)
@@ -201,8 +282,9 @@ class Accesses:
             is_write=_is_written(node),
             is_volatile=array.split("[")[0] in self._volatile,
             statement=statement,
-            turn=turn,
-            conditions=conditions,
+            turn=path.turn,
+            conditions=path.conditions,
+            arms=path.arms,
         )
 
     def _is_computed(self, index: Any, depth: int = 0) -> bool:
@@ -255,6 +337,27 @@ class Accesses:
         if operator == "+":
             return self._counts(left, depth) != self._counts(right, depth)
         return operator == "-" and self._counts(left, depth)
+
+
+def _joined(cases: list[Any]) -> Iterator[list[Any]]:
+    """Yield the cases of a ``switch``, together with those from which control goes on into them."""
+    found: list[Any] = []
+    for case in cases:
+        if case.type == "case_statement":
+            found.append(case)
+            if _has_end(case):
+                yield found
+                found = []
+    if found:
+        yield found
+
+
+def _has_end(node: Any) -> bool:
+    """Whether control never goes on behind a statement or case."""
+    last = next((each for each in reversed(node.named_children) if each.type != "comment"), None)
+    if node.type in {"case_statement", "compound_statement"} and last is not None:
+        return _has_end(last)
+    return bool(node.type in _ENDS)
 
 
 def _element(text: str) -> str:

@@ -52,6 +52,11 @@ REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
             "launches by function",
             "write kernel<<<grid, block>>>(…)",
         ),
+        (
+            r"__is(?:Global|Shared|Constant|Local|GridConstant)$|__cvta_\w+$|__nvvm_get_smem_pointer$",
+            "asking in which memory a pointer is",
+            "there is one memory here: tell the function by an argument",
+        ),
         (r"cudaIpc\w+$", "CUDA IPC", GPU_ONLY),
         (r"cublas\w+$|cublasLt\w+$", "cuBLAS", GPU_ONLY),
         (r"cufft\w+$", "cuFFT", GPU_ONLY),

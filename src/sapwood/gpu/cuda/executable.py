@@ -17,9 +17,10 @@ from sapwood.code.target import host_target
 from sapwood.code.toolchain import find_compiler
 from sapwood.core.errors import BuildError, DataMissingError
 from sapwood.gpu.cuda.check import refuse_unsupported
+from sapwood.gpu.cuda.fallback import compile_kernels
 from sapwood.gpu.cuda.language import MODE, preferring_clang
 from sapwood.gpu.cuda.parse import read_sources
-from sapwood.gpu.cuda.patch import KernelMode, Mode, Patched, patch_sources
+from sapwood.gpu.cuda.patch import KernelMode, Patched
 from sapwood.gpu.cuda.precompiled import PLACE, SHIM, precompiled_headers, vectoriser_flags
 
 _INCLUDE: Final = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
@@ -85,18 +86,10 @@ def build_executable(
     sources = read_sources(texts, macros)
     refuse_unsupported(sources)
     asked = "asked for" if (environment or os.environ).get(MODE, "") == "fiber" else ""
-    patched = patch_sources(sources, fiber_only=asked)
     given = (files, output, folders, macros or {}, environment)
-    try:
-        _make(texts, patched, *given)
-    except BuildError:
-        if not any(k.mode is Mode.BLOCK for each in patched.values() for k in each.kernels):
-            raise
-        patched = patch_sources(sources, fiber_only="its loops do not compile")
-        try:
-            _make(texts, patched, *given)
-        except BuildError as second:
-            raise second from None  # the source itself is wrong
+    _, patched = compile_kernels(
+        sources, lambda patched: _make(texts, patched, *given), fiber_only=asked
+    )
     return tuple(kernel for each in patched.values() for kernel in each.kernels)
 
 

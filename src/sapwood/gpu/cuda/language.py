@@ -22,7 +22,8 @@ from sapwood.code.runner.options import ORDINAL
 from sapwood.code.shared_library import SharedLibrary
 from sapwood.code.target import Target
 from sapwood.code.toolchain import Compiler, find_compiler
-from sapwood.core.errors import BuildError, CompilerMissingError, ConfigurationError
+from sapwood.core.errors import CompilerMissingError, ConfigurationError
+from sapwood.environment.logs import logger
 from sapwood.gpu.cuda import counts
 from sapwood.gpu.cuda.nvrtc import LIBRARY as KERNELS
 from sapwood.gpu.cuda.nvrtc import (
@@ -47,6 +48,7 @@ CHOICE: Final = "SAPWOOD_CUDA"
 MODE: Final = "SAPWOOD_CUDA_MODE"
 """Environment variable of a build: ``fiber`` gives every kernel's threads stacks of their own."""
 
+_log = logger("cuda")
 _PROBLEM: Final = "sapwood_cuda_problem"
 _OWN_GPU: Final = "SAPWOOD_OWN_GPU"
 _GPU_DEVICE: Final = Path("/dev/nvidiactl")
@@ -159,11 +161,7 @@ class Cuda(CompiledLanguage):
                 return build_by_nvrtc(request)
             return _build_by_nvcc(request)
         chosen = msgspec.structs.replace(request, environment=preferring_clang(request.environment))
-        self._patch(chosen, fiber_only=_fiber_only(request.environment))
-        try:
-            return self._cpu.build(chosen)
-        except BuildError as first:
-            return self._build_again(chosen, first)
+        return self._build_for_cpu(chosen, fiber_only=_fiber_only(request.environment))
 
     def discover(self, request: BuildRequest, artefact: Artefact) -> Interface:
         """Return the functions of what was built: of kernels alone, the kernels."""
@@ -193,29 +191,14 @@ class Cuda(CompiledLanguage):
                 library.ask_after_calls(problem)
         return library
 
-    def _build_again(self, request: BuildRequest, first: BuildError) -> Artefact:
-        """Build with a stack per thread: loops that do not compile must not fail a program."""
-        shutil.rmtree(request.folder / ".objects")
-        if not self._patch(request, fiber_only=True):
-            raise first
-        try:
-            artefact = self._cpu.build(request)
-        except BuildError as second:
-            raise second from None  # the source itself is wrong
-        note = request.output / "patch-note.txt"
-        note.write_text(
-            "kernels run with a stack per thread, because their loops do not compile:\n"
-            + first.details.get("compiler output", first.what)
-        )
-        return artefact
-
-    def _patch(self, request: BuildRequest, *, fiber_only: bool) -> bool:
-        """Write the patched sources; say whether any kernel is cut into loops."""
+    def _build_for_cpu(self, request: BuildRequest, *, fiber_only: bool) -> Artefact:
+        """Build the patched sources; loops that do not compile must not fail a program."""
         from sapwood.gpu.cuda.check import (  # noqa: PLC0415 - needs a parser that runners do not
             refuse_unsupported,
         )
+        from sapwood.gpu.cuda.fallback import compile_kernels, told  # noqa: PLC0415 - as above
         from sapwood.gpu.cuda.parse import read_sources  # noqa: PLC0415 - as above
-        from sapwood.gpu.cuda.patch import Mode, patch_sources  # noqa: PLC0415 - as above
+        from sapwood.gpu.cuda.patch import Patched  # noqa: PLC0415 - as above
 
         files = {
             path.relative_to(request.folder).as_posix(): path.read_bytes()
@@ -224,12 +207,23 @@ class Cuda(CompiledLanguage):
         }
         sources = read_sources(files)
         refuse_unsupported(sources)
-        patched = patch_sources(sources, fiber_only="asked for" if fiber_only else "")
-        for name, data in files.items():
-            path = request.folder / ".patched" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(patched[name].text if name in patched else data)
-        return any(k.mode is Mode.BLOCK for p in patched.values() for k in p.kernels) or fiber_only
+
+        def compile_patched(patched: Mapping[str, Patched]) -> Artefact:
+            for name, data in files.items():
+                path = request.folder / ".patched" / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(patched[name].text if name in patched else data)
+            shutil.rmtree(request.folder / ".objects", ignore_errors=True)
+            return self._cpu.build(request)
+
+        asked = "asked for" if fiber_only else ""
+        artefact, patched = compile_kernels(sources, compile_patched, fiber_only=asked)
+        lines = told(patched)
+        for line in lines:
+            _log.warning(line)
+        if lines:
+            (request.output / "patch-note.txt").write_text("".join(f"{line}\n" for line in lines))
+        return artefact
 
 
 def take_own_gpu(environment: MutableMapping[str, str]) -> None:

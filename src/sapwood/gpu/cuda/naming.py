@@ -24,6 +24,8 @@ _SCOPES: Final = frozenset(
     }
 )
 _NAMES: Final = frozenset({"identifier", "type_identifier"})
+_UNCLEAR: Final = frozenset({"lambda_expression", "preproc_if", "preproc_ifdef"})
+"""Where these are, the text alone does not say which declaration a name means."""
 
 
 class _Declared:
@@ -38,6 +40,9 @@ class _Declared:
 def with_own_names(source: CudaSource, kernel: Function, fixed: Collection[str]) -> Edits | None:
     """Return the edits that give a kernel's variables names of their own; None if they have.
 
+    A kernel with lambdas, or with conditions of the preprocessor that only the compiler decides,
+    keeps its names. Such a kernel is not cut, so nothing needs them.
+
     Args:
         source: Holds the kernel.
         kernel: The kernel.
@@ -46,7 +51,7 @@ def with_own_names(source: CudaSource, kernel: Function, fixed: Collection[str])
     found: dict[str, list[_Declared]] = {p.name: [] for p in kernel.parameters}
     taken = set(kernel.words)
     nodes = list(walk(kernel.body))
-    if any(node.type == "lambda_expression" for node in nodes):
+    if any(node.type in _UNCLEAR for node in nodes):
         return None
     for node in nodes:
         name = plain(node.text)

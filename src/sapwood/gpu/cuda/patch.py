@@ -62,6 +62,10 @@ class KernelMode(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
+Place = tuple[str, int]
+"""A kernel, by its source and its line."""
+
+
 class Patched(msgspec.Struct, frozen=True):
     """A patched source: its text and the mode of each kernel."""
 
@@ -69,12 +73,18 @@ class Patched(msgspec.Struct, frozen=True):
     kernels: tuple[KernelMode, ...]
 
 
-def patch_sources(sources: Mapping[str, CudaSource], *, fiber_only: str = "") -> dict[str, Patched]:
+def patch_sources(
+    sources: Mapping[str, CudaSource],
+    *,
+    fiber_only: str = "",
+    stacks: Mapping[Place, str] | None = None,
+) -> dict[str, Patched]:
     """Return every source patched.
 
     Args:
         sources: Sources and headers that are built together.
         fiber_only: Why every kernel's threads get stacks of their own; empty if they need not.
+        stacks: Why those of some kernels do.
 
     Example:
         >>> from sapwood.gpu.cuda.parse import read_sources
@@ -85,25 +95,29 @@ def patch_sources(sources: Mapping[str, CudaSource], *, fiber_only: str = "") ->
     graph = CallGraph(sources.values())
     in_step = {name: with_steps(_with_clocks(each), graph) for name, each in sources.items()}
     graph = CallGraph(in_step.values())
+    if fiber_only:
+        stacks = {(n, k.line): fiber_only for n, each in in_step.items() for k in each.kernels}
+    chosen = stacks or {}
     return {
-        name: _patch(
-            each if fiber_only else _with_exchanges(each, graph), graph, fiber_only=fiber_only
-        )
+        name: _patch(_with_exchanges(each, graph, chosen), graph, chosen)
         for name, each in in_step.items()
     }
 
 
-def _with_exchanges(source: CudaSource, graph: CallGraph) -> CudaSource:
+def _with_exchanges(
+    source: CudaSource, graph: CallGraph, stacks: Mapping[Place, str]
+) -> CudaSource:
     """Return a source in which kernels exchange through arrays, where they can be cut then."""
     edits = Edits(source.data)
-    for kernel in source.kernels:
+    cut = [each for each in source.kernels if (source.name, each.line) not in stacks]
+    for kernel in cut:
         renamed = with_own_names(source, kernel, graph.macro_words)
         if renamed is not None:
             edits.extend(renamed)
     if edits:
         source = source.changed(edits)
     names = [kernel.name for kernel in source.kernels]
-    for name in names:
+    for name in (kernel.name for kernel in cut):
         kernel = next(each for each in source.kernels if each.name == name)
         waits = any(word in graph.meeting for word in kernel.words) or graph.meets(
             set(kernel.words) - BARRIERS
@@ -124,13 +138,13 @@ def _can_be_cut(kernel: Function, graph: CallGraph) -> bool:
     return True
 
 
-def _patch(source: CudaSource, graph: CallGraph, *, fiber_only: str) -> Patched:
+def _patch(source: CudaSource, graph: CallGraph, stacks: Mapping[Place, str]) -> Patched:
     edits = Edits(source.data)
     modes = []
     inside: set[int] = set()
     for kernel in source.kernels:
-        reason = fiber_only
-        if not fiber_only:
+        reason = stacks.get((source.name, kernel.line), "")
+        if not reason:
             try:
                 made = cut_kernel(kernel, graph)
             except NotPossibleError as error:

@@ -84,7 +84,7 @@ def _computed(function: Function, graph: CallGraph) -> Iterator[Any]:
         elif access.is_write:
             since = [*since[-_MOST_PENDING:], access]
         elif not access.base and (access.is_volatile or not accesses.is_given(access.array)):
-            own = [each for each in since if each.array == access.array]
+            own = [e for e in since if e.array == access.array and not e.excludes(access)]
             if any(each.base and _many(each, access) for each in own) and not any(
                 each.offset == access.offset and not each.base for each in own
             ):
@@ -131,7 +131,7 @@ def _hazards(function: Function, graph: CallGraph) -> Iterator[tuple[Any, str]]:
 
 def _conflict(before: Access, after: Access, since: list[Access]) -> bool:
     """Whether the second of two accesses means another lane's memory that the first used."""
-    if before.array != after.array or before.base != after.base:
+    if before.array != after.array or before.base != after.base or before.excludes(after):
         return False
     if before.is_write == after.is_write or before.offset == after.offset or not after.base:
         return False

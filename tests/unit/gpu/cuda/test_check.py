@@ -25,6 +25,8 @@ KERNEL = "__global__ void k(float *x) {{ {} }}\n"
         ("void f() { cudaLaunchKernelExC(&c, k, a); }", "launches by function"),
         ("void f() { cudaLaunchCooperativeKernelMultiDevice(l, 2); }", "launches by function"),
         ("void f() { cudaIpcGetMemHandle(&h, p); }", "CUDA IPC"),
+        (KERNEL.format("if (__isShared(x)) x[0] = 1;"), "asking in which memory a pointer is"),
+        (KERNEL.format("__builtin_assume(__isGlobal(x));"), "asking in which memory a pointer is"),
         ("cublasHandle_t h;", "cuBLAS"),
         ("void f() { cufftExecC2C(p, a, b, 1); }", "cuFFT"),
         ("curandState_t s;", "cuRAND"),

@@ -54,6 +54,8 @@ def test_each_declaration_gets_a_name_of_its_own(body: str, wanted: str) -> None
     [
         "int i = 0; x[i] = n;",
         "{ int i; } { int i; auto f = [&] { return i; }; }",
+        "\n#ifdef __WIDE\nfloat a[8];\n#else\nfloat a[4];\n#endif\na[0] = x[n];",
+        "\n#if __W > 1\nint v = 1;\n#elif __W\nint v = 2;\n#endif\n{ int v = n; x[v] = 1; } n = v;",
     ],
 )
 def test_what_is_clear_or_hidden_stays(body: str) -> None:

@@ -140,6 +140,45 @@ def test_what_is_no_such_index(body: str) -> None:
     assert not computed(body)
 
 
+SWITCH = "switch ({}) {{ case 0: s[tid] = 1; {} case 1: out[tid] = s[31 - tid]; break; }}"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        SWITCH.format("n", "break;"),
+        SWITCH.format("n", "return;"),
+        SWITCH.format("n & 3", "{ n; break; }"),
+        SWITCH.format("blockIdx.x", "break;"),
+        f"for (;;) {{ {SWITCH.format('n', 'break;')} }}",
+        "switch (n) { case 0: s[tid] = 1; __syncthreads(); out[tid] = s[31 - tid]; break; }",
+        "switch (n) { case 0: s[tid] = 1; __syncthreads(); } out[tid] = s[31 - tid];",
+        "switch (n) { case 0: s[tid] = 1; } switch (n) { case 1: case 2: out[tid] = s[31 - tid]; }",
+        "if (n > 2) s[tid] = 1; else out[tid] = s[31 - tid];",
+    ],
+)
+def test_cases_that_no_block_does_both_are_apart(body: str) -> None:
+    assert not computed(body)
+    assert not found(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        SWITCH.format("n", ""),  # goes on in the next case
+        SWITCH.format("tid & 1", "break;"),  # other threads take the other case
+        SWITCH.format("out[0]", "break;"),
+        f"for (;; n++) {{ {SWITCH.format('n', 'break;')} }}",
+        "switch (n) { case 0: s[tid] = 1; } switch (n) { case ZERO: out[tid] = s[31 - tid]; }",
+        "switch (n) { case 0: s[tid] = 1; } switch (n) { default: out[tid] = s[31 - tid]; }",
+        "if (n) s[tid] = 1; switch (n) { case 1: out[tid] = s[31 - tid]; }",
+        "switch (n) { case 0: s[tid] = 1; break; } out[tid] = s[31 - tid];",
+    ],
+)
+def test_cases_that_threads_of_a_block_do_both_are_told(body: str) -> None:
+    assert computed(body) == [1]
+
+
 def test_memory_of_one_thread_in_a_device_function_is_none() -> None:
     text = "__device__ int f(int *a, int i) { a[i] = 1; return a[a[i]]; }"
     source = CudaSource("a.cu", text.encode())

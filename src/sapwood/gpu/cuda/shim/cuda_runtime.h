@@ -11,5 +11,6 @@
 #include "sapwood/launch.h"
 #include "sapwood/memory_pools.h"
 #include "sapwood/shifts.h"
+#include "sapwood/simd.h"
 #include "sapwood/volumes.h"
 #include "sapwood/warp.h"

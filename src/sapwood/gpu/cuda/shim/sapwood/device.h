@@ -112,6 +112,7 @@ inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
     p->managedMemory = p->concurrentManagedAccess = p->cooperativeLaunch = 1;
     p->memoryPoolsSupported = p->hostRegisterSupported = p->unifiedFunctionPointers = 1;
     p->memPitch = 0x7fffffff, p->textureAlignment = 512;
+    p->asyncEngineCount = p->deviceOverlap = 1; // copies in streams work; programs ask before they use any
     return cudaSuccess;
 }
 inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which, int device) {
@@ -140,6 +141,7 @@ inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which, int 
         case cudaDevAttrTextureAlignment: *value = int(p.textureAlignment); break;
         case cudaDevAttrMaxBlocksPerMultiprocessor: *value = p.maxBlocksPerMultiProcessor; break;
         case cudaDevAttrMemoryPoolsSupported: case cudaDevAttrHostRegisterSupported:
+        case cudaDevAttrGpuOverlap: case cudaDevAttrAsyncEngineCount:
         case cudaDevAttrIntegrated: case cudaDevAttrCanMapHostMemory: case cudaDevAttrUnifiedAddressing:
         case cudaDevAttrPageableMemoryAccess: case cudaDevAttrHostNativeAtomicSupported:
         case cudaDevAttrManagedMemory: case cudaDevAttrConcurrentManagedAccess: case cudaDevAttrCooperativeLaunch:

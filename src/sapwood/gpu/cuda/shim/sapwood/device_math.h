@@ -23,6 +23,7 @@
 #define __sinf sinf
 #define __cosf cosf
 #define __tanf tanf
+#define __tanhf tanhf
 #define __powf powf
 #define __exp10f(x) powf(10.0f, x)
 #define __sincosf sincosf
@@ -230,6 +231,20 @@ static inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned n) 
 }
 static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned n) {
     return n & 31 ? low >> (n & 31) | high << (32 - (n & 31)) : low;
+}
+static inline unsigned __funnelshift_lc(unsigned low, unsigned high, unsigned n) {
+    return n > 31 ? low : __funnelshift_l(low, high, n);
+}
+static inline unsigned __funnelshift_rc(unsigned low, unsigned high, unsigned n) {
+    return n > 31 ? high : __funnelshift_r(low, high, n);
+}
+// Where the n-th bit that is set is, from a bit upwards, or downwards for a negative n.
+static inline unsigned __fns(unsigned mask, unsigned base, int n) {
+    if (n == 0) return base < 32 && mask >> base & 1 ? base : ~0u;
+    const int step = n > 0 ? 1 : -1;
+    for (int at = int(base), left = n * step; at >= 0 && at < 32; at += step)
+        if (mask >> at & 1 && !--left) return unsigned(at);
+    return ~0u;
 }
 static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned s) {
     unsigned long long both = (unsigned long long)b << 32 | a;
