@@ -24,6 +24,7 @@ from sapwood.code.interruption import interrupt
 from sapwood.code.native_library import build_crash_handlers, build_repeaters
 from sapwood.code.program import Program
 from sapwood.code.target import Target, host_target
+from sapwood.core import typed
 from sapwood.core.errors import (
     EXCEPTION_TYPE,
     CancelledError,
@@ -337,7 +338,7 @@ class Run:
     ) -> None:
         agents: list[AgentStatistics] = []
         for entry in found:
-            one = msgspec.convert(entry, AgentStatistics)
+            one = typed.convert(entry, AgentStatistics)
             part = slices[one.agent - 1]
             agents.append(msgspec.structs.replace(one, start=part.start, stop=part.stop))
         self._statistics = RunStatistics(

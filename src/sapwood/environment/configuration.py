@@ -22,8 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
 from sapwood.environment.defaults import render_toml, render_value
 from sapwood.environment.layers import Entry, read_file, read_flags, read_variables
@@ -70,7 +69,7 @@ class Configuration:
                 node = node.setdefault(part, {})
             node[key[-1]] = entry.value
         try:
-            return msgspec.convert(tree, Settings)
+            return typed.convert(tree, Settings)
         except ConfigurationError as error:
             # A check across settings: say where the one that it names comes from.
             key = tuple(error.where.split("."))

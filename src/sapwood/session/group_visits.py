@@ -14,11 +14,12 @@ from sapwood.comm.groups import events as gev
 from sapwood.comm.groups.members import Members
 from sapwood.comm.messages.groups import GroupNumber, Key
 from sapwood.comm.payload import Payload
+from sapwood.core import typed
 from sapwood.core.errors import ProtocolError
 
-_parts = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
-_enter = msgspec.msgpack.Decoder(EnterOrder).decode
-_call = msgspec.msgpack.Decoder(CallOrder).decode
+_parts = typed.unpacker(list[msgspec.Raw])
+_enter = typed.unpacker(EnterOrder)
+_call = typed.unpacker(CallOrder)
 
 NOTHING = plain.encode(None)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from sapwood.code.runner.calls import Bulk
+from sapwood.core import typed
 from sapwood.core.errors import ErrorRecord
 
 WANTED = b"here"
@@ -64,6 +65,6 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode_welcome: Callable[[bytes], Welcome] = msgspec.msgpack.Decoder(Welcome).decode
-decode_ask: Callable[[bytes], Ask] = msgspec.msgpack.Decoder(Ask).decode
-decode_answer: Callable[[bytes], Answer] = msgspec.msgpack.Decoder(Answer).decode
+decode_welcome: Callable[[bytes], Welcome] = typed.unpacker(Welcome)
+decode_ask: Callable[[bytes], Ask] = typed.unpacker(Ask)
+decode_answer: Callable[[bytes], Answer] = typed.unpacker(Answer)

@@ -32,6 +32,7 @@ from sapwood.comm import values
 from sapwood.comm.alike import Alike
 from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.contexts import process
+from sapwood.core import typed
 from sapwood.core.errors import (
     EXCEPTION_TYPE,
     MAX_RECORD_TEXT,
@@ -92,7 +93,7 @@ def main(
         control = _take_descriptors(*descriptors)
         printing = Printing()
         sys.stdout, sys.stderr = printing.output, printing.error
-        options = msgspec.msgpack.decode(encoded_options, type=RunnerOptions)
+        options = typed.unpacker(RunnerOptions)(encoded_options)
         _limit(options)
         faulthandler.enable(file=_CRASH_FD, all_threads=False)
         gc.enable()
