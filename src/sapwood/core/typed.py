@@ -29,10 +29,10 @@ def unpacker(kind: Any) -> Callable[[Data], Any]:
 
 
 @overload
-def json_reader(kind: type[T]) -> Callable[[Data], T]: ...
+def json_reader(kind: type[T]) -> Callable[[Data | str], T]: ...
 @overload
-def json_reader(kind: Any) -> Callable[[Data], Any]: ...
-def json_reader(kind: Any) -> Callable[[Data], Any]:
+def json_reader(kind: Any) -> Callable[[Data | str], Any]: ...
+def json_reader(kind: Any) -> Callable[[Data | str], Any]:
     """Return what reads a type from JSON; it raises ``msgspec.DecodeError`` on wrong data."""
     return _json_reader(kind).decode
 

@@ -175,4 +175,4 @@ def tend(places: Sequence[Options]) -> None:
 
 
 if __name__ == "__main__":
-    tend([typed.json_reader(Options)(text.encode()) for text in sys.argv[1:]])
+    tend([typed.json_reader(Options)(text) for text in sys.argv[1:]])

@@ -22,7 +22,8 @@ def first(kind, read, results, ready):
 
 for number in range(100):
     inner = msgspec.defstruct(f"Inner{number}", [(f"a{i}", int, 0) for i in range(20)])
-    outer = msgspec.defstruct(f"Outer{number}", [(f"b{i}", inner, msgspec.field(default_factory=inner)) for i in range(20)])
+    default = msgspec.field(default_factory=inner)
+    outer = msgspec.defstruct(f"Outer{number}", [(f"b{i}", inner, default) for i in range(20)])
     results, ready = [], threading.Barrier(THREADS)
     threads = [
         threading.Thread(target=first, args=(outer, HOW, results, ready)) for _ in range(THREADS)
@@ -39,7 +40,7 @@ for number in range(100):
     "read",
     [
         "lambda kind: typed.convert({'b3': {'a4': 5}}, kind)",
-        "lambda kind: typed.json_reader(kind)(b'{\"b3\": {\"a4\": 5}}')",
+        'lambda kind: typed.json_reader(kind)(b\'{"b3": {"a4": 5}}\')',
         "lambda kind: typed.unpacker(kind)(msgspec.msgpack.encode({'b3': {'a4': 5}}))",
     ],
 )

@@ -295,5 +295,5 @@ for thread in threads:
 
 def test_threads_may_load_the_configuration_for_the_first_time_at_once() -> None:
     command = [sys.executable, "-c", FIRST_IN_THREADS]
-    ends = [subprocess.run(command, timeout=60, check=False).returncode for _ in range(12)]
-    assert ends == [0] * 12
+    ends = [subprocess.run(command, timeout=60, check=False).returncode for _ in range(6)]
+    assert ends == [0] * 6

@@ -15,6 +15,9 @@ from sapwood.core.errors import ErrorRecord
 WANTED = b"here"
 """What a runner sends its agent to get the socket; the answer is :class:`Welcome` with it."""
 
+NOBODY = b"nobody"
+"""The answer, without a socket, of a place that answers no questions: filters run there."""
+
 CANCEL = "cancel"
 """Name of the question that takes another one back; its value is that one's number."""
 
