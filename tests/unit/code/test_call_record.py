@@ -84,8 +84,7 @@ def test_of_very_many_arrays_the_first_are_recorded() -> None:
         'memory write 5 7 1 2 {"a": 1}',
         'memory write 9000000 0 9000000 {"function": "f", "where": "", "arrays": []}',
         'memory write 9 0 {"function": "f", "where": "", "arrays": [["a", "double", 8]]}',
-        "memory read 9437300 0 9437184 64 "
-        '{"function": "f", "where": "", "arrays": [["a", "t", 0]]}',
+        'memory read 9437300 0 9437184 64 {"function": "f", "where": "", "arrays": [["", "", 0]]}',
         "memory read 9 0 {",
     ],
 )

@@ -297,3 +297,14 @@ def test_threads_may_load_the_configuration_for_the_first_time_at_once() -> None
     command = [sys.executable, "-c", FIRST_IN_THREADS]
     ends = [subprocess.run(command, timeout=60, check=False).returncode for _ in range(6)]
     assert ends == [0] * 6
+
+
+def test_a_working_folder_that_was_removed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(ConfigurationError, match="the current folder has been removed"):
+        load_configuration({})
