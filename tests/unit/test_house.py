@@ -56,3 +56,16 @@ def test_every_unit_test_file_stands_under_the_name_of_a_module() -> None:
             continue  # about the whole house, like this file
         module = ROOT / "src" / "sapwood" / room / name
         assert module.with_suffix(".py").is_file() or module.is_dir(), test
+
+
+def test_types_are_read_by_what_lets_one_thread_at_a_time_look_at_them() -> None:
+    # core/typed.py says why; what reads values of no type looks at none.
+    reads_a_type = re.compile(
+        r"msgspec\.convert\(|Decoder\((?!\)|ext_hook|list\[Any\]|\s*ext_hook)|decode\(.*type=[A-Z]"
+    )
+    found = {
+        path.relative_to(ROOT)
+        for path in SOURCES
+        if reads_a_type.search(path.read_text(encoding="utf-8").replace("FrameDecoder(", ""))
+    }
+    assert found == {Path("src/sapwood/core/typed.py")}

@@ -8,10 +8,15 @@ from sapwood.code.runner.door import Visit, close_owner
 from sapwood.comm import events as ev
 from sapwood.comm import plain
 from sapwood.comm.letters import events as le
+from sapwood.comm.letters.match import check_places, check_tag
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import SharedBlock
+from sapwood.core import typed
 from sapwood.core.errors import SapwoodError
 from sapwood.session.agent import Agent
+
+_addressed = typed.unpacker(tuple[list[int], int, bytes])
+_wanted = typed.unpacker(tuple[int, int])
 
 
 class Sending:
@@ -35,6 +40,7 @@ class Correspondence:
 
     def __init__(self, agent: Agent, visits: dict[str, Callable[[Visit], None]]) -> None:
         self._agent = agent
+        self._agents = agent.configuration.tree.agents
         self._node = agent.place.node
         self._sends: dict[int, Sending] = {}
         self._receives: dict[int, Visit] = {}
@@ -56,7 +62,9 @@ class Correspondence:
     # --- sending -----------------------------------------------------------------------------
 
     def _send(self, visit: Visit) -> None:
-        destinations, tag, body = plain.decode(visit.body)
+        destinations, tag, body = _addressed(visit.body)
+        check_places(destinations, self._agents)
+        check_tag(tag)
         number = self._next
         self._next += 1
         sending = self._sends[number] = Sending(visit, destinations)
@@ -88,7 +96,7 @@ class Correspondence:
     # --- receiving ---------------------------------------------------------------------------
 
     def _receive(self, visit: Visit) -> None:
-        source, tag = plain.decode(visit.body)
+        source, tag = _wanted(visit.body)
         number = self._next
         self._next += 1
         self._receives[number] = visit

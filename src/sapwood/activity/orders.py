@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from sapwood.code.runner.options import RunnerOptions
+from sapwood.core import typed
 
 FASTPATH = "fastpath"
 """Handler of the stream that tells agents to use shortcuts from now on."""
@@ -71,4 +72,4 @@ class AgentSettings(msgspec.Struct, frozen=True):
 
 
 # Made in the zygote, so that its children need not work the types out again.
-decode_settings: Callable[[bytes], AgentSettings] = msgspec.msgpack.Decoder(AgentSettings).decode
+decode_settings: Callable[[bytes], AgentSettings] = typed.unpacker(AgentSettings)

@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-import msgspec
-
 from sapwood.activity.stream_procedures import StreamProcedures
 from sapwood.code.image import OpenProgram, ProgramImage
 from sapwood.code.runner import child
@@ -17,6 +15,7 @@ from sapwood.code.runner.binding import Binding
 from sapwood.code.runner.child import Procedure, Work
 from sapwood.code.runner.versions import open_version
 from sapwood.comm.shared_memory import MappedBlocks
+from sapwood.core import typed
 from sapwood.data.slice import Slice, SliceRef, open_slice
 
 MAX_OPEN_PROGRAMS = 16
@@ -55,8 +54,8 @@ class Procedures:
     def _open(self, run: str, argument: dict[str, Any]) -> None:
         self._make_site_ready()
         self._watch_crashes(argument["crash_handlers"])
-        image = msgspec.msgpack.decode(argument["image"], type=ProgramImage)
-        reference = msgspec.msgpack.decode(argument["slice"], type=SliceRef)
+        image = typed.unpacker(ProgramImage)(argument["image"])
+        reference = typed.unpacker(SliceRef)(argument["slice"])
         part = open_slice(reference, MappedBlocks())  # mapped as long as the run is open
         self._close(run, None)
         self._runs[run] = (open_version(image), part)
@@ -97,7 +96,7 @@ class Procedures:
 
     def _load_program(self, code: bytes) -> OpenProgram:
         self._make_site_ready()
-        return open_version(msgspec.msgpack.decode(code, type=ProgramImage))
+        return open_version(typed.unpacker(ProgramImage)(code))
 
     def _make_ready(self, crash_handlers: Sequence[bytes]) -> None:
         self._make_site_ready()

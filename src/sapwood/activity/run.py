@@ -24,11 +24,13 @@ from sapwood.code.interruption import interrupt
 from sapwood.code.native_library import build_crash_handlers
 from sapwood.code.program import Program
 from sapwood.code.target import Target, host_target
+from sapwood.core import typed
 from sapwood.core.errors import (
     EXCEPTION_TYPE,
     CancelledError,
     ProgramError,
     SapwoodError,
+    TimeLimitError,
     UserCodeError,
 )
 from sapwood.data.dataset import Dataset
@@ -53,6 +55,9 @@ class RunOptions(msgspec.Struct, frozen=True):
         on_agent_loss: ``replace`` goes on with a new process, ``fail`` ends the run.
         environment: Variables of builds.
         targets: What the agents are; empty for this machine.
+        run_time_limit: Seconds that the whole run may take; 0 for no limit.
+        max_iterations: Iterations after which the run ends though the program is not done; 0 for
+            no limit.
     """
 
     chunk: int | None = None
@@ -60,6 +65,8 @@ class RunOptions(msgspec.Struct, frozen=True):
     on_agent_loss: Literal["replace", "fail"] = "replace"
     environment: dict[str, str] = {}
     targets: tuple[Target, ...] = ()
+    run_time_limit: float = 0.0
+    max_iterations: int = 0
 
 
 class Run:
@@ -91,20 +98,27 @@ class Run:
         self._options = options
         self._future: Future[Any] = Future()
         self._future.set_running_or_notify_cancel()  # it is cancelled by cancel() only
-        self._cancelled = threading.Event()
+        self._stopped: SapwoodError | None = None
         self._stream: StreamHandle | None = None
         self._crew: Crew | None = None
         self._built: Built | None = None
         self._began = time.perf_counter()
         self._loop_began = 0.0
         self._progress = Progress(
-            state=RunState.PREPARING, iterations=program.iterations(), items=len(data)
+            state=RunState.PREPARING,
+            iterations=_planned(program.iterations(), options.max_iterations),
+            items=len(data),
         )
+        self._cut_short = False
         self._statistics = RunStatistics(program=program.name)
         self._update_seconds = 0.0
         self._unnoted: tuple[int, dict[str, Any]] | None = None
         self._thread = threading.Thread(target=self._work, name=f"sapwood-{self.name}", daemon=True)
+        self._timer = threading.Timer(options.run_time_limit, self._took_too_long)
+        self._timer.daemon = True
         self._thread.start()
+        if options.run_time_limit:
+            self._timer.start()
 
     # --- for users -----------------------------------------------------------------------------
 
@@ -141,11 +155,29 @@ class Run:
         """Stop the run; what its agents compute is killed. Returns False if it had ended."""
         if self._future.done():
             return False
-        self._cancelled.set()
+        self._stop(CancelledError("the run was cancelled"))
+        return True
+
+    def _took_too_long(self) -> None:
+        if self._future.done():
+            return
+        count = self._progress.iteration
+        self._stop(
+            TimeLimitError(
+                f"the run took longer than {self._options.run_time_limit:g} s and was ended after "
+                f"{count} iteration{'' if count == 1 else 's'}",
+                where=self.program.name,
+                hint="raise limits.run_time (--run-time-limit), or let the program end sooner",
+            )
+        )
+
+    def _stop(self, error: SapwoodError) -> None:
+        """End the run with an error; the first one counts."""
+        if self._stopped is None:
+            self._stopped = error
         interrupt(self._thread)
         if self._crew is not None:
-            self._crew.fail(CancelledError("the run was cancelled"))
-        return True
+            self._crew.fail(self._stopped)
 
     def cancelled(self) -> bool:
         """Whether the run was cancelled."""
@@ -178,20 +210,24 @@ class Run:
     def _work(self) -> None:
         try:
             result = self._execute()
-        except SapwoodError as error:
-            cancelled = self._cancelled.is_set() or isinstance(error, CancelledError)
+        except SapwoodError as problem:
+            error = problem
+            if self._stopped is not None and isinstance(error, CancelledError):
+                error = self._stopped  # what was interrupted does not know why
+            cancelled = isinstance(self._stopped or error, CancelledError)
             self._finish(RunState.CANCELLED if cancelled else RunState.FAILED)
             if self._built is not None:
                 name_crash_site(error, self._built.debug_files)
             self._future.set_exception(error)
-        except BaseException as error:  # noqa: BLE001 - whoever waits for the run gets it
+        except BaseException as problem:  # noqa: BLE001 - whoever waits for the run gets it
             self._finish(RunState.FAILED)
-            self._future.set_exception(error)
+            self._future.set_exception(problem)
         else:
             self._finish(RunState.DONE)
             self._future.set_result(result)
 
     def _finish(self, state: RunState) -> None:
+        self._timer.cancel()
         seconds = time.perf_counter() - self._began
         iterations = self._progress.iteration
         _log.info("run ended", run=self.name, state=state, iterations=iterations, seconds=seconds)
@@ -253,8 +289,7 @@ class Run:
             )
             for rank, part in enumerate(slices, start=1)
         }
-        if self._cancelled.is_set():
-            raise CancelledError("the run was cancelled")
+        self._go_on()
         return Crew(self._session, opening, replace=self._options.on_agent_loss == "replace")
 
     def _iterate(self, crew: Crew, state: dict[str, Any]) -> dict[str, Any]:
@@ -273,8 +308,7 @@ class Run:
         self._loop_began = time.perf_counter()
         try:
             for iteration in itertools.count(1):
-                if self._cancelled.is_set():
-                    raise CancelledError("the run was cancelled")
+                self._go_on()
                 sent = _checked_state(program, state)
                 total = stream.exchange(sent, meanwhile=self._note_iteration).total
                 begin = time.perf_counter()
@@ -291,10 +325,18 @@ class Run:
                 self._unnoted = iteration, state
                 if done:
                     break
+                if iteration == self._options.max_iterations:
+                    self._cut_short = True
+                    break
         finally:
             stream.close()
             self._note_iteration()
         return state
+
+    def _go_on(self) -> None:
+        """Raise the error with which the run was ended meanwhile, if it was."""
+        if self._stopped is not None:
+            raise self._stopped
 
     def _user(self, what: str, function: Callable[..., T], *args: Any) -> T:
         """Call a method of the program in this process; its errors say which method it was."""
@@ -335,12 +377,13 @@ class Run:
     ) -> None:
         agents: list[AgentStatistics] = []
         for entry in found:
-            one = msgspec.convert(entry, AgentStatistics)
+            one = typed.convert(entry, AgentStatistics)
             part = slices[one.agent - 1]
             agents.append(msgspec.structs.replace(one, start=part.start, stop=part.stop))
         self._statistics = RunStatistics(
             program=self.program.name,
             iterations=self._progress.iteration,
+            cut_short=self._cut_short,
             seconds=time.perf_counter() - self._began,
             build_seconds=built.seconds,
             update_seconds=self._update_seconds,
@@ -366,6 +409,12 @@ class Run:
         rows = "".join(f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in figures.items())
         table = f"<table><caption>{escape(self.name)}</caption>{rows}</table>"
         return table + (self._statistics._repr_html_() if self._statistics.agents else "")
+
+
+def _planned(by_program: int | None, most: int) -> int | None:
+    """Return how many iterations there will be, as far as anybody knows."""
+    known = [count for count in (by_program, most) if count]
+    return min(known, default=by_program)
 
 
 def _wanted_fields(program: Program, data: Dataset) -> list[str] | None:

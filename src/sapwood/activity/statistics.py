@@ -65,10 +65,14 @@ class AgentStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What a whole run cost; times in seconds."""
+    """What a whole run cost; times in seconds.
+
+    ``cut_short`` says that ``max_iterations`` ended the run before its program was done.
+    """
 
     program: str
     iterations: int = 0
+    cut_short: bool = False
     seconds: float = 0.0
     build_seconds: float = 0.0
     prepare_seconds: float = 0.0
@@ -105,7 +109,8 @@ class RunStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
     def _headline(self) -> str:
         iterations = f"{self.iterations} iteration{'' if self.iterations == 1 else 's'}"
-        return f"{self.program}: {iterations}, {self.seconds:.2f} s"
+        limit = " (max_iterations)" if self.cut_short else ""
+        return f"{self.program}: {iterations}{limit}, {self.seconds:.2f} s"
 
     def _rows(self) -> list[tuple[str, ...]]:
         return [

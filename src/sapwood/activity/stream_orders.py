@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from sapwood.comm import plain
+from sapwood.core import typed
 
 CALL = "call"
 """Handler of a stream whose waves call user code."""
@@ -72,4 +73,4 @@ class FilterCall(msgspec.Struct, frozen=True, array_like=True):
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode_code: Callable[[bytes], UserCode] = msgspec.msgpack.Decoder(UserCode).decode
+decode_code: Callable[[bytes], UserCode] = typed.unpacker(UserCode)

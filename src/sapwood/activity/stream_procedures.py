@@ -5,8 +5,6 @@ import secrets
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-import msgspec
-
 from sapwood.activity import stream_orders as orders
 from sapwood.code.filter import NOTHING, Filter, FoldFilter, MapFilter
 from sapwood.code.image import OpenProgram, ProgramImage
@@ -14,9 +12,10 @@ from sapwood.code.native_filter import NativeFilter
 from sapwood.code.runner.versions import open_version
 from sapwood.comm import values
 from sapwood.comm.shared_memory import MappedBlocks, SharedRef
+from sapwood.core import typed
 from sapwood.core.errors import ExecutionError, ProgramError
 
-_decode_ref = msgspec.msgpack.Decoder(SharedRef).decode
+_decode_ref = typed.unpacker(SharedRef)
 
 
 class StreamProcedures:
@@ -57,7 +56,7 @@ class StreamProcedures:
         if not code.native:
             # Code of the user, as a library is: only a runner, which exists to run it, loads it.
             return pickle.loads(code.code)  # noqa: S301 - see above
-        program = open_version(msgspec.msgpack.decode(code.code, type=ProgramImage))
+        program = open_version(typed.unpacker(ProgramImage)(code.code))
         self._programs.setdefault(stream, []).append(program)
         return program.function(code.native)
 
@@ -132,7 +131,7 @@ class StreamProcedures:
         return made
 
     def _filter(self, stream: str, argument: Any) -> Any:
-        call = msgspec.convert(argument, orders.FilterCall)
+        call = typed.convert(argument, orders.FilterCall)
         own = self._filters[stream][0 if call.upward else 1]
         if own is None:
             raise ProgramError("this place has no such filter")

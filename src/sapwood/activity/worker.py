@@ -17,6 +17,7 @@ from sapwood.code.runner.jobs import Job, Lease, Outcome, Preparation
 from sapwood.code.transfers import NOTHING, Transfers
 from sapwood.comm import plain
 from sapwood.comm.payload import Payload
+from sapwood.core import typed
 from sapwood.core.errors import SapwoodError
 from sapwood.session.agent import Agent, Contribution, Question
 
@@ -82,7 +83,7 @@ class Worker:
     # --- runs ----------------------------------------------------------------------------------
 
     def _open_run(self, question: Question) -> None:
-        order = msgspec.convert(question.value(), orders.OpenRun)
+        order = typed.convert(question.value(), orders.OpenRun)
         names = ("image", "slice", "crash_handlers")
         body = plain.encode({name: getattr(order, name) for name in names})
         self._runs[order.run] = OpenedRun(order)
@@ -200,7 +201,7 @@ class Worker:
 
     def _call_task(self, question: Question) -> None:
         asked = question.asked
-        order = msgspec.convert(question.value(), orders.CallTask)
+        order = typed.convert(question.value(), orders.CallTask)
         meter = self._meters.setdefault(order.function, FunctionMeter(order.function))
         bytes_in = len(asked.body) + (asked.payload.nbytes if asked.payload else 0)
         name = self._task(asked.source, asked.number)

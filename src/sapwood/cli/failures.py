@@ -106,14 +106,16 @@ def show_error(error: Exception, *, debug: bool = False, as_json: bool = False) 
         what = f"{type(error).__name__}: {error}"
         hint = "this is a fault in Sapwood, not in your input; --debug shows where"
         _tell(f"sapwood: internal error: {what}\n  hint:  {hint}")
-        return EXIT_INTERNAL
-    _tell(explain(known, debug=debug))
+        known, code = SapwoodError(f"internal error: {what}", hint=hint), EXIT_INTERNAL
+    else:
+        _tell(explain(known, debug=debug))
+        code = known.exit_code
     if as_json:
         from sapwood.cli.output import print_json  # noqa: PLC0415 - only wanted here
 
         with contextlib.suppress(OSError):  # what cannot be written may be the error itself
             print_json({"error": known.to_record()}, one_line=True)
-    return known.exit_code
+    return code
 
 
 def _tell(text: str) -> None:

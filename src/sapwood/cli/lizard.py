@@ -59,6 +59,14 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
     seed: Annotated[
         int, typer.Option(metavar="N", min=0, help="Seed of the random numbers of the program.")
     ] = 0,
+    run_time_limit: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Longest time of the whole run, for example 10min."),
+    ] = None,
+    max_iterations: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="End after N iterations, with the result so far."),
+    ] = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print what the runner module prints, not more.")
     ] = False,
@@ -76,7 +84,12 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
     with reported(debug=debug, as_json=as_json):
         from sapwood.cli.lizard_run import LizardRequest, execute  # noqa: PLC0415 - --help is fast
 
-        given = {"cluster.agents": agents, "cluster.fanout": fanout}
+        given = {
+            "cluster.agents": agents,
+            "cluster.fanout": fanout,
+            "limits.run_time": run_time_limit,
+            "limits.iterations": max_iterations,
+        }
         flags = {key: value for key, value in given.items() if value is not None}
         request = LizardRequest(
             folder=folder,

@@ -121,8 +121,11 @@ def _show(request: LizardRequest, checked: Checked, runner: RunnerModule, outcom
         answer = {"program": found.name, "checksum": found.checksum, "output": text.getvalue()}
         print_json({**answer, **msgspec.to_builtins(outcome)})
         return
+    if not request.quiet:
+        typer.echo(f"Run completed in {outcome.seconds} seconds")  # as lizard-slayer writes it
     runner.print_result(outcome.end_global_state, quiet=request.quiet)
     if not request.quiet:
         agents = f"{outcome.agents} agent{'' if outcome.agents == 1 else 's'}"
-        facts = f"{outcome.iterations} iterations, {outcome.points} points, {agents}"
-        typer.echo(f"time taken: {outcome.seconds:.3f} s ({facts})")
+        limit = ", ended by max_iterations before the program was done" * outcome.cut_short
+        facts = f"{outcome.iterations} iterations, {outcome.points} points, {agents}{limit}"
+        typer.echo(facts)

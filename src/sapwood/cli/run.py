@@ -57,6 +57,14 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
         str | None,
         typer.Option(metavar="TIME", help="Longest time of one call, for example 2s or 500ms."),
     ] = None,
+    run_time_limit: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Longest time of the whole run, for example 10min."),
+    ] = None,
+    max_iterations: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="End after N iterations, with the result so far."),
+    ] = None,
     memory_limit: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="Most memory of one runner, for example 2GiB."),
@@ -105,6 +113,8 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
             "cluster.agents": agents,
             "cluster.fanout": fanout,
             "limits.time": time_limit,
+            "limits.run_time": run_time_limit,
+            "limits.iterations": max_iterations,
             "limits.memory": memory_limit,
             "limits.check_memory": True if check_memory else None,
         }

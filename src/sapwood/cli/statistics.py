@@ -49,6 +49,7 @@ def run_lines(statistics: RunStatistics) -> list[str]:
     """Return a headline about the whole run, and where the time outside the maps went."""
     count = statistics.iterations
     iterations = f"{count} iteration{'' if count == 1 else 's'}"
+    limit = " (ended by max_iterations, before the program was done)"
     build = figures.seconds(statistics.build_seconds)
     parts = [
         f"prepare {figures.seconds(statistics.prepare_seconds)} (build {build})",
@@ -57,7 +58,8 @@ def run_lines(statistics: RunStatistics) -> list[str]:
     if statistics.replaced_agents:
         parts.append(f"{statistics.replaced_agents} agents replaced")
     return [
-        f"{statistics.program}: {iterations} in {figures.seconds(statistics.seconds)}",
+        f"{statistics.program}: {iterations} in {figures.seconds(statistics.seconds)}"
+        + limit * statistics.cut_short,
         f"  {', '.join(parts)}",
     ]
 

@@ -37,8 +37,8 @@ class AgentView(msgspec.Struct, frozen=True):
 
     Attributes:
         rank: Its place in the tree, from 1.
-        pid: Its process id; 0 while it is being replaced.
-        state: ``starting``, ``ready`` or ``lost``.
+        pid: Its process id; 0 while it is being replaced, and when the cluster is closed.
+        state: ``starting``, ``ready``, ``adrift`` (between two parents), ``lost`` or ``closed``.
         incarnation: Counts the processes that have been this agent.
     """
 
@@ -240,9 +240,11 @@ class Cluster(TreeWork, Messaging):
     @property
     def agents(self) -> tuple[AgentView, ...]:
         """The agents, as they are now."""
+        records = self._session.keeper.places.agents()
+        if self.closed:
+            return tuple(AgentView(one.rank, 0, "closed", one.incarnation) for one in records)
         return tuple(
-            AgentView(record.rank, record.pid, record.state.value, record.incarnation)
-            for record in self._session.keeper.places.agents()
+            AgentView(one.rank, one.pid, one.state.value, one.incarnation) for one in records
         )
 
     def close(self) -> None:

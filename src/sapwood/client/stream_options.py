@@ -90,13 +90,11 @@ def checked_agents(agents: Sequence[int] | None, count: int) -> list[int]:
     return ranks
 
 
-def check_time_limit(seconds: Any) -> None:
+def check_time_limit(seconds: Any, name: str = "time_limit") -> None:
     """Raise ConfigurationError unless it is a number of seconds, or 0 for no limit."""
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if not is_number or not 0 <= seconds < math.inf:
-        raise ConfigurationError(
-            f"time_limit is {seconds!r}", hint="give seconds, or 0 for no limit"
-        )
+        raise ConfigurationError(f"{name} is {seconds!r}", hint="give seconds, or 0 for no limit")
 
 
 def reductions(

@@ -16,7 +16,7 @@ from sapwood.code.cache import BuildCache
 from sapwood.code.load import load_program
 from sapwood.code.program import NativeFunctionRef, Program, data_of
 from sapwood.code.target import Target, targets_of
-from sapwood.core.errors import ConfigurationError, ParameterError
+from sapwood.core.errors import ConfigurationError, InputError, ParameterError
 from sapwood.core.whole import whole
 from sapwood.data.sources import load
 from sapwood.environment.settings import Settings
@@ -58,6 +58,8 @@ class TreeWork(abc.ABC):
         parameters: Mapping[str, Any] | None = None,
         chunk: int | None = None,
         time_limit: float | None = None,
+        run_time_limit: float | None = None,
+        max_iterations: int | None = None,
         on_agent_loss: AgentLoss = "replace",
     ) -> Run:
         """Start a program over data and return at once.
@@ -69,10 +71,15 @@ class TreeWork(abc.ABC):
             parameters: Values for the program's parameters.
             chunk: Items that stay together; by default slices as even as possible.
             time_limit: Seconds that one map call may take; by default ``limits.time``.
+            run_time_limit: Seconds that the whole run may take, from now on; then it fails with a
+                ``TimeLimitError``. By default ``limits.run_time``; 0 for no limit.
+            max_iterations: Iterations after which the run ends, with the result so far, though
+                the program is not done; its statistics say so. By default
+                ``limits.iterations``; 0 for no limit.
             on_agent_loss: ``"replace"`` goes on with a new process, ``"fail"`` ends the run.
 
         Raises:
-            InputError: ``chunk`` is no whole number.
+            InputError: ``chunk`` or ``max_iterations`` is no whole number, or a limit is below 0.
             ProgramError: The program cannot be loaded.
             DataError: The data cannot be used.
             ClosedError: The cluster is closed.
@@ -89,8 +96,16 @@ class TreeWork(abc.ABC):
             raise ConfigurationError(
                 f"on_agent_loss is {on_agent_loss!r}", hint="use 'replace' or 'fail'"
             )
-        limit = self.settings.limits.time if time_limit is None else time_limit
+        limits = self.settings.limits
+        limit = limits.time if time_limit is None else time_limit
         check_time_limit(limit)
+        run_limit = limits.run_time if run_time_limit is None else run_time_limit
+        check_time_limit(run_limit, "run_time_limit")
+        most = limits.iterations if max_iterations is None else max_iterations
+        if whole(most, "max_iterations") < 0:
+            raise InputError(
+                f"max_iterations is {most}", hint="give a number from 1 on, or 0 for no limit"
+            )
         if parameters is not None and not isinstance(parameters, Mapping):
             raise ParameterError(
                 f"parameters are {parameters!r}", hint="give a dictionary of values by name"
@@ -103,7 +118,15 @@ class TreeWork(abc.ABC):
             loaded,
             load(data_of(loaded, data), fields=loaded.inputs),
             self._cache,
-            RunOptions(chunk, limit, on_agent_loss, self._build_environment(), self.targets),
+            RunOptions(
+                chunk,
+                limit,
+                on_agent_loss,
+                self._build_environment(),
+                self.targets,
+                run_limit,
+                int(most),
+            ),
         )
         self._runs = [known for known in self._runs if not known.done()]
         self._runs.append(run)

@@ -1,6 +1,7 @@
 """What user functions become when they travel: pickled code, or an image of a built program."""
 
 import functools
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,8 @@ class CodeMaker:
             return self._native(function.program).image
         if not callable(function):
             raise ConfigurationError(
-                f"{function!r} cannot be called", hint="pass a function, or program['name']"
+                f"{reprlib.repr(function)} cannot be called",
+                hint="pass a function, or program['name']",
             )
         return _pickled(function)
 
@@ -84,7 +86,7 @@ class CodeMaker:
                 "crash_handlers": list(native.crash_handlers),
             }
             return Call("native", function.function, argument, limit, native.built.debug_files)
-        name = getattr(function, "__qualname__", repr(function))
+        name = name_of(function)
         if can_travel((args, kwargs)):
             return Call("call", name, {"code": code, "arguments": (args, kwargs)}, limit)
         # What cannot travel as a value becomes part of the code, which only a runner loads.
@@ -119,9 +121,11 @@ def _pickled(function: Callable[..., Any]) -> bytes:
     try:
         return bytes(cloudpickle.dumps(function))
     except Exception as error:
-        name = getattr(function, "__qualname__", repr(function))
+        hint = "open files, make locks and connections inside the function"
+        if isinstance(error.__cause__ or error, RecursionError):
+            hint = "use fewer levels of lists and dictionaries in one another"
         raise DataValueError(
             f"the function and its arguments cannot be sent to an agent: {error}",
-            where=name,
-            hint="open files, make locks and connections inside the function",
+            where=name_of(function),
+            hint=hint,
         ) from error

@@ -16,6 +16,7 @@ from sapwood.code.languages.base import Artefact, BuildRequest, Language
 from sapwood.code.library import LibraryImage
 from sapwood.code.program import Program
 from sapwood.code.target import Target, host_target
+from sapwood.core import typed
 
 FORMAT = "1"
 """Part of every key: what an entry holds. Raise it when that changes."""
@@ -267,7 +268,7 @@ def _build_library(part: _Part, cache: BuildCache) -> BuiltLibrary:
 def _open_library(plan: LibraryPlan, entry: CacheEntry) -> BuiltLibrary:
     from sapwood.code.languages.registry import place_of  # noqa: PLC0415 - as in _parts
 
-    artefact = msgspec.json.decode(entry.path("artefact.json").read_bytes(), type=Artefact)
+    artefact = typed.json_reader(Artefact)(entry.path("artefact.json").read_bytes())
     image = LibraryImage(
         language=plan.language,
         plugin=place_of(plan.language),
@@ -276,7 +277,7 @@ def _open_library(plan: LibraryPlan, entry: CacheEntry) -> BuiltLibrary:
         file=os.fsencode(entry.path(artefact.library)),
         sha256=entry.manifest.files[artefact.library].sha256,
         debug_file=os.fsencode(entry.path(artefact.debug)) if artefact.debug else b"",
-        interface=msgspec.json.decode(entry.path("interface.json").read_bytes(), type=Interface),
+        interface=typed.json_reader(Interface)(entry.path("interface.json").read_bytes()),
     )
     return BuiltLibrary(image, entry)
 

@@ -79,14 +79,21 @@ def read_file(folder: Path, name: str, *, named_by: str) -> bytes:
         ProgramError: It is missing or cannot be read.
     """
     path = folder / name
+    if Path(name).is_absolute():
+        raise ProgramError(
+            f"{name} is not a path inside the program's folder",
+            where=named_by,
+            hint=f"copy the file to {folder} and name it relative to that folder",
+        )
     try:
         return path.read_bytes()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         from sapwood.code.spelling import suggest  # noqa: PLC0415 - only a mistake needs it
 
         beside = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+        why = error.strerror if isinstance(error, OSError) else str(error)
         raise ProgramError(
-            f"cannot read {name}: {error.strerror}", where=named_by, hint=suggest(name, beside)
+            f"cannot read {name!r}: {why}", where=named_by, hint=suggest(name, beside)
         ) from error
 
 
@@ -104,7 +111,7 @@ def with_sources(bundle: Bundle, sources: Iterable[str], *, folder: Path, named_
         if name in files:
             continue
         files[name] = data = read_file(folder, name, named_by=named_by)
-        pending.extend(header for header in _included(name, data) if (folder / header).is_file())
+        pending.extend(header for header in _included(name, data) if _is_inside(folder, header))
         if sum(map(len, files.values())) > MAX_BUNDLE_BYTES:
             raise ProgramError(
                 f"the program's files are over {MAX_BUNDLE_BYTES // 2**20} MiB",
@@ -132,6 +139,14 @@ def _included(name: str, data: bytes) -> list[str]:
         _normal(str(folder / os.fsdecode(match.group(1))))
         for match in _LOCAL_INCLUDE.finditer(data)
     ]
+
+
+def _is_inside(folder: Path, header: str) -> bool:
+    """Whether a header is a file that travels with the program; else the compiler finds it."""
+    try:
+        return not Path(header).is_absolute() and (folder / header).is_file()
+    except ValueError:  # a null byte
+        return False
 
 
 def _normal(name: str) -> str:

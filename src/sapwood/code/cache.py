@@ -28,6 +28,7 @@ from typing import Final
 
 import msgspec
 
+from sapwood.core import typed
 from sapwood.core.errors import ResourceError
 
 DEFAULT_SIZE_LIMIT: Final = 2 * 2**30
@@ -363,7 +364,7 @@ def _lock_file(path: Path, operation: int) -> int:
 
 
 def _read_manifest(path: Path) -> Manifest:
-    return msgspec.json.decode(path.read_bytes(), type=Manifest)
+    return typed.json_reader(Manifest)(path.read_bytes())
 
 
 def _record(path: Path) -> FileRecord:

@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
+from sapwood.core import typed
+
 MAX_ARRAYS: Final = 64
 """Array parameters of one call that are recorded; further ones are not named after a crash."""
 
@@ -99,9 +101,12 @@ def take_access(report: str) -> tuple[Access | None, str]:
     if found is None:
         return None, report
     rest = report[: found.start()] + report[found.end() + 1 :]
-    names = msgspec.json.decode(found[5], type=Names)
     numbers = [int(number) for number in found[4].split()]
-    return describe_access(names, found[1], int(found[2]), numbers), rest
+    try:
+        names = typed.json_reader(Names)(found[5])
+        return describe_access(names, found[1], int(found[2]), numbers), rest
+    except (ValueError, ZeroDivisionError):  # user code has overwritten the record, or this text
+        return None, report
 
 
 def describe_access(names: Names, kind: str, place: int, numbers: Sequence[int]) -> Access | None:

@@ -40,6 +40,7 @@ from sapwood.code.native_marker import Native
 from sapwood.code.parameter import PARAMETER_TYPES, Parameter
 from sapwood.code.program import Program
 from sapwood.code.spelling import suggest
+from sapwood.core import typed
 from sapwood.core.errors import ProgramError
 
 MAIN_FILE = "program.toml"
@@ -108,7 +109,7 @@ def read_definition(data: bytes, *, where: str) -> Definition:
         raise ProgramError(f"not valid TOML: {error}", where=where) from error
     _check_keys(document, where)
     try:
-        return msgspec.convert(document, Definition)
+        return typed.convert(document, Definition)
     except msgspec.ValidationError as error:
         raise ProgramError(f"a value is wrong: {error}", where=where) from error
 

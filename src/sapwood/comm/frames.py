@@ -22,6 +22,7 @@ from sapwood.comm import messages
 from sapwood.comm.messages import AnyMessage
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import SharedRef
+from sapwood.core import typed
 from sapwood.core.errors import ProtocolError
 
 MAGIC = b"SW"
@@ -46,7 +47,7 @@ MAX_REFERENCE = 256
 _PLAIN = (MAGIC, FRAME_VERSION, 0)
 _unpack_prefix = PREFIX.unpack_from
 _ref_encode = msgspec.msgpack.Encoder().encode
-_ref_decode = msgspec.msgpack.Decoder(SharedRef).decode
+_ref_decode = typed.unpacker(SharedRef)
 
 
 Buffers = list[bytes | memoryview]

@@ -184,7 +184,7 @@ class AdoptedBlock:
     __slots__ = ("_fd", "ref")
 
     def __init__(self, ref: SharedRef) -> None:
-        self._fd = _open(ref, os.O_RDONLY)
+        self._fd = open_block(ref, os.O_RDONLY)
         self.ref = msgspec.structs.replace(ref, pid=os.getpid(), fd=self._fd)
 
     def close(self) -> None:
@@ -202,17 +202,17 @@ def private_view(ref: SharedRef) -> memoryview:
     Raises:
         ProtocolError: The reference is out of bounds, or its block is gone.
     """
-    _check_bounds(ref)
     return _map(ref, os.O_RDONLY, private=True)[ref.offset : ref.offset + ref.nbytes]
 
 
 def _check_bounds(ref: SharedRef) -> None:
-    if ref.offset < 0 or ref.nbytes < 0 or ref.offset + ref.nbytes > ref.capacity:
+    inside = 0 <= ref.offset <= ref.offset + ref.nbytes <= ref.capacity
+    if not inside or not ref.capacity:
         raise ProtocolError("a shared-memory reference is out of bounds", where=repr(ref))
 
 
 def _map(ref: SharedRef, how: int, *, private: bool = False) -> memoryview:
-    fd = _open(ref, how)
+    fd = open_block(ref, how)
     try:
         return _mapped(fd, ref.capacity, writable=private or how == os.O_RDWR, private=private)
     finally:
@@ -257,7 +257,14 @@ def _mapped(fd: int, capacity: int, *, writable: bool, private: bool = False) ->
     return address_space.mapped(fd, capacity, protection, flags, alignment=HUGE_PAGE)
 
 
-def _open(ref: SharedRef, flags: int) -> int:
+def open_block(ref: SharedRef, flags: int) -> int:
+    """Return a descriptor of this process for the block that a reference names.
+
+    Raises:
+        ProtocolError: The reference is out of bounds, or its block is gone.
+        ResourceError: No more files can be opened.
+    """
+    _check_bounds(ref)
     try:
         fd = os.open(f"/proc/{ref.pid}/fd/{ref.fd}", flags | os.O_CLOEXEC)
     except OSError as error:

@@ -17,6 +17,7 @@ import numpy as np
 from sapwood.comm import plain
 from sapwood.comm.array_types import dtype_from, dtype_text
 from sapwood.comm.shared_memory import ALIGNMENT
+from sapwood.core import typed
 from sapwood.core.errors import DataValueError, ProtocolError
 
 EXT_ARRAY = 1
@@ -60,7 +61,7 @@ class ArrayMeta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     shape: tuple[int, ...]
 
 
-_meta_decode = msgspec.msgpack.Decoder(ArrayMeta).decode
+_meta_decode = typed.unpacker(ArrayMeta)
 
 
 class Encoded:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from sapwood.core import typed
+
 MAX_MESSAGE = 16 * 1024
 """Bytes of one message between a process and its zygote."""
 
@@ -46,8 +48,8 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 News = Forked | NotForked | Ended
 
 encode = msgspec.msgpack.Encoder().encode
-decode_fork: Callable[[bytes], Fork] = msgspec.msgpack.Decoder(Fork).decode
-decode_news: Callable[[bytes], News] = msgspec.msgpack.Decoder(News).decode
+decode_fork: Callable[[bytes], Fork] = typed.unpacker(Fork)
+decode_news: Callable[[bytes], News] = typed.unpacker(News)
 
 
 class Forge:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from sapwood.core import typed
+
 MAX_ORDER = 160 * 1024
 """Bytes of one message; a Unix datagram of the default buffer size holds it."""
 
@@ -108,5 +110,5 @@ Order = Configure | Spawn | Kill | Serve | Attend
 Report = Ready | Spawned | SpawnFailed | Exited
 
 encode = msgspec.msgpack.Encoder().encode
-decode_order: Callable[[bytes], Order] = msgspec.msgpack.Decoder(Order).decode
-decode_report: Callable[[bytes], Report] = msgspec.msgpack.Decoder(Report).decode
+decode_order: Callable[[bytes], Order] = typed.unpacker(Order)
+decode_report: Callable[[bytes], Report] = typed.unpacker(Report)

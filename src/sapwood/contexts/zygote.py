@@ -22,12 +22,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NoReturn
 
-import msgspec
-
 from sapwood.contexts import forge, orders, process
 from sapwood.contexts.importing import UnwantedError, import_while_wanted
 from sapwood.contexts.members import Draft, Member, Tree
 from sapwood.contexts.plan import Assembled, Entry, Plan, RunnerEntry, find_entry
+from sapwood.core import typed
 
 BATCH = 16
 """Processes that are assembled before they are forked: each has two sockets more open meanwhile,
@@ -359,7 +358,7 @@ def main(descriptor: int, encoded_plan: str) -> None:
         encoded_plan: The plan as msgpack, in hexadecimal digits.
     """
     begin = time.perf_counter()
-    plan = msgspec.msgpack.decode(bytes.fromhex(encoded_plan), type=Plan)
+    plan = typed.unpacker(Plan)(bytes.fromhex(encoded_plan))
     process.adopt_orphans()
     for module in plan.first:
         importlib.import_module(module)

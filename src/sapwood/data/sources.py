@@ -15,6 +15,9 @@ from sapwood.data.column import Column, check_array
 from sapwood.data.dataset import Dataset
 from sapwood.environment.names import suggestion
 
+MAX_INDEX = 2**63 - 1
+"""Native functions get indices of items as 64-bit numbers."""
+
 
 def load(source: Any, *, fields: Sequence[str] = ("data",)) -> Dataset:
     """Return a dataset; files are mapped or read, arrays are looked at but not copied.
@@ -66,6 +69,12 @@ def _from_range(items: range) -> Dataset:
         )
     if not items:
         raise DataShapeError("the range is empty", where=repr(items), hint="give stop > start")
+    if not -MAX_INDEX <= items.start <= items.stop <= MAX_INDEX:
+        raise DataShapeError(
+            "the range is too large",
+            where=repr(items),
+            hint="indices are 64-bit numbers, at most 2**63 - 1",
+        )
     return Dataset({}, items=items, origin=repr(items))
 
 

@@ -22,8 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
 from sapwood.environment.defaults import render_toml, render_value
 from sapwood.environment.layers import Entry, read_file, read_flags, read_variables
@@ -70,7 +69,7 @@ class Configuration:
                 node = node.setdefault(part, {})
             node[key[-1]] = entry.value
         try:
-            return msgspec.convert(tree, Settings)
+            return typed.convert(tree, Settings)
         except ConfigurationError as error:
             # A check across settings: say where the one that it names comes from.
             key = tuple(error.where.split("."))
@@ -139,7 +138,7 @@ def load_configuration(
     entries.update(read_file(site_file, "site", host))
     if (user := _user_file(variables)) is not None:
         entries.update(read_file(user, "user", host))
-    if (project := find_project_file(folder or Path.cwd())) is not None:
+    if (project := find_project_file(folder or _working_folder())) is not None:
         table = () if project.name == PROJECT_FILE else ("tool", "sapwood")
         entries.update(read_file(project, "project", host, table))
     entries.update(read_variables(variables))
@@ -157,6 +156,15 @@ def find_project_file(folder: Path) -> Path | None:
         if shared.is_file() and "tool.sapwood" in _text_of(shared):
             return shared
     return None
+
+
+def _working_folder() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        raise ConfigurationError(
+            "the current folder has been removed", hint="go to one that exists: cd, or os.chdir()"
+        ) from error
 
 
 def _user_file(variables: Mapping[str, str]) -> Path | None:

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
 from sapwood.environment.logs import LEVELS
 
@@ -128,7 +129,7 @@ class LogFile:
 
     def _read(self, raw: bytes) -> LogLine:
         try:
-            found = msgspec.json.decode(raw, type=dict[str, Any])
+            found = typed.json_reader(dict[str, Any])(raw)
             timestamp, pid = str(found["timestamp"]), int(found.get("pid", 0))
         except (msgspec.DecodeError, KeyError, TypeError, ValueError):
             return LogLine(self._last, event=raw.decode(errors="replace"), raw=raw)

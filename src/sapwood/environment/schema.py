@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
+from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
 from sapwood.environment.names import suggestion
 from sapwood.environment.settings import Settings
@@ -75,7 +76,7 @@ class Setting:
             meta = msgspec.Meta(ge=self.minimum) if self.minimum is not None else msgspec.Meta()
             if isinstance(value, bool) and self.kind is not bool:
                 raise ValueError("true and false are no numbers")
-            return msgspec.convert(value, Annotated[self.kind, meta])
+            return typed.convert(value, Annotated[self.kind, meta])
         except (msgspec.ValidationError, ValueError) as error:
             raise ConfigurationError(
                 f"{'.'.join(self.key)} cannot be {value!r}",
@@ -137,7 +138,7 @@ def check_settings(settings: object) -> Settings:
             f"settings is a {type(settings).__name__}", hint="give an object of sapwood.Settings"
         )
     try:
-        msgspec.convert(msgspec.to_builtins(settings), Settings)
+        typed.convert(msgspec.to_builtins(settings), Settings)
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `$.")
         raise ConfigurationError(

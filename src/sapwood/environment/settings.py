@@ -84,6 +84,13 @@ class LimitSettings(Section, frozen=True):
 
     memory: Annotated[Bytes, about("Memory of each runner process; 0 means no limit.")] = 0
     time: Annotated[Seconds, about("Duration of each call of user code; 0 means no limit.")] = 0.0
+    run_time: Annotated[Seconds, about("Duration of each whole run; 0 means no limit.")] = 0.0
+    iterations: Annotated[
+        Count,
+        about(
+            "Iterations after which a run ends though its program is not done; 0 means no limit."
+        ),
+    ] = 0
     keep: Annotated[
         Bytes,
         about(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -14,11 +14,14 @@ from sapwood.comm.groups import events as gev
 from sapwood.comm.groups.members import Members
 from sapwood.comm.messages.groups import GroupNumber, Key
 from sapwood.comm.payload import Payload
+from sapwood.core import typed
 from sapwood.core.errors import ProtocolError
 
-_parts = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
-_enter = msgspec.msgpack.Decoder(EnterOrder).decode
-_call = msgspec.msgpack.Decoder(CallOrder).decode
+_bytes = typed.unpacker(bytes)
+_token = typed.unpacker(int)
+_parts = typed.unpacker(Annotated[list[msgspec.Raw], msgspec.Meta(min_length=2)])
+_enter = typed.unpacker(EnterOrder)
+_call = typed.unpacker(CallOrder)
 
 NOTHING = plain.encode(None)
 
@@ -51,11 +54,13 @@ class GroupVisits:
 
     def _stay(self, visit: Visit) -> None:
         """A group begins; it ends when the runner takes this back, or is gone itself."""
-        token = int(plain.decode(visit.body))
+        token = _token(visit.body)
         self._stays[token] = Stay()
 
         def end() -> bool:
-            stay = self._stays.pop(token)
+            stay = self._stays.pop(token, None)
+            if stay is None:
+                return False
             if stay.number is not None:
                 self._members.leave(stay.number)
             elif stay.key is not None:
@@ -84,7 +89,7 @@ class GroupVisits:
         call = _understood(_call, parts[0])
         body = bytes(parts[1])
         if call.call.operation == "scatter" and body != NOTHING:
-            body = plain.decode(body)
+            body = _understood(_bytes, body)
         event = gev.CallGroup(
             call.group,
             call.round,

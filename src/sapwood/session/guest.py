@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from sapwood.core import typed
 from sapwood.session.agent import JOIN, LEAVE, Agent, Question
 from sapwood.session.member import MemberConfiguration, read_configuration
 
@@ -85,7 +86,7 @@ class Guests:
 
     def join(self, question: Question) -> None:
         """Take a place as a question asks."""
-        invitation = msgspec.convert(question.value(), Invitation)
+        invitation = typed.convert(question.value(), Invitation)
         configuration = read_configuration(invitation.configuration)
         self._end(configuration.cluster)
 

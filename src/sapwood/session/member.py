@@ -20,6 +20,7 @@ from sapwood.comm.reconnecting import reconnect
 from sapwood.comm.streams.wave import NewGathering
 from sapwood.comm.transport.unix import UnixConnection, UnixTransport
 from sapwood.contexts.plan import Assembled
+from sapwood.core import typed
 from sapwood.core.errors import CommunicationError
 from sapwood.core.topology import Tree
 
@@ -64,9 +65,7 @@ class MemberConfiguration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # Made in the zygote, so that its children need not work the types out again.
-_decode_configuration: Callable[[bytes], MemberConfiguration] = msgspec.msgpack.Decoder(
-    MemberConfiguration
-).decode
+_decode_configuration: Callable[[bytes], MemberConfiguration] = typed.unpacker(MemberConfiguration)
 
 
 @functools.lru_cache(1)

@@ -27,6 +27,7 @@ import numpy as np
 from sapwood.code.interface import Interface
 from sapwood.code.languages.base import Artefact, BuildRequest, Language, LoadedCode
 from sapwood.code.target import host_target
+from sapwood.core import typed
 from sapwood.core.errors import BuildError, SapwoodError
 
 
@@ -155,7 +156,7 @@ def discovers_functions(sample: Sample, folder: Path) -> None:
 def describes_them_as_plain_data(sample: Sample, folder: Path) -> None:
     """What was discovered travels: encoded and decoded it is the same."""
     interface = make(sample, folder).interface
-    again = msgspec.msgpack.decode(msgspec.msgpack.encode(interface), type=Interface)
+    again = typed.unpacker(Interface)(msgspec.msgpack.encode(interface))
     assert again == interface
 
 

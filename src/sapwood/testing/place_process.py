@@ -33,6 +33,7 @@ from sapwood.comm.reduction import gathering
 from sapwood.comm.transport.base import Transport
 from sapwood.comm.transport.tcp import TcpTransport
 from sapwood.comm.transport.unix import UnixTransport
+from sapwood.core import typed
 from sapwood.core.errors import CommunicationError
 from sapwood.core.topology import Tree, plan
 
@@ -174,4 +175,4 @@ def tend(places: Sequence[Options]) -> None:
 
 
 if __name__ == "__main__":
-    tend([msgspec.json.decode(text, type=Options) for text in sys.argv[1:]])
+    tend([typed.json_reader(Options)(text) for text in sys.argv[1:]])

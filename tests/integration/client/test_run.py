@@ -206,6 +206,7 @@ def test_a_cluster_says_what_it_is(make_cluster: MakeCluster) -> None:
     ]
     cluster.close()
     assert repr(cluster) == "<Cluster: closed>"
+    assert {(agent.state, agent.pid) for agent in cluster.agents} == {("closed", 0)}
 
 
 def test_callbacks_hear_of_the_end(cluster: sapwood.Cluster, program: Programs) -> None:

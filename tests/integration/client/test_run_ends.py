@@ -17,8 +17,10 @@ from sapwood.core.errors import (
     CancelledError,
     ClosedError,
     ConfigurationError,
+    InputError,
+    TimeLimitError,
 )
-from sapwood.environment.settings import ClusterSettings, PlaceSettings, Settings
+from sapwood.environment.settings import ClusterSettings, LimitSettings, PlaceSettings, Settings
 
 TIMEOUT = 60.0
 TREE = (3, 0)
@@ -69,6 +71,68 @@ def test_the_data_of_a_run_are_gone_with_it(cluster: sapwood.Cluster, program: P
         assert np.allclose(result["sum"], data.sum(axis=0))
         for agent in range(1, cluster.session.tree.agents + 1):
             assert cluster.submit_to(agent, blocks_mapped).result(TIMEOUT) == 0
+
+
+def test_a_run_that_takes_too_long_is_ended_and_says_how_far_it_came(
+    cluster: sapwood.Cluster, program: Programs, until: Until, tmp_path: Path
+) -> None:
+    run = cluster.run(program("Endless", folder=str(tmp_path)), np.arange(9), run_time_limit=1.0)
+    with pytest.raises(TimeLimitError, match="longer than 1 s and was ended after 0 iterations"):
+        run.result(TIMEOUT)
+    assert run.progress.state is sapwood.RunState.FAILED
+    assert not run.cancelled()
+    until(lambda: not any(Path(f"/proc/{path.name}").exists() for path in tmp_path.iterdir()))
+    steps = cluster.run(program("Steps", steps=1_000_000), np.ones(3), run_time_limit=0.5)
+    with pytest.raises(TimeLimitError, match=r"ended after \d+ iterations"):
+        steps.result(TIMEOUT)
+    assert cluster.submit(pow, 2, 3).result(TIMEOUT) == 8
+
+
+def test_a_run_within_its_limits_does_not_notice_them(
+    cluster: sapwood.Cluster, program: Programs
+) -> None:
+    run = cluster.run(
+        program("Steps", steps=3), np.ones(3), run_time_limit=TIMEOUT, max_iterations=3
+    )
+    assert run.result(TIMEOUT) == 3 * (1 + 2 + 3)
+    assert not run.statistics.cut_short
+    assert run.progress.iterations is None or run.progress.iterations <= 3
+
+
+def test_a_run_ends_after_the_most_iterations_with_the_result_so_far(
+    cluster: sapwood.Cluster, program: Programs
+) -> None:
+    run = cluster.run(program("Steps", steps=1000), np.ones(3), max_iterations=2)
+    assert run.result(TIMEOUT) == 3 * (1 + 2)
+    assert run.progress.state is sapwood.RunState.DONE
+    assert run.progress.iteration == run.statistics.iterations == 2
+    assert run.statistics.cut_short
+    assert "2 iterations (max_iterations)" in str(run.statistics)
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"run_time_limit": -1}, "run_time_limit is -1"),
+        ({"run_time_limit": float("nan")}, "run_time_limit is nan"),
+        ({"run_time_limit": "1"}, "run_time_limit is '1'"),
+        ({"max_iterations": -1}, "max_iterations is -1"),
+        ({"max_iterations": 1.5}, "max_iterations is 1.5"),
+        ({"max_iterations": True}, "max_iterations is True"),
+    ],
+)
+def test_limits_of_a_run_are_checked(
+    cluster: sapwood.Cluster, program: Programs, limits: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        cluster.run(program("Steps"), np.ones(3), **limits)
+
+
+def test_limits_of_all_runs_are_settings(make_cluster: MakeCluster, program: Programs) -> None:
+    cluster = make_cluster(1, limits=LimitSettings(iterations=2, run_time=60.0))
+    assert cluster.run(program("Steps"), np.ones(3)).result(TIMEOUT) == 3 * (1 + 2)
+    again = cluster.run(program("Steps", steps=3), np.ones(3), max_iterations=0)
+    assert again.result(TIMEOUT) == 3 * (1 + 2 + 3)
 
 
 def test_an_interrupt_of_who_waits_cancels_the_run(

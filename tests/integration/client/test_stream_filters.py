@@ -352,3 +352,37 @@ def test_a_program_that_does_not_compile_opens_no_stream(
     (tmp_path / "program.toml").write_text('[program]\nsources = ["combine.c"]\n' + MAP)
     with pytest.raises(BuildError):
         cluster.stream("echo", reduce=sapwood.load_program(tmp_path)["combine"])
+
+
+class AsksWhereItIs(sapwood.Filter):
+    def up(self, values: list[Any]) -> Any:
+        sapwood.here()
+        return values[0]
+
+
+class WritesToSockets(sapwood.Filter):
+    def up(self, values: list[Any]) -> Any:
+        for each in Path("/proc/self/fd").iterdir():
+            if each.is_symlink() and str(each.readlink()).startswith("socket:"):
+                os.write(int(each.name), b"hello")
+        return values[0]
+
+
+@pytest.mark.parametrize(
+    ("own", "code", "what"),
+    [
+        (AsksWhereItIs, "SW110", "is for functions that run on an agent"),
+        (WritesToSockets, "SW202", "wrote to the connection between its runner"),
+    ],
+)
+def test_a_filter_that_disturbs_its_runners_connection_fails_only_its_wave(
+    make_cluster: MakeCluster, own: type[sapwood.Filter], code: str, what: str
+) -> None:
+    cluster = make_cluster(4, fanout=2)
+    with (
+        cluster.stream(abs, reduce=own) as stream,
+        pytest.raises(SapwoodError, match=what) as caught,
+    ):
+        stream.exchange(-3, timeout=TIMEOUT)
+    assert caught.value.code == code
+    assert cluster.submit(pow, 2, 3).result(TIMEOUT) == 8

@@ -86,6 +86,16 @@ def test_an_unforeseen_error_is_ours_and_has_no_traceback(
     assert "Traceback" not in err
 
 
+def test_an_unforeseen_error_is_json_where_that_is_wanted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert exit_code_of(ZeroDivisionError("division by zero"), as_json=True) == 70
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["code"] == "SW000"
+    assert error["what"] == "internal error: ZeroDivisionError: division by zero"
+    assert "--debug" in error["hint"]
+
+
 def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code_of(SapwoodError("no"), debug=True) == 1
     assert "Traceback" in capsys.readouterr().err

@@ -63,3 +63,21 @@ def test_a_bundle_has_a_size_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "a.c").write_text("int abcdefgh;\n")
     with pytest.raises(ProgramError, match="MiB"):
         bundle_in(tmp_path, "a.c")
+
+
+def test_an_absolute_source_is_refused_and_an_absolute_header_left_to_the_compiler(
+    tmp_path: Path,
+) -> None:
+    header = tmp_path / "own.h"
+    header.touch()
+    source = tmp_path / "a.c"
+    source.write_text(f'#include "{header}"\n#include "nul\0.h"\n')
+    assert sorted(bundle_in(tmp_path, "a.c").files) == ["a.c"]
+    with pytest.raises(ProgramError, match="not a path inside the program's folder") as caught:
+        bundle_in(tmp_path, str(source))
+    assert "relative to that folder" in caught.value.hint
+
+
+def test_a_name_that_no_file_can_have_is_an_error_of_the_program(tmp_path: Path) -> None:
+    with pytest.raises(ProgramError, match="embedded null byte"):
+        bundle_in(tmp_path, "a\0.c")

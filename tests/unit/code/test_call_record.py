@@ -76,3 +76,19 @@ def test_of_very_many_arrays_the_first_are_recorded() -> None:
     read = (ctypes.c_uint64 * 2).from_address(call_record.address())
     assert read[1] == call_record.MAX_ARRAYS
     record.end()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'memory write 5 7 1 2 {"a": 1}',
+        'memory write 9000000 0 9000000 {"function": "f", "where": "", "arrays": []}',
+        'memory write 9 0 {"function": "f", "where": "", "arrays": [["a", "double", 8]]}',
+        'memory read 9437300 0 9437184 64 {"function": "f", "where": "", "arrays": [["", "", 0]]}',
+        "memory read 9 0 {",
+    ],
+)
+def test_a_line_that_user_code_has_written_over_says_nothing(line: str) -> None:
+    access, rest = take_access(f"one\n{line}\ntwo\n")
+    assert access is None or "null pointer" in access.what
+    assert "two" in rest

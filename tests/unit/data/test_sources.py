@@ -137,3 +137,12 @@ def test_a_path_is_taken_relative_to_the_working_folder(
     with data.publish() as published:
         place = published.ref(0, 2).fields[0].place
     assert str(tmp_path / "a.npy") in repr(place)
+
+
+@pytest.mark.parametrize(
+    "items", [range(10**23), range(10**30, 10**30 + 5), range(-(2**64), 0), range(2**63)]
+)
+def test_a_range_beyond_64_bits_is_too_large(items: range) -> None:
+    with pytest.raises(DataShapeError, match="the range is too large") as caught:
+        load(items)
+    assert caught.value.where == repr(items)

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -270,3 +272,39 @@ def test_the_configuration_written_is_the_configuration_read(
 
 def _quoted(text: str) -> str:
     return '"' + "".join(f"\\U{ord(character):08x}" for character in text) + '"'
+
+
+FIRST_IN_THREADS = """
+import sys, threading
+from sapwood.environment.configuration import load_configuration
+
+sys.setswitchinterval(1e-6)
+ready = threading.Barrier(6)
+
+def load():
+    ready.wait()
+    load_configuration()
+
+threads = [threading.Thread(target=load) for _ in range(6)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+def test_threads_may_load_the_configuration_for_the_first_time_at_once() -> None:
+    command = [sys.executable, "-c", FIRST_IN_THREADS]
+    ends = [subprocess.run(command, timeout=60, check=False).returncode for _ in range(6)]
+    assert ends == [0] * 6
+
+
+def test_a_working_folder_that_was_removed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(ConfigurationError, match="the current folder has been removed"):
+        load_configuration({})

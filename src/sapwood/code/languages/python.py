@@ -15,6 +15,7 @@ from sapwood.code.bundle import Bundle
 from sapwood.code.interface import ElementType, FunctionSignature, Interface, ParameterSignature
 from sapwood.code.languages.base import Artefact, BuildRequest, LoadedCode
 from sapwood.code.python_module import check_syntax, import_main, syntax_tree
+from sapwood.core import typed
 from sapwood.core.errors import FunctionMissingError, ProgramError
 
 _ANY = ElementType(c="object", dtype="O")
@@ -82,7 +83,7 @@ class _LoadedModules:
 
 def _read(path: Path) -> Bundle:
     try:
-        return msgspec.msgpack.decode(path.read_bytes(), type=Bundle)
+        return typed.unpacker(Bundle)(path.read_bytes())
     except (OSError, msgspec.DecodeError) as error:
         raise ProgramError(
             f"the packed Python files cannot be read: {error}",

@@ -5,8 +5,8 @@ import os
 from sapwood.code.runner import calls
 from sapwood.code.runner.jobs import Lease
 from sapwood.comm.payload import Payload
-from sapwood.comm.shared_memory import MappedBlocks, SharedRef
-from sapwood.core.errors import RunnerCrashError
+from sapwood.comm.shared_memory import MappedBlocks, SharedRef, open_block
+from sapwood.core.errors import ProtocolError, RunnerCrashError
 
 MAX_OPENED = 64
 """Blocks of a runner that stay open though nobody reads them: it may have given them up itself."""
@@ -51,8 +51,8 @@ class Adoption:
         if fd is None:
             self._make_room()
             try:
-                fd = os.open(f"/proc/{ref.pid}/fd/{ref.fd}", os.O_RDWR | os.O_CLOEXEC)
-            except OSError as error:
+                fd = open_block(ref, os.O_RDWR)
+            except ProtocolError as error:
                 raise RunnerCrashError("the runner ended before its result was taken") from error
         self.opened[ref.inode] = fd
         self._leased.add(fd)

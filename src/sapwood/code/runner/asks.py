@@ -9,10 +9,14 @@ from collections.abc import Callable
 import msgspec
 
 from sapwood.code.runner.calls import Bulk
+from sapwood.core import typed
 from sapwood.core.errors import ErrorRecord
 
 WANTED = b"here"
 """What a runner sends its agent to get the socket; the answer is :class:`Welcome` with it."""
+
+NOBODY = b"nobody"
+"""The answer, without a socket, of a place that answers no questions: filters run there."""
 
 CANCEL = "cancel"
 """Name of the question that takes another one back; its value is that one's number."""
@@ -64,6 +68,6 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode_welcome: Callable[[bytes], Welcome] = msgspec.msgpack.Decoder(Welcome).decode
-decode_ask: Callable[[bytes], Ask] = msgspec.msgpack.Decoder(Ask).decode
-decode_answer: Callable[[bytes], Answer] = msgspec.msgpack.Decoder(Answer).decode
+decode_welcome: Callable[[bytes], Welcome] = typed.unpacker(Welcome)
+decode_ask: Callable[[bytes], Ask] = typed.unpacker(Ask)
+decode_answer: Callable[[bytes], Answer] = typed.unpacker(Answer)

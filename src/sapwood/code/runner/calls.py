@@ -10,6 +10,7 @@ import msgspec
 
 from sapwood.code.transfers import Transfers
 from sapwood.comm.shared_memory import SharedRef
+from sapwood.core import typed
 from sapwood.core.errors import ErrorRecord
 
 MAX_DATAGRAM = 128 * 1024
@@ -67,5 +68,5 @@ class Result(msgspec.Struct, frozen=True, array_like=True):
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode_call: Callable[[bytes | memoryview], Call] = msgspec.msgpack.Decoder(Call).decode
-decode_result: Callable[[bytes], Result] = msgspec.msgpack.Decoder(Result).decode
+decode_call: Callable[[bytes | memoryview], Call] = typed.unpacker(Call)
+decode_result: Callable[[bytes], Result] = typed.unpacker(Result)

@@ -32,6 +32,7 @@ from sapwood.comm import values
 from sapwood.comm.alike import Alike
 from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.contexts import process
+from sapwood.core import typed
 from sapwood.core.errors import (
     EXCEPTION_TYPE,
     MAX_RECORD_TEXT,
@@ -59,8 +60,10 @@ class Work(NamedTuple):
 Procedure = Callable[[str], Work]
 """``procedure(context) -> work``: for calls in this context, until there is another call."""
 
-_SOCKET_FD = 3
-_CRASH_FD = 4
+_STANDARD_FDS = 3
+_LAST_FD = 1001
+"""The two descriptors of a runner's own end here, far above those that user code opens: what it
+writes to by mistake is none of them."""
 _MAX_FD = 1 << 20
 
 _M_TRIM_THRESHOLD = -1
@@ -69,6 +72,15 @@ _MAX_INT = 2**31 - 1
 
 SHORTEST_TEXT = 256
 """Characters to which the texts of an error are cut before they are left out."""
+
+
+class _CrashReport:
+    """Where this process writes to when it crashes."""
+
+    fd = -1
+
+
+_crash_report = _CrashReport()
 
 
 def main(
@@ -93,14 +105,21 @@ def main(
         control = _take_descriptors(*descriptors)
         printing = Printing()
         sys.stdout, sys.stderr = printing.output, printing.error
-        options = msgspec.msgpack.decode(encoded_options, type=RunnerOptions)
+        options = typed.unpacker(RunnerOptions)(encoded_options)
         _limit(options)
-        faulthandler.enable(file=_CRASH_FD, all_threads=False)
+        faulthandler.enable(file=_crash_report.fd, all_threads=False)
         gc.enable()
         blocks = MappedBlocks()
         binding = Binding(options.ordinal, options.bound_agents)
-        Runner(control, blocks, make_procedures(blocks, binding), printing, options).serve()
-        status = 0
+        runner = Runner(control, blocks, make_procedures(blocks, binding), printing, options)
+        try:
+            runner.serve()
+            status = 0
+        except OSError as error:  # of the connection: what user code raises is reported over it
+            sys.stderr.write(
+                f"the connection to the agent is gone ({error.strerror}): user code has closed "
+                "descriptors that it had not opened\n"
+            )
     except BaseException:  # noqa: BLE001 - the last frame of a process reports everything
         traceback.print_exc()
     finally:
@@ -238,14 +257,23 @@ class Runner:
 
 def _take_descriptors(connection: int, output: int, crash: int) -> socket.socket:
     """Read nothing, print to the agent's pipe, keep the connection, close everything else."""
+    below = _STANDARD_FDS
+    for kept in sorted((connection, output, crash)):
+        os.closerange(below, kept)
+        below = kept + 1
+    os.closerange(below, _MAX_FD)
     sources = (os.open(os.devnull, os.O_RDONLY), output, output, connection, crash)
+    most, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    last = min(_LAST_FD, most - 1 - len(sources))
     # First out of the way of the numbers that they get, then to these.
-    above = [fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, len(sources)) for source in sources]
-    for target, source in enumerate(above):
-        os.dup2(source, target, inheritable=target < _SOCKET_FD)
-    os.closerange(len(sources), _MAX_FD)
+    above = [fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, last + 1) for source in sources]
+    for target, source in zip((0, 1, 2, last - 1, last), above, strict=True):
+        os.dup2(source, target, inheritable=target < _STANDARD_FDS)
+    os.closerange(_STANDARD_FDS, last - 1)
+    os.closerange(last + 1, _MAX_FD)
+    _crash_report.fd = last
     sys.stdin = open(0, closefd=False, encoding="utf-8")  # noqa: SIM115 - it is a descriptor
-    return socket.socket(fileno=_SOCKET_FD)
+    return socket.socket(fileno=last - 1)
 
 
 def _limit(options: RunnerOptions) -> None:
@@ -281,7 +309,7 @@ def install_crash_handler(library: bytes) -> None:
     with contextlib.suppress(OSError, AttributeError):
         handler = ctypes.CDLL(os.fsdecode(library))
         call_record.watch(handler)
-        handler.sapwood_install_crash_handler(_CRASH_FD)
+        handler.sapwood_install_crash_handler(_crash_report.fd)
 
 
 def _shortened(result: calls.Result) -> bytes:

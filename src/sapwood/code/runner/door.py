@@ -19,11 +19,17 @@ from sapwood.comm import plain
 from sapwood.comm.loop import Loop
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import AdoptedBlock, SharedBlock, private_view
+from sapwood.core import typed
 from sapwood.core.errors import ProtocolError, SapwoodError
+
+_number = typed.unpacker(int)
 
 
 class Visit:
     """A question of the runner, to be answered once.
+
+    What is asked may be anything, as user code can write to the socket: handlers read it as what
+    it must be, and what they raise when it is not, ``msgspec.DecodeError``, ends the runner.
 
     Attributes:
         body: Encoded value.
@@ -70,12 +76,19 @@ class Door:
         self._handlers = handlers
         self._socket: socket.socket | None = None
         self._open: dict[int, Visit] = {}
+        self._on_foreign: Callable[[], None] = _ignored
         self._unsent: deque[bytes] = deque()
         self._untaken: dict[int, list[SharedBlock | AdoptedBlock]] = {}
 
-    def open(self, control: socket.socket) -> None:
-        """Give the runner its end, over the connection for its jobs."""
+    def open(self, control: socket.socket, on_foreign: Callable[[], None]) -> None:
+        """Give the runner its end, over the connection for its jobs.
+
+        Args:
+            control: That connection.
+            on_foreign: Called when something comes that is no question.
+        """
         self.close()
+        self._on_foreign = on_foreign
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, contextlib.suppress(OSError):  # a runner that has ended is noticed elsewhere
             socket.send_fds(control, [asks.encode(self._welcome)], [theirs.fileno()])
@@ -157,11 +170,10 @@ class Door:
             self.close()
             return
         try:
-            ask = asks.decode_ask(data)
-        except msgspec.MsgspecError:  # user code wrote to a descriptor that is not its own
+            self._asked(asks.decode_ask(data))
+        except msgspec.DecodeError:  # user code wrote to a descriptor that is not its own
             self.close()
-            return
-        self._asked(ask)
+            self._on_foreign()
 
     def _asked(self, ask: asks.Ask) -> None:
         if not ask.name:
@@ -183,10 +195,11 @@ class Door:
             self.say(asks.Answer(ask.number, error=error.to_record()))
 
     def _cancel(self, visit: Visit) -> None:
-        other = self._open.get(plain.decode(visit.body))
+        number = _number(visit.body)
+        other = self._open.get(number)
         cancelled = other is not None and other.on_cancel()
         if cancelled:
-            self._open.pop(plain.decode(visit.body))
+            self._open.pop(number)
         visit.answer(plain.encode(cancelled))
 
 
@@ -224,6 +237,10 @@ def _adopted(bulk: Bulk) -> Payload | None:
     if bulk.shared is None:
         return Payload(bulk.inline) if bulk.inline else None
     return Payload.adopted(bulk.shared)
+
+
+def _ignored() -> None:
+    """Do nothing: the door was never open."""
 
 
 def _too_late() -> bool:

@@ -165,13 +165,11 @@ class Caller:
         with self.lock:
             if self.here is None:
                 if self.control is None or not self.busy:
-                    raise ConfigurationError(
-                        "sapwood.here() is for functions that run on an agent",
-                        hint="call it inside of a function given to submit or map, or of a "
-                        "program's map",
-                    )
+                    raise _not_here()
                 self.control.send(asks.WANTED)
                 data, descriptors, _, _ = socket.recv_fds(self.control, MAX_DATAGRAM, 1)
+                if not descriptors:
+                    raise _not_here()
                 self.channel = Channel(socket.socket(fileno=descriptors[0]))
                 self.here = Here(self.channel, asks.decode_welcome(data))
             return self.here
@@ -200,6 +198,14 @@ def here() -> Here:
             cluster.submit(where).result()  # the rank of some agent
     """
     return runner.find()
+
+
+def _not_here() -> ConfigurationError:
+    return ConfigurationError(
+        "sapwood.here() is for functions that run on an agent",
+        hint="call it inside of a function given to submit or map, or of a program's map; a "
+        "filter has self.rank and self.depth",
+    )
 
 
 def _nothing(_body: memoryview, _arrays: memoryview) -> None:

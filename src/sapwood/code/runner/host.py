@@ -32,6 +32,7 @@ from sapwood.core.errors import (
     CancelledError,
     ProcessSpentError,
     ResourceError,
+    RunnerCrashError,
     SapwoodError,
     TimeLimitError,
 )
@@ -97,6 +98,7 @@ class RunnerHost:
         self.adoption = Adoption(self.blocks)
         self._idle: Timer | None = None
         self._spill: list[SharedBlock] = []
+        self._is_foreign = False
 
     # --- for the agent -------------------------------------------------------------------------
 
@@ -226,7 +228,7 @@ class RunnerHost:
         return self._bulk(bytes(payload.view))
 
     def _readable(self) -> None:
-        if self._connection is None:
+        if self._connection is None or self._is_foreign:
             return
         try:
             data = self._connection.recv(calls.MAX_DATAGRAM)
@@ -239,10 +241,32 @@ class RunnerHost:
 
     def take(self, data: bytes) -> None:
         """Take in what the runner says."""
-        if data == asks.WANTED and self.door is not None and self._connection is not None:
-            self.door.open(self._connection)
+        if data == asks.WANTED and self._connection is not None:
+            if self.door is not None:
+                self.door.open(self._connection, self._foreign)
+            else:
+                self.write(asks.NOBODY)
             return
-        self._finished(calls.decode_result(data))
+        try:
+            result = calls.decode_result(data)
+        except msgspec.DecodeError:
+            self._foreign()
+        else:
+            self._finished(result)
+
+    def _foreign(self) -> None:
+        """End a runner from which came what it did not write itself, and believe it no more."""
+        self._is_foreign = True
+        if self._connection is not None:
+            self._loop.remove_reader(self._connection.fileno())
+        function = (self._running.function if self._running else "") or "user code"
+        self._kill(
+            RunnerCrashError(
+                f"{function} wrote to the connection between its runner and its agent, "
+                "and the runner was ended",
+                hint="write only to files and sockets that your code has opened",
+            )
+        )
 
     def passed(self, calls_made: int) -> None:
         """Count calls that a shortcut has made for this host."""
@@ -406,6 +430,7 @@ class RunnerHost:
                 capture.close()
         self.adoption.runner_ended()
         self.pid, self._connection, self._killed = 0, None, None
+        self._is_foreign = False
         self.write = _nowhere
         self._output = self._report = None
         self._prepared.clear()

@@ -13,6 +13,7 @@ import msgspec
 
 from sapwood.comm import plain
 from sapwood.comm.payload import Payload
+from sapwood.core import typed
 from sapwood.core.errors import ProtocolError
 from sapwood.core.rankset import Ranges, contains
 
@@ -54,6 +55,6 @@ def read(body: bytes) -> list[Row]:
     """
     rows: Any = plain.decode(body)
     try:
-        return msgspec.convert(rows, list[Row])
+        return typed.convert(rows, list[Row])
     except msgspec.ValidationError as error:
         raise ProtocolError(f"what a scatter sent is malformed: {error}") from error

@@ -30,6 +30,7 @@ from sapwood.comm.messages.tree import OpenStreams as OpenStreams
 from sapwood.comm.messages.tree import Placed as Placed
 from sapwood.comm.messages.tree import Release as Release
 from sapwood.comm.messages.tree import Return as Return
+from sapwood.core import typed
 from sapwood.core.errors import ErrorRecord, ProtocolError
 from sapwood.core.rankset import Ranges
 
@@ -364,7 +365,7 @@ CONTROL: frozenset[type[Message]] = frozenset(
 """Messages of a link itself: neither counted nor paid for."""
 
 encode = msgspec.msgpack.Encoder().encode
-_decode: Callable[[bytes | memoryview], AnyMessage] = msgspec.msgpack.Decoder(AnyMessage).decode
+_decode: Callable[[bytes | memoryview], AnyMessage] = typed.unpacker(AnyMessage)
 
 
 def decode(data: bytes | memoryview) -> AnyMessage:

@@ -44,14 +44,34 @@ def check_module(module: ModuleType, *, extension: bool, where: str) -> None:
 
     Raises:
         FunctionMissingError: A function or class is missing.
-        ProgramError: One is not as it must be.
+        ProgramError: One is not as it must be, or the program is of the other kind.
     """
+    _check_kind(module, extension=extension, where=where)
     for name, wanted in (EXTENSION_FUNCTIONS if extension else FUNCTIONS).items():
         _check_function(module, name, wanted, where)
     if not extension:
         for name in CLASSES:
             _check_class(_find(module, name, "class", where), name, where)
         _check_roles(module, where)
+
+
+def _check_kind(module: ModuleType, *, extension: bool, where: str) -> None:
+    """Tell a wrong ``py_c_extention`` from a function that is missing."""
+    kinds = {True: EXTENSION_FUNCTIONS, False: FUNCTIONS}
+    lacking = {
+        kind: [name for name in names if not callable(getattr(module, name, None))]
+        for kind, names in kinds.items()
+    }
+    if lacking[extension] and not lacking[not extension]:
+        names = {True: "a C extension", False: "a program for ctypes"}
+        said = str(not extension).lower()
+        raise ProgramError(
+            f"config.yaml makes this {names[extension]}, but its Python module is that of "
+            f"{names[not extension]}",
+            where=where,
+            hint=f"write py_c_extention: {said} under info; the module has no "
+            f"{', '.join(lacking[extension])}",
+        )
 
 
 def _find(module: ModuleType, name: str, what: str, where: str) -> Any:

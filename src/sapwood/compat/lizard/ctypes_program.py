@@ -12,7 +12,7 @@ from sapwood.compat.lizard.module import call
 from sapwood.compat.lizard.native_library import ProgramLibrary
 from sapwood.compat.lizard.packing import pack_text, unpack_text
 from sapwood.compat.lizard.result_reset import ResultReset
-from sapwood.compat.lizard.structures import pointer_fields
+from sapwood.compat.lizard.structures import pointer_fields, scalar_fields
 from sapwood.core.errors import DataShapeError, ExecutionError, ProgramError
 
 _ARGUMENTS: Final = {
@@ -190,8 +190,13 @@ class CtypesWorker(CtypesCombiner):
 
     def _setup(self, what: str, structure: Any) -> None:
         name = f"setup_{what}"
-        with self._library.watching(name):
-            self._call(name, structure, self.params)
+        try:
+            with self._library.watching(name):
+                self._call(name, structure, self.params)
+        except ExecutionError as error:
+            if "out of memory" in error.what:
+                raise self._too_large(name) from error
+            raise
         for field in pointer_fields(type(structure)):
             held = getattr(structure, field)
             if not isinstance(held, ctypes.Structure) and not held:
@@ -201,6 +206,23 @@ class CtypesWorker(CtypesCombiner):
                     "error that this returns",
                 )
         self._release.append((what, structure))
+
+    def _too_large(self, name: str) -> ExecutionError:
+        """Return the error of a device that has not as much memory as was asked for."""
+        sizes = {
+            field: value
+            for owner in (self.params, self._dataset)
+            for field in scalar_fields(type(owner))
+            if isinstance(value := getattr(owner, field), int)
+        }
+        negative = [f"{field} is {value}" for field, value in sizes.items() if value < 0]
+        what = f"{name} asks for more memory than the device has"
+        shown = ", ".join(f"{field}={value}" for field, value in sizes.items())
+        return ExecutionError(
+            f"{what}, and {', '.join(negative)}" if negative else what,
+            where=name,
+            hint=f"check the sizes in parameters and dataset: {shown}" if sizes else "",
+        )
 
     def _call(self, name: str, *args: Any) -> None:
         function = self._library.function(name, _ARGUMENTS[name])

@@ -23,6 +23,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         iterations: How many.
         points: Points of the dataset.
         agents: Agents that took part.
+        cut_short: Whether ``limits.iterations`` ended it before the program set ``done``.
         end_aggregate: The last aggregate, encoded; of a C extension as it is.
         end_global_state: The last global state, in the same form.
     """
@@ -31,6 +32,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     iterations: int
     points: int
     agents: int
+    cut_short: bool
     end_aggregate: Any
     end_global_state: Any
 
@@ -55,7 +57,7 @@ def run_with_runner(
         follow: Called with the run as soon as it has begun, for example to show progress.
 
     Raises:
-        ProgramError: Runner module and program are not of one kind.
+        ProgramError: Runner module and program do not belong together.
         SapwoodError: Something of the run failed.
     """
     extension = checked.program.definition.extension
@@ -66,7 +68,11 @@ def run_with_runner(
             where=str(runner.path),
             hint="C_EXTENSION in the runner and py_c_extention in config.yaml must be the same",
         )
+    if not extension:
+        runner.check_belongs_to(checked.module)
     params, dataset = runner.inputs(settings, extension=extension)
+    if not extension:
+        runner.check_belongs_to(checked.module)  # what it imports where it uses it is here now
     begin = time.perf_counter()
     run = start(cluster, checked, params, dataset, seed=seed)
     if follow is not None:
@@ -78,5 +84,6 @@ def run_with_runner(
         iterations=progress.iteration,
         points=progress.items,
         agents=progress.agents,
+        cut_short=run.statistics.cut_short,
         **result,
     )

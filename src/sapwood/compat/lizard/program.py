@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, ClassVar
 
-import msgspec
-
 from sapwood.code.bundle import Bundle
 from sapwood.code.filter import Filter
 from sapwood.code.program import Program, parameter
@@ -27,6 +25,7 @@ from sapwood.compat.lizard.native_library import ProgramLibrary
 from sapwood.compat.lizard.parts import Combiner, Coordinator, Worker
 from sapwood.compat.lizard.registration import Definition, Registration, checksum_of, define
 from sapwood.compat.lizard.seed import seeded
+from sapwood.core import typed
 
 STATE = "global_state"
 AGGREGATE = "aggregate"
@@ -50,7 +49,7 @@ class LizardProgram(Program):
 
     def __init__(self, **parameters: Any) -> None:
         super().__init__(**parameters)
-        found = msgspec.json.decode(self.registration, type=Registration)
+        found = typed.json_reader(Registration)(self.registration)
         self.definition: Definition = define(found)
         self.name = self.definition.name  # type: ignore[misc]  # every program has its own
         self._coordinator: Coordinator | None = None
@@ -127,7 +126,7 @@ class LizardProgram(Program):
             module = self.module(extension)
             return ExtensionWorker(module, extension, params, points_of(part))
         module = self.module(AbsentExtension())
-        points = msgspec.json.decode(self.entry_points, type=dict[str, EntryPoint])
+        points = typed.json_reader(dict[str, EntryPoint])(self.entry_points)
         check_structures(points, module, where=self.definition.python.name)
         return CtypesWorker(module, library, params, points_of(part))
 
@@ -152,7 +151,7 @@ class LizardProgram(Program):
     @property
     def hash(self) -> str:
         """The checksum of the registration."""
-        return checksum_of(msgspec.json.decode(self.registration, type=Registration).data)
+        return checksum_of(typed.json_reader(Registration)(self.registration).data)
 
     def __repr__(self) -> str:
         return f"<LizardProgram {self.name} {self.hash[:12]}>"

@@ -7,6 +7,7 @@ that name, so each runner keeps its own, and gives the name back after every cal
 from __future__ import annotations
 
 import ast
+import ctypes
 import importlib.util
 import sys
 from collections.abc import Iterator, Mapping
@@ -17,9 +18,10 @@ from typing import Any, Final
 
 from sapwood.code.python_module import syntax_tree
 from sapwood.code.spelling import suggest
-from sapwood.compat.lizard.contract import can_be_called
+from sapwood.compat.lizard.contract import CLASSES, can_be_called
 from sapwood.compat.lizard.importing import lizard_first
 from sapwood.compat.lizard.module import call
+from sapwood.compat.lizard.structures import field_types, shape_of
 from sapwood.core.errors import (
     BuildError,
     FunctionMissingError,
@@ -69,6 +71,22 @@ class RunnerModule:
         """What it says of the kind of its program; None when it says nothing."""
         found = getattr(self.module, "C_EXTENSION", None)
         return None if found is None else bool(found)
+
+    def check_belongs_to(self, program: ModuleType) -> None:
+        """Check that the structures which it knows are those of the program, if it knows any.
+
+        Raises:
+            ProgramError: They are those of another one.
+        """
+        known = [one for one in self._modules.values() if _has_structures(one)]
+        differing = [_difference(one, program) for one in known]
+        if differing and all(differing):
+            raise ProgramError(
+                f"the runner module belongs to another program: {differing[0]}",
+                where=str(self.path),
+                hint="give the runner module of this program, or register the program that lies "
+                "beside this one",
+            )
 
     def inputs(self, settings: Mapping[str, Any], *, extension: bool) -> tuple[Any, Any]:
         """Return global parameters and dataset, encoded; of C extensions as they are."""
@@ -120,6 +138,23 @@ class RunnerModule:
             sys.dont_write_bytecode = writes
             self._modules |= _take(tops)
             sys.modules.update(hidden)
+
+
+def _has_structures(module: ModuleType) -> bool:
+    kinds = [getattr(module, name, None) for name in CLASSES]
+    return all(isinstance(kind, type) and issubclass(kind, ctypes.Structure) for kind in kinds)
+
+
+def _difference(known: ModuleType, program: ModuleType) -> str:
+    """Return in what structures of two modules differ; nothing when they are alike."""
+    for name in CLASSES:
+        own, other = getattr(known, name), getattr(program, name)
+        if shape_of(own) != shape_of(other):
+            fields = [", ".join(each for each, _ in field_types(kind)) for kind in (own, other)]
+            if fields[0] == fields[1]:
+                return f"the fields of {name} are of other types there"
+            return f"its {name} has the fields {fields[0]}, that of the program {fields[1]}"
+    return ""
 
 
 def _can_be_imported(path: Path) -> bool:

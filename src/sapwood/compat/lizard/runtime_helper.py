@@ -71,7 +71,8 @@ def run_using_runner_module(
         # At a prompt the error says it all; the way to it through Sapwood says nothing.
         raise error.with_traceback(None) from None
     if print_elapsed_time:
-        print(f"time taken: {outcome.seconds:.3f} s")  # noqa: T201 - that is what it is for
+        # As lizard-slayer writes it: scripts read it.
+        print(f"Run completed in {outcome.seconds} seconds")  # noqa: T201 - that is what it is for
     runner.print_result(outcome.end_global_state, quiet=quiet_print)
     return outcome.seconds
 

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from sapwood.compat.lizard.registration import Registration, parse_checksum
+from sapwood.core import typed
 from sapwood.core.errors import ProgramError, ResourceError
 
 MAX_PROGRAMS: Final = 1024
@@ -69,7 +70,7 @@ class ProgramStore:
                 hint="register it: sapwood lizard load DIR",
             ) from None
         try:
-            found = msgspec.json.decode(data, type=Registration).checked()
+            found = typed.json_reader(Registration)(data).checked()
         except (msgspec.DecodeError, ProgramError) as error:
             raise ProgramError(
                 "a registered program is damaged",

@@ -113,6 +113,23 @@ def field_types(kind: type[ctypes.Structure]) -> Iterator[tuple[str, Any]]:
             yield field[0], field[1]
 
 
+def shape_of(declared: Any) -> Any:
+    """Return what of a type decides how it is encoded: equal for equal classes of two modules.
+
+    Example:
+        >>> class Point(ctypes.Structure):
+        ...     _fields_ = [("x", ctypes.c_float), ("n", ctypes.c_int * 3)]
+        >>> shape_of(Point)
+        (('x', 'f'), ('n', (3, 'i')))
+    """
+    if issubclass(declared, (ctypes.Structure, ctypes.Union)):
+        return tuple((name, shape_of(kind)) for name, kind in field_types(declared))
+    inner = getattr(declared, "_type_", declared.__name__)
+    if issubclass(declared, ctypes.Array):
+        return declared._length_, shape_of(inner)
+    return inner if isinstance(inner, str) else f"{inner.__name__} *"
+
+
 def pointer_fields(kind: type[ctypes.Structure]) -> tuple[str, ...]:
     """Return the names that a structure gives as its pointers."""
     names = getattr(kind, "aux_field_names", ())

@@ -10,10 +10,11 @@ import pytest
 
 import sapwood
 from sapwood.code.runner import asks
+from sapwood.code.runner.calls import Bulk
 from sapwood.code.runner.door import Door, Visit
 from sapwood.comm import values
 from sapwood.comm.payload import Payload
-from sapwood.core.errors import ResourceError
+from sapwood.core.errors import ResourceError, RunnerCrashError
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -190,3 +191,35 @@ def test_more_answers_than_the_socket_holds(bench: Any, handlers: Handlers) -> N
     handlers["echo"] = echo
     assert bench.call(ask) == 2_000_000
     assert not bench.host.door._unsent
+
+
+def write_to_the_door(data: bytes) -> str:
+    from sapwood.code.runner import here  # noqa: PLC0415 - in the runner
+
+    sapwood.here()
+    channel = here.runner.channel
+    assert channel is not None
+    channel._socket.send(data)
+    sapwood.here().ask("echo", 1).result()
+    return "written"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"hello",
+        b"\xc1",
+        asks.encode(["one", "echo"]),
+        asks.encode(asks.Ask(7, asks.CANCEL, Bulk(b"\xc1"))),
+        asks.encode(asks.Ask(7, asks.CANCEL, Bulk(b"\x91\x01"))),
+    ],
+    ids=["text", "no message", "wrong types", "no body", "no number"],
+)
+def test_user_code_that_writes_to_the_door_ends_only_its_runner(
+    bench: Any, handlers: Handlers, data: bytes
+) -> None:
+    handlers["echo"] = echo
+    error = bench.error(write_to_the_door, data)
+    assert isinstance(error, RunnerCrashError)
+    assert "wrote to the connection between its runner and its agent" in error.what
+    assert bench.call(pow, 2, 2) == 4

@@ -19,6 +19,7 @@ from sapwood.core.errors import (
     MemoryLimitError,
     ResourceError,
     RunnerCrashError,
+    SapwoodError,
     TimeLimitError,
     UserCodeError,
 )
@@ -377,3 +378,90 @@ def test_what_a_call_returned_does_not_outlive_it(bench: Any) -> None:
 
     bench.call(kept)
     assert not bench.call(found)
+
+
+# --- user code that writes to what is not its own ------------------------------------------------
+
+
+def sockets() -> list[int]:
+    """Return the sockets that this process has open."""
+    folder = Path("/proc/self/fd")
+    return [
+        int(each.name)
+        for each in folder.iterdir()
+        if each.is_symlink() and str(each.readlink()).startswith("socket:")
+    ]
+
+
+def write_to_sockets(data: bytes) -> str:
+    for fd in sockets():
+        os.write(fd, data)
+    return "written"
+
+
+NOT_RESULTS = {
+    "text": b"hello",
+    "number": b"\x07",
+    "no message": b"\xc1\xc1\xc1",
+    "wrong types": b"\x96" + b"\xa1x" * 6,
+    "too short": b"\x91\x01",
+    "zeros": bytes(1000),
+}
+
+
+@pytest.mark.parametrize("data", NOT_RESULTS.values(), ids=NOT_RESULTS)
+def test_user_code_that_writes_to_its_runners_connection_ends_only_the_runner(
+    bench: Any, data: bytes
+) -> None:
+    pid = bench.call(os.getpid)
+    error = bench.error(write_to_sockets, data)
+    assert isinstance(error, RunnerCrashError)
+    assert error.what == (
+        "the function wrote to the connection between its runner and its agent, "
+        "and the runner was ended"
+    )
+    assert "files and sockets that your code has opened" in error.hint
+    assert bench.call(os.getpid) != pid
+    assert not alive(pid)
+
+
+def test_what_is_written_between_two_calls_ends_the_runner_before_the_next(bench: Any) -> None:
+    def write_later() -> int:
+        import threading  # noqa: PLC0415 - in the runner
+
+        returned = threading.Timer(0.05, write_to_sockets, (b"hello",))
+        returned.start()
+        return os.getpid()
+
+    pid = bench.call(write_later)
+    bench.until(lambda: bench.host.state is host.RunnerState.NONE)
+    assert bench.call(os.getpid) != pid
+
+
+def test_a_forged_result_is_taken_for_none(bench: Any) -> None:
+    nowhere = calls.Bulk(shared=SharedRef(os.getpid(), 0, 1, 4096, 4000, 2**40))
+    for number, body, payload in (
+        (10**6, calls.Bulk(b"\x01"), calls.Bulk()),
+        (1, nowhere, calls.Bulk()),
+        (2, calls.Bulk(b"\x01"), nowhere),
+    ):
+        forged = calls.encode(calls.Result(number, body, payload, 0.0))
+        try:
+            assert bench.call(write_to_sockets, forged) == "written"
+        except SapwoodError as error:
+            assert error.code in {"SW202", "SW401"}  # noqa: PT017 - an error may come, or not
+        assert bench.call(pow, 2, 2) == 4
+
+
+def test_the_numbers_after_the_standard_ones_are_free_for_user_code(bench: Any) -> None:
+    assert bench.call(lambda: min(sockets())) > 200
+    opened = bench.call(lambda: os.open(os.devnull, os.O_RDONLY))
+    assert opened < 20
+
+
+def test_user_code_that_closes_what_is_not_its_own_is_told_so(bench: Any) -> None:
+    error = bench.error(lambda: os.closerange(3, 1 << 16))
+    assert isinstance(error, RunnerCrashError)
+    assert "closed descriptors that it had not opened" in error.details["output"]
+    assert "Traceback" not in error.details["output"]
+    assert bench.call(pow, 2, 2) == 4

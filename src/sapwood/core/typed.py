@@ -1,0 +1,59 @@
+"""Readers of typed messages, files and values; threads may ask for them at the same time.
+
+msgspec looks at the fields of a structure when it is first asked to read one, and notes what it
+found at the structure before it is done. Another thread that comes meanwhile takes the unfinished
+note, and the process ends with a segmentation fault. Here one thread at a time looks at types.
+"""
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+T = TypeVar("T")
+
+Data = bytes | memoryview
+
+_looking = threading.RLock()
+
+
+@overload
+def unpacker(kind: type[T]) -> Callable[[Data], T]: ...
+@overload
+def unpacker(kind: Any) -> Callable[[Data], Any]: ...
+def unpacker(kind: Any) -> Callable[[Data], Any]:
+    """Return what reads a type from msgpack; it raises ``msgspec.DecodeError`` on wrong data."""
+    return _unpacker(kind).decode
+
+
+@overload
+def json_reader(kind: type[T]) -> Callable[[Data | str], T]: ...
+@overload
+def json_reader(kind: Any) -> Callable[[Data | str], Any]: ...
+def json_reader(kind: Any) -> Callable[[Data | str], Any]:
+    """Return what reads a type from JSON; it raises ``msgspec.DecodeError`` on wrong data."""
+    return _json_reader(kind).decode
+
+
+def convert(value: Any, kind: type[T]) -> T:
+    """Return a plain value as a type.
+
+    Raises:
+        msgspec.ValidationError: It does not fit.
+    """
+    _unpacker(kind)  # afterwards all types in it have been looked at
+    return msgspec.convert(value, kind)
+
+
+@functools.cache
+def _unpacker(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    with _looking:
+        return msgspec.msgpack.Decoder(kind)
+
+
+@functools.cache
+def _json_reader(kind: Any) -> msgspec.json.Decoder[Any]:
+    with _looking:
+        return msgspec.json.Decoder(kind)

@@ -1,0 +1,69 @@
+"""What is sent of a function that a user gives, and what cannot be sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sapwood.client.user_code import CodeMaker
+from sapwood.code.cache import BuildCache
+from sapwood.core.errors import ConfigurationError, DataValueError
+
+LEVELS = 100_000
+
+
+@pytest.fixture
+def maker(tmp_path: Path) -> CodeMaker:
+    return CodeMaker(BuildCache(tmp_path), dict, list)
+
+
+def nested(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def call(maker: CodeMaker, function: Any, *args: Any) -> Any:
+    return maker.call(function, maker.code(function), args, {}, 0.0)
+
+
+def test_an_argument_that_is_nested_too_deep_is_named_as_that(maker: CodeMaker) -> None:
+    with pytest.raises(DataValueError, match="deep") as caught:
+        call(maker, len, nested(LEVELS))
+    assert caught.value.where == "len"
+    assert "fewer levels" in caught.value.hint
+
+
+def test_a_function_that_holds_what_is_nested_too_deep_is_named_as_that(maker: CodeMaker) -> None:
+    deep = nested(LEVELS)
+    with pytest.raises(DataValueError, match="deep") as caught:
+        maker.code(lambda: deep)
+    assert "fewer levels" in caught.value.hint
+
+
+class Silent:
+    """Cannot be shown, nor sent."""
+
+    def __call__(self) -> None: ...
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+    def __reduce__(self) -> Any:
+        raise RuntimeError("no bytes")
+
+
+def test_what_cannot_be_shown_is_named_by_its_type(maker: CodeMaker) -> None:
+    with pytest.raises(DataValueError, match="no bytes") as caught:
+        maker.code(Silent())
+    assert caught.value.where == "Silent"
+    assert "open files" in caught.value.hint
+
+
+@pytest.mark.parametrize("value", [nested(LEVELS), "pow", 3, None])
+def test_what_is_no_function_is_said(maker: CodeMaker, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be called"):
+        maker.code(value)
