@@ -3,7 +3,7 @@
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, TimeoutError  # noqa: A004 - the one that futures raise
 from html import escape
 from typing import Any, Literal, TypeVar
@@ -23,6 +23,7 @@ from sapwood.code.image import make_image
 from sapwood.code.interruption import interrupt
 from sapwood.code.native_library import build_crash_handlers, build_repeaters
 from sapwood.code.program import Program
+from sapwood.code.reducers import built_in
 from sapwood.code.target import Target, host_target
 from sapwood.core.errors import (
     EXCEPTION_TYPE,
@@ -50,6 +51,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     Attributes:
         chunk: Items that stay together; None for slices as even as possible.
         time_limit: Seconds that one map may take; 0 for no limit.
+        allow_nan: Whether the data may hold NaN and infinite values, whatever the program says.
         on_agent_loss: ``replace`` goes on with a new process, ``fail`` ends the run.
         environment: Variables of builds.
         targets: What the agents are; empty for this machine.
@@ -60,6 +62,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     on_agent_loss: Literal["replace", "fail"] = "replace"
     environment: dict[str, str] = {}
     targets: tuple[Target, ...] = ()
+    allow_nan: bool = False
 
 
 class Run:
@@ -102,6 +105,7 @@ class Run:
         )
         self._statistics = RunStatistics(program=program.name)
         self._update_seconds = 0.0
+        self._code: tuple[bytes, tuple[bytes, ...]] = (b"", ())  # image, libraries for crashes
         self._unnoted: tuple[int, dict[str, Any]] | None = None
         self._thread = threading.Thread(target=self._work, name=f"sapwood-{self.name}", daemon=True)
         self._thread.start()
@@ -207,15 +211,16 @@ class Run:
         _log.debug("built", run=self.name, cached=built.cached, seconds=round(built.seconds, 3))
         for each in (built, *built.others):
             check_program(program, each)
-        if not getattr(program, "allow_nan", False):
-            self.data.require_finite()
-        with self.data.publish(_wanted_fields(program, self.data)) as published:
+        fields = _wanted_fields(program, self.data)
+        if not (self._options.allow_nan or program.allow_nan):
+            self.data.require_finite(fields)
+        with self.data.publish(fields) as published:
             slices = [part for part in self.data.split(self._agents(), self._options.chunk) if part]
             crew = self._crew = self._gather(built, published, slices)
             found: list[dict[str, Any]] = []
             try:
                 crew.open()
-                state = self._user("init", program.init, self.data)
+                state = _checked_state(program, "init", self._user("init", program.init, self.data))
                 self._check_first_state(built, state)
                 crew.wait_ready()
                 prepared = time.perf_counter() - self._began
@@ -231,7 +236,7 @@ class Run:
         """Find what the map will not get before any agent does."""
         data = self.data
         arrays = {name: data[name] for name in self.program.inputs} if data.fields else {}
-        check_program(self.program, built, state=_checked_state(self.program, state), arrays=arrays)
+        check_program(self.program, built, state=state, arrays=arrays, fields=data.fields)
 
     def _agents(self) -> int:
         return self._session.tree.agents
@@ -240,6 +245,7 @@ class Run:
         image = msgspec.msgpack.encode(make_image(self.program, built))
         function = self.program.map_function or f"{self.program.name}.map"
         handlers = build_crash_handlers(self._cache, built)
+        self._code = (image, handlers)
         repeaters = build_repeaters(self._cache, built) if self.program.map_function else ()
         opening = {
             rank: orders.OpenRun(
@@ -263,10 +269,10 @@ class Run:
         program = self.program
         stream = self._stream = self._session.open_stream(
             orders.MAP,
-            dict(program.reduce),
+            built_in(program.reduce),
             crew.ranks,
             self.name,
-            stream_options(program, self._options.time_limit),
+            stream_options(program, self._options.time_limit, *self._code),
         )
         crew.serve(stream)
         self._progress = msgspec.structs.replace(
@@ -277,14 +283,17 @@ class Run:
             for iteration in itertools.count(1):
                 if self._cancelled.is_set():
                     raise CancelledError("the run was cancelled")
-                sent = _checked_state(program, state)
-                total = stream.exchange(sent, meanwhile=self._note_iteration).total
+                total = stream.exchange(state, meanwhile=self._note_iteration).total
                 begin = time.perf_counter()
                 what = "update"
                 try:  # as _user() does, in fewer functions: nothing of them is in a cache by now
                     state = program.update(state, total)
+                    if type(state) is not dict:
+                        state = _checked_state(program, what, state)
                     what = "done"
                     done = program.done(state)
+                    if done is None:
+                        raise _nothing_returned(program, what, "True or False")
                 except SapwoodError:
                     raise
                 except Exception as error:
@@ -329,8 +338,14 @@ class Run:
             items=items,
             items_per_second=iteration * items / elapsed if elapsed else 0.0,
             agents=self._progress.agents,
-            metrics=dict(self._user("metrics", self.program.metrics, state)),
+            metrics=self._metrics(state),
         )
+
+    def _metrics(self, state: dict[str, Any]) -> dict[str, float]:
+        found = self._user("metrics", self.program.metrics, state)
+        if not isinstance(found, Mapping):
+            raise _nothing_returned(self.program, "metrics", "a dictionary of numbers")
+        return dict(found)
 
     def _note_statistics(
         self, found: list[dict[str, Any]], slices: list[range], built: Built
@@ -385,11 +400,22 @@ def _wanted_fields(program: Program, data: Dataset) -> list[str] | None:
     return list(program.inputs)
 
 
-def _checked_state(program: Program, state: Any) -> dict[str, Any]:
+def _checked_state(program: Program, method: str, state: Any) -> dict[str, Any]:
+    if state is None:
+        raise _nothing_returned(program, method, "the state, a dictionary")
     if not isinstance(state, dict):
         raise ProgramError(
-            f"a state must be a dictionary, not {type(state).__name__}",
-            where=program.name,
-            hint="return a dictionary from init and update",
+            f"{method} returned a value of type {type(state).__name__}, and a state must be a "
+            "dictionary",
+            where=f"{program.name}.{method}",
+            hint='return a dictionary of arrays and numbers, as in {"centres": centres}',
         )
     return state
+
+
+def _nothing_returned(program: Program, method: str, wanted: str) -> ProgramError:
+    return ProgramError(
+        f"{method} returned nothing",
+        where=f"{program.name}.{method}",
+        hint=f"end the method with a return statement: it must return {wanted}",
+    )

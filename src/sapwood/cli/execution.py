@@ -50,7 +50,13 @@ def run_once(cluster: Cluster, program: Program, dataset: Dataset, request: RunR
     Raises:
         SapwoodError: Anything that kept the run from finishing.
     """
-    run = cluster.run(program, dataset, chunk=request.chunk, on_agent_loss=request.on_agent_loss)
+    run = cluster.run(
+        program,
+        dataset,
+        chunk=request.chunk,
+        on_agent_loss=request.on_agent_loss,
+        allow_nan=request.allow_nan,
+    )
     if not follow(run, _display(program, request)):
         return EXIT_INTERRUPTED
     result = run.result()

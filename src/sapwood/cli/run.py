@@ -77,6 +77,9 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
         Literal["replace", "fail"],
         typer.Option(metavar="replace|fail", help="What to do when an agent is lost."),
     ] = "replace",
+    allow_nan: Annotated[
+        bool, typer.Option("--allow-nan", help="Take data with NaN and infinite values, too.")
+    ] = False,
     settings: Set = None,
     as_json: Json = False,
     dry_run: Annotated[
@@ -117,6 +120,7 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
             chunk=chunk,
             output=output_path(output),
             on_agent_loss=on_agent_loss,
+            allow_nan=allow_nan,
             quiet=quiet,
             verbose=verbose,
             as_json=as_json,

@@ -59,6 +59,7 @@ class TreeWork(abc.ABC):
         chunk: int | None = None,
         time_limit: float | None = None,
         on_agent_loss: AgentLoss = "replace",
+        allow_nan: bool = False,
     ) -> Run:
         """Start a program over data and return at once.
 
@@ -70,6 +71,8 @@ class TreeWork(abc.ABC):
             chunk: Items that stay together; by default slices as even as possible.
             time_limit: Seconds that one map call may take; by default ``limits.time``.
             on_agent_loss: ``"replace"`` goes on with a new process, ``"fail"`` ends the run.
+            allow_nan: Take data with NaN and infinite values, also for a program that does not
+                say ``allow_nan = True`` itself.
 
         Raises:
             InputError: ``chunk`` is no whole number.
@@ -103,7 +106,9 @@ class TreeWork(abc.ABC):
             loaded,
             load(data_of(loaded, data), fields=loaded.inputs),
             self._cache,
-            RunOptions(chunk, limit, on_agent_loss, self._build_environment(), self.targets),
+            RunOptions(
+                chunk, limit, on_agent_loss, self._build_environment(), self.targets, allow_nan
+            ),
         )
         self._runs = [known for known in self._runs if not known.done()]
         self._runs.append(run)
@@ -134,7 +139,7 @@ class TreeWork(abc.ABC):
                 filter: an associative function of two values, a :class:`sapwood.Filter`, or a
                 native function ``void combine(double *into, const double *from, size_t n)``.
             agents: Ranks of the agents that take part; all by default.
-            sync: ``"all"`` waits for all agents, a number waits so many milliseconds, ``"none"``
+            sync: ``"all"`` waits for all agents, a number waits so many seconds, ``"none"``
                 passes on each contribution at once.
             late: Whether what comes after a time-out is dropped, or goes into the ``"next"`` wave.
             keep: Whether agents that send unasked wait when nobody reads (``"all"``), or the
