@@ -101,7 +101,7 @@ class Run:
         self._began = time.perf_counter()
         self._loop_began = 0.0
         self._progress = Progress(
-            state=RunState.PREPARING, iterations=program.iterations(), items=len(data)
+            state=RunState.BUILDING, iterations=_planned(program), items=len(data)
         )
         self._statistics = RunStatistics(program=program.name)
         self._update_seconds = 0.0
@@ -209,6 +209,7 @@ class Run:
             program, targets, cache=self._cache, environment=variables
         )
         _log.debug("built", run=self.name, cached=built.cached, seconds=round(built.seconds, 3))
+        self._progress = msgspec.structs.replace(self._progress, state=RunState.PREPARING)
         for each in (built, *built.others):
             check_program(program, each)
         fields = _wanted_fields(program, self.data)
@@ -276,7 +277,10 @@ class Run:
         )
         crew.serve(stream)
         self._progress = msgspec.structs.replace(
-            self._progress, state=RunState.RUNNING, agents=len(crew.ranks)
+            self._progress,
+            state=RunState.RUNNING,
+            iterations=self._user("iterations", program.iterations),
+            agents=len(crew.ranks),
         )
         self._loop_began = time.perf_counter()
         try:
@@ -329,10 +333,11 @@ class Run:
         now = time.perf_counter()
         elapsed = now - self._loop_began
         items = len(self.data)
+        planned = self._progress.iterations
         self._progress = Progress(
             state=RunState.RUNNING,
             iteration=iteration,
-            iterations=self._progress.iterations,
+            iterations=None if planned is not None and iteration > planned else planned,
             seconds=now - self._began,
             seconds_per_iteration=elapsed / iteration,
             items=items,
@@ -398,6 +403,14 @@ def _wanted_fields(program: Program, data: Dataset) -> list[str] | None:
             hint="pass a dictionary of arrays with those names",
         )
     return list(program.inputs)
+
+
+def _planned(program: Program) -> int | None:
+    """Return what a program plans before ``init``, which it may need for that: it is asked again."""
+    try:
+        return program.iterations()
+    except Exception:  # noqa: BLE001 - what is wrong is told when it is asked again
+        return None
 
 
 def _checked_state(program: Program, method: str, state: Any) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -29,9 +30,39 @@ MAX_ROWS = 64
 """Rows of a table about agents; ``--json`` has all of them."""
 
 
+class FittingTable:
+    """A table that leaves out columns where the terminal is too narrow for all of them.
+
+    Args:
+        made: The table.
+        optional: Headings of the columns that go, the first one first.
+    """
+
+    def __init__(self, made: Table, optional: Sequence[str]) -> None:
+        self._made = made
+        self._optional = optional
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        made, all_columns = self._made, list(self._made.columns)
+        for heading in (*self._optional, ""):
+            if Measurement.get(console, options, made).minimum <= options.max_width or not heading:
+                break
+            made.columns = [column for column in made.columns if column.header != heading]
+        yield made
+        left_out = [str(column.header) for column in all_columns if column not in made.columns]
+        if left_out:
+            yield Text(f"(left out here: {', '.join(left_out)})", style="dim")
+        made.columns = all_columns
+
+
 def table(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, wrap: str = ""
-) -> Table:
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    wrap: str = "",
+    optional: Sequence[str] = (),
+) -> RenderableType:
     """Return a table.
 
     Args:
@@ -39,6 +70,7 @@ def table(
         columns: Headings; a heading that ends in ``>`` is of a column of numbers.
         rows: Cells.
         wrap: Heading of the one column that may break into several lines.
+        optional: Headings of columns that are left out where there is no room, in this order.
     """
     made = Table(
         title=title or None,
@@ -60,7 +92,7 @@ def table(
         )
     for row in rows:
         made.add_row(*map(Text, row))
-    return made
+    return FittingTable(made, optional) if optional else made
 
 
 def shortened(rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from sapwood.cli import completion
+from sapwood.cli import completion, starting
 from sapwood.cli.arguments import assignments, output_path
 from sapwood.cli.failures import reported
 from sapwood.cli.options import Debug, Json, Set
@@ -140,6 +140,7 @@ def _execute(request: RunRequest, *, dry_run: bool) -> None:
 
         show_plan(request)
         return
+    starting.say("loading")
     if request.watch:
         from sapwood.cli.watching import execute_watching  # noqa: PLC0415 - as above
 

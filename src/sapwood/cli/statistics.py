@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rich.table import Table
+from rich.console import RenderableType
 
 from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, RunStatistics
 from sapwood.cli import figures
@@ -11,13 +11,15 @@ from sapwood.code.transfers import NOTHING
 from sapwood.environment.units import describe_size
 
 
-def agent_table(statistics: RunStatistics) -> Table:
+def agent_table(statistics: RunStatistics) -> RenderableType:
     """Return one row for each agent: its slice, its calls and where its time went."""
     columns = ("agent>", "slice", "items>", "calls>", "errors>", "items/s>", "in map>", "waiting>")
-    return table("Agents", columns, shortened([_agent_row(one) for one in statistics.agents]))
+    rows = shortened([_agent_row(one) for one in statistics.agents])
+    optional = ("errors", "slice", "waiting", "items", "calls")
+    return table("Agents", columns, rows, optional=optional)
 
 
-def device_table(statistics: RunStatistics) -> Table:
+def device_table(statistics: RunStatistics) -> RenderableType:
     """Return one row for each agent: copies to and from its device, and launches."""
     columns = (
         "agent>",
@@ -30,10 +32,11 @@ def device_table(statistics: RunStatistics) -> Table:
         "kept>",
         "launches>",
     )
-    return table("Devices", columns, shortened([_device_row(one) for one in statistics.agents]))
+    rows = shortened([_device_row(one) for one in statistics.agents])
+    return table("Devices", columns, rows, optional=("kept", "launches", "copies out", "copies in"))
 
 
-def function_table(statistics: RunStatistics) -> Table:
+def function_table(statistics: RunStatistics) -> RenderableType:
     """Return one row for each function of each agent: calls and times."""
     columns = ("function", "agent>", "calls>", "errors>", "mean>", "p50>", "p95>", "max>", "in>")
     rows = [
@@ -42,7 +45,8 @@ def function_table(statistics: RunStatistics) -> Table:
         for function in agent.functions
     ]
     rows.sort(key=lambda row: (row[0], int(row[1])))
-    return table("Functions", columns, shortened(rows))
+    optional = ("errors", "in", "p95", "p50", "calls")
+    return table("Functions", columns, shortened(rows), optional=optional)
 
 
 def run_lines(statistics: RunStatistics) -> list[str]:

@@ -112,6 +112,7 @@ class TreeWork(abc.ABC):
         )
         self._runs = [known for known in self._runs if not known.done()]
         self._runs.append(run)
+        run.add_done_callback(lambda _: self._printer.flush())
         return run
 
     def stream(  # noqa: PLR0913 - what a stream can be; all but the first by name

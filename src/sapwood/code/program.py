@@ -144,8 +144,11 @@ class Program:
         return {}
 
     def iterations(self) -> int | None:
-        """Return the number of iterations that are planned, or None when it is not known."""
-        return None
+        """Return the number of iterations that are planned, or None when it is not known.
+
+        It is asked after :meth:`init`. A program that does not define ``done`` makes one.
+        """
+        return 1 if type(self).done is Program.done else None
 
     def result(self, state: dict[str, Any]) -> Any:
         """Return what ``run.result()`` gives, made of the last state."""
