@@ -406,7 +406,7 @@ def _wanted_fields(program: Program, data: Dataset) -> list[str] | None:
 
 
 def _planned(program: Program) -> int | None:
-    """Return what a program plans before ``init``, which it may need for that: it is asked again."""
+    """Return what a program plans. It is asked again after ``init``, which it may need for that."""
     try:
         return program.iterations()
     except Exception:  # noqa: BLE001 - what is wrong is told when it is asked again
