@@ -26,6 +26,9 @@ def output_console() -> Console:
     return console
 
 
+MAX_MEASURED = 1000
+"""Columns that a table is measured with."""
+
 MAX_ROWS = 64
 """Rows of a table about agents; ``--json`` has all of them."""
 
@@ -34,25 +37,41 @@ class FittingTable:
     """A table that leaves out columns where the terminal is too narrow for all of them.
 
     Args:
-        made: The table.
+        title: Stands above it, may be empty.
+        columns: As for :func:`table`.
+        rows: Cells.
         optional: Headings of the columns that go, the first one first.
     """
 
-    def __init__(self, made: Table, optional: Sequence[str]) -> None:
-        self._made = made
+    def __init__(
+        self,
+        title: str,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        optional: Sequence[str],
+    ) -> None:
+        self._title = title
+        self._columns = columns
+        self._rows = rows
         self._optional = optional
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        made, all_columns = self._made, list(self._made.columns)
-        for heading in (*self._optional, ""):
-            if Measurement.get(console, options, made).minimum <= options.max_width or not heading:
+        left_out: list[str] = []
+        made = self._without(left_out)
+        for heading in self._optional:
+            whole = Measurement.get(console, options.update(max_width=MAX_MEASURED), made).maximum
+            if whole <= options.max_width:
                 break
-            made.columns = [column for column in made.columns if column.header != heading]
+            left_out.append(heading)
+            made = self._without(left_out)
         yield made
-        left_out = [str(column.header) for column in all_columns if column not in made.columns]
         if left_out:
-            yield Text(f"(left out here: {', '.join(left_out)})", style="dim")
-        made.columns = all_columns
+            yield Text(f"(no room for: {', '.join(left_out)})", style="dim")
+
+    def _without(self, headings: Sequence[str]) -> Table:
+        kept = [i for i, name in enumerate(self._columns) if name.rstrip(">") not in headings]
+        rows = [[row[i] for i in kept] for row in self._rows]
+        return _table(self._title, [self._columns[i] for i in kept], rows)
 
 
 def table(
@@ -72,6 +91,14 @@ def table(
         wrap: Heading of the one column that may break into several lines.
         optional: Headings of columns that are left out where there is no room, in this order.
     """
+    if optional:
+        return FittingTable(title, columns, list(rows), optional)
+    return _table(title, columns, rows, wrap)
+
+
+def _table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], wrap: str = ""
+) -> Table:
     made = Table(
         title=title or None,
         title_justify="left",
@@ -92,7 +119,7 @@ def table(
         )
     for row in rows:
         made.add_row(*map(Text, row))
-    return FittingTable(made, optional) if optional else made
+    return made
 
 
 def shortened(rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
