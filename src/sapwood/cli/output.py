@@ -71,17 +71,12 @@ class FittingTable:
     def _without(self, headings: Sequence[str]) -> Table:
         kept = [i for i, name in enumerate(self._columns) if name.rstrip(">") not in headings]
         rows = [[row[i] for i in kept] for row in self._rows]
-        return _table(self._title, [self._columns[i] for i in kept], rows)
+        return table(self._title, [self._columns[i] for i in kept], rows)
 
 
 def table(
-    title: str,
-    columns: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    wrap: str = "",
-    optional: Sequence[str] = (),
-) -> RenderableType:
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, wrap: str = ""
+) -> Table:
     """Return a table.
 
     Args:
@@ -89,16 +84,7 @@ def table(
         columns: Headings; a heading that ends in ``>`` is of a column of numbers.
         rows: Cells.
         wrap: Heading of the one column that may break into several lines.
-        optional: Headings of columns that are left out where there is no room, in this order.
     """
-    if optional:
-        return FittingTable(title, columns, list(rows), optional)
-    return _table(title, columns, rows, wrap)
-
-
-def _table(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], wrap: str = ""
-) -> Table:
     made = Table(
         title=title or None,
         title_justify="left",

@@ -22,7 +22,8 @@ class Greatest(Filter):
 
 
 def reducers(reduce: dict[str, Any], depth: int) -> FieldReducers:
-    made = FieldReducers(reduce, {}.__getitem__)
+    functions: dict[str, Any] = {}
+    made = FieldReducers(reduce, functions.__getitem__)
     made.depth = depth
     return made
 
