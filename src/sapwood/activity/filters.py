@@ -110,6 +110,8 @@ class FilterHost:
             effect.parameters,
             effect.child,
             [_encoded(part) for part in effect.parts],
+            [part.rank for part in effect.parts],
+            [part.weight for part in effect.parts],
         )
         name = _name(number)
         runner.submit(

@@ -1,28 +1,51 @@
 """Programs whose results are put together by code of their own, at every place of the tree."""
 
 import sys
+from collections.abc import Sequence
 
 import cloudpickle
 
 from sapwood.activity import stream_orders as orders
 from sapwood.code.filter import Filter
 from sapwood.code.program import Program
+from sapwood.code.reducers import has_reducers
 from sapwood.comm.messages import FilterAt
-from sapwood.core.errors import DataValueError
+from sapwood.core.errors import DataValueError, ProgramError
 from sapwood.session.streams import StreamOptions
 
 
-def stream_options(program: Program, time_limit: float) -> StreamOptions:
-    """Return what the stream of a run is to be besides the reductions of its fields.
+def stream_options(
+    program: Program, time_limit: float, image: bytes = b"", crash_handlers: Sequence[bytes] = ()
+) -> StreamOptions:
+    """Return what the stream of a run is to be besides the named reductions of its fields.
 
     Args:
         program: The program.
         time_limit: Seconds that one call of its filter may take; 0 for no limit.
+        image: The program as agents get it, which has its reducers.
+        crash_handlers: Libraries that write a native backtrace.
 
     Raises:
+        ProgramError: Two different things are to put its results together.
         DataValueError: Its filter cannot be sent to other processes.
     """
     own = program.own_filter()
+    reducers = has_reducers(program.reduce)
+    if own is not None and reducers:
+        raise ProgramError(
+            "own_filter and a function in reduce are both to put the results together",
+            where=program.name,
+            hint="keep one of them: own_filter gets whole results, a reducer one field",
+        )
+    if reducers:
+        code = orders.UserCode(
+            function=f"{program.name}.reduce",
+            code=image,
+            crash_handlers=list(crash_handlers),
+            time_limit=time_limit,
+            reducers=True,
+        )
+        return StreamOptions(filters=(FilterAt("*", up=orders.encode(code)),))
     if own is None:
         return StreamOptions()
     name = f"{program.name}.{type(own).__name__}"

@@ -8,8 +8,13 @@ import msgspec
 
 
 class RunState(enum.StrEnum):
-    """The states of a run; the last three are final."""
+    """The states of a run; the last three are final.
 
+    A run is first ``building`` its program, which takes no time where that was built before, then
+    ``preparing``: agents load the program and their slices. Then it is ``running``.
+    """
+
+    BUILDING = "building"
     PREPARING = "preparing"
     RUNNING = "running"
     DONE = "done"
@@ -28,7 +33,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         state: Where the run is in its life.
         iteration: Iterations finished.
-        iterations: Iterations planned, or None where only the data decide.
+        iterations: Iterations planned, or None where only the data decide. What the program says
+            before the first iteration; more than that, and it is None.
         seconds: Time since the run began.
         seconds_per_iteration: Mean over the iterations so far; 0 before the first.
         items: Items of the dataset.
@@ -48,6 +54,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     metrics: dict[str, float] = {}
 
     def __str__(self) -> str:
+        if self.state in {RunState.BUILDING, RunState.PREPARING}:
+            return f"{self.state}, {self.seconds:.2f} s"
         planned = f"/{self.iterations}" if self.iterations else ""
         metrics = "".join(f", {name} {value:g}" for name, value in self.metrics.items())
         return (

@@ -3,7 +3,7 @@
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, TimeoutError  # noqa: A004 - the one that futures raise
 from html import escape
 from typing import Any, Literal, TypeVar
@@ -23,6 +23,7 @@ from sapwood.code.image import make_image
 from sapwood.code.interruption import interrupt
 from sapwood.code.native_library import build_crash_handlers
 from sapwood.code.program import Program
+from sapwood.code.reducers import built_in
 from sapwood.code.target import Target, host_target
 from sapwood.core import typed
 from sapwood.core.errors import (
@@ -52,6 +53,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     Attributes:
         chunk: Items that stay together; None for slices as even as possible.
         time_limit: Seconds that one map may take; 0 for no limit.
+        allow_nan: Whether the data may hold NaN and infinite values, whatever the program says.
         on_agent_loss: ``replace`` goes on with a new process, ``fail`` ends the run.
         environment: Variables of builds.
         targets: What the agents are; empty for this machine.
@@ -67,6 +69,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     targets: tuple[Target, ...] = ()
     run_time_limit: float = 0.0
     max_iterations: int = 0
+    allow_nan: bool = False
 
 
 class Run:
@@ -105,13 +108,14 @@ class Run:
         self._began = time.perf_counter()
         self._loop_began = 0.0
         self._progress = Progress(
-            state=RunState.PREPARING,
-            iterations=_planned(program.iterations(), options.max_iterations),
+            state=RunState.BUILDING,
+            iterations=_planned(program, options.max_iterations),
             items=len(data),
         )
         self._cut_short = False
         self._statistics = RunStatistics(program=program.name)
         self._update_seconds = 0.0
+        self._code: tuple[bytes, tuple[bytes, ...]] = (b"", ())  # image, libraries for crashes
         self._unnoted: tuple[int, dict[str, Any]] | None = None
         self._thread = threading.Thread(target=self._work, name=f"sapwood-{self.name}", daemon=True)
         self._timer = threading.Timer(options.run_time_limit, self._took_too_long)
@@ -241,17 +245,19 @@ class Run:
             program, targets, cache=self._cache, environment=variables
         )
         _log.debug("built", run=self.name, cached=built.cached, seconds=round(built.seconds, 3))
+        self._progress = msgspec.structs.replace(self._progress, state=RunState.PREPARING)
         for each in (built, *built.others):
             check_program(program, each)
-        if not getattr(program, "allow_nan", False):
-            self.data.require_finite()
-        with self.data.publish(_wanted_fields(program, self.data)) as published:
+        fields = _wanted_fields(program, self.data)
+        if not (self._options.allow_nan or program.allow_nan):
+            self.data.require_finite(fields)
+        with self.data.publish(fields) as published:
             slices = [part for part in self.data.split(self._agents(), self._options.chunk) if part]
             crew = self._crew = self._gather(built, published, slices)
             found: list[dict[str, Any]] = []
             try:
                 crew.open()
-                state = self._user("init", program.init, self.data)
+                state = _checked_state(program, "init", self._user("init", program.init, self.data))
                 self._check_first_state(built, state)
                 crew.wait_ready()
                 prepared = time.perf_counter() - self._began
@@ -267,7 +273,7 @@ class Run:
         """Find what the map will not get before any agent does."""
         data = self.data
         arrays = {name: data[name] for name in self.program.inputs} if data.fields else {}
-        check_program(self.program, built, state=_checked_state(self.program, state), arrays=arrays)
+        check_program(self.program, built, state=state, arrays=arrays, fields=data.fields)
 
     def _agents(self) -> int:
         return self._session.tree.agents
@@ -276,6 +282,7 @@ class Run:
         image = msgspec.msgpack.encode(make_image(self.program, built))
         function = self.program.map_function or f"{self.program.name}.map"
         handlers = build_crash_handlers(self._cache, built)
+        self._code = (image, handlers)
         opening = {
             rank: orders.OpenRun(
                 run=self.name,
@@ -296,27 +303,35 @@ class Run:
         program = self.program
         stream = self._stream = self._session.open_stream(
             orders.MAP,
-            dict(program.reduce),
+            built_in(program.reduce),
             crew.ranks,
             self.name,
-            stream_options(program, self._options.time_limit),
+            stream_options(program, self._options.time_limit, *self._code),
         )
         crew.serve(stream)
         self._progress = msgspec.structs.replace(
-            self._progress, state=RunState.RUNNING, agents=len(crew.ranks)
+            self._progress,
+            state=RunState.RUNNING,
+            iterations=_bounded(
+                self._user("iterations", program.iterations), self._options.max_iterations
+            ),
+            agents=len(crew.ranks),
         )
         self._loop_began = time.perf_counter()
         try:
             for iteration in itertools.count(1):
                 self._go_on()
-                sent = _checked_state(program, state)
-                total = stream.exchange(sent, meanwhile=self._note_iteration).total
+                total = stream.exchange(state, meanwhile=self._note_iteration).total
                 begin = time.perf_counter()
                 what = "update"
                 try:  # as _user() does, in fewer functions: nothing of them is in a cache by now
                     state = program.update(state, total)
+                    if type(state) is not dict:
+                        state = _checked_state(program, what, state)
                     what = "done"
                     done = program.done(state)
+                    if done is None:
+                        raise _nothing_returned(program, what, "True or False")
                 except SapwoodError:
                     raise
                 except Exception as error:
@@ -360,17 +375,24 @@ class Run:
         now = time.perf_counter()
         elapsed = now - self._loop_began
         items = len(self.data)
+        planned = self._progress.iterations
         self._progress = Progress(
             state=RunState.RUNNING,
             iteration=iteration,
-            iterations=self._progress.iterations,
+            iterations=None if planned is not None and iteration > planned else planned,
             seconds=now - self._began,
             seconds_per_iteration=elapsed / iteration,
             items=items,
             items_per_second=iteration * items / elapsed if elapsed else 0.0,
             agents=self._progress.agents,
-            metrics=dict(self._user("metrics", self.program.metrics, state)),
+            metrics=self._metrics(state),
         )
+
+    def _metrics(self, state: dict[str, Any]) -> dict[str, float]:
+        found = self._user("metrics", self.program.metrics, state)
+        if not isinstance(found, Mapping):
+            raise _nothing_returned(self.program, "metrics", "a dictionary of numbers")
+        return dict(found)
 
     def _note_statistics(
         self, found: list[dict[str, Any]], slices: list[range], built: Built
@@ -411,10 +433,22 @@ class Run:
         return table + (self._statistics._repr_html_() if self._statistics.agents else "")
 
 
-def _planned(by_program: int | None, most: int) -> int | None:
-    """Return how many iterations there will be, as far as anybody knows."""
-    known = [count for count in (by_program, most) if count]
-    return min(known, default=by_program)
+def _planned(program: Program, most: int) -> int | None:
+    """Return what a program plans, no more than ``most`` unless that is 0.
+
+    It is asked again after ``init``, which it may need for that.
+    """
+    try:
+        return _bounded(program.iterations(), most)
+    except Exception:  # noqa: BLE001 - what is wrong is told when it is asked again
+        return None
+
+
+def _bounded(planned: int | None, most: int) -> int | None:
+    """Return how many iterations there will be, as far as that is known."""
+    if planned is None or not most:
+        return planned or most or None
+    return min(planned, most)
 
 
 def _wanted_fields(program: Program, data: Dataset) -> list[str] | None:
@@ -432,11 +466,22 @@ def _wanted_fields(program: Program, data: Dataset) -> list[str] | None:
     return list(program.inputs)
 
 
-def _checked_state(program: Program, state: Any) -> dict[str, Any]:
+def _checked_state(program: Program, method: str, state: Any) -> dict[str, Any]:
+    if state is None:
+        raise _nothing_returned(program, method, "the state, a dictionary")
     if not isinstance(state, dict):
         raise ProgramError(
-            f"a state must be a dictionary, not {type(state).__name__}",
-            where=program.name,
-            hint="return a dictionary from init and update",
+            f"{method} returned a value of type {type(state).__name__}, and a state must be a "
+            "dictionary",
+            where=f"{program.name}.{method}",
+            hint='return a dictionary of arrays and numbers, as in {"centres": centres}',
         )
     return state
+
+
+def _nothing_returned(program: Program, method: str, wanted: str) -> ProgramError:
+    return ProgramError(
+        f"{method} returned nothing",
+        where=f"{program.name}.{method}",
+        hint=f"end the method with a return statement: it must return {wanted}",
+    )

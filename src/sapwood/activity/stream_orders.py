@@ -42,6 +42,7 @@ class UserCode(msgspec.Struct, frozen=True):
         crash_handlers: Libraries that write a native backtrace, one for each kind of machine.
         steps: Whether it is a generator: each value goes up by itself.
         time_limit: Seconds that one call may take; 0 for no limit.
+        reducers: Whether it is what reduces the fields of the program in ``code``.
     """
 
     function: str
@@ -50,6 +51,7 @@ class UserCode(msgspec.Struct, frozen=True):
     crash_handlers: list[bytes] = []
     steps: bool = False
     time_limit: float = 0.0
+    reducers: bool = False
 
 
 class FilterCall(msgspec.Struct, frozen=True, array_like=True):
@@ -62,6 +64,8 @@ class FilterCall(msgspec.Struct, frozen=True, array_like=True):
         parameters: Encoded parameters.
         child: Where the value goes; -1 for all children.
         values: Encoded values: body, arrays inline, and where the arrays lie in shared memory.
+        ranks: The lowest rank behind each value.
+        weights: The items behind each value.
     """
 
     upward: bool
@@ -70,6 +74,8 @@ class FilterCall(msgspec.Struct, frozen=True, array_like=True):
     parameters: bytes
     child: int
     values: list[tuple[bytes, bytes, bytes]]
+    ranks: list[int] = []
+    weights: list[float] = []
 
 
 encode = msgspec.msgpack.Encoder().encode

@@ -9,6 +9,7 @@ from sapwood.activity import stream_orders as orders
 from sapwood.code.filter import NOTHING, Filter, FoldFilter, MapFilter
 from sapwood.code.image import OpenProgram, ProgramImage
 from sapwood.code.native_filter import NativeFilter
+from sapwood.code.reducers import FieldReducers
 from sapwood.code.runner.versions import open_version
 from sapwood.comm import values
 from sapwood.comm.shared_memory import MappedBlocks, SharedRef
@@ -56,9 +57,12 @@ class StreamProcedures:
         if not code.native:
             # Code of the user, as a library is: only a runner, which exists to run it, loads it.
             return pickle.loads(code.code)  # noqa: S301 - see above
+        return self._opened(stream, code).function(code.native)
+
+    def _opened(self, stream: str, code: orders.UserCode) -> OpenProgram:
         program = open_version(typed.unpacker(ProgramImage)(code.code))
         self._programs.setdefault(stream, []).append(program)
-        return program.function(code.native)
+        return program
 
     def _call(self, stream: str, value: Any) -> Any:
         user, function = self._functions[stream]
@@ -115,8 +119,14 @@ class StreamProcedures:
         if not encoded:
             return None
         code = orders.decode_code(encoded)
-        what = self._loaded(stream, code)
         made: Filter
+        if code.reducers:
+            self._ready(code.crash_handlers)
+            opened = self._opened(stream, code)
+            made = FieldReducers(opened.program.reduce, opened.function)
+            made.rank, made.depth = argument["rank"], argument["depth"]
+            return made
+        what = self._loaded(stream, code)
         if code.native:
             made = NativeFilter(what)
         elif isinstance(what, type) and issubclass(what, Filter):
@@ -136,6 +146,7 @@ class StreamProcedures:
         if own is None:
             raise ProgramError("this place has no such filter")
         own.wave = call.wave
+        own.ranks, own.weights = call.ranks, call.weights
         own.parameters = values.decode(call.parameters, b"") if call.parameters else {}
         arrived = [self._value(*parts) for parts in call.values]
         result = own.up(arrived) if call.upward else own.down(arrived[0], call.child)

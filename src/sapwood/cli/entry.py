@@ -4,6 +4,8 @@ import codecs
 import io
 import sys
 
+from sapwood.cli import starting
+
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
@@ -13,10 +15,13 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         write_anything(stream)
     try:
+        starting.begin(sys.argv[1:])
         from sapwood.cli.main import main as run  # noqa: PLC0415 - the import may be interrupted
 
+        starting.clear()
         run()
     except KeyboardInterrupt:
+        starting.clear()
         sys.stderr.write("sapwood: interrupted\n")
         sys.exit(INTERRUPTED)
 

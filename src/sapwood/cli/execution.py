@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sapwood.cli import starting
 from sapwood.cli.answer import Answer, show_answer
 from sapwood.cli.failures import EXIT_INTERRUPTED
 from sapwood.cli.following import follow
@@ -20,6 +21,7 @@ from sapwood.client import Cluster, Dataset, Program, Run, load, load_program, l
 from sapwood.core.errors import DataMissingError, SapwoodError, UserCodeError
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
+from sapwood.environment.settings import Settings
 
 
 def execute(request: RunRequest) -> int:
@@ -32,6 +34,7 @@ def execute(request: RunRequest) -> int:
         SapwoodError: Anything that kept the run from finishing.
     """
     settings = load_configuration(request.flags).settings
+    starting.clear()  # what follows is code of the program, which may print
     program = load_program(request.program, request.parameters)
     if request.output is not None:
         program.check_output(request.output)
@@ -39,9 +42,28 @@ def execute(request: RunRequest) -> int:
     with (
         termination_interrupts(),
         configure_logging(settings.log),
-        local(settings=settings) as cluster,
+        starting_agents(settings) as cluster,
     ):
         return run_once(cluster, program, dataset, request)
+
+
+@contextmanager
+def starting_agents(settings: Settings) -> Iterator[Cluster]:
+    """Start a cluster, say so meanwhile, and close it in the end.
+
+    Raises:
+        SapwoodError: It cannot be started.
+    """
+    count = settings.cluster.agents
+    starting.say(
+        f"starting {count} agent{'' if count == 1 else 's'}" if count else "starting agents"
+    )
+    try:
+        cluster = local(settings=settings)
+    finally:
+        starting.clear()
+    with cluster:
+        yield cluster
 
 
 def run_once(cluster: Cluster, program: Program, dataset: Dataset, request: RunRequest) -> int:
@@ -50,7 +72,13 @@ def run_once(cluster: Cluster, program: Program, dataset: Dataset, request: RunR
     Raises:
         SapwoodError: Anything that kept the run from finishing.
     """
-    run = cluster.run(program, dataset, chunk=request.chunk, on_agent_loss=request.on_agent_loss)
+    run = cluster.run(
+        program,
+        dataset,
+        chunk=request.chunk,
+        on_agent_loss=request.on_agent_loss,
+        allow_nan=request.allow_nan,
+    )
     if not follow(run, _display(program, request)):
         return EXIT_INTERRUPTED
     result = run.result()

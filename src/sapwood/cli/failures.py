@@ -10,6 +10,7 @@ from pathlib import Path
 
 import typer
 
+from sapwood.cli import starting
 from sapwood.cli.answers import answers_alone
 from sapwood.core.errors import EXCEPTION_TYPE, InputError, ResourceError, SapwoodError
 
@@ -89,6 +90,7 @@ def reported(*, debug: bool = False, as_json: bool = False) -> Iterator[None]:
         with answers_alone() if as_json else contextlib.nullcontext():
             yield
     except (KeyboardInterrupt, typer.Abort):
+        starting.clear()
         _tell("sapwood: interrupted")
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except (typer.Exit, typer.BadParameter, BrokenPipeError):
@@ -99,6 +101,7 @@ def reported(*, debug: bool = False, as_json: bool = False) -> Iterator[None]:
 
 def show_error(error: Exception, *, debug: bool = False, as_json: bool = False) -> int:
     """Print an error as a user reads it and return its exit code."""
+    starting.clear()
     if debug:
         traceback.print_exception(error)
     known = as_sapwood_error(error)

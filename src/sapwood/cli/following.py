@@ -23,6 +23,7 @@ def follow(run: Run, display: Display) -> bool:
     """
     with noted_interrupts() as interrupted:
         try:
+            display.show(run.progress)
             while not run.wait(POLL_SECONDS) and not interrupted():
                 display.show(run.progress)
             display.show(run.progress)

@@ -11,13 +11,15 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from sapwood.activity.progress import Progress
+from sapwood.activity.progress import Progress, RunState
 from sapwood.cli import figures
 
 LINE_INTERVAL = 2.0
 """Seconds between two plain lines."""
 
 BAR_WIDTH = 24
+MIN_BAR = 8
+GAP = 2
 
 
 class Display(Protocol):
@@ -41,7 +43,7 @@ class SilentDisplay:
 
 
 class LiveDisplay:
-    """Three lines that redraw in place; for a terminal."""
+    """At most three lines that redraw in place; for a terminal."""
 
     def __init__(self, program: str, console: Console) -> None:
         self._program = program
@@ -50,7 +52,10 @@ class LiveDisplay:
 
     def show(self, progress: Progress) -> None:
         """Redraw."""
-        self._live.update(render_progress(self._program, progress), refresh=True)
+        self._live.update(self._rendered(progress), refresh=True)
+
+    def _rendered(self, progress: Progress) -> RenderableType:
+        return render_progress(self._program, progress, self._live.console.width)
 
     def close(self) -> None:
         """Remove the lines and give the terminal back."""
@@ -64,10 +69,12 @@ class LineDisplay:
         self._program = program
         self._console = console
         self._next = 0.0
+        self._state: RunState | None = None
 
     def show(self, progress: Progress) -> None:
-        """Print a line if the last one is long enough ago or the run has ended."""
-        if progress.seconds >= self._next or progress.state.final:
+        """Print a line if the last one is long enough ago, or the run has come to another state."""
+        if progress.seconds >= self._next or progress.state is not self._state:
+            self._state = progress.state
             self._next = progress.seconds + LINE_INTERVAL
             self._console.print(Text(progress_line(self._program, progress)))
 
@@ -85,29 +92,53 @@ def open_display(program: str, *, quiet: bool, verbose: bool) -> Display:
     return LineDisplay(program, console) if verbose else SilentDisplay()
 
 
-def render_progress(program: str, progress: Progress) -> RenderableType:
-    """Return a snapshot as three lines: a bar, the program's metrics, the speed."""
-    head = Table.grid(padding=(0, 2))
+def render_progress(program: str, progress: Progress, width: int = 80) -> RenderableType:
+    """Return a snapshot as lines that fit: a bar, the program's metrics, the speed.
+
+    Args:
+        program: The program's name.
+        progress: The snapshot.
+        width: Columns of the terminal; the bar takes what the rest leaves, and goes first.
+    """
+    begun = progress.state not in {RunState.BUILDING, RunState.PREPARING}
+    what = f"iteration {_iterations(progress)}" if begun else str(progress.state)
+    seconds = figures.seconds(progress.seconds)
+    name = program[: max(8, width - len(what) - len(seconds) - 2 * GAP)]
+    parts = [Text(name, style="bold", no_wrap=True), Text(what, no_wrap=True)]
+    room = width - sum(len(part.plain) + GAP for part in parts) - len(seconds) - GAP
     bar = ProgressBar(
         total=progress.iterations,
         completed=progress.iteration,
-        width=BAR_WIDTH,
+        width=min(BAR_WIDTH, room),
         pulse=progress.iterations is None,
     )
-    head.add_row(
-        Text(program, style="bold", overflow="ellipsis", no_wrap=True),
-        Text(f"iteration {_iterations(progress)}", no_wrap=True),
-        bar,
-        Text(figures.seconds(progress.seconds), no_wrap=True),
-    )
-    return Group(head, _line(_metrics(progress)), _line(_speed(progress)))
+    head = Table.grid(padding=(0, GAP))
+    head.add_row(*parts, *[bar] * (room >= MIN_BAR and begun), Text(seconds, no_wrap=True))
+    if not begun:
+        return head
+    return Group(head, _line(_metrics(progress), width), _line(_speed(progress), width))
 
 
 def progress_line(program: str, progress: Progress) -> str:
     """Return a snapshot as one line of text."""
+    seconds = figures.seconds(progress.seconds)
+    if progress.state in {RunState.BUILDING, RunState.PREPARING}:
+        return f"{program}: {progress.state}, {seconds}"
     head = f"{program}: {progress.state}, iteration {_iterations(progress)}"
-    facts = [*_metrics(progress), *_speed(progress), figures.seconds(progress.seconds)]
+    if progress.state is RunState.DONE:
+        head = f"{program}: done after {iterations_text(progress.iteration)}"
+    facts = [*_metrics(progress), *_speed(progress), seconds]
     return ", ".join([head, *facts])
+
+
+def iterations_text(count: int) -> str:
+    """Return a number of iterations in words.
+
+    Example:
+        >>> iterations_text(1), iterations_text(20)
+        ('1 iteration', '20 iterations')
+    """
+    return f"{count} iteration{'' if count == 1 else 's'}"
 
 
 def _iterations(progress: Progress) -> str:
@@ -128,5 +159,13 @@ def _speed(progress: Progress) -> list[str]:
     return facts
 
 
-def _line(facts: list[str]) -> Text:
-    return Text("  " + "   ".join(facts), overflow="ellipsis", no_wrap=True)
+def _line(facts: list[str], width: int) -> Text:
+    """Return as many facts as fit; the last one that does not is left out as a whole."""
+    text = ""
+    for fact in facts:
+        longer = f"{text}   {fact}" if text else f"  {fact}"
+        if len(longer) > width and text:
+            text += " …" * (len(text) + 2 <= width)
+            break
+        text = longer
+    return Text(text, overflow="ellipsis", no_wrap=True)

@@ -13,6 +13,7 @@ from sapwood.cli import (
     config,
     lizard,
     logs,
+    new,
     node,
     patch,
     program,
@@ -34,6 +35,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )
 app.command("run", epilog=_EPILOG)(run.run)
+app.command("new")(new.new)
 app.command("build")(build.build)
 app.command("simulate")(simulate.simulate)
 app.command("patch")(patch.patch)

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -25,8 +26,52 @@ def output_console() -> Console:
     return console
 
 
+MAX_MEASURED = 1000
+"""Columns that a table is measured with."""
+
 MAX_ROWS = 64
 """Rows of a table about agents; ``--json`` has all of them."""
+
+
+class FittingTable:
+    """A table that leaves out columns where the terminal is too narrow for all of them.
+
+    Args:
+        title: Stands above it, may be empty.
+        columns: As for :func:`table`.
+        rows: Cells.
+        optional: Headings of the columns that go, the first one first.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        optional: Sequence[str],
+    ) -> None:
+        self._title = title
+        self._columns = columns
+        self._rows = rows
+        self._optional = optional
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        left_out: list[str] = []
+        made = self._without(left_out)
+        for heading in self._optional:
+            whole = Measurement.get(console, options.update(max_width=MAX_MEASURED), made).maximum
+            if whole <= options.max_width:
+                break
+            left_out.append(heading)
+            made = self._without(left_out)
+        yield made
+        if left_out:
+            yield Text(f"(no room for: {', '.join(left_out)})", style="dim")
+
+    def _without(self, headings: Sequence[str]) -> Table:
+        kept = [i for i, name in enumerate(self._columns) if name.rstrip(">") not in headings]
+        rows = [[row[i] for i in kept] for row in self._rows]
+        return table(self._title, [self._columns[i] for i in kept], rows)
 
 
 def table(

@@ -20,6 +20,7 @@ class RunRequest:
         chunk: Items that stay together, or None.
         output: Where to write the result, or None.
         on_agent_loss: ``replace`` or ``fail``.
+        allow_nan: Whether the data may hold NaN and infinite values.
         quiet: Show errors only.
         verbose: Show progress as lines.
         as_json: Print one JSON object.
@@ -33,6 +34,7 @@ class RunRequest:
     chunk: int | None = None
     output: Path | None = None
     on_agent_loss: Literal["replace", "fail"] = "replace"
+    allow_nan: bool = False
     quiet: bool = False
     verbose: bool = False
     as_json: bool = False

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from sapwood.cli import completion
+from sapwood.cli import completion, starting
 from sapwood.cli.arguments import assignments, output_path
 from sapwood.cli.failures import reported
 from sapwood.cli.options import Debug, Json, Set
@@ -85,6 +85,9 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
         Literal["replace", "fail"],
         typer.Option(metavar="replace|fail", help="What to do when an agent is lost."),
     ] = "replace",
+    allow_nan: Annotated[
+        bool, typer.Option("--allow-nan", help="Take data with NaN and infinite values, too.")
+    ] = False,
     settings: Set = None,
     as_json: Json = False,
     dry_run: Annotated[
@@ -127,6 +130,7 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
             chunk=chunk,
             output=output_path(output),
             on_agent_loss=on_agent_loss,
+            allow_nan=allow_nan,
             quiet=quiet,
             verbose=verbose,
             as_json=as_json,
@@ -146,6 +150,7 @@ def _execute(request: RunRequest, *, dry_run: bool) -> None:
 
         show_plan(request)
         return
+    starting.say("loading")
     if request.watch:
         from sapwood.cli.watching import execute_watching  # noqa: PLC0415 - as above
 

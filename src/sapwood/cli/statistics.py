@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from rich.table import Table
-
 from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, RunStatistics
 from sapwood.cli import figures
-from sapwood.cli.output import shortened, table
+from sapwood.cli.output import FittingTable, shortened
 from sapwood.code.transfers import NOTHING
 from sapwood.environment.units import describe_size
 
 
-def agent_table(statistics: RunStatistics) -> Table:
+def agent_table(statistics: RunStatistics) -> FittingTable:
     """Return one row for each agent: its slice, its calls and where its time went."""
     columns = ("agent>", "slice", "items>", "calls>", "errors>", "items/s>", "in map>", "waiting>")
-    return table("Agents", columns, shortened([_agent_row(one) for one in statistics.agents]))
+    rows = shortened([_agent_row(one) for one in statistics.agents])
+    optional = ("errors", "slice", "waiting", "items", "calls")
+    return FittingTable("Agents", columns, rows, optional)
 
 
-def device_table(statistics: RunStatistics) -> Table:
+def device_table(statistics: RunStatistics) -> FittingTable:
     """Return one row for each agent: copies to and from its device, and launches."""
     columns = (
         "agent>",
@@ -30,10 +30,11 @@ def device_table(statistics: RunStatistics) -> Table:
         "kept>",
         "launches>",
     )
-    return table("Devices", columns, shortened([_device_row(one) for one in statistics.agents]))
+    rows = shortened([_device_row(one) for one in statistics.agents])
+    return FittingTable("Devices", columns, rows, ("kept", "launches", "copies out", "copies in"))
 
 
-def function_table(statistics: RunStatistics) -> Table:
+def function_table(statistics: RunStatistics) -> FittingTable:
     """Return one row for each function of each agent: calls and times."""
     columns = ("function", "agent>", "calls>", "errors>", "mean>", "p50>", "p95>", "max>", "in>")
     rows = [
@@ -42,7 +43,8 @@ def function_table(statistics: RunStatistics) -> Table:
         for function in agent.functions
     ]
     rows.sort(key=lambda row: (row[0], int(row[1])))
-    return table("Functions", columns, shortened(rows))
+    optional = ("errors", "in", "p95", "p50", "calls")
+    return FittingTable("Functions", columns, shortened(rows), optional)
 
 
 def run_lines(statistics: RunStatistics) -> list[str]:

@@ -6,12 +6,12 @@ import datetime as dt
 
 import typer
 
-from sapwood.cli import figures
-from sapwood.cli.execution import load_data, run_once
+from sapwood.cli import figures, starting
+from sapwood.cli.execution import load_data, run_once, starting_agents
 from sapwood.cli.failures import EXIT_INTERRUPTED, as_sapwood_error, show_error
 from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.request import RunRequest
-from sapwood.client import Cluster, load_program, local
+from sapwood.client import Cluster, load_program
 from sapwood.code.watch import Version
 from sapwood.core.errors import SapwoodError
 from sapwood.environment.configuration import load_configuration
@@ -32,13 +32,14 @@ def execute_watching(request: RunRequest) -> int:
         SapwoodError: The program cannot be loaded at the start, or no cluster made.
     """
     settings = load_configuration(request.flags).settings
+    starting.clear()  # what follows is code of the program, which may print
     program = load_program(request.program, request.parameters)
     if request.output is not None:
         program.check_output(request.output)
     with (
         termination_interrupts(),
         configure_logging(settings.log),
-        local(settings=settings) as cluster,
+        starting_agents(settings) as cluster,
         cluster.watch(request.program, parameters=request.parameters) as watch,
     ):
         number = 0

@@ -261,6 +261,7 @@ class Cluster(TreeWork, Messaging):
         self._cancel_runs()
         self._tasks.close()
         self._session.close()
+        self._printer.close()
         self._log_output.close()
         self._wait_for_runs()
 

@@ -88,7 +88,7 @@ def local(
     runners = _runner_options(count, chosen)
     output = configure_logging(chosen.log)
     tree = plan(count, width, spares=chosen.cluster.spares)
-    printer = OutputPrinter()
+    printer = OutputPrinter(count)
     options = SessionOptions(
         tree=tree,
         agent_entry=AGENT_ENTRY,

@@ -2,28 +2,57 @@
 
 import contextvars
 import sys
+import threading
+from dataclasses import dataclass
+
+from sapwood.core.rankset import fold
 
 MAX_LINE = 4096
 """Characters of one line that are shown."""
+
+HOLD = 0.1
+"""Seconds that a line waits for the same line of other agents."""
+
+MAX_HELD = 256
+"""Different lines that wait."""
+
+
+@dataclass
+class _Line:
+    text: str
+    ranks: set[int]
 
 
 class OutputPrinter:
     """Prints the output of agents with their rank before each line.
 
+    The same line of several agents is printed once, ``agent[1-4]: text``. For that lines wait a
+    tenth of a second. The lines of one agent stay in their order.
+
     A notebook tells by the context of a write to which cell it belongs: what agents print appears
     below the cell that called the cluster last, not below the one that made it.
+
+    Args:
+        agents: How many agents there are; what has a higher rank is a junction.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, agents: int = sys.maxsize) -> None:
+        self._agents = agents
+        self._hold = HOLD if agents > 1 else 0.0  # one agent has nobody to share a line with
         self._partial: dict[int, str] = {}
         self._caller = contextvars.copy_context()
+        self._lock = threading.RLock()
+        self._held: list[_Line] = []
+        self._last: dict[int, int] = {}  # where in what is held the last line of an agent is
+        self._timer: threading.Timer | None = None
 
     def follow(self) -> None:
         """Print on behalf of whoever calls this, from now on."""
+        self.flush()
         self._caller = contextvars.copy_context()
 
     def take(self, rank: int, data: bytes) -> None:
-        """Print the complete lines and keep the rest for later."""
+        """Print the complete lines, soon, and keep the rest for later."""
         text = self._partial.pop(rank, "") + data.decode("utf-8", "replace")
         *lines, rest = text.split("\n")
         if len(rest) > MAX_LINE:
@@ -31,9 +60,52 @@ class OutputPrinter:
             rest = ""
         if rest:
             self._partial[rank] = rest
-        if lines:
-            who = f"agent {rank}" if rank else "front end"
-            self._caller.run(_show, "".join(f"{who}: {line[:MAX_LINE]}\n" for line in lines))
+        with self._lock:
+            for line in lines:
+                self._add(rank, line[:MAX_LINE])
+            if self._held and self._timer is None and self._hold:
+                self._timer = threading.Timer(self._hold, self.flush)
+                self._timer.daemon = True
+                self._timer.start()
+            full = len(self._held) >= MAX_HELD
+        if full or not self._hold:
+            self.flush()
+
+    def flush(self) -> None:
+        """Print at once what waits for the same lines of other agents."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            held, self._held = self._held, []
+            self._last.clear()
+            if held:
+                text = "".join(f"{self._who(line.ranks)}: {line.text}\n" for line in held)
+                self._caller.copy().run(_show, text)
+
+    def close(self) -> None:
+        """Print what is there; lines without an end, too."""
+        for rank in sorted(self._partial):
+            self.take(rank, b"\n")
+        self.flush()
+
+    def _who(self, ranks: set[int]) -> str:
+        agents = {rank for rank in ranks if 0 < rank <= self._agents}
+        junctions = ranks - agents - {0}
+        parts = ["front end"] * (0 in ranks)
+        parts += [fold("agent", agents)] * bool(agents)
+        parts += [fold("junction", junctions)] * bool(junctions)
+        return ", ".join(parts)
+
+    def _add(self, rank: int, text: str) -> None:
+        """Add a line to the first same line behind the last one of that agent, or at the end."""
+        for place in range(self._last.get(rank, -1) + 1, len(self._held)):
+            if self._held[place].text == text:
+                self._held[place].ranks.add(rank)
+                self._last[rank] = place
+                return
+        self._last[rank] = len(self._held)
+        self._held.append(_Line(text, {rank}))
 
 
 def _show(text: str) -> None:

@@ -27,6 +27,9 @@ Keep = Literal["all", "latest"]
 FilterSource = Callable[..., Any] | NativeFunctionRef
 """A function, a subclass or an object of ``Filter``, or a native function of a program."""
 
+MAX_SYNC = 1e6
+"""Most seconds of a time-out."""
+
 LOSSES = ("replace", "partial", "fail")
 MAX_CODE = 4 * 2**20
 """Bytes of the functions and filters of one stream; data belong into waves."""
@@ -39,21 +42,21 @@ def synchronisation(sync: str | float, late: str) -> Synchronisation:
         ConfigurationError: They say nothing that a stream can do.
 
     Example:
-        >>> synchronisation(250, "next").seconds
+        >>> synchronisation(0.25, "next").seconds
         0.25
     """
     if late not in {"drop", "next"}:
         raise ConfigurationError(f"late is {late!r}", hint='use "drop" or "next"')
     if isinstance(sync, str):
         if sync not in {"all", "none"}:
-            hint = 'use "all", "none", or a number of milliseconds'
+            hint = 'use "all", "none", or a number of seconds'
             raise ConfigurationError(f"sync is {sync!r}", hint=hint)
         return Synchronisation(sync)
-    if isinstance(sync, bool) or not 0 < sync <= 1e9:
+    if isinstance(sync, bool) or not 0 < sync <= MAX_SYNC:
         raise ConfigurationError(
-            f"sync is {sync!r}", hint="a time-out is a positive number of milliseconds"
+            f"sync is {sync!r}", hint="a time-out is a positive number of seconds"
         )
-    return Synchronisation("time-out", sync / 1000, late)
+    return Synchronisation("time-out", float(sync), late)
 
 
 def checked_loss(on_loss: str) -> str:

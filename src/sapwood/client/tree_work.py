@@ -50,7 +50,7 @@ class TreeWork(abc.ABC):
         self._cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
         self._maker = CodeMaker(self._cache, self._build_environment, lambda: self.targets)
 
-    def run(
+    def run(  # noqa: PLR0913 - each is an option of its own, by name
         self,
         program: Program | type[Program] | str | Path,
         data: Any = None,
@@ -61,6 +61,7 @@ class TreeWork(abc.ABC):
         run_time_limit: float | None = None,
         max_iterations: int | None = None,
         on_agent_loss: AgentLoss = "replace",
+        allow_nan: bool = False,
     ) -> Run:
         """Start a program over data and return at once.
 
@@ -77,6 +78,8 @@ class TreeWork(abc.ABC):
                 the program is not done; its statistics say so. By default
                 ``limits.iterations``; 0 for no limit.
             on_agent_loss: ``"replace"`` goes on with a new process, ``"fail"`` ends the run.
+            allow_nan: Take data with NaN and infinite values, also for a program that does not
+                say ``allow_nan = True`` itself.
 
         Raises:
             InputError: ``chunk`` or ``max_iterations`` is no whole number, or a limit is below 0.
@@ -124,12 +127,14 @@ class TreeWork(abc.ABC):
                 on_agent_loss,
                 self._build_environment(),
                 self.targets,
-                run_limit,
-                int(most),
+                run_time_limit=run_limit,
+                max_iterations=int(most),
+                allow_nan=allow_nan,
             ),
         )
         self._runs = [known for known in self._runs if not known.done()]
         self._runs.append(run)
+        run.add_done_callback(lambda _: self._printer.flush())
         return run
 
     def stream(  # noqa: PLR0913 - what a stream can be; all but the first by name
@@ -157,7 +162,7 @@ class TreeWork(abc.ABC):
                 filter: an associative function of two values, a :class:`sapwood.Filter`, or a
                 native function ``void combine(double *into, const double *from, size_t n)``.
             agents: Ranks of the agents that take part; all by default.
-            sync: ``"all"`` waits for all agents, a number waits so many milliseconds, ``"none"``
+            sync: ``"all"`` waits for all agents, a number waits so many seconds, ``"none"``
                 passes on each contribution at once.
             late: Whether what comes after a time-out is dropped, or goes into the ``"next"`` wave.
             keep: Whether agents that send unasked wait when nobody reads (``"all"``), or the

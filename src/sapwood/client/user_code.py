@@ -19,6 +19,7 @@ from sapwood.code.native_library import build_crash_handlers
 from sapwood.code.program import NativeFunctionRef, Program
 from sapwood.code.target import Target
 from sapwood.core.errors import ConfigurationError, DataValueError
+from sapwood.data.tables import native_argument, native_arguments
 
 Function = Callable[..., Any] | NativeFunctionRef
 
@@ -82,7 +83,7 @@ class CodeMaker:
             argument = {
                 "code": native.image,
                 "native": function.function,
-                "arguments": (args, kwargs),
+                "arguments": (tuple(map(native_argument, args)), native_arguments(kwargs)),
                 "crash_handlers": list(native.crash_handlers),
             }
             return Call("native", function.function, argument, limit, native.built.debug_files)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,12 @@ Values = Mapping[str, Any]
 
 
 def check_program(
-    program: Program, built: Built, *, state: Values | None = None, arrays: Values | None = None
+    program: Program,
+    built: Built,
+    *,
+    state: Values | None = None,
+    arrays: Values | None = None,
+    fields: Collection[str] = (),
 ) -> None:
     """Check that every native function a program names is there and gets what it wants.
 
@@ -29,7 +34,9 @@ def check_program(
         built: What was built of its sources.
         state: The first state, once ``init`` has made it; without it, what only the state can
             tell is not checked.
-        arrays: The dataset's arrays by field, to check their types.
+        arrays: The arrays by field that the map gets, to check their types; empty for a range of
+            indices.
+        fields: All fields of the data.
 
     Raises:
         FunctionMissingError: A function is not defined, with the nearest names.
@@ -45,7 +52,9 @@ def check_program(
     if signature.returns is not None and signature.returns.dtype == "O":
         return  # a function of a Python source takes slice and state, as Program.map
     _check_outputs(program, signature)
-    _check_sources_of_parameters(program, signature, state)
+    if state is not None:
+        given = {*state, *(program.inputs if arrays is None else arrays)}
+        _check_sources_of_parameters(program, signature, given, fields)
     _check_lengths(program, signature, state)
     for parameter in signature.parameters:
         _check_value(program, signature, parameter, state or {}, arrays or {})
@@ -99,19 +108,32 @@ def _check_outputs(program: Program, signature: FunctionSignature) -> None:
 
 
 def _check_sources_of_parameters(
-    program: Program, signature: FunctionSignature, state: Values | None
+    program: Program, signature: FunctionSignature, given: Collection[str], fields: Collection[str]
 ) -> None:
-    if state is None:
-        return
-    known = {*program.inputs, *state, *program.parameters, *told_lengths(signature), *SLICE_BOUNDS}
+    known = {*given, *program.parameters, *told_lengths(signature), *SLICE_BOUNDS}
     for parameter in signature.parameters:
-        if parameter.role is not Role.OUTPUT and parameter.name not in known:
+        if parameter.role is Role.OUTPUT or parameter.name in known:
+            continue
+        if parameter.name in fields:
             raise ArgumentError(
-                f"{signature.name}: parameter {parameter.name} is not in the data's fields, the "
-                "state or the program's parameters",
+                f"{signature.name}: parameter {parameter.name} is a field of the data, but the "
+                "program's inputs do not name it",
                 where=signature.where,
-                hint=suggest(parameter.name, known) + _length_hint(parameter, signature),
+                hint=f"write inputs = {[*program.inputs, parameter.name]}".replace("'", '"'),
             )
+        if parameter.name in program.inputs:
+            raise ArgumentError(
+                f"{signature.name}: parameter {parameter.name} is a field of the data, but the "
+                "data are a range of indices, which has no fields",
+                where=signature.where,
+                hint=f'give arrays: data={{"{parameter.name}": …}}, or an array or a file',
+            )
+        raise ArgumentError(
+            f"{signature.name}: parameter {parameter.name} is not in the data's fields, the "
+            "state or the program's parameters",
+            where=signature.where,
+            hint=suggest(parameter.name, known) + _length_hint(parameter, signature),
+        )
 
 
 def _length_hint(parameter: ParameterSignature, signature: FunctionSignature) -> str:

@@ -8,6 +8,7 @@ import msgspec
 
 from sapwood.code.build import Built
 from sapwood.code.program import Program, parameters_of
+from sapwood.code.reducers import reducer_name
 
 
 class ParameterDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +80,7 @@ def describe(program: Program, built: Built | None = None) -> ProgramDescription
         files=tuple(sorted(bundle.files)),
         inputs=tuple(program.inputs),
         map=program.map_function or "Python",
-        reduce=dict(program.reduce),
+        reduce={field: reducer_name(how) for field, how in program.reduce.items()},
         parameters=tuple(
             ParameterDescription(
                 name=name,

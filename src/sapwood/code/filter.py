@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sapwood.core.errors import ProgramError
@@ -32,6 +32,8 @@ class Filter:
         rank: The place.
         depth: Its levels below the root, which has depth 0.
         wave: Number of the wave; 0 for what agents send without being asked.
+        ranks: Of the values that :meth:`up` gets: the lowest rank that contributed to each.
+        weights: Of the values that :meth:`up` gets: the items behind each, in a run of a program.
 
     Example:
         >>> class RunningMaximum(Filter):
@@ -48,6 +50,8 @@ class Filter:
     rank: int = 0
     depth: int = 0
     wave: int = 0
+    ranks: Sequence[int] = ()
+    weights: Sequence[float] = ()
 
     def up(self, values: list[Any]) -> Any:
         """Return what is passed on of the children's values, which come in the order of ranks.

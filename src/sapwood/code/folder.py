@@ -8,6 +8,7 @@
     python = "quantize.py"            # optional: init, map, update, done, metrics, …
     sources = ["assign.c"]            # optional: C and C++ files
     inputs = ["data"]                 # fields of the dataset that the map wants
+    allow_nan = false                 # whether the data may hold NaN and infinite values
 
     [parameters.colours]
     default = 16                      # the only key that must be there
@@ -21,7 +22,9 @@
     function = "assign"               # a native function; without [map] the Python file's map
 
     [reduce]
-    sums = "sum"
+    sums = "sum"                      # a reduction by name,
+    best = "better"                   # an associative function of two values in the Python file,
+    bins = "native:add_bins"          # or a native function that adds one array to another
 
 A function of the Python file becomes the program's method of the same name; its first argument
 is the program, so that ``def init(program, data)`` reads ``program.colours``. A Python file may
@@ -39,7 +42,9 @@ import msgspec
 from sapwood.code.native_marker import Native
 from sapwood.code.parameter import PARAMETER_TYPES, Parameter
 from sapwood.code.program import Program
+from sapwood.code.reducers import NATIVE_PREFIX
 from sapwood.code.spelling import suggest
+from sapwood.comm.reductions import REDUCTIONS
 from sapwood.core import typed
 from sapwood.core.errors import ProgramError
 
@@ -55,6 +60,7 @@ METHODS = (
     "iterations",
     "result",
     "output",
+    "own_filter",
 )
 """Functions of the Python file that become methods of the program."""
 
@@ -67,6 +73,7 @@ class ProgramTable(msgspec.Struct, frozen=True):
     python: str = ""
     sources: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ("data",)
+    allow_nan: bool = False
 
 
 class ParameterTable(msgspec.Struct, frozen=True):
@@ -128,7 +135,8 @@ def class_from_definition(
         "description": table.description,
         "sources": table.sources,
         "inputs": table.inputs,
-        "reduce": dict(definition.reduce),
+        "allow_nan": table.allow_nan,
+        "reduce": {field: _reducer(how, functions) for field, how in definition.reduce.items()},
         **{name: functions[name] for name in METHODS if name in functions},
     }
     for name, spec in definition.parameters.items():
@@ -152,6 +160,13 @@ def class_from_definition(
         return type(table.name, (Program,), attributes)
     except ProgramError as error:
         raise error.located(where) from None
+
+
+def _reducer(how: str, functions: Mapping[str, Any]) -> Any:
+    """Return what the text of a reduction stands for: itself, or code of the program."""
+    if how.startswith(NATIVE_PREFIX):
+        return Native(how.removeprefix(NATIVE_PREFIX))
+    return how if how.partition(":")[0] in REDUCTIONS else functions.get(how, how)
 
 
 def _parameter(table: ParameterTable, *, where: str) -> Parameter:
@@ -179,6 +194,7 @@ def check_minimal(definition: Definition, class_name: str, *, where: str) -> Non
     given = {
         "sources": bool(table.sources),
         "inputs": table.inputs != ProgramTable().inputs,
+        "allow_nan": table.allow_nan,
         "[parameters]": bool(definition.parameters),
         "[map]": definition.map is not None,
         "[reduce]": bool(definition.reduce),

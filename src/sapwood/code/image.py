@@ -213,11 +213,18 @@ def _extend_search_path(entries: Sequence[bytes]) -> None:
 
 def _wrong_result(program: Program, partial: Any) -> ProgramError:
     where = f"{program.name}.map"
+    fields = ", ".join(program.reduce)
+    if partial is None:
+        return ProgramError(
+            "the map returned nothing",
+            where=where,
+            hint=f"end it with a return statement: a dictionary with the fields {fields}",
+        )
     if not isinstance(partial, dict):
         return ProgramError(
             f"the map must return a dictionary, not {type(partial).__name__}",
             where=where,
-            hint=f"return one with the fields {', '.join(program.reduce)}",
+            hint=f"return one with the fields {fields}",
         )
     for name in partial:
         if name not in program.reduce:

@@ -13,7 +13,6 @@ from sapwood.code.bundle import Bundle, read_file
 from sapwood.code.capture import unpickle_class
 from sapwood.code.folder import (
     MAIN_FILE,
-    METHODS,
     check_minimal,
     class_from_definition,
     read_definition,
@@ -100,8 +99,7 @@ def _class_of_folder(bundle: Bundle) -> type[Program]:
     module = import_main(bundle, table.python)
     classes = _classes(module)
     if not classes:
-        functions = {key: value for key, value in vars(module).items() if key in METHODS}
-        kind = class_from_definition(definition, functions, where=where)
+        kind = class_from_definition(definition, vars(module), where=where)
         kind.__module__ = module.__name__
         return kind
     kind = _choose(classes, "", where=where)

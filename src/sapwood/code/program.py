@@ -11,9 +11,9 @@ from sapwood.code.capture import capture
 from sapwood.code.filter import Filter
 from sapwood.code.native_marker import Native, native
 from sapwood.code.parameter import Parameter, ParameterValue, parameter
+from sapwood.code.reducers import Reducer, check_reducers
 from sapwood.code.result_file import find_writer, write_result
 from sapwood.code.spelling import suggest
-from sapwood.comm.reductions import REDUCTIONS, make_reduction
 from sapwood.core.errors import DataMissingError, ParameterError, ProgramError
 
 __all__ = ["NativeFunctionRef", "Program", "data_of", "native", "parameter"]
@@ -33,8 +33,11 @@ class Program:
         description: One sentence for people.
         sources: C and C++ files, relative to the folder of the file that defines the class.
         inputs: Fields of the dataset that ``map`` wants, in order.
-        reduce: Each field of the map's result, and how it is reduced: ``sum``, ``min``,
-            ``max``, ``mean``, ``concat``, ``count`` and others (:mod:`sapwood.comm.reductions`).
+        reduce: Each field of the map's result, and how it is reduced: by name, ``sum``, ``min``,
+            ``max``, ``mean``, ``concat``, ``count`` and others (:mod:`sapwood.comm.reductions`);
+            or by an associative function of two values, a :class:`sapwood.Filter`, or a native
+            function ``native("combine")`` that adds one array to another.
+        allow_nan: Whether the data may hold NaN and infinite values; a run refuses them otherwise.
 
     Raises:
         ParameterError: A parameter is unknown or its value does not fit.
@@ -54,7 +57,8 @@ class Program:
     description: ClassVar[str] = ""
     sources: ClassVar[Sequence[str]] = ()
     inputs: ClassVar[Sequence[str]] = ("data",)
-    reduce: ClassVar[Mapping[str, str]] = {}
+    reduce: ClassVar[Mapping[str, Reducer]] = {}
+    allow_nan: ClassVar[bool] = False
 
     class_bundle: ClassVar[Bundle | None] = None
     """The files that the class was read from; None for a class that Python itself imported."""
@@ -140,8 +144,11 @@ class Program:
         return {}
 
     def iterations(self) -> int | None:
-        """Return the number of iterations that are planned, or None when it is not known."""
-        return None
+        """Return the number of iterations that are planned, or None when it is not known.
+
+        It is asked after :meth:`init`. A program that does not define ``done`` makes one.
+        """
+        return 1 if type(self).done is Program.done else None
 
     def result(self, state: dict[str, Any]) -> Any:
         """Return what ``run.result()`` gives, made of the last state."""
@@ -236,6 +243,7 @@ def natives_of(kind: type[Program]) -> dict[str, Native]:
     """Return the native functions that a program class names, by attribute."""
     names = {name for base in kind.__mro__ for name in vars(base)}
     found = {name: _attribute(kind, name) for name in sorted(names)}
+    found |= {f"reduce of {field}": how for field, how in kind.reduce.items()}
     return {name: value for name, value in found.items() if isinstance(value, Native)}
 
 
@@ -246,18 +254,7 @@ def check_definition(kind: type[Program]) -> None:
         ProgramError: A reduction is unknown, a parameter takes a name that has a meaning, or its
             default does not fit.
     """
-    for field, reduction in kind.reduce.items():
-        name = str(reduction).partition(":")[0]
-        if name not in REDUCTIONS:
-            raise ProgramError(
-                f"unknown reduction {reduction!r} for field {field}",
-                where=kind.name,
-                hint=suggest(name, REDUCTIONS),
-            )
-        try:
-            make_reduction(reduction)
-        except ProgramError as error:
-            raise error.located(f"{kind.name}, field {field}") from None
+    check_reducers(kind.reduce, where=kind.name)
     for key in ("sources", "inputs"):
         names = getattr(kind, key)
         if isinstance(names, str) or not all(isinstance(name, str) for name in names):

@@ -82,5 +82,7 @@ def find_not_finite(array: Array, *, where: str) -> None:
         f"the data hold values that are not finite: {' and '.join(kinds)}; "
         f"the first at {place} (counted from 0)",
         where=where,
-        hint="remove these rows, or replace the values, for example with numpy.nan_to_num",
+        hint="remove these rows, or replace the values, for example with numpy.nan_to_num; if the "
+        "program can work with them, let it: allow_nan = True in the program, "
+        "cluster.run(…, allow_nan=True), or sapwood run --allow-nan",
     )

@@ -22,10 +22,21 @@ class Column:
         array: One item per row; for a file a read-only memory map.
         place: The bytes in the file, if agents can map them as they are; None means that
             publishing copies the array.
+        bounds: Of a sparse matrix, where the values of each row begin, and where the last end;
+            None where each item is one row of the array.
+        fence: Whether this is such an array of bounds itself: of *n* items *n* + 1 numbers, which
+            begin with 0 in each slice.
     """
 
     array: Array
     place: FilePlace | None = None
+    bounds: Array | None = None
+    fence: bool = False
+
+    @property
+    def per_item(self) -> bool:
+        """Whether each item is one row of the array."""
+        return self.bounds is None and not self.fence
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -165,6 +165,12 @@ class Dataset:
             raise DataShapeError(
                 "a range has no rows to sample", where=self.origin, hint="draw indices instead"
             )
+        if not all(column.per_item for column in self._columns.values()):
+            raise DataShapeError(
+                "the rows of a sparse matrix cannot be sampled",
+                where=self.origin,
+                hint="draw row numbers, and take those rows of the matrix before it is data",
+            )
         if not 0 <= count <= self.length:
             raise DataShapeError(
                 f"cannot draw {count} different items out of {self.length}",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -33,6 +33,10 @@ class _Field(msgspec.Struct, frozen=True):
     """Bytes per item."""
     place: FilePlace | int
     """The file, or the offset in the shared block."""
+    bounds: Any = None
+    """Where the values of each item begin, if it is not one a row."""
+    fence: bool = False
+    """Whether an item has a number at its begin, and the last one at its end."""
 
 
 class Published:
@@ -63,7 +67,9 @@ class Published:
                 place = column.place
             shape = tuple(column.array.shape[1:])
             row = math.prod(shape) * dtype.itemsize
-            fields.append(_Field(name, dtype_text(dtype), shape, row, place))
+            fields.append(
+                _Field(name, dtype_text(dtype), shape, row, place, column.bounds, column.fence)
+            )
         self._fields = tuple(fields)
         self.nbytes = nbytes
         """Bytes of shared memory that this dataset takes."""
@@ -89,6 +95,12 @@ class Published:
         )
 
     def _field_ref(self, field: _Field, first: int, count: int) -> FieldRef:
+        own_count = -1
+        if field.bounds is not None:
+            first, end = int(field.bounds[first]), int(field.bounds[first + count])
+            own_count = count = end - first
+        elif field.fence:
+            own_count = count = count + 1
         nbytes = count * field.row
         place: FilePlace | MemoryPlace
         if isinstance(field.place, FilePlace):
@@ -98,7 +110,7 @@ class Published:
             if self._block is None:
                 raise ClosedError("the dataset is not published any more")
             place = MemoryPlace(self._block.ref(field.place + first * field.row, nbytes))
-        return FieldRef(field.name, field.dtype, field.item_shape, place)
+        return FieldRef(field.name, field.dtype, field.item_shape, place, own_count, field.fence)
 
     def close(self) -> None:
         """Withdraw the dataset; slices that agents have open stay valid."""

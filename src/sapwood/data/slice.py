@@ -47,12 +47,23 @@ class MemoryPlace(msgspec.Struct, frozen=True, array_like=True, tag="memory"):
 
 
 class FieldRef(msgspec.Struct, frozen=True, array_like=True):
-    """One field of a slice: its name, the type and shape of an item, and its bytes."""
+    """One field of a slice: its name, the type and shape of an item, and its bytes.
+
+    Attributes:
+        name: Its name.
+        dtype: The type of its elements.
+        item_shape: The shape of one row.
+        place: Where the bytes lie.
+        count: How many rows it has; -1 for one for each item.
+        fence: Whether it says where the rows of a sparse matrix begin; from 0 in each slice.
+    """
 
     name: str
     dtype: str
     item_shape: tuple[int, ...]
     place: FilePlace | MemoryPlace
+    count: int = -1
+    fence: bool = False
 
 
 class SliceRef(msgspec.Struct, frozen=True, array_like=True):
@@ -151,7 +162,7 @@ def _open_field(field: FieldRef, count: int, blocks: MappedBlocks) -> Array:
         raise ProtocolError(
             f"a slice has a field of impossible type {field.dtype!r} or shape {field.item_shape}"
         )
-    shape = (count, *field.item_shape)
+    shape = (count if field.count < 0 else field.count, *field.item_shape)
     nbytes = math.prod(shape) * dtype.itemsize
     place = field.place
     held = place.memory.nbytes if isinstance(place, MemoryPlace) else place.nbytes
@@ -168,6 +179,8 @@ def _open_field(field: FieldRef, count: int, blocks: MappedBlocks) -> Array:
     else:
         buffer = map_file(place)
     array = np.frombuffer(buffer, dtype).reshape(shape)
+    if field.fence:
+        array = array - array[0]
     array.flags.writeable = False
     return array
 
@@ -209,6 +222,12 @@ def _no_field(name: str, known: Mapping[str, Array]) -> DataShapeError:
         suggestion,
     )
 
+    if not known:
+        return DataShapeError(
+            f"the slice has no field {name!r}: it has no arrays, only indices",
+            hint="use slice.start and slice.stop; for arrays name them in the program's inputs, "
+            "and give an array, a dictionary of arrays or a file as data",
+        )
     return DataShapeError(
         f"the slice has no field {name!r}", hint=suggestion(name, known, kind="fields")
     )

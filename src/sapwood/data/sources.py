@@ -13,6 +13,7 @@ from sapwood.core.errors import DataMissingError, DataShapeError
 from sapwood.data.codecs import codec_for
 from sapwood.data.column import Column, check_array
 from sapwood.data.dataset import Dataset
+from sapwood.data.tables import CSR_PARTS, frame_columns, is_frame, is_sparse, sparse_columns
 from sapwood.environment.names import suggestion
 
 MAX_INDEX = 2**63 - 1
@@ -27,6 +28,11 @@ def load(source: Any, *, fields: Sequence[str] = ("data",)) -> Dataset:
 
             - a numpy array (or anything numpy makes one of), whose first axis counts the items;
             - a dictionary of such arrays, all of the same length;
+            - a data frame of pandas or polars: its columns by name, or as one field of two
+              dimensions;
+            - a sparse matrix of scipy, whose rows are the items: the fields ``data``, ``indices``
+              and ``indptr``; under the name ``A`` in a dictionary ``A_data``, ``A_indices`` and
+              ``A_indptr``;
             - a path: ``.npy`` (memory-mapped), ``.npz`` (one array a field), ``.csv`` (numbers)
               or an image (one item a pixel);
             - a ``range`` with step 1, whose items are indices without arrays;
@@ -45,16 +51,24 @@ def load(source: Any, *, fields: Sequence[str] = ("data",)) -> Dataset:
         >>> data.split(3)
         [range(0, 4), range(4, 7), range(7, 10)]
     """
-    if not fields:
-        raise DataShapeError("no fields are wanted", hint="name at least one")
     if isinstance(source, Dataset):
         return source.renamed(fields[0]) if len(fields) == 1 else source
     if isinstance(source, range):
         return _from_range(source)
+    if not fields and not isinstance(source, Mapping):
+        raise DataShapeError(
+            "no fields are wanted, so these data would reach nobody",
+            hint='name the fields, as in inputs = ["data"] of a program; one that only counts '
+            "wants range(n) as its data",
+        )
     if isinstance(source, str | Path):
         return _from_file(Path(source), fields)
     if isinstance(source, Mapping):
         return _from_mapping(source)
+    if is_frame(source):
+        return _from_frame(source, fields)
+    if is_sparse(source):
+        return _from_sparse(source, fields)
     array = _as_array(source, "an array")
     _require_one(fields, "an array", hint="give a dictionary with an array for each field")
     return Dataset({fields[0]: Column(array)}, items=range(len(array)), origin="an array")
@@ -78,17 +92,42 @@ def _from_range(items: range) -> Dataset:
     return Dataset({}, items=items, origin=repr(items))
 
 
+def _from_frame(frame: Any, fields: Sequence[str]) -> Dataset:
+    columns, meta = frame_columns(frame, fields)
+    items = range(len(next(iter(columns.values())).array))
+    return Dataset(columns, items=items, origin="a data frame", meta=meta, named=not meta)
+
+
+def _from_sparse(matrix: Any, fields: Sequence[str]) -> Dataset:
+    if not set(CSR_PARTS) <= set(fields):
+        raise DataShapeError(
+            f"the data are a sparse matrix, and the field {fields[0]!r} wants a plain array",
+            hint='name the arrays of its CSR form, inputs = ["data", "indices", "indptr"], or pass '
+            "matrix.toarray()",
+        )
+    columns, rows = sparse_columns(matrix)
+    meta = {"shape": tuple(matrix.shape)}
+    return Dataset(columns, items=range(rows), origin="a sparse matrix", meta=meta, named=True)
+
+
 def _from_mapping(source: Mapping[Any, Any]) -> Dataset:
     if not source:
         raise DataShapeError("the dictionary holds no arrays", hint="give at least one field")
     columns: dict[str, Column] = {}
+    lengths: dict[str, int] = {}
+    meta: dict[str, Any] = {}
     for name, value in source.items():
         if not isinstance(name, str) or not name.isidentifier():
             raise DataShapeError(
                 f"{name!r} cannot name a field", hint="use names like those of Python variables"
             )
-        columns[name] = Column(_as_array(value, f"field {name!r}"))
-    lengths = {name: len(column.array) for name, column in columns.items()}
+        if is_sparse(value):
+            parts, lengths[name] = sparse_columns(value, name)
+            columns |= parts
+            meta[f"{name}_shape"] = tuple(value.shape)
+        else:
+            columns[name] = Column(_as_array(value, f"field {name!r}"))
+            lengths[name] = len(columns[name].array)
     if len(set(lengths.values())) > 1:
         raise DataShapeError(
             "the fields have different numbers of items: "
@@ -96,7 +135,7 @@ def _from_mapping(source: Mapping[Any, Any]) -> Dataset:
             hint="the first axis of every array counts the items",
         )
     length = next(iter(lengths.values()))
-    return Dataset(columns, items=range(length), origin="arrays", named=True)
+    return Dataset(columns, items=range(length), origin="arrays", meta=meta, named=True)
 
 
 def _from_file(given: Path, fields: Sequence[str]) -> Dataset:

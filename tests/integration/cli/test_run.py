@@ -53,7 +53,7 @@ def test_json_has_everything(sapwood: Sapwood, squares: Path) -> None:
 def test_tables_and_lines_for_people(sapwood: Sapwood, squares: Path, tmp_path: Path) -> None:
     done = sapwood("run", str(squares), "--agents", "2", "--output", "result.json", "--verbose")
     assert done.returncode == 0, done.stderr
-    assert "squares: done, iteration 3/3, total" in done.stderr
+    assert "squares: done after 3 iterations, total" in done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("squares: 3 iterations in ")
     assert lines[2] == f"  total {EXPECTED:.7g}"

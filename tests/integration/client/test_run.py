@@ -300,7 +300,8 @@ def test_a_state_that_is_none_is_a_clear_error(
 ) -> None:
     error = cluster.run(program("WrongState", kind=kind), np.arange(10)).exception(TIMEOUT)
     assert isinstance(error, SapwoodError)
-    assert ("object cannot travel" if kind == "object" else "must be a dictionary") in error.what
+    said = {"object": "object cannot travel", "list": "must be a dictionary"}
+    assert said.get(kind, "returned nothing") in error.what
 
 
 def test_what_cannot_be_run_is_refused_at_once(cluster: sapwood.Cluster, program: Programs) -> None:

@@ -98,8 +98,8 @@ def test_a_failed_wave_is_told_and_the_next_one_works(cluster: sapwood.Cluster) 
 
 
 @pytest.mark.row("C3-STREAM")
-@pytest.mark.parametrize("sync", ["all", 5000, "none"])
-def test_an_answer_can_be_waited_for(cluster: sapwood.Cluster, sync: str | int) -> None:
+@pytest.mark.parametrize("sync", ["all", 5.0, "none"])
+def test_an_answer_can_be_waited_for(cluster: sapwood.Cluster, sync: str | float) -> None:
     with cluster.stream(scaled, reduce={"values": "sum", "n": "sum"}, sync=sync) as stream:
         for number in range(60):
             result = stream.exchange(float(number), TIMEOUT)
@@ -165,7 +165,7 @@ def test_a_time_out_passes_on_what_is_there(
 ) -> None:
     with cluster.stream(third_is_slow, reduce="sum") as warm:
         assert total(warm, "") == 4  # all runners are there
-    for limit in (500, 4000, 32_000):  # a busy machine may keep others from answering in time, too
+    for limit in (0.5, 4.0, 32.0):  # a busy machine may keep others from answering in time, too
         with cluster.stream(third_is_slow, reduce="sum", sync=limit, late=late) as stream:
             first = stream.broadcast(str(tmp_path / f"{limit}")).result(TIMEOUT)
             (tmp_path / f"{limit}").touch()
@@ -323,7 +323,7 @@ def test_many_threads_share_a_stream(cluster: sapwood.Cluster) -> None:
     [
         ({"what": "eco"}, "did you mean echo"),
         ({"what": 3}, "cannot be called"),
-        ({"what": "echo", "sync": "later"}, "milliseconds"),
+        ({"what": "echo", "sync": "later"}, "number of seconds"),
         ({"what": "echo", "sync": -1}, "positive"),
         ({"what": "echo", "sync": True}, "positive"),
         ({"what": "echo", "late": "never"}, "next"),

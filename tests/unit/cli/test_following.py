@@ -52,7 +52,7 @@ class ADisplay:
 def test_a_run_is_shown_until_it_ends() -> None:
     run, display = ARun(waits=3), ADisplay()
     assert follow(cast("Run", run), display)
-    assert display.shown == run.waited
+    assert display.shown == run.waited + 1
     assert display.closed
     assert not run.cancelled
 

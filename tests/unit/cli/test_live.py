@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 
+import msgspec
+import pytest
 from rich.console import Console
 
 from sapwood.activity.progress import Progress, RunState
@@ -50,6 +52,34 @@ def test_a_long_name_and_many_metrics_stay_within_three_lines() -> None:
     assert max(map(len, lines)) <= 80
 
 
+@pytest.mark.parametrize("width", [20, 40, 60, 80])
+def test_everything_fits_into_narrow_terminals(width: int) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
+    for snapshot in (SNAPSHOT, msgspec.structs.replace(SNAPSHOT, state=RunState.BUILDING)):
+        console.print(render_progress("quantize", snapshot, width))
+    lines = [line.rstrip() for line in text_of(console).splitlines()]
+    assert len(lines) == 4
+    assert max(map(len, lines)) <= width
+    assert lines[0].endswith("1.40 s")
+    if width >= 40:
+        assert lines[0].startswith("quantize  iteration 7/20")
+        assert lines[2].startswith("  4 agents   200 ms/iteration")
+        assert lines[3] == "quantize  building  1.40 s"
+
+
+def test_what_is_built_and_prepared_is_said() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    display = LineDisplay("quantize", console)
+    for state in (RunState.BUILDING, RunState.BUILDING, RunState.PREPARING, RunState.RUNNING):
+        display.show(Progress(state=state))
+    lines = text_of(console).splitlines()
+    assert [line.split(",")[0] for line in lines] == [
+        "quantize: building",
+        "quantize: preparing",
+        "quantize: running",
+    ]
+
+
 def test_live_display_leaves_the_terminal_as_it_was() -> None:
     console = terminal()
     display = LiveDisplay("quantize", console)
@@ -68,7 +98,7 @@ def test_lines_are_rare_except_the_last() -> None:
     display.show(Progress(state=RunState.DONE, iteration=50, seconds=5.0))
     lines = text_of(console).splitlines()
     assert [line.split(",")[-1] for line in lines] == [" 0 µs", " 2.00 s", " 4.00 s", " 5.00 s"]
-    assert lines[-1].startswith("quantize: done, iteration 50, ")
+    assert lines[-1].startswith("quantize: done after 50 iterations, ")
 
 
 def test_a_file_gets_nothing_unless_asked() -> None:

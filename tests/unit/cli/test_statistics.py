@@ -41,8 +41,8 @@ def statistics(agents: int, items: int) -> RunStatistics:
     )
 
 
-def lines_of(renderable: RenderableType) -> list[str]:
-    console = Console(file=io.StringIO(), width=WIDTH)
+def lines_of(renderable: RenderableType, width: int = WIDTH) -> list[str]:
+    console = Console(file=io.StringIO(), width=width)
     console.print(renderable)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
@@ -61,6 +61,15 @@ def test_large_figures_stay_whole_within_eighty_columns(table: object) -> None:
     lines = lines_of(table(statistics(64, 9_999_999_999)))
     assert max(map(len, lines)) <= 80
     assert not any("…" in line for line in lines)
+
+
+@pytest.mark.parametrize("table", [agent_table, function_table])
+def test_narrow_terminals_see_fewer_columns_and_whole_figures(table: object) -> None:
+    assert callable(table)
+    lines = lines_of(table(statistics(4, 273_280)), width=40)
+    assert max(map(len, lines)) <= 40
+    assert not any("…" in line for line in lines)
+    assert "no room for: errors" in lines[-1]
 
 
 def test_run_lines() -> None:

@@ -15,7 +15,9 @@ from sapwood.gpu.cuda.parse import plain, walk
 
 _BY: Final = "::sapwood_cuda::by"
 _SMALL: Final = re.compile(r"\(*(?:[12]?\d|3[01])[uUlL]*\)*$")
-_MASKED: Final = re.compile(r"\(.*&\s*(?:[12]?\d|3[01]|0[xX][01]?[\da-fA-F])[uUlL]*\s*\)$", re.DOTALL)
+_MASKED: Final = re.compile(
+    r"\(.*&\s*(?:[12]?\d|3[01]|0[xX][01]?[\da-fA-F])[uUlL]*\s*\)$", re.DOTALL
+)
 _SHIFTS: Final = frozenset({"<<", ">>", "<<=", ">>="})
 
 
