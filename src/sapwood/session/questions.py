@@ -9,7 +9,7 @@ from sapwood.comm import events as ev
 from sapwood.comm import plain, values
 from sapwood.comm.letters import events as le
 from sapwood.comm.pool import BlockPool
-from sapwood.core.errors import ClosedError, ProtocolError, SapwoodError
+from sapwood.core.errors import AgentLostError, ClosedError, ProtocolError, SapwoodError
 from sapwood.session.express.express import Express
 from sapwood.session.gate import Gate
 from sapwood.session.loop_thread import LoopThread
@@ -87,7 +87,11 @@ class Questions:
         if question is None:
             return
         payload = effect.payload
-        view = payload.view if payload is not None else None
+        try:
+            view = payload.view if payload is not None else None
+        except ProtocolError as gone:  # the neighbour that passed the answer on is not to blame
+            question.end(None, AgentLostError(f"agent {question.rank} ended: {gone.what}"))
+            return
         settle = question.answered(effect.body, view, effect.error)
         if question.future.awaited:
             self._express.deliver_answer(question.rank, settle)

@@ -13,7 +13,6 @@ from sapwood.comm.frames import FrameDecoder
 from sapwood.comm.lines import Line
 from sapwood.comm.payload import Payload
 from sapwood.comm.place import Place
-from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.comm.streams.stream import Stream
 from sapwood.comm.transport.unix import UnixConnection
 from sapwood.session.express.answers import Answers
@@ -151,7 +150,6 @@ def arm(
     handle: Handle,
     place: Place,
     library: ExpressLibrary,
-    blocks: MappedBlocks,
     last: ArmedStream | None,
     calls: Mapping[int, Call],
 ) -> ArmedStream | None:
@@ -161,7 +159,6 @@ def arm(
         handle: The stream, as users have it.
         place: The root.
         library: What will exchange waves.
-        blocks: Maps memory of children.
         last: What was armed before, which knows what answers look like.
         calls: The last call of each who has begun a wave.
     """
@@ -187,7 +184,7 @@ def arm(
     else:
         library.forget()
         pacing = Pacing(len(ranges))
-        answers = Answers(handle.spec.reduce, ranges, blocks, library)
+        answers = Answers(handle.spec.reduce, ranges, place.blocks, library)
     number, first = handle.spec.stream, stream.last_wave + 1
     ticket = library.arm(descriptors, room, budget, number, first)
     return ArmedStream(lines, ticket, handle, stream, answers, pacing, calls)

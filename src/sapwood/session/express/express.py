@@ -29,7 +29,6 @@ from time import monotonic, sleep
 
 from sapwood.comm import values
 from sapwood.comm.place import Place
-from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.comm.streams.counters import Counters
 from sapwood.core.errors import SapwoodError
 from sapwood.environment.cores import usable_cores
@@ -74,7 +73,6 @@ class Express:
         self._loop = loop
         self._inline_limit = inline_limit
         self._awake = awake
-        self._blocks = MappedBlocks()
         self._futures = threading.Lock()
         self._armed: ArmedStream | None = None
         self._last: ArmedStream | None = None
@@ -191,7 +189,6 @@ class Express:
             self._outer.close()
             self._outer = None
         self._last = None
-        self._blocks.forget()
 
     def flows(self) -> None:
         """Note that waves or requests flow: whoever has a library for them may offer it."""
@@ -262,7 +259,7 @@ class Express:
             # Closed: what was read of it is let go of, too.
             handle = self._candidate = self._last = None
         if handle is not None:
-            self._armed = arm(handle, place, library, self._blocks, self._last, self._calls)
+            self._armed = arm(handle, place, library, self._last, self._calls)
         return self._armed or self.asking.arm(place)
 
     def _note(self, waves: int) -> None:
