@@ -95,7 +95,7 @@ class Payload:
 
     def lent(self) -> "Payload":
         """Return the same bytes for somebody who does not own them."""
-        if self.ref is None or self._blocks is None:
+        if self.ref is None or self._blocks is None or self._view is not None:
             return Payload(self.view, self.ref)
         return Payload.mapped(self.ref, self._blocks)
 

@@ -86,7 +86,8 @@ class Place:
         self.start()
 
     def tick(self) -> None:
-        """Let links and node do what they do by themselves."""
+        """Let links and node do what they do by themselves; let go of what others gave up."""
+        self.blocks.forget_gone()
         self.lines.tick()
         self.post(ev.Tick())
 

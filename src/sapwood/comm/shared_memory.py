@@ -27,8 +27,7 @@ MAX_MAPPED_BLOCKS = 256
 MAX_MAPPED_BYTES = 2**30
 """Bytes of other processes that one keeps mapped, beside the block that it looks at.
 
-What is mapped stays in memory though its maker is gone; to map it again costs little beside
-reading it.
+To map a block again costs little beside reading it.
 """
 
 ALIGNMENT = 64
@@ -131,10 +130,27 @@ class SharedBlock:
 
 
 class MappedBlocks:
-    """Blocks of other processes, mapped once and kept for the next look."""
+    """Blocks of other processes, mapped once and kept for the next look.
+
+    A block stays mapped only while somebody holds it: the memory of a process that ended would
+    otherwise never be free.
+
+    Example:
+        >>> blocks = MappedBlocks()
+        >>> block = SharedBlock(8)
+        >>> view = blocks.view(block.ref())
+        >>> block.close()
+        >>> blocks.forget_gone()
+        >>> len(blocks)
+        0
+    """
 
     def __init__(self) -> None:
-        self._maps: OrderedDict[tuple[int, bool], memoryview] = OrderedDict()
+        self._maps: OrderedDict[tuple[int, bool], tuple[memoryview, SharedRef]] = OrderedDict()
+        self._new = 0
+
+    def __len__(self) -> int:
+        return len(self._maps)
 
     def view(self, ref: SharedRef, *, writable: bool = False) -> memoryview:
         """Return the bytes that a reference names, without copying them.
@@ -144,18 +160,43 @@ class MappedBlocks:
         """
         _check_bounds(ref)
         key = (ref.inode, writable)
-        mapped = self._maps.pop(key, None)
-        if mapped is None:
+        known = self._maps.pop(key, None)
+        if known is None:
             mapped = _map(ref, os.O_RDWR if writable else os.O_RDONLY)
             self._make_room(len(mapped))
-        self._maps[key] = mapped  # now the last one; two threads may do this at once
+        else:
+            mapped = known[0]
+        self._maps[key] = mapped, ref  # now the last one; two threads may do this at once
         return mapped[ref.offset : ref.offset + ref.nbytes]
 
     def _make_room(self, nbytes: int) -> None:
-        """Drop the mappings that were not looked at for the longest time, if there are too many."""
-        nbytes += sum(map(len, list(self._maps.values())))
+        """Drop what is gone, and if there are too many those that were not looked at for longest.
+
+        To look who is gone costs as much as some mappings: it is done once for so many new ones
+        as there are others.
+        """
+        self._new += 1
+        if self._new > len(self._maps) // 2:
+            self.forget_gone()
+            self._new = 0
+        nbytes += sum(len(mapped) for mapped, _ in list(self._maps.values()))
         while self._maps and (len(self._maps) >= MAX_MAPPED_BLOCKS or nbytes > MAX_MAPPED_BYTES):
-            nbytes -= len(self._maps.popitem(last=False)[1])
+            nbytes -= len(self._maps.popitem(last=False)[1][0])
+
+    def forget_gone(self) -> None:
+        """Drop the mappings of blocks that nobody holds any more; views in use stay valid.
+
+        Those that were not looked at for the longest time are asked about first, and of each
+        process no more once it holds one: what it gave up comes to that end in time.
+        """
+        holders: set[int] = set()
+        for key, (_, ref) in list(self._maps.items()):
+            if ref.pid in holders:
+                continue
+            if _is_held(ref):
+                holders.add(ref.pid)
+            else:
+                self._maps.pop(key, None)
 
     def forget(self) -> None:
         """Drop all mappings; views that are still in use stay valid."""
@@ -279,6 +320,14 @@ def open_block(ref: SharedRef, flags: int) -> int:
         os.close(fd)
         raise ProtocolError(f"shared memory of process {ref.pid} was replaced by another")
     return fd
+
+
+def _is_held(ref: SharedRef) -> bool:
+    """Whether a process still holds its block."""
+    try:
+        return os.stat(f"/proc/{ref.pid}/fd/{ref.fd}").st_ino == ref.inode  # noqa: PTH116 - as above
+    except OSError:
+        return False
 
 
 def _available_memory() -> int:

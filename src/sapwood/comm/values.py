@@ -9,6 +9,7 @@ expressed is an error that names the type.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -151,7 +152,7 @@ def decode(body: bytes | memoryview, payload: bytes | bytearray | memoryview) ->
     try:
         if not len(payload):
             return decode_plain(body)
-        return msgspec.msgpack.Decoder(ext_hook=_reader(memoryview(payload))).decode(body)
+        return msgspec.msgpack.Decoder(ext_hook=partial(_read, memoryview(payload))).decode(body)
     except _MALFORMED as error:
         raise ProtocolError(f"a value from a peer is malformed: {error}") from error
 
@@ -326,42 +327,40 @@ _FALLBACKS: list[tuple[type, _Converter]] = [
 ]
 
 
-def _reader(payload: memoryview) -> Callable[[int, memoryview], Any]:
-    def read(code: int, data: memoryview) -> Any:
-        if code == EXT_ARRAY:
-            meta = _meta_decode(data)
-            dtype = dtype_from(meta.dtype)
-            count = 1
-            for extent in meta.shape:
-                if extent < 0:
-                    raise ProtocolError("a peer sent an array with a negative extent")
-                count *= extent
-            if meta.offset < 0 or meta.offset + count * dtype.itemsize > len(payload):
-                raise ProtocolError("a peer sent an array that ends outside its payload")
-            if count and not dtype.itemsize:
-                raise ProtocolError("a peer sent an array of elements without a size")
-            if not count:
-                return np.zeros(meta.shape, dtype)
-            flat = np.frombuffer(payload, dtype, count, meta.offset)
-            return flat if len(meta.shape) == 1 else flat.reshape(meta.shape)
-        if code in {EXT_BYTES, EXT_TEXT}:
-            raw = bytes(read(EXT_ARRAY, data))
-            return raw if code == EXT_BYTES else raw.decode()
-        if code == EXT_SCALAR:
-            text, item = msgspec.msgpack.decode(data, type=tuple[str, bytes])
-            dtype = dtype_from(text)
-            return np.frombuffer(item, dtype, 1)[0] if dtype.itemsize else np.zeros((), dtype)[()]
-        if code == EXT_COMPLEX:
-            return complex(*msgspec.msgpack.decode(data, type=tuple[float, float]))
-        if code in {EXT_TUPLE, EXT_SET}:
-            items = msgspec.msgpack.Decoder(list[Any], ext_hook=read).decode(data)
-            return tuple(items) if code == EXT_TUPLE else set(items)
-        raise ProtocolError(f"a peer sent an extension of unknown kind {code}")
-
-    return read
+def _read(payload: memoryview, code: int, data: memoryview) -> Any:
+    """Read an extension; no object refers to itself here, so payloads are free at once."""
+    if code == EXT_ARRAY:
+        meta = _meta_decode(data)
+        dtype = dtype_from(meta.dtype)
+        count = 1
+        for extent in meta.shape:
+            if extent < 0:
+                raise ProtocolError("a peer sent an array with a negative extent")
+            count *= extent
+        if meta.offset < 0 or meta.offset + count * dtype.itemsize > len(payload):
+            raise ProtocolError("a peer sent an array that ends outside its payload")
+        if count and not dtype.itemsize:
+            raise ProtocolError("a peer sent an array of elements without a size")
+        if not count:
+            return np.zeros(meta.shape, dtype)
+        flat = np.frombuffer(payload, dtype, count, meta.offset)
+        return flat if len(meta.shape) == 1 else flat.reshape(meta.shape)
+    if code in {EXT_BYTES, EXT_TEXT}:
+        raw = bytes(_read(payload, EXT_ARRAY, data))
+        return raw if code == EXT_BYTES else raw.decode()
+    if code == EXT_SCALAR:
+        text, item = msgspec.msgpack.decode(data, type=tuple[str, bytes])
+        dtype = dtype_from(text)
+        return np.frombuffer(item, dtype, 1)[0] if dtype.itemsize else np.zeros((), dtype)[()]
+    if code == EXT_COMPLEX:
+        return complex(*msgspec.msgpack.decode(data, type=tuple[float, float]))
+    if code in {EXT_TUPLE, EXT_SET}:
+        items = msgspec.msgpack.Decoder(list[Any], ext_hook=partial(_read, payload)).decode(data)
+        return tuple(items) if code == EXT_TUPLE else set(items)
+    raise ProtocolError(f"a peer sent an extension of unknown kind {code}")
 
 
-_no_arrays = _reader(memoryview(b""))
+_no_arrays = partial(_read, memoryview(b""))
 decode_plain: Callable[[bytes | memoryview], Any] = msgspec.msgpack.Decoder(
     ext_hook=_no_arrays
 ).decode

@@ -11,7 +11,6 @@ from sapwood.comm.frames import FrameDecoder
 from sapwood.comm.lines import Line
 from sapwood.comm.payload import Payload
 from sapwood.comm.place import Place
-from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.comm.streams.stream import Stream
 from sapwood.comm.transport.unix import UnixConnection
 from sapwood.fastpath.answers import Answers
@@ -94,7 +93,6 @@ def arm(
     handle: WaveHandle,
     place: Place,
     library: ExchangeLibrary,
-    blocks: MappedBlocks,
     last: ArmedStream | None,
     calls: Mapping[int, Call],
 ) -> ArmedStream | None:
@@ -104,7 +102,6 @@ def arm(
         handle: The stream, as users have it.
         place: The root.
         library: What will exchange waves.
-        blocks: Maps memory of children.
         last: What was armed before, which knows what answers look like.
         calls: The last call of each who has begun a wave.
     """
@@ -128,7 +125,7 @@ def arm(
     if last is not None and before == (handle, lines, ranges):
         answers = last.answers
     else:
-        answers = Answers(ranges, blocks, library)
+        answers = Answers(ranges, place.blocks, library)
     number, first = handle.spec.stream, stream.last_wave + 1
     ticket = library.arm(descriptors, room, budget, number, first)
     return ArmedStream(lines, ticket, handle, stream, answers, calls)

@@ -29,7 +29,6 @@ from time import monotonic, sleep
 
 from sapwood.comm import values
 from sapwood.comm.place import Place
-from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.comm.streams.counters import Counters
 from sapwood.core.errors import ResourceError, SapwoodError
 from sapwood.environment.cores import usable_cores
@@ -70,7 +69,6 @@ class WaveExchange:
         self._loop = loop
         self._inline_limit = inline_limit
         self._spin = spin
-        self._blocks = MappedBlocks()
         self._futures = threading.Lock()
         self._armed: ArmedStream | None = None
         self._last: ArmedStream | None = None
@@ -180,7 +178,6 @@ class WaveExchange:
             self._outer.close()
             self._outer = None
         self._last = None
-        self._blocks.forget()
 
     def flows(self) -> None:
         """Note that waves flow: whoever has a library for them may offer it."""
@@ -238,7 +235,7 @@ class WaveExchange:
             # Closed: what was read of it is let go of, too.
             handle = self._candidate = self._last = None
         if handle is not None:
-            self._armed = arm(handle, place, library, self._blocks, self._last, self._calls)
+            self._armed = arm(handle, place, library, self._last, self._calls)
         return self._armed
 
     def _note(self, waves: int) -> None:

@@ -14,7 +14,13 @@ from sapwood.comm import events as ev
 from sapwood.comm import plain, values
 from sapwood.comm.letters import events as le
 from sapwood.comm.pool import BlockPool
-from sapwood.core.errors import ClosedError, ErrorRecord, ProtocolError, SapwoodError
+from sapwood.core.errors import (
+    AgentLostError,
+    ClosedError,
+    ErrorRecord,
+    ProtocolError,
+    SapwoodError,
+)
 from sapwood.session.gate import Gate
 from sapwood.session.loop_thread import LoopThread
 
@@ -123,7 +129,11 @@ class Questions:
         if question is None:
             return
         payload = effect.payload
-        view = payload.view if payload is not None else None
+        try:
+            view = payload.view if payload is not None else None
+        except ProtocolError as gone:  # the neighbour that passed the answer on is not to blame
+            question.end(None, AgentLostError(f"agent {question.rank} ended: {gone.what}"))
+            return
         question.answered(effect.body, view, effect.error)
 
     def asked(self, effect: ev.Asked) -> None:

@@ -4,6 +4,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+import msgspec
+
 from sapwood.comm import events as ev
 from sapwood.comm.messages import NO_WAIT, StreamSpec
 from sapwood.comm.payload import Payload
@@ -97,11 +99,8 @@ class StreamTable:
             ClosedError: The session is closed.
         """
         Accumulator(reduce)  # an unknown reduction is refused here, not on the loop's thread
-        with self._lock:
-            number = self._next
-            self._next += 1
         spec = StreamSpec(
-            number,
+            0,
             handler,
             members,
             dict(reduce),
@@ -114,10 +113,13 @@ class StreamTable:
             options.counted,
         )
         gate = Gate(self._backlog, self._thread)
-        handle = StreamHandle(
-            spec, self._thread, self._post, self._pool, self._forget, gate, self._shortcut
-        )
-        self._thread.post(self._open, handle, ev.OpenStream(spec, options.paced))
+        with self._lock:  # places hear of streams in the order of their numbers
+            spec = msgspec.structs.replace(spec, stream=self._next)
+            handle = StreamHandle(
+                spec, self._thread, self._post, self._pool, self._forget, gate, self._shortcut
+            )
+            self._thread.post(self._open, handle, ev.OpenStream(spec, options.paced))
+            self._next += 1
         return handle
 
     def unasked(self) -> list[StreamHandle]:

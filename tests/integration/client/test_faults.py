@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -200,3 +202,23 @@ def test_a_spare_junction_stands_in_while_another_one_is_away(until: Until) -> N
         until(lambda: parents() == [5, 5])
         assert stream.broadcast(1).result(PATIENCE).agents == [1, 2, 3, 4]
         assert [agent.pid for agent in cluster.agents] == pids
+
+
+@pytest.mark.row("D-2")
+@pytest.mark.timeout(300)
+def test_no_run_is_cancelled_that_begins_while_places_move(tmp_path: Path, quick: Settings) -> None:
+    """Agents may hear of its stream before the junction does to which they move back."""
+    chance = random.Random(1)  # noqa: S311 - only moments
+    data = {"value": np.arange(AGENTS * 3, dtype="f8")}
+    with sapwood.local(AGENTS, fanout=FANOUT, settings=quick) as cluster:
+        places, tree = cluster.session.keeper.places, cluster.session.tree
+        junctions = sorted({above for rank in range(1, AGENTS + 1) for above in tree.above(rank)})
+        for number in range(12):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            for rank in chance.sample(junctions[1:], 2):
+                with contextlib.suppress(ProcessLookupError):  # it is being replaced
+                    if places[rank].pid:
+                        os.kill(places[rank].pid, signal.SIGKILL)
+            run = cluster.run(Counting(folder=str(folder), wait_in=0), data)
+            assert run.result(PATIENCE)["sum"] == EXPECTED

@@ -28,3 +28,13 @@ def test_shared_memory_is_mapped_when_it_is_looked_at() -> None:
 
 def test_a_payload_says_how_large_it_is() -> None:
     assert repr(Payload(b"abc")) == "Payload(3 bytes)"
+
+
+def test_what_was_looked_at_is_lent_though_its_block_is_gone() -> None:
+    blocks = MappedBlocks()
+    with SharedBlock(10) as block:
+        block.view[:3] = b"abc"
+        payload = Payload.mapped(block.ref(0, 3), blocks)
+        assert bytes(payload.view) == b"abc"
+    blocks.forget_gone()
+    assert bytes(payload.lent().view) == b"abc"

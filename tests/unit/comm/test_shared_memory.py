@@ -145,15 +145,41 @@ def test_bytes_of_others_that_stay_mapped_are_bounded(monkeypatch: pytest.Monkey
         blocks.append(block)
         block.view[:1] = b"x"
         assert bytes(seen.view(block.ref())[:1]) == b"x"
-        block.close()
+        block.view.release()
         mapped.append(_pages_of(blocks))
     assert mapped == [1, 3, 3, 5, 1]  # one is always mapped, however large
     seen.forget()
     assert _pages_of(blocks) == 0
+    for block in blocks:
+        block.close()
+
+
+def test_what_its_maker_has_given_up_does_not_stay_mapped() -> None:
+    seen, blocks = MappedBlocks(), [SharedBlock(4096) for _ in range(6)]
+    views = [seen.view(block.ref()) for block in blocks]
+    for block in blocks[:3]:  # those that were not looked at for longest
+        block.close()
+    seen.forget_gone()
+    assert len(seen) == 3
+    views[0][:1].tobytes()  # valid as long as somebody looks at it
+    for block in blocks[3:]:
+        block.close()
+    seen.forget_gone()
+    assert len(seen) == 0
+
+
+def test_blocks_of_processes_that_end_do_not_add_up() -> None:
+    seen = MappedBlocks()
+    with SharedBlock(4096) as kept:
+        for _ in range(50):
+            with SharedBlock(4096) as block:
+                seen.view(block.ref())
+            seen.view(kept.ref())
+            assert len(seen) <= 3
 
 
 def _pages_of(blocks: list[SharedBlock]) -> int:
-    """Return how many pages of blocks this process maps that their makers have closed."""
+    """Return how many pages of blocks are mapped besides by who made them."""
     found = 0
     for line in Path("/proc/self/maps").read_text("utf-8").splitlines():
         place, _, _, _, inode, *_ = line.split()

@@ -159,6 +159,17 @@ def test_a_single_array_is_neither_copied_out_nor_in() -> None:
     )
 
 
+def test_a_payload_is_free_as_soon_as_nobody_looks_at_its_arrays() -> None:
+    """The last holder frees it, and not the collector of cycles, which may come much later."""
+    encoded = values.encode({"x": np.ones(4), "pair": (np.ones(2), "y" * 10_000)})
+    payload = bytearray(encoded.payload())
+    value = values.decode(encoded.body, payload)
+    with pytest.raises(BufferError):
+        payload.clear()
+    del value
+    payload.clear()
+
+
 def test_bytes_like_values_and_structures_become_plain_ones() -> None:
     class Point(msgspec.Struct):
         x: int

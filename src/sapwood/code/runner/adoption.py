@@ -4,6 +4,7 @@ import os
 
 from sapwood.code.runner import calls
 from sapwood.code.runner.jobs import Lease
+from sapwood.comm import address_space
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import MappedBlocks, SharedRef, open_block
 from sapwood.core.errors import ProtocolError, RunnerCrashError
@@ -72,7 +73,8 @@ class Adoption:
         if lease.runner == runner:
             self.returned.append(lease.inode)
         else:
-            os.close(lease.fd)  # kept open past the end of its runner
+            _let_go(lease.fd)  # kept open past the end of its runner
+            self._blocks.forget_gone()
 
     def take_returned(self) -> tuple[int, ...]:
         """Return the blocks that the runner may use again, and forget them."""
@@ -83,9 +85,10 @@ class Adoption:
         """Close what nobody reads any more."""
         for fd in self.opened.values():
             if fd not in self._leased:
-                os.close(fd)
+                _let_go(fd)
         self.opened.clear()
         self.returned.clear()
+        self._blocks.forget_gone()
 
     def close(self) -> None:
         """Close everything."""
@@ -93,3 +96,12 @@ class Adoption:
         for fd in self._leased:
             os.close(fd)
         self._leased.clear()
+
+
+def _let_go(fd: int) -> None:
+    """Close a block of a runner that has ended, and give its memory back.
+
+    Those who have read it may still have it mapped, for the next time.
+    """
+    address_space.empty(fd, os.fstat(fd).st_size)
+    os.close(fd)

@@ -55,8 +55,10 @@ class Return(Message, tag=43, frozen=True):
 class OpenStreams(Message, tag=44, frozen=True):
     """To a place that was attached: all streams that concern it, and which of them are quiet.
 
-    Any other stream has ended.
+    Any other stream up to the number ``newest`` has ended: the sender may not have heard of newer
+    ones yet.
     """
 
     streams: tuple[int, ...]
     quiet: tuple[int, ...] = ()
+    newest: int = 0

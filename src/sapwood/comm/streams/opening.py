@@ -36,6 +36,11 @@ class Life(msgspec.Struct, frozen=True):
 class Opening:
     """Opens and closes the streams of one place.
 
+    The root numbers streams in the order in which it opens them, and every place hears of them in
+    that order. So the highest number that a place has heard says how far its news go: a stream
+    with a lower number that it does not have is over, and one with a higher number is yet to come.
+    A place may know a stream before its new parent does, as they hear of it by different ways.
+
     Args:
         near: The neighbours.
         streams: The open streams.
@@ -59,10 +64,12 @@ class Opening:
         self._position = position
         self._is_agent = near.router.tree.is_agent(near.rank)
         self._knows = near.rank == ROOT
-        self._curious: set[int] = set()
+        self._newest = 0
 
     def open_stream(self, _now: float, event: ev.OpenStream) -> Effects:
         """Root: open a stream to its members."""
+        if event.spec.stream <= self._newest:
+            raise ProtocolError(f"stream {event.spec.stream} is opened after {self._newest}")
         stream = self._new_stream(event.spec)
         stream.paced = event.paced
         return self._pass_on(stream, msg.Open(event.spec))
@@ -74,6 +81,7 @@ class Opening:
         if spec.on_loss != msg.REPLACE and self._near.rank == ROOT:
             stream.absent.update(stream.shares().missing)
         self.open[spec.stream] = stream
+        self._newest = max(self._newest, spec.stream)
         return stream
 
     def close_stream(self, _now: float, event: ev.CloseStream) -> Effects:
@@ -102,35 +110,40 @@ class Opening:
     def child_came(self, rank: int, *, fresh: bool) -> Effects:
         """A place was attached: it is told of the streams that concern it."""
         links = self._near.links_to((rank,))
-        streams = [stream for stream in self.open.values() if stream.concerns(rank)]
+        streams = [self.open[number] for number in sorted(self.open)]
+        streams = [stream for stream in streams if stream.concerns(rank)]
         effects: Effects = [ev.Transmit(links, msg.Open(stream.spec)) for stream in streams]
         quiet = tuple(stream.spec.stream for stream in streams if stream.quiet)
         if fresh and not quiet and self._near.router.tree.is_agent(rank):
             return effects  # it has none that could have ended, and tells nobody
         if not self._knows:
-            self._curious.add(rank)
-            return effects
+            return effects  # all children hear the rest when this place does
         numbers = tuple(stream.spec.stream for stream in streams)
         # Last: a place that has heard it tells others, and must have all streams by then.
-        return [*effects, ev.Transmit(links, msg.OpenStreams(numbers, quiet))]
+        return [*effects, ev.Transmit(links, msg.OpenStreams(numbers, quiet, self._newest))]
 
     def on_open_streams(self, link: Link, message: msg.OpenStreams, _payload: Any) -> Effects:
-        """A new parent says which streams are open: the others ended meanwhile."""
+        """The parent, or one above it, is new and says which streams are open.
+
+        Of the others those are over that are not newer than all it has heard of.
+        """
         self._near.must_be_parent(link)
         self._knows = True
-        ended = self.open.keys() - set(message.streams)
-        effects = [effect for number in sorted(ended) for effect in self._close(number)]
-        told = set(self._curious)
-        for number, stream in self.open.items():
+        self._newest = max(self._newest, message.newest)
+        links = self._near.links_to(self._near.router.children)
+        effects: Effects = [ev.Transmit(links, message)] if links else []
+        for number in sorted(self.open.keys() - set(message.streams)):
+            if number <= message.newest:
+                effects += self._close(number)
+        for number in message.streams:
+            stream = self.open.get(number)
+            if stream is None:
+                continue  # it does not concern this place
             if stream.quiet != (number in message.quiet):  # a sweep has passed by the former parent
-                told.update(stream.children)
                 effects += self._life.follow(link.last_heard, stream)
             elif stream.state is StreamState.DRAINING:  # what it waits for came by elsewhere
-                told.update(stream.children)
                 stream.settle()
-        links = self._near.links_to(sorted(told))
-        self._curious.clear()
-        return [ev.Transmit(links, message), *effects] if links else effects
+        return effects
 
     def parent_changed(self) -> None:
         """Until the new parent has said which streams are open, it is not known here."""

@@ -46,6 +46,23 @@ def test_blocks_that_a_runner_gives_up_do_not_stay_open(adoption: Adoption) -> N
     assert len(adoption.opened) <= MAX_OPENED
 
 
+@pytest.mark.parametrize("read_until", ["its end", "later"])
+def test_the_memory_of_a_runner_that_ended_is_free_though_others_map_it(
+    adoption: Adoption, read_until: str
+) -> None:
+    with SharedBlock(2**20) as block:
+        others = MappedBlocks()
+        lease = taken(adoption, block).owner
+        others.view(block.ref())
+        if read_until == "its end":
+            adoption.give_back(lease, lease.runner)
+        adoption.runner_ended()
+        if read_until == "later":
+            assert os.fstat(block.fd).st_blocks
+            adoption.give_back(lease, 0)
+        assert not os.fstat(block.fd).st_blocks
+
+
 def test_what_was_used_last_stays_open(adoption: Adoption) -> None:
     with SharedBlock(8) as often:
         fd = taken(adoption, often).owner.fd

@@ -7,14 +7,23 @@ from typing import Any
 
 import pytest
 
+from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.streams.opening import Opening
 from sapwood.comm.streams.stream import Position
-from sapwood.core.topology import ROOT, kary
+from sapwood.core.errors import ProtocolError
+from sapwood.core.topology import ROOT, Tree, kary
+from sapwood.testing.network import Network
+from sapwood.testing.simulation import left_behind
 
 JUNCTION = 5
 SPEC = StreamSpec(1, "test", ((1, 5),), {"x": "sum"})
+REDUCE = {"x": "sum"}
+
+TREE: Tree = kary(8, 2)
+UPPER, LOWER, AGENT = 13, 9, 1
+"""An agent, and the two junctions above it; the front end is above these."""
 
 
 def opening_with(stream: Any) -> Opening:
@@ -28,3 +37,81 @@ def test_a_junction_has_the_streams_before_it_may_tell_others_of_them(*, fresh: 
     stream = SimpleNamespace(spec=SPEC, quiet=False, concerns=lambda _rank: True)
     effects: list[Any] = opening_with(stream).child_came(JUNCTION, fresh=fresh)
     assert [effect.message for effect in effects] == [msg.Open(SPEC), msg.OpenStreams((1,))]
+
+
+# --- a place that moves to a parent whose news are older than its own ----------------------------
+
+
+@pytest.fixture
+def network() -> Network:
+    network = Network(TREE)
+    network.start()
+    for stream in (1, 2, 3):
+        network.open_stream(stream, REDUCE)
+    network.run()
+    return network
+
+
+def tell(network: Network, message: msg.OpenStreams) -> None:
+    """Have an agent hear this from its parent."""
+    network.send(LOWER, AGENT, message)
+    network.run()
+
+
+def test_a_stream_that_the_parent_has_not_heard_of_yet_stays_open(network: Network) -> None:
+    tell(network, msg.OpenStreams((1,), newest=2))
+    assert sorted(network.nodes[AGENT].streams) == [1, 3]
+    assert [effect.stream for effect in network.observed(ev.StreamClosed, AGENT)] == [2]
+
+
+def test_a_stream_that_the_parent_has_not_heard_of_yet_stays_quiet(network: Network) -> None:
+    network.post(ROOT, ev.SweepStream(3, 1, "quiesce"))
+    network.run()
+    tell(network, msg.OpenStreams((1, 2), newest=2))
+    assert network.nodes[AGENT].streams[3].quiet
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_open_stream_is_closed_while_places_move(seed: int) -> None:
+    """Junctions are lost and come back while a stream begins: it goes on at each agent."""
+    network = Network(TREE, seed)
+    network.start()
+    for junction in (UPPER, LOWER):
+        network.kill(junction)
+    network.run()
+    network.begin((UPPER, LOWER))
+    network.run(network.chance.randrange(300))  # anything between
+    network.open_stream(1, REDUCE)
+    network.broadcast(1, {"x": 1})
+    network.run()
+    assert not network.observed(ev.StreamClosed)
+    assert [wave.total for wave in network.observed(ev.WaveCompleted)] == [{"x": TREE.agents}]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_stream_that_ended_stays_open_while_places_move(seed: int) -> None:
+    """A place that its new parent does not know to have a stream hears of the stream's end."""
+    network = Network(TREE, seed)
+    network.start()
+    network.kill(LOWER)
+    network.run()
+    network.begin((LOWER,))
+    chance = network.chance.randrange
+    network.run(chance(200))
+    network.open_stream(1, REDUCE)
+    network.run(chance(40))
+    network.kill(UPPER)
+    network.post(ROOT, ev.CloseStream(1))
+    network.run(chance(40))
+    network.begin((UPPER,))
+    network.open_stream(2, REDUCE)
+    network.run()
+    assert {tuple(node.streams) for node in network.nodes.values()} == {(2,)}
+    network.post(ROOT, ev.CloseStream(2))
+    network.run()
+    assert not any(left_behind(node) for node in network.nodes.values())
+
+
+def test_the_root_opens_streams_in_the_order_of_their_numbers(network: Network) -> None:
+    with pytest.raises(ProtocolError, match="stream 2 is opened after 3"):
+        network.open_stream(2, REDUCE)
