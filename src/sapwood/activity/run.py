@@ -23,6 +23,7 @@ from sapwood.code.image import make_image
 from sapwood.code.interruption import interrupt
 from sapwood.code.native_library import build_crash_handlers, build_repeaters
 from sapwood.code.program import Program
+from sapwood.code.runner.crash import ATTEMPTS
 from sapwood.code.target import Target, host_target
 from sapwood.core.errors import (
     EXCEPTION_TYPE,
@@ -239,6 +240,7 @@ class Run:
     def _gather(self, built: Built, published: Published, slices: list[range]) -> Crew:
         image = msgspec.msgpack.encode(make_image(self.program, built))
         function = self.program.map_function or f"{self.program.name}.map"
+        replace = self._options.on_agent_loss == "replace"
         handlers = build_crash_handlers(self._cache, built)
         repeaters = build_repeaters(self._cache, built) if self.program.map_function else ()
         opening = {
@@ -252,12 +254,13 @@ class Run:
                 time_limit=self._options.time_limit,
                 crash_handlers=list(handlers),
                 repeaters=list(repeaters),
+                attempts=ATTEMPTS if replace else 1,
             )
             for rank, part in enumerate(slices, start=1)
         }
         if self._cancelled.is_set():
             raise CancelledError("the run was cancelled")
-        return Crew(self._session, opening, replace=self._options.on_agent_loss == "replace")
+        return Crew(self._session, opening, replace=replace)
 
     def _iterate(self, crew: Crew, state: dict[str, Any]) -> dict[str, Any]:
         program = self.program
