@@ -80,9 +80,7 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
     pause: Annotated[float, _chance("Chance of a pause per step.")] = 0.0,
     zygote: Annotated[float, _chance("Chance per step that all processes end.")] = 0.0,
     halt: Annotated[float, _chance("Chance per step that the zygote stops.")] = 0.0,
-    stall: Annotated[
-        float, _chance("Part of the new processes that stop before they join.")
-    ] = 0.0,
+    stall: Annotated[float, _chance("Part of the new processes that stop before they join.")] = 0.0,
     sever: Annotated[float, _chance("Chance of a broken connection per step.")] = 0.0,
     clog: Annotated[float, _chance("Chance per step that a connection is clogged.")] = 0.0,
     swizzle: Annotated[float, _chance("Chance per step that several are, in turn.")] = 0.0,

@@ -251,7 +251,7 @@ class Zygote:
         self._complete = True
 
     def _watch(self) -> Callable[[], bool]:
-        """Return what says during imports whether the front end is gone, and answers if it waits."""
+        """Return what says, during imports, if the front end is gone, and answers if it waits."""
         control = select.poll()
         control.register(self._main.control, select.POLLIN)
         last = 0.0

@@ -69,7 +69,8 @@ class ClusterSettings(Section, frozen=True):
     join_timeout: Annotated[
         Seconds,
         about(
-            "How long a new process may take to join the tree before it is replaced; 0 means for ever."
+            "How long a new process may take to join the tree before it is replaced; 0 means "
+            "for ever."
         ),
     ] = 30.0
     interpreter: Annotated[

@@ -271,7 +271,9 @@ class Keeper:
         for command in self._zygotes.silent(silent, max(silent, join)):
             _log.warning("the zygote hangs", silence=patience.silence)
             self._zygotes.end(command)
-            self._zygote_ended(command, f"the zygote gave no sign of life for {patience.silence:g} s")
+            self._zygote_ended(
+                command, f"the zygote gave no sign of life for {patience.silence:g} s"
+            )
         if patience.join and not self.places.all_ready():
             late = [record.rank for record in self.places if record.is_late(join)]
             if late:

@@ -203,9 +203,7 @@ def test_a_map_whose_runner_is_killed_is_made_again_and_counted(
 def test_a_killed_runner_ends_the_run_where_a_lost_agent_would(
     cluster: sapwood.Cluster, program: Programs, until: Until, tmp_path: Path
 ) -> None:
-    run = cluster.run(
-        program("Waiting", folder=str(tmp_path)), np.ones(6), on_agent_loss="fail"
-    )
+    run = cluster.run(program("Waiting", folder=str(tmp_path)), np.ones(6), on_agent_loss="fail")
     until(lambda: len(list(tmp_path.glob("begun-*"))) == 3)
     for path in tmp_path.glob("begun-*-0"):
         os.kill(int(path.name.split("-")[1]), signal.SIGKILL)

@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -54,7 +53,9 @@ def test_a_task_begins_again(cluster: sapwood.Cluster, until: Until, tmp_path: P
     assert future.result(TIMEOUT) == 1
 
 
-def test_all_tasks_of_a_map_are_done(cluster: sapwood.Cluster, until: Until, tmp_path: Path) -> None:
+def test_all_tasks_of_a_map_are_done(
+    cluster: sapwood.Cluster, until: Until, tmp_path: Path
+) -> None:
     futures = cluster.map(begin, [str(tmp_path)] * 12)
     until(lambda: len(begun(tmp_path)) == 4)
     for pid in begun(tmp_path):
@@ -121,7 +122,7 @@ def test_a_generator_ends_with_its_runner(
     with cluster.stream(numbers, sync="none", agents=[1]) as stream:
         wave = stream.broadcast(str(tmp_path))
         kill_one(tmp_path, until, 1)
-        with pytest.raises(ExecutionError, match="was killed by SIGKILL in .*numbers"):
+        with pytest.raises(ExecutionError, match=r"was killed by SIGKILL in .*numbers"):
             wave.result(TIMEOUT)
         assert len(begun(tmp_path)) == 1
 

@@ -260,9 +260,7 @@ def test_a_place_whose_processes_never_join_is_given_up_with_the_reason(
     make_session: MakeSession, until: Until, halting: Callable[..., str]
 ) -> None:
     restart = RestartSettings(limit=2, window=0.5, backoff=0.01, backoff_max=0.01)
-    session = make_session(
-        2, agent_entry=halting(range(2, 100)), join_timeout=1.0, restart=restart
-    )
+    session = make_session(2, agent_entry=halting(range(2, 100)), join_timeout=1.0, restart=restart)
     os.kill(session.keeper.places[1].pid, signal.SIGKILL)
     until(lambda: session.failure)
     assert isinstance(session.failure, AgentLostError)
@@ -277,9 +275,7 @@ def test_an_agent_that_is_stopped_at_the_start_is_replaced(
     assert [record.incarnation for record in session.keeper.places] == [2, 1]
 
 
-def test_a_stopped_zygote_is_noticed_and_replaced(
-    make_session: MakeSession, watch: Any
-) -> None:
+def test_a_stopped_zygote_is_noticed_and_replaced(make_session: MakeSession, watch: Any) -> None:
     session = make_session(4, 2, timing=LinkTiming(heartbeat=0.3, failure_after=2.0))
     watched = watch(session)
     stream = session.open_stream("echo", {"x": "sum"})

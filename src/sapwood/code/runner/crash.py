@@ -15,7 +15,7 @@ ATTEMPTS = 3
 """How often a call begins before it fails, if somebody kills its runner each time."""
 
 KILLS = frozenset({-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP, -signal.SIGINT})
-"""Exit statuses by signals that others send: an operator, a supervisor, the kernel for want of memory.
+"""Exit statuses by signals that others send: operators, supervisors, a kernel without memory.
 
 User code can send them to itself, and nobody can tell that from the status. So a call is given
 up after :data:`ATTEMPTS`.

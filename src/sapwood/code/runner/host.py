@@ -381,7 +381,7 @@ class RunnerHost:
         return True
 
     def _ended(self, error: SapwoodError | None) -> None:
-        """The runner is gone: its call fails, if there is an error; the next one gets a new runner."""
+        """The runner is gone: fail its call, if with an error; the next one gets a new runner."""
         job = self._running
         self._end_of_call()
         self._clear()
