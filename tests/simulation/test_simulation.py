@@ -12,6 +12,7 @@ from sapwood.comm import events as ev
 from sapwood.comm.streams.streams import Streams
 from sapwood.comm.streams.wave import Wave
 from sapwood.core.topology import ROOT, kary, plan
+from sapwood.session.keeper import Patience
 from sapwood.testing.injector import Faults
 from sapwood.testing.network import Network
 from sapwood.testing.simulation import (
@@ -22,6 +23,7 @@ from sapwood.testing.simulation import (
 )
 
 Apart = Callable[[Callable[[], Any]], Any]
+HALTS = Faults(crash=0.002, halt=0.002, pause_seconds=1e6)
 BLOCKS, SEEDS_OF_A_BLOCK = 20, 50
 
 
@@ -39,6 +41,8 @@ def drawn(seed: int) -> SimulationOptions:
             crash=(0.0, 0.0005, 0.003),
             pause=(0.0, 0.0, 0.0005),
             zygote=(0.0, 0.0, 0.0001),
+            halt=(0.0,) * 9 + (0.0001,),
+            stall=(0.0,) * 9 + (0.03,),
             sever=(0.0, 0.002, 0.01),
             clog=(0.0, 0.0, 0.001),
             swizzle=(0.0, 0.0, 0.0002),
@@ -137,6 +141,43 @@ def test_a_clogged_link_is_taken_for_a_hung_process_on_one_side_or_both() -> Non
     assert sum(report.clogged for report in reports) > 100
     assert sum(report.restarts for report in reports) > 0
     assert sum(report.attached for report in reports) > 0
+
+
+def test_processes_that_stop_before_they_join_and_zygotes_that_stop_are_replaced() -> None:
+    faults = Faults(crash=0.0005, stall=0.2, halt=0.001, pause_seconds=6.0)
+    options = [
+        SimulationOptions(seed=seed, agents=20, fanout=3, waves=5, faults=faults)
+        for seed in range(15)
+    ]
+    reports = [Simulation(one).run() for one in options]
+    assert sum(report.stalls for report in reports) > 25
+    assert sum(report.halts for report in reports) > 3
+    assert sum(report.restarts for report in reports) > 25
+
+
+@pytest.mark.parametrize(
+    ("faults", "without"),
+    [(Faults(crash=0.001, stall=0.5, pause_seconds=1e6), "join"), (HALTS, "silence")],
+)
+def test_who_waits_for_ever_for_those_that_hang_is_found(
+    monkeypatch: pytest.MonkeyPatch, faults: Faults, without: str
+) -> None:
+    """A mistake on purpose: the keeper does not look for those that hang."""
+    original = Patience.looks
+
+    def looks(patience: Patience, seconds: float) -> int:
+        ours = {"join": patience.join, "silence": patience.silence}[without]
+        return 10**9 if seconds == ours else original(patience, seconds)
+
+    monkeypatch.setattr(Patience, "looks", looks)
+
+    def run_all() -> None:
+        for seed in range(20):
+            options = SimulationOptions(seed=seed, agents=20, fanout=3, waves=5, faults=faults)
+            Simulation(options).run()
+
+    with pytest.raises(InvariantError, match="no progress in"):
+        run_all()
 
 
 def test_the_same_seed_is_the_same_course_of_events() -> None:

@@ -9,12 +9,14 @@ from collections.abc import Callable
 import msgspec
 
 from sapwood.activity import stream_orders as orders
+from sapwood.code.runner.crash import ATTEMPTS
 from sapwood.code.runner.host import RunnerHost
 from sapwood.code.runner.jobs import Job, Lease, Outcome, Preparation
 from sapwood.code.runner.options import RunnerOptions
 from sapwood.comm import events as ev
 from sapwood.comm import plain
 from sapwood.comm.loop import Loop
+from sapwood.comm.messages import FAIL
 from sapwood.comm.payload import Payload
 from sapwood.comm.streams.stream import Position, filter_at
 from sapwood.contexts.forge import Forge
@@ -125,6 +127,7 @@ class FilterHost:
                 time_limit=self._limits[number],
                 needs=name,
                 function="the filter",
+                attempts=1 if effect.spec.on_loss == FAIL else ATTEMPTS,
             )
         )
 

@@ -32,6 +32,7 @@ class OpenRun(msgspec.Struct, frozen=True):
         function: What the map is called, for messages and statistics.
         time_limit: Seconds that one map may take; 0 for no limit.
         crash_handlers: Libraries that write a native backtrace, one for each kind of machine.
+        attempts: How often a call may begin, if somebody kills its runner.
     """
 
     run: str
@@ -42,6 +43,7 @@ class OpenRun(msgspec.Struct, frozen=True):
     function: str
     time_limit: float = 0.0
     crash_handlers: list[bytes] = []
+    attempts: int = 1
 
     @property
     def items(self) -> int:
@@ -57,12 +59,14 @@ class CallTask(msgspec.Struct, frozen=True):
         function: What the function is called, for messages and statistics.
         argument: Encoded argument of the procedure; its arrays are the request's payload.
         time_limit: Seconds that the call may take; 0 for no limit.
+        attempts: How often it may begin, if somebody kills its runner.
     """
 
     procedure: str
     function: str
     argument: bytes
     time_limit: float = 0.0
+    attempts: int = 1
 
 
 class AgentSettings(msgspec.Struct, frozen=True):

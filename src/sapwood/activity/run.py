@@ -24,6 +24,7 @@ from sapwood.code.interruption import interrupt
 from sapwood.code.native_library import build_crash_handlers
 from sapwood.code.program import Program
 from sapwood.code.reducers import built_in
+from sapwood.code.runner.crash import ATTEMPTS
 from sapwood.code.target import Target, host_target
 from sapwood.core import typed
 from sapwood.core.errors import (
@@ -281,6 +282,7 @@ class Run:
     def _gather(self, built: Built, published: Published, slices: list[range]) -> Crew:
         image = msgspec.msgpack.encode(make_image(self.program, built))
         function = self.program.map_function or f"{self.program.name}.map"
+        replace = self._options.on_agent_loss == "replace"
         handlers = build_crash_handlers(self._cache, built)
         self._code = (image, handlers)
         opening = {
@@ -293,11 +295,12 @@ class Run:
                 function=function,
                 time_limit=self._options.time_limit,
                 crash_handlers=list(handlers),
+                attempts=ATTEMPTS if replace else 1,
             )
             for rank, part in enumerate(slices, start=1)
         }
         self._go_on()
-        return Crew(self._session, opening, replace=self._options.on_agent_loss == "replace")
+        return Crew(self._session, opening, replace=replace)
 
     def _iterate(self, crew: Crew, state: dict[str, Any]) -> dict[str, Any]:
         program = self.program

@@ -41,6 +41,7 @@ class AgentStatistics(msgspec.Struct, frozen=True, kw_only=True):
         items: Length of its slice.
         calls: Calls of the map.
         errors: Calls that failed.
+        repeated: Calls that began again because somebody had killed their runner.
         map_seconds: Time inside the map.
         wait_seconds: Time between an answer and the next request.
         items_per_second: Items mapped per second of ``map_seconds``.
@@ -56,6 +57,7 @@ class AgentStatistics(msgspec.Struct, frozen=True, kw_only=True):
     items: int = 0
     calls: int = 0
     errors: int = 0
+    repeated: int = 0
     map_seconds: float = 0.0
     wait_seconds: float = 0.0
     items_per_second: float = 0.0

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 
 from sapwood.activity import stream_orders as orders
+from sapwood.code.runner.crash import ATTEMPTS
 from sapwood.code.runner.host import RunnerHost
 from sapwood.code.runner.jobs import Job, Lease, Outcome, Preparation
 from sapwood.comm import events as ev
 from sapwood.comm import plain
-from sapwood.comm.messages import StreamSpec
+from sapwood.comm.messages import FAIL, StreamSpec
 from sapwood.comm.payload import Payload
 from sapwood.comm.streams.emissions import is_full
 from sapwood.core.errors import SapwoodError
@@ -102,6 +103,8 @@ class StreamCalls:
     ) -> None:
         code = self._codes[stream]
         name = self._name(stream)
+        # A generator ends with its runner, and a part of its values is on its way.
+        again = procedure != orders.NEXT and contribution.arrived.spec.on_loss != FAIL
 
         def failed(error: SapwoodError) -> None:
             contribution.fail(error.located_in(code.function))
@@ -117,6 +120,7 @@ class StreamCalls:
                 time_limit=code.time_limit,
                 needs=name,
                 function=code.function,
+                attempts=ATTEMPTS if again else 1,
             )
         )
 

@@ -29,7 +29,8 @@ AHEAD = 2
 """Tasks that an agent has at a time: one runs, the next is there when it ends."""
 
 MAX_ATTEMPTS = 3
-"""How often a task is tried when the agent it is on is lost."""
+"""How often a task is tried when the agent it is on is lost; at each agent, as often when somebody
+kills its runner."""
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -66,7 +67,13 @@ class Task:
 
     def __init__(self, call: Call, future: "Future[Any]", rank: int = 0) -> None:
         self.arrays = values.encode(call.argument)
-        order = orders.CallTask(call.procedure, call.function, self.arrays.body, call.time_limit)
+        order = orders.CallTask(
+            call.procedure,
+            call.function,
+            self.arrays.body,
+            call.time_limit,
+            attempts=1 if rank else MAX_ATTEMPTS,
+        )
         self.body = plain.encode(order)
         self.future = future
         self.debug_files = call.debug_files

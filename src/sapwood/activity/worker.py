@@ -28,6 +28,7 @@ class OpenedRun:
     def __init__(self, order: orders.OpenRun) -> None:
         self.order = order
         self.meter = FunctionMeter(order.function)
+        self.repeated = 0
         self.wait_seconds = 0.0
         self.answered_at = 0.0
         self.transfers: Transfers | None = None
@@ -100,6 +101,7 @@ class Worker:
                 question.fail,
                 needs=order.run,
                 function=f"opening {order.function}",
+                attempts=order.attempts,
             )
         )
         for stream in list(self._early):
@@ -121,6 +123,7 @@ class Worker:
         def done(outcome: Outcome) -> None:
             bytes_out = len(outcome.body) + (outcome.payload.nbytes if outcome.payload else 0)
             run.meter.succeeded(outcome.seconds, bytes_in, bytes_out)
+            run.repeated += job.kills
             run.answered_at = self._agent.loop.time()
             self._binding.weigh(run.order.run, bytes_out)
             if outcome.transfers is not None:
@@ -132,19 +135,19 @@ class Worker:
             order = run.order
             contribution.fail(error.located(f"{order.function}, items {order.start}:{order.stop}"))
 
-        self._runner.submit(
-            Job(
-                "map",
-                arrived.spec.context,
-                arrived.body,
-                arrived.payload,
-                done,
-                failed,
-                time_limit=run.order.time_limit,
-                needs=arrived.spec.context,
-                function=run.order.function,
-            )
+        job = Job(
+            "map",
+            arrived.spec.context,
+            arrived.body,
+            arrived.payload,
+            done,
+            failed,
+            time_limit=run.order.time_limit,
+            needs=arrived.spec.context,
+            function=run.order.function,
+            attempts=run.order.attempts,
         )
+        self._runner.submit(job)
 
     def _close_run(self, question: Question) -> None:
         name = str(question.value())
@@ -169,6 +172,7 @@ class Worker:
             items=items,
             calls=meter.calls,
             errors=meter.errors,
+            repeated=run.repeated,
             map_seconds=meter.total,
             wait_seconds=run.wait_seconds,
             items_per_second=good * items / meter.total if meter.total else 0.0,
@@ -230,6 +234,7 @@ class Worker:
                 failed,
                 time_limit=order.time_limit,
                 function=order.function,
+                attempts=order.attempts,
             )
         )
 

@@ -123,6 +123,9 @@ class Cluster(TreeWork, Messaging):
     ) -> "Future[Any]":
         """Call a function on some agent; the future has its result.
 
+        When its agent is lost, or somebody kills the process in which it runs, the call begins
+        again: a function may run more than once. ``submit_to`` calls it once at most.
+
         Args:
             function: A Python function, or a native one: ``program["name"]``.
             *args: Positional arguments.

@@ -98,6 +98,7 @@ def local(
         interpreter=_command(chosen.cluster.interpreter, "cluster.interpreter"),
         interpreters=_interpreters(chosen.cluster, tree.size),
         ready_timeout=chosen.cluster.ready_timeout,
+        join_timeout=chosen.cluster.join_timeout,
         timing=_timing(chosen.comm),
         inline_limit=chosen.comm.inline_limit,
         shared_memory=chosen.comm.shared_memory,

@@ -61,6 +61,14 @@ class Attend(msgspec.Struct, frozen=True, tag="attend"):
     """
 
 
+class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
+    """Give a sign of life."""
+
+
+class Alive(msgspec.Struct, frozen=True, tag="alive"):
+    """The answer to :class:`Heartbeat`; every other report is a sign of life, too."""
+
+
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """The zygote has imported everything.
 
@@ -106,8 +114,8 @@ class Exited(msgspec.Struct, frozen=True, tag="exited"):
     reason: str = ""
 
 
-Order = Configure | Spawn | Kill | Serve | Attend
-Report = Ready | Spawned | SpawnFailed | Exited
+Order = Configure | Spawn | Kill | Serve | Attend | Heartbeat
+Report = Ready | Spawned | SpawnFailed | Exited | Alive
 
 encode = msgspec.msgpack.Encoder().encode
 decode_order: Callable[[bytes], Order] = typed.unpacker(Order)

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from sapwood.comm.loop import Loop
 from sapwood.contexts import orders
 from sapwood.contexts.forge import Forge
 from sapwood.contexts.plan import Plan
+from sapwood.contexts.pulse import Pulse
 from sapwood.core.errors import ResourceError
 
 BATCH = 64
@@ -68,6 +70,9 @@ class Spawner:
         self._loop: Loop | None = None
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._unsent: deque[bytes] = deque()
+        self._pulse = Pulse()
+        self._ready = False
 
     @property
     def pid(self) -> int:
@@ -117,6 +122,25 @@ class Spawner:
     def kill(self, pid: int, number: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to a process of this zygote."""
         self._send(orders.Kill(pid, number))
+
+    def is_silent(self, looks: int, first: int) -> bool:
+        """Ask the zygote for a sign of life; say whether it gave none for a number of looks.
+
+        Args:
+            looks: So many, when it has said that it is ready.
+            first: So many until then.
+        """
+        if self._process is None:  # who lent it looks after it
+            return False
+        if self._pulse.look():
+            self._send(orders.Heartbeat())
+        return self._pulse.missed >= (looks if self._ready else first)
+
+    def end(self) -> None:
+        """Kill the zygote, and with it its processes; called on the loop's thread."""
+        self.detach()
+        if self._process is not None:
+            self._process.kill()
 
     def forge(self) -> Forge:
         """Return what has runners forked for the front end itself.
@@ -178,6 +202,7 @@ class Spawner:
         """Stop listening; called on the loop's thread before :meth:`close`."""
         if self._loop is not None and self._control is not None:
             self._loop.remove_reader(self._control.fileno())
+            self._drop_unsent()
             self._loop = None
 
     def _let_go(self) -> None:
@@ -186,14 +211,42 @@ class Spawner:
             self._control = None
 
     def _send(self, order: orders.Order) -> None:
+        """Send an order; on a loop's thread, one that the zygote does not take yet waits."""
         if self._control is None:
             return
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._control.settimeout(None)
+        data = orders.encode(order)
+        if self._loop is None:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                self._control.settimeout(None)
+                self._control.send(data)
+            return
+        waits = bool(self._unsent)
+        self._unsent.append(data)
+        if not waits and not self._sent_all():
+            self._loop.add_writer(self._control.fileno(), self._writable)
+
+    def _sent_all(self) -> bool:
+        """Send what waits; say whether nothing does any more."""
+        assert self._control is not None  # noqa: S101 - detach() stops this
+        while self._unsent:
             try:
-                self._control.send(orders.encode(order))
-            finally:
-                self._control.settimeout(0)
+                self._control.send(self._unsent[0])
+            except BlockingIOError:
+                return False
+            except (BrokenPipeError, ConnectionResetError):  # its end is noticed
+                self._unsent.clear()
+                break
+            self._unsent.popleft()
+        return True
+
+    def _writable(self) -> None:
+        if self._sent_all() and self._loop is not None and self._control is not None:
+            self._loop.remove_writer(self._control.fileno())
+
+    def _drop_unsent(self) -> None:
+        if self._unsent and self._loop is not None and self._control is not None:
+            self._loop.remove_writer(self._control.fileno())
+        self._unsent.clear()
 
     def _readable(self) -> None:
         while self._control is not None:
@@ -207,7 +260,11 @@ class Spawner:
                 self.detach()
                 self._on_end()
                 return
-            self._on_report(orders.decode_report(data))
+            report = orders.decode_report(data)
+            self._pulse.heard()
+            self._ready = self._ready or isinstance(report, orders.Ready)
+            if not isinstance(report, orders.Alive):
+                self._on_report(report)
 
 
 def _command(plan: Plan, descriptor: int) -> list[str]:

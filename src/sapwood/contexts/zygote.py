@@ -18,7 +18,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NoReturn
 
@@ -27,6 +27,9 @@ from sapwood.contexts.importing import UnwantedError, import_while_wanted
 from sapwood.contexts.members import Draft, Member, Tree
 from sapwood.contexts.plan import Assembled, Entry, Plan, RunnerEntry, find_entry
 from sapwood.core import typed
+
+ALIVE_PAUSE = 0.1
+"""Seconds between two signs of life while the zygote imports and obeys no orders."""
 
 BATCH = 16
 """Processes that are assembled before they are forked: each has two sockets more open meanwhile,
@@ -120,6 +123,8 @@ class Zygote:
         elif isinstance(order, orders.Attend):
             self._trees[descriptors[0]] = Tree(socket.socket(fileno=descriptors[0]))
             self._poll.register(descriptors[0], select.POLLIN)
+        elif isinstance(order, orders.Heartbeat):
+            tree.report(orders.Alive())
         elif order.pid in self._members:
             os.kill(order.pid, order.signal)
         return True
@@ -233,16 +238,33 @@ class Zygote:
 
     def _complete_imports(self) -> None:
         """Import the rest; a process that waited for a module is forked once that is there."""
-        control = select.poll()
-        control.register(self._main.control, 0)  # its end is told in any case
+        unwanted = self._watch()
         for module in self._plan.later:
-            import_while_wanted(module, lambda: control.poll(0))
+            import_while_wanted(module, unwanted)
             self._imported.add(module)
             waiting, self._waiting = self._waiting, []
             self._spawn(waiting)
         gc.collect()
         gc.freeze()
         self._complete = True
+
+    def _watch(self) -> Callable[[], bool]:
+        """Return what says, during imports, if the front end is gone, and answers if it waits."""
+        control = select.poll()
+        control.register(self._main.control, select.POLLIN)
+        last = 0.0
+
+        def unwanted() -> bool:
+            nonlocal last
+            found = control.poll(0)
+            if found and found[0][1] & select.POLLHUP:
+                return True
+            if found and time.monotonic() > last + ALIVE_PAUSE:  # its orders are obeyed afterwards
+                last = time.monotonic()
+                self._main.report(orders.Alive())
+            return False
+
+        return unwanted
 
     def _forge(self, member: Member) -> None:
         """Fork a runner for a member."""

@@ -66,6 +66,13 @@ class ClusterSettings(Section, frozen=True):
         about("Whether spare junctions stand in for lost ones until these are replaced."),
     ] = False
     ready_timeout: Annotated[Seconds, about("How long the agents may take to become ready.")] = 30.0
+    join_timeout: Annotated[
+        Seconds,
+        about(
+            "How long a new process may take to join the tree before it is replaced; 0 means "
+            "for ever."
+        ),
+    ] = 30.0
     interpreter: Annotated[
         list[str],
         about("Command that starts Python for the agents, as a list; empty means this Python."),

@@ -122,6 +122,14 @@ class Hosts:
                     left = self._session.ask(rank, LEAVE, self._tree)
                     left.add_done_callback(partial(self._has_left, rank, spec.incarnation))
 
+    def is_silent(self, looks: int, first: int) -> bool:
+        """Return False: the session of the agents looks after them."""
+        del looks, first
+        return False
+
+    def end(self) -> None:
+        """Do nothing, as they are never silent."""
+
     def detach(self) -> None:
         """Report nothing any more."""
         self._unsubscribe()

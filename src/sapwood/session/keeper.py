@@ -6,6 +6,7 @@ lost only if it is not in time. How often processes are replaced within a window
 policy.
 """
 
+import math
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,10 @@ _log = logger("session")
 
 HOSTS: Command = ("agents of another session",)
 """Stands for those agents where others have the command of an interpreter."""
+
+
+SHORTEST_INTERVAL = 0.01
+"""Seconds between two looks at those that are waited for, at least."""
 
 
 class Landlord(Protocol):
@@ -83,6 +88,32 @@ class Beginning:
     landlord: Landlord | None = None
 
 
+class Patience(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a keeper waits; in seconds.
+
+    Attributes:
+        attach: Until a place that is adrift must be attached again, for each level of the tree.
+        join: Until a process that was forked must have its place in the tree; 0 for ever.
+        heartbeat: Between two looks at those that are waited for.
+        silence: Until a zygote that gives no sign of life is taken for dead.
+    """
+
+    attach: float
+    join: float
+    heartbeat: float
+    silence: float
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two looks."""
+        shortest = min(self.heartbeat, self.silence / 4, self.join / 4 or math.inf)
+        return max(shortest, SHORTEST_INTERVAL)
+
+    def looks(self, seconds: float) -> int:
+        """Return after how many looks a time has passed for certain."""
+        return math.ceil(seconds / self.interval) + 1
+
+
 class Keeper:
     """Keeps the processes of a tree alive; its methods run on the loop's thread.
 
@@ -90,8 +121,7 @@ class Keeper:
         tree: The tree.
         beginning: How its processes begin.
         restart: When lost processes are replaced.
-        patience: Seconds in which a place that is adrift is to be attached again, for each
-            level of the tree.
+        patience: How long it waits for what.
         on_change: Told of places that are lost or back.
     """
 
@@ -100,7 +130,7 @@ class Keeper:
         tree: Tree,
         beginning: Beginning,
         restart: RestartSettings,
-        patience: float,
+        patience: Patience,
         on_change: Callable[[Change], None],
     ) -> None:
         self.places = Places(tree)
@@ -132,6 +162,7 @@ class Keeper:
         """Hear of processes from now on."""
         self._loop = loop
         self._zygotes.listen(loop)
+        self._later(self._patience.interval, self._look)
 
     def wait_ready(self, timeout: float) -> None:
         """Wait until all places are ready; from any thread but the loop's.
@@ -221,7 +252,7 @@ class Keeper:
             record.advance(PlaceEvent.CUT_OFF)
             record.drifts += 1
             levels = 1 + len(list(self._tree.ancestors(rank)))
-            self._later(self._patience * levels, self._give_up_adrift, rank, record.drifts)
+            self._later(self._patience.attach * levels, self._give_up_adrift, rank, record.drifts)
         if ranks:
             _log.warning("cut off", places=fold("rank", ranks), reason=effect.reason)
             self._on_change(Change(tuple(ranks), back=False, adrift=True, reason=effect.reason))
@@ -232,6 +263,25 @@ class Keeper:
         record = self.places[rank]
         if record.state is PlaceState.ADRIFT and record.drifts == drifts:
             self._repair([rank], "it was attached nowhere in time")
+
+    def _look(self) -> None:
+        """Look for those that hang: zygotes, and processes on their way into the tree."""
+        patience = self._patience
+        silent, join = patience.looks(patience.silence), patience.looks(patience.join)
+        for command in self._zygotes.silent(silent, max(silent, join)):
+            _log.warning("the zygote hangs", silence=patience.silence)
+            self._zygotes.end(command)
+            self._zygote_ended(
+                command, f"the zygote gave no sign of life for {patience.silence:g} s"
+            )
+        if patience.join and not self.places.all_ready():
+            late = [record.rank for record in self.places if record.is_late(join)]
+            if late:
+                self._repair(
+                    late,
+                    f"it did not join the tree within {patience.join:g} s (cluster.join_timeout)",
+                )
+        self._later(patience.interval, self._look)
 
     def _later(self, seconds: float, function: Callable[..., None], *args: int) -> None:
         if self._loop is not None:
@@ -275,7 +325,7 @@ class Keeper:
         else:
             self._reported(report)
 
-    def _zygote_ended(self, command: Command = ()) -> None:
+    def _zygote_ended(self, command: Command = (), reason: str = "the zygote ended") -> None:
         ranks = [r for r in self._tree.subtree(ROOT)[1:] if self._zygotes.runs_on(r, command)]
         for rank in ranks:
             self.places[rank].pid = 0
@@ -284,7 +334,7 @@ class Keeper:
         except ResourceError as error:
             self.give_up(error)
             return
-        self._repair(ranks, "the zygote ended")
+        self._repair(ranks, reason)
 
     # --- repair ----------------------------------------------------------------------------------
 
@@ -331,7 +381,13 @@ class Keeper:
 
     def _pauses(self, ranks: Sequence[int]) -> dict[int, float | None]:
         """Return how long each place waits: each has a budget of its own."""
-        return {rank: self._pause_before_restart(rank) for rank in ranks}
+        return {
+            rank: None if self._fails(rank) else self._pause_before_restart(rank) for rank in ranks
+        }
+
+    def _fails(self, rank: int) -> bool:
+        """Whether as many processes as may be replaced did not even join, however slowly."""
+        return self.places[rank].failures >= self._restart.limit
 
     def _pause_before_restart(self, rank: int) -> float | None:
         """Return the seconds to wait, or None where this place has been replaced too often."""

@@ -20,6 +20,7 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
         interpreter: The command that starts Python for all processes; empty for this one.
         interpreters: The same for single places, by rank.
         ready_timeout: How long the processes may take to become ready.
+        join_timeout: How long one may take from its fork to its place in the tree; 0 for ever.
         timing: When links speak and worry.
         inline_limit: Bytes up to which arrays travel in the message.
         shared_memory: Whether the places may map each other's memory, as on one machine.
@@ -41,6 +42,7 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     interpreter: tuple[str, ...] = ()
     interpreters: dict[int, tuple[str, ...]] = {}
     ready_timeout: float = 30.0
+    join_timeout: float = 30.0
     timing: LinkTiming = LinkTiming()
     inline_limit: int = 64 * 1024
     shared_memory: bool = True

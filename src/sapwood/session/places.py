@@ -65,15 +65,28 @@ class PlaceRecord:
         pid: Process id; 0 while there is none.
         state: Where it is in its life.
         drifts: Counts how often it was cut off.
+        looks: Counts how often it was seen to be forked and not to have joined.
+        failures: Counts the processes in a row that ended, or were given up, before they joined.
     """
 
-    __slots__ = ("_tally", "drifts", "incarnation", "pid", "rank", "state")
+    __slots__ = (
+        "_tally",
+        "drifts",
+        "failures",
+        "incarnation",
+        "looks",
+        "pid",
+        "rank",
+        "state",
+    )
 
     def __init__(self, rank: int, tally: Counter[PlaceState] | None = None) -> None:
         self._tally: Counter[PlaceState] = Counter() if tally is None else tally
         self.rank = rank
         self.incarnation = 1
         self.drifts = 0
+        self.looks = 0
+        self.failures = 0
         self.pid = 0
         self.state = PlaceState.STARTING
 
@@ -84,9 +97,20 @@ class PlaceRecord:
             ProtocolError: The event cannot happen in this state.
         """
         following = TRANSITIONS.after(self.state, event, self.rank)
+        if following is PlaceState.READY:
+            self.failures = 0
+        elif self.state is PlaceState.STARTING:
+            self.failures += 1
+        self.looks = 0
         self._tally[self.state] -= 1
         self._tally[following] += 1
         self.state = following
+
+    def is_late(self, looks: int) -> bool:
+        """Note that somebody looks; say whether its process has not joined for so many looks."""
+        if self.state is PlaceState.STARTING and self.pid:
+            self.looks += 1
+        return self.looks >= looks
 
     @property
     def is_ready(self) -> bool:

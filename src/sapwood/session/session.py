@@ -45,7 +45,7 @@ from sapwood.session.folder import make_folder
 from sapwood.session.gate import Gate
 from sapwood.session.groups import SessionGroups
 from sapwood.session.hosts import Tenancy
-from sapwood.session.keeper import Beginning, Change, Keeper
+from sapwood.session.keeper import Beginning, Change, Keeper, Patience
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.mailbox import Mailbox
 from sapwood.session.member import MemberConfiguration
@@ -125,7 +125,12 @@ class Session:
             options.tree,
             self._beginning(configuration),
             options.restart,
-            2 * timing.failure_after,
+            Patience(
+                attach=2 * timing.failure_after,
+                join=options.join_timeout,
+                heartbeat=timing.heartbeat,
+                silence=timing.failure_after,
+            ),
             self._places_changed,
         )
         gate = Gate(4 * options.backlog, self._thread)

@@ -29,6 +29,15 @@ class Starter(Protocol):
     def kill(self, pid: int) -> None:
         """End a process."""
 
+    def is_silent(self, looks: int, first: int) -> bool:
+        """Ask it for a sign of life; say whether it gave none to ``looks`` requests.
+
+        Until it is ready, to ``first`` requests.
+        """
+
+    def end(self) -> None:
+        """Kill it, as it hangs."""
+
     def detach(self) -> None:
         """Stop listening."""
 
@@ -89,6 +98,20 @@ class Zygotes:
     def kill(self, rank: int, pid: int) -> None:
         """End the process of a place."""
         self.of(rank).kill(pid)
+
+    def silent(self, looks: int, first: int) -> list[Command]:
+        """Ask all zygotes for a sign of life; return the interpreters of those that hang.
+
+        Args:
+            looks: How many looks in a row must have found nothing.
+            first: How many of a zygote that is not ready yet.
+        """
+        spawners = self._spawners.items()
+        return [command for command, spawner in spawners if spawner.is_silent(looks, first)]
+
+    def end(self, command: Command) -> None:
+        """Kill a zygote that hangs."""
+        self._spawners[command].end()
 
     def forge(self) -> Forge:
         """Return what has runners forked for the front end itself.

@@ -32,6 +32,10 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
         pause: A process stops for ``pause_seconds``; longer than the failure time, it is
             replaced meanwhile and comes back stale.
         zygote: All processes end at once.
+        halt: The zygote stops for up to ``pause_seconds``; longer than the failure time, it is
+            killed, and all processes with it.
+        stall: Part of the new processes that stop before they join the tree, for up to twice
+            ``pause_seconds``; longer than they may take to join, they are replaced.
         sever: A connection breaks in the middle of some byte while both its processes live.
         clog: Nothing arrives on a connection for up to ``pause_seconds``, in one direction
             or both.
@@ -55,6 +59,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     crash: float = 0.0
     pause: float = 0.0
     zygote: float = 0.0
+    halt: float = 0.0
+    stall: float = 0.0
     sever: float = 0.0
     clog: float = 0.0
     swizzle: float = 0.0
@@ -87,7 +93,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def chance(self) -> float:
         """How likely it is that something happens in a step."""
-        per_place = self.crash + self.pause + self.zygote + self.sever
+        per_place = self.crash + self.pause + self.zygote + self.halt + self.sever
         return per_place + self.clog + self.swizzle + self.partition
 
     @property
@@ -132,7 +138,7 @@ class Injector:
     """
 
     def __init__(self, simulation: Stage, faults: Faults, chance: random.Random) -> None:
-        self.crashes = self.pauses = self.zygotes = self.clogged = 0
+        self.crashes = self.pauses = self.zygotes = self.halts = self.stalls = self.clogged = 0
         self._simulation = simulation
         self._chance = chance
         self._faults = faults
@@ -143,6 +149,7 @@ class Injector:
             "crash": self._crash,
             "pause": self._pause,
             "zygote": self._zygote,
+            "halt": self._halt,
             "sever": self._sever,
             "clog": self._clog,
             "swizzle": self._swizzle,
@@ -206,6 +213,20 @@ class Injector:
         self.zygotes += 1
         self._touch(*range(1, self._simulation.tree.size))
         self._simulation.keeper.lose_zygote()
+
+    def _halt(self, _rank: int) -> None:
+        self.halts += 1
+        zygote = self._simulation.keeper.simulated
+        zygote.stop()
+        self._simulation.loop.call_later(self._some_time(), zygote.resume)
+
+    def stall(self) -> float:
+        """Draw for how long a new process stops before it joins; 0 when faults are over."""
+        part = 0.0 if self._stopped else self._faults.stall
+        if not part or self._chance.random() >= part:
+            return 0.0
+        self.stalls += 1
+        return 2 * self._some_time()
 
     def _sever(self, rank: int) -> None:
         self._touch(rank)

@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 
 from sapwood.comm import events as ev
 from sapwood.contexts import orders
+from sapwood.contexts.pulse import Pulse
 from sapwood.contexts.spawner import Spawner
 from sapwood.core.clock import VirtualClock
 from sapwood.core.topology import ROOT
@@ -21,6 +22,7 @@ class World(Protocol):
     """The simulation around a zygote."""
 
     network: Network
+    loop: VirtualLoop
     pids: dict[int, tuple[int, SimulatedSpawner]]
 
     def later(self, mean: float, function: Callable[..., Any], *args: Any) -> None:
@@ -28,6 +30,9 @@ class World(Protocol):
 
     def new_pid(self) -> int:
         """Return a process id that no process had."""
+
+    def stall(self) -> float:
+        """Draw for how long a new process stops before it joins the tree, seconds."""
 
 
 class VirtualLoop:
@@ -64,6 +69,9 @@ class SimulatedSpawner:
         self._simulation = simulation
         self._keeper = keeper
         self._closed = False
+        self._stopped = False
+        self._pulse = Pulse()
+        self._held: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
         self.living: dict[int, tuple[int, int]] = {}
         self.pid = 1
 
@@ -92,8 +100,37 @@ class SimulatedSpawner:
         """Kill a process, after a while."""
         self._simulation.later(0.0005, self._kill, pid)
 
+    def is_silent(self, looks: int, _first: int) -> bool:
+        """Say whether it gave no sign of life for a number of looks."""
+        self._pulse.look()
+        if not self._stopped:
+            self._pulse.heard()
+        return self._pulse.missed >= looks
+
+    def end(self) -> None:
+        """Kill it, and with it its processes."""
+        self.detach()
+        self.close()
+
+    def stop(self) -> None:
+        """Do nothing until :meth:`resume`; processes go on meanwhile."""
+        self._stopped = True
+
+    def resume(self) -> None:
+        """Go on, with what was ordered and what ended meanwhile."""
+        self._stopped = False
+        held, self._held = self._held, []
+        for function, args in held:
+            function(*args)
+
+    def _holds(self, function: Callable[..., Any], *args: Any) -> bool:
+        """Whether it is stopped, and does something only when it goes on."""
+        if self._stopped and not self._closed:
+            self._held.append((function, args))
+        return self._stopped
+
     def _launch(self, spec: orders.ProcessSpec) -> None:
-        if self._closed:
+        if self._closed or self._holds(self._launch, spec):
             return
         simulation = self._simulation
         if spec.rank in simulation.network.nodes:  # a former process is still there: a fork waits
@@ -104,7 +141,16 @@ class SimulatedSpawner:
         simulation.pids[spec.rank] = (pid, self)
         simulation.network.launch(spec.rank, spec.incarnation, pid)
         self._report(orders.Spawned(spec.rank, spec.incarnation, pid))
-        simulation.later(0.001, self._connect, pid)
+        if stall := simulation.stall():
+            simulation.network.pause(spec.rank)
+            simulation.loop.call_later(stall, self._go_on, pid)
+        else:
+            simulation.later(0.001, self._connect, pid)
+
+    def _go_on(self, pid: int) -> None:
+        if pid in self.living:
+            self._simulation.network.resume(self.living[pid][0])
+            self._connect(pid)
 
     def _connect(self, pid: int) -> None:
         if self._closed or pid not in self.living:
@@ -112,7 +158,7 @@ class SimulatedSpawner:
         self._simulation.network.post(self.living[pid][0], ev.Begin())
 
     def _kill(self, pid: int) -> None:
-        if pid in self.living:
+        if pid in self.living and not self._holds(self._kill, pid):
             self._simulation.network.kill(self.living[pid][0])
 
     def ended(self, pid: int) -> None:
@@ -121,6 +167,8 @@ class SimulatedSpawner:
         self._report(orders.Exited(rank, incarnation, pid, -9))
 
     def _report(self, report: orders.Report) -> None:
+        if self._holds(self._report, report):
+            return
         self._simulation.later(0.0005, self._tell, report)
 
     def _tell(self, report: orders.Report) -> None:

@@ -29,7 +29,7 @@ from sapwood.core.errors import SapwoodError
 from sapwood.core.rankset import fold, from_ranges
 from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.environment.settings import RestartSettings
-from sapwood.session.keeper import Beginning, Change
+from sapwood.session.keeper import Beginning, Change, Patience
 from sapwood.session.places import census_of
 from sapwood.testing.injector import Faults, Injector
 from sapwood.testing.network import Network
@@ -47,6 +47,9 @@ COLLECT_AFTER = 3_000_000
 """New objects after which rubbish is collected: as often as usual takes a third of the time."""
 
 TIMING = LinkTiming(heartbeat=0.5, failure_after=3.0)
+
+JOIN = 5.0
+"""Virtual seconds in which a new process must join the tree."""
 
 
 class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +83,8 @@ class SimulationReport(msgspec.Struct, frozen=True, kw_only=True):
     crashes: int
     pauses: int
     zygotes: int
+    halts: int
+    stalls: int
     severed: int
     clogged: int
     astray: int
@@ -137,7 +142,12 @@ class Simulation:
             self.tree,
             Beginning(lambda _rank: "none:none", orders.Configure("", b""), Plan(())),
             RestartSettings(limit=1_000_000, window=1.0, backoff=0.001, backoff_max=0.05),
-            2 * TIMING.failure_after,
+            Patience(
+                attach=2 * TIMING.failure_after,
+                join=JOIN,
+                heartbeat=TIMING.heartbeat,
+                silence=TIMING.failure_after,
+            ),
             self._places_changed,
         )
 
@@ -167,6 +177,8 @@ class Simulation:
             crashes=self._injector.crashes,
             pauses=self._injector.pauses,
             zygotes=self._injector.zygotes,
+            halts=self._injector.halts,
+            stalls=self._injector.stalls,
             severed=self.network.breaks,
             clogged=self._injector.clogged,
             astray=self.network.astray.astray,
@@ -209,6 +221,10 @@ class Simulation:
     def new_pid(self) -> int:
         """Return a process id that no process had."""
         return next(self._pids)
+
+    def stall(self) -> float:
+        """Draw for how long a new process stops before it joins the tree, seconds."""
+        return self._injector.stall()
 
     # --- the course of events ------------------------------------------------------------------
 

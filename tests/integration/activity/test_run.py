@@ -161,11 +161,64 @@ def test_an_agent_may_be_lost_while_the_run_is_prepared(
         assert run.result(TIMEOUT) == 9.0 * 6
 
 
-def test_a_runner_that_is_killed_fails_the_run_with_a_reason(
+def runners(cluster: sapwood.Cluster) -> set[int]:
+    """Return the runners that live: what the zygote forked besides the places."""
+    keeper = cluster.session.keeper
+    path = Path(f"/proc/{keeper.zygote_pid}/task/{keeper.zygote_pid}/children")
+    return set(map(int, path.read_text().split())) - {record.pid for record in keeper.places}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_run_goes_on_when_somebody_kills_its_runners(
+    make_cluster: MakeCluster, begin: Callable[..., Course], until: Until, number: signal.Signals
+) -> None:
+    cluster = make_cluster(2)
+    course = begin(cluster)
+    before = {agent.pid for agent in cluster.agents}
+    for _ in range(3):
+        victims = runners(cluster)
+        assert len(victims) == 2
+        for pid in victims:
+            os.kill(pid, number)
+        until(lambda victims=victims: len(runners(cluster) - victims) == 2)  # type: ignore[misc]  # a lambda with a default
+        course.goes_on()
+    course.ends_well()
+    assert {agent.pid for agent in cluster.agents} == before
+    assert course.run.statistics.replaced_agents == 0
+
+
+def test_a_map_whose_runner_is_killed_is_made_again_and_counted(
+    cluster: sapwood.Cluster, program: Programs, until: Until, tmp_path: Path
+) -> None:
+    run = cluster.run(program("Waiting", folder=str(tmp_path)), np.ones(6))
+    until(lambda: len(list(tmp_path.glob("begun-*"))) == 3)
+    for path in tmp_path.glob("begun-*-0"):
+        os.kill(int(path.name.split("-")[1]), signal.SIGKILL)
+    until(lambda: len(list(tmp_path.glob("begun-*"))) == 4)
+    (tmp_path / "go").touch()
+    assert run.result(TIMEOUT) == 6.0
+    assert [agent.repeated for agent in run.statistics.agents] == [1, 0, 0]
+
+
+def test_a_killed_runner_ends_the_run_where_a_lost_agent_would(
+    cluster: sapwood.Cluster, program: Programs, until: Until, tmp_path: Path
+) -> None:
+    run = cluster.run(program("Waiting", folder=str(tmp_path)), np.ones(6), on_agent_loss="fail")
+    until(lambda: len(list(tmp_path.glob("begun-*"))) == 3)
+    for path in tmp_path.glob("begun-*-0"):
+        os.kill(int(path.name.split("-")[1]), signal.SIGKILL)
+    error = run.exception(TIMEOUT)
+    (tmp_path / "go").touch()
+    assert isinstance(error, RunnerCrashError)
+    assert "was killed by SIGKILL" in error.what
+
+
+def test_a_map_that_kills_its_runner_each_time_fails_the_run_with_a_reason(
     standing: sapwood.Cluster, program: Programs
 ) -> None:
     error = standing.run(program("Deadly", how="SIGKILL"), np.ones(4)).exception(TIMEOUT)
     assert isinstance(error, RunnerCrashError)
+    assert "was killed by SIGKILL in Deadly.map, 3 times in a row" in error.what
 
 
 @pytest.mark.parametrize(

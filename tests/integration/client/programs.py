@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -181,6 +182,20 @@ class Deadly(Steps):
             if self.how == "memory":
                 bytearray(2**40)
             os.kill(os.getpid(), signal.Signals[self.how])
+        return super().map(slice, state)
+
+
+class Waiting(Steps):
+    """One iteration; each map says in ``folder`` who it is, and waits until ``go`` is there."""
+
+    folder: str = parameter("")
+    steps: int = parameter(1)
+
+    def map(self, slice: Any, state: dict[str, Any]) -> dict[str, Any]:  # noqa: A002 - as Program.map
+        begun = f"{self.folder}/begun-{os.getpid()}-{slice.start}"
+        os.close(os.open(begun, os.O_CREAT))
+        while not os.path.exists(f"{self.folder}/go"):  # noqa: PTH110 - it waits
+            time.sleep(0.002)
         return super().map(slice, state)
 
 

@@ -210,6 +210,55 @@ def test_an_import_that_nobody_waits_for_ends(tmp_path: Path, make_front: MakeFr
     assert not front.folder.exists()
 
 
+def test_a_zygote_gives_signs_of_life_until_it_is_stopped(front: Front) -> None:
+    front.until(lambda: any(isinstance(report, orders.Ready) for report in front.reports))
+    for _ in range(3):
+        assert not front.spawner.is_silent(1, 100)
+        front.until(lambda: front.spawner._pulse.missed == 0 and front.spawner._pulse._looks == 0)
+    os.kill(front.spawner.pid, signal.SIGSTOP)
+    asked = [front.spawner.is_silent(2, 100) for _ in range(3)]
+    assert asked == [False, False, True]
+    os.kill(front.spawner.pid, signal.SIGCONT)
+    front.until(lambda: front.spawner._pulse._looks == 0)
+    assert not front.spawner.is_silent(2, 100)
+    assert not any(isinstance(report, orders.Alive) for report in front.reports)
+
+
+def test_a_zygote_gives_signs_of_life_while_it_imports(
+    tmp_path: Path, make_front: MakeFront
+) -> None:
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    front = make_front(("endless",))
+    front.spawn("sleep", 1)
+    front.until(lambda: front.spawned() and (tmp_path / "begun").exists())
+    for _ in range(3):
+        assert not front.spawner.is_silent(100, 100)
+        front.until(lambda: front.spawner._pulse._looks == 0)
+
+
+def test_a_zygote_that_is_ended_takes_its_processes_with_it(front: Front) -> None:
+    front.spawn("sleep", 1, 2)
+    front.until(lambda: len(front.spawned()) == 2)
+    os.kill(front.spawner.pid, signal.SIGSTOP)
+    front.spawner.end()
+    front.spawner.close()
+    front.until(lambda: not any(alive(pid) for pid in front.spawned().values()))
+    assert not front.ended  # whoever ended it knows
+
+
+def test_orders_to_a_stopped_zygote_keep_nobody_waiting_and_are_obeyed_later(front: Front) -> None:
+    front.spawn("sleep", 1)
+    front.until(front.spawned)
+    os.kill(front.spawner.pid, signal.SIGSTOP)
+    for _ in range(5000):  # more than a socket takes
+        front.spawner.kill(front.spawned()[1], signal.SIGCONT)
+    front.spawn("leave", 5)
+    assert front.spawner._unsent
+    os.kill(front.spawner.pid, signal.SIGCONT)
+    front.until(lambda: front.exits() == {5: 5})
+    assert not front.spawner._unsent
+
+
 def test_an_entry_that_raises_ends_with_its_traceback(
     make_front: MakeFront, capfd: pytest.CaptureFixture[str]
 ) -> None:

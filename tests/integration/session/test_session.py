@@ -207,6 +207,88 @@ def test_a_stopped_process_is_noticed_and_replaced(
     assert session.ask(2, "ping", 1).result(TIMEOUT) == 1
 
 
+HALTING = """
+import os, signal
+from sapwood.contexts.plan import Assembled
+from sapwood.session import agent
+
+def main(configuration, rank, incarnation, forge):
+    assembled = agent.main(configuration, rank, incarnation, forge)
+    if rank != 1 or incarnation not in {INCARNATIONS}:
+        return assembled
+
+    def run():
+        os.kill(os.getpid(), signal.SIGSTOP)
+        assembled.run()
+
+    return Assembled(run, assembled.opened)
+"""
+
+
+@pytest.fixture
+def halting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Make an entry of agents of which some stop between their fork and their place."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def make(incarnations: range) -> str:
+        name = f"halting_agent_{len(incarnations)}"
+        text = HALTING.replace("{INCARNATIONS}", repr(incarnations))
+        (tmp_path / f"{name}.py").write_text(text)
+        return f"{name}:main"
+
+    return make
+
+
+def test_a_replacement_that_is_stopped_before_it_joins_is_replaced(
+    make_session: MakeSession, until: Until, watch: Any, halting: Callable[..., str]
+) -> None:
+    session = make_session(2, agent_entry=halting(range(2, 3)), join_timeout=2.0)
+    watched = watch(session)
+    stream = session.open_stream("echo", {"x": "sum"})
+    os.kill(session.keeper.places[1].pid, signal.SIGKILL)
+    until(lambda: session.keeper.places[1].incarnation == 2 and session.keeper.places[1].pid)
+    stopped = session.keeper.places[1].pid
+    assert stream.exchange({"x": 1}, TIMEOUT).total == {"x": 2}
+    assert watched.back() == {1}
+    assert session.keeper.places[1].incarnation == 3
+    reasons = [change.reason for change in watched.changes if not change.back]
+    assert reasons[-1] == "it did not join the tree within 2 s (cluster.join_timeout)"
+    assert not alive(stopped)
+
+
+def test_a_place_whose_processes_never_join_is_given_up_with_the_reason(
+    make_session: MakeSession, until: Until, halting: Callable[..., str]
+) -> None:
+    restart = RestartSettings(limit=2, window=0.5, backoff=0.01, backoff_max=0.01)
+    session = make_session(2, agent_entry=halting(range(2, 100)), join_timeout=1.0, restart=restart)
+    os.kill(session.keeper.places[1].pid, signal.SIGKILL)
+    until(lambda: session.failure)
+    assert isinstance(session.failure, AgentLostError)
+    assert "did not join the tree within 1 s" in session.failure.what
+    assert session.ask(2, "ping", "still here").result(TIMEOUT) == "still here"
+
+
+def test_an_agent_that_is_stopped_at_the_start_is_replaced(
+    make_session: MakeSession, halting: Callable[..., str]
+) -> None:
+    session = make_session(2, agent_entry=halting(range(1, 2)), join_timeout=2.0)
+    assert [record.incarnation for record in session.keeper.places] == [2, 1]
+
+
+def test_a_stopped_zygote_is_noticed_and_replaced(make_session: MakeSession, watch: Any) -> None:
+    session = make_session(4, 2, timing=LinkTiming(heartbeat=0.3, failure_after=2.0))
+    watched = watch(session)
+    stream = session.open_stream("echo", {"x": "sum"})
+    zygote = session.keeper.zygote_pid
+    os.kill(zygote, signal.SIGSTOP)
+    os.kill(session.keeper.places[1].pid, signal.SIGKILL)
+    assert stream.exchange({"x": 1}, TIMEOUT).total == {"x": 4}
+    assert session.keeper.zygote_pid != zygote
+    assert not alive(zygote)
+    reasons = {change.reason for change in watched.changes if not change.back}
+    assert "the zygote gave no sign of life for 2 s" in reasons
+
+
 def test_a_question_to_an_agent_that_is_lost_is_answered_with_its_loss(
     make_session: MakeSession,
 ) -> None:

@@ -10,13 +10,15 @@ import pytest
 from sapwood.comm import events as ev
 from sapwood.contexts import orders
 from sapwood.contexts.plan import Plan
+from sapwood.contexts.pulse import Pulse
 from sapwood.core.errors import AgentLostError, ResourceError
 from sapwood.core.topology import Tree, flat, kary
 from sapwood.environment.settings import RestartSettings
-from sapwood.session.keeper import Beginning, Change, Keeper
+from sapwood.session.keeper import Beginning, Change, Keeper, Patience
 from sapwood.session.places import PlaceState
 
 PATIENCE = 20.0
+JOIN, SILENCE, HEARTBEAT = 4.0, 6.0, 1.0
 
 
 class Loop:
@@ -33,11 +35,13 @@ class Loop:
         self.later.append((self.now + delay, function, args))
 
     def advance(self, seconds: float) -> None:
-        self.now += seconds
-        due = [entry for entry in self.later if entry[0] <= self.now]
-        self.later = [entry for entry in self.later if entry[0] > self.now]
-        for _, function, args in due:
+        end = self.now + seconds
+        while due := [entry for entry in self.later if entry[0] <= end]:
+            first = min(due, key=lambda entry: entry[0])
+            self.later.remove(first)
+            self.now, function, args = first
             function(*args)
+        self.now = end
 
 
 class Zygote:
@@ -48,7 +52,8 @@ class Zygote:
     def __init__(self) -> None:
         self.spawned: list[tuple[int, int]] = []
         self.killed: list[int] = []
-        self.closed = False
+        self.closed = self.stopped = self.ended = False
+        self.pulse = Pulse()
 
     def start(self) -> None:
         pass
@@ -64,6 +69,16 @@ class Zygote:
 
     def kill(self, pid: int) -> None:
         self.killed.append(pid)
+
+    def is_silent(self, looks: int, first: int) -> bool:
+        assert first >= looks
+        self.pulse.look()
+        if not self.stopped:
+            self.pulse.heard()
+        return self.pulse.missed >= looks
+
+    def end(self) -> None:
+        self.ended = True
 
     def close(self) -> None:
         self.closed = True
@@ -85,7 +100,7 @@ class House:
             tree,
             Beginning(lambda _: "a:b", configure, Plan(())),
             restart,
-            PATIENCE,
+            Patience(attach=PATIENCE, join=JOIN, heartbeat=HEARTBEAT, silence=SILENCE),
             self._changed,
         )
         self.keeper.start()
@@ -297,6 +312,117 @@ def test_a_zygote_that_ends_is_replaced_with_everybody(build: Build) -> None:
         (tuple(house.tree.subtree(0)[1:]), "lost")
     ]
     assert len([change for change in house.changes if change[1] == "replaced"]) == 6
+
+
+def test_a_process_that_does_not_join_in_time_is_ended_and_replaced(build: Build) -> None:
+    house = build(flat(2))
+    house.settle()
+    house.exit(1)
+    house.loop.advance(0.1)
+    assert house.spawned() == [(1, 2)]
+    house.fork(1)
+    house.loop.advance(JOIN - HEARTBEAT)
+    assert house.killed() == []
+    house.loop.advance(3 * HEARTBEAT)
+    assert house.killed() == [house.pid(1)]
+    house.exit(1)
+    house.loop.advance(0.1)
+    assert house.spawned() == [(1, 3)]
+    house.fork(1)
+    house.join(1)
+    assert house.changes == [((1,), "lost"), ((1,), "lost"), ((1,), "replaced")]
+    house.loop.advance(3 * JOIN)
+    assert house.killed() == []
+
+
+def test_the_time_to_join_begins_with_the_fork(build: Build) -> None:
+    house = build(flat(2))
+    house.settle()
+    house.exit(1)
+    house.loop.advance(3 * JOIN)  # the zygote has much to do
+    house.fork(1)
+    house.loop.advance(JOIN - HEARTBEAT)
+    assert house.killed() == []
+    house.join(1)
+    assert house.keeper.places[1].state is PlaceState.READY
+
+
+def test_who_never_joins_is_given_up_however_slowly_that_goes(build: Build) -> None:
+    house = build(flat(2), limit=2, window=1.0)  # the window forgets each restart in time
+    house.settle()
+    house.exit(1)
+    for _ in range(3):
+        house.loop.advance(0.1)
+        house.fork(1)
+        house.loop.advance(3 * JOIN)
+        house.exit(1)
+    failure = house.keeper.failure
+    assert isinstance(failure, AgentLostError)
+    assert "rank 1 end again and again: it did not join the tree within 4 s" in failure.what
+    assert "cluster.join_timeout" in failure.what
+    assert house.keeper.places[1].state is PlaceState.LOST
+
+
+def test_joining_once_makes_good_for_earlier_failures(build: Build) -> None:
+    house = build(flat(1), limit=2, window=1.0)
+    house.settle()
+    house.exit(1)
+    for _ in range(4):
+        house.loop.advance(0.1)
+        house.fork(1)
+        house.loop.advance(3 * JOIN)
+        house.exit(1)
+        house.loop.advance(2.0)
+        house.settle()
+        house.exit(1)
+    assert house.keeper.failure is None
+
+
+def test_a_place_that_may_take_for_ever_is_waited_for(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "JOIN", 0.0)
+    house = build(flat(1))
+    house.fork(1)
+    house.loop.advance(10_000.0)
+    assert house.killed() == []
+
+
+def test_a_zygote_that_gives_no_sign_of_life_is_killed_and_replaced(build: Build) -> None:
+    house = build()
+    house.settle()
+    house.zygotes[0].stopped = True
+    house.loop.advance(SILENCE - HEARTBEAT)
+    assert not house.zygotes[0].ended
+    house.loop.advance(4 * HEARTBEAT)
+    assert house.zygotes[0].ended
+    assert len(house.zygotes) == 2
+    assert sorted(house.spawned()) == [(rank, 2) for rank in range(1, 7)]
+    house.settle()
+    assert all(record.is_ready for record in house.keeper.places)
+
+
+def test_a_zygote_that_goes_on_in_time_is_left_alone(build: Build) -> None:
+    house = build()
+    house.settle()
+    for _ in range(5):
+        house.zygotes[0].stopped = True
+        house.loop.advance(SILENCE - HEARTBEAT)
+        house.zygotes[0].stopped = False
+        house.loop.advance(2 * HEARTBEAT)
+    assert not house.zygotes[0].ended
+    assert house.changes == []
+
+
+def test_zygotes_that_hang_again_and_again_are_given_up(build: Build) -> None:
+    house = build(flat(1), limit=2, window=1.0)
+    house.settle()
+    for _ in range(4):
+        house.zygotes[-1].stopped = True
+        house.loop.advance(3 * SILENCE)
+    failure = house.keeper.failure
+    assert isinstance(failure, AgentLostError)
+    assert "the zygote gave no sign of life for 6 s" in failure.what
 
 
 def test_pauses_between_restarts_double_up_to_a_longest(build: Build) -> None:

@@ -20,10 +20,8 @@ from sapwood.session.questions import Questions
 def test_an_answer_whose_memory_is_gone_is_the_loss_of_its_agent() -> None:
     """It comes behind the end of the process that made it, and may be asked for again."""
     thread: Any = SimpleNamespace(post=lambda function, *args: function(*args), is_current=False)
-    asking = SimpleNamespace(send=None, begin=lambda _question: False)
-    express: Any = SimpleNamespace(asking=asking)
     posted: list[ev.Event] = []
-    questions = Questions(thread, posted.append, BlockPool(0), Gate(2**20, thread), express)
+    questions = Questions(thread, posted.append, BlockPool(0), Gate(2**20, thread))
     future = questions.ask(1, "test", b"", values.encode(None))
     with SharedBlock(4096) as block:
         gone = Payload.mapped(block.ref(), MappedBlocks())

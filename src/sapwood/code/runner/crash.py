@@ -11,9 +11,19 @@ from sapwood.core.errors import MemoryLimitError, RunnerCrashError, SapwoodError
 if TYPE_CHECKING:
     from sapwood.code.call_record import Access
 
+ATTEMPTS = 3
+"""How often a call begins before it fails, if somebody kills its runner each time."""
+
+KILLS = frozenset({-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP, -signal.SIGINT})
+"""Exit statuses by signals that others send: operators, supervisors, a kernel without memory.
+
+User code can send them to itself, and nobody can tell that from the status. So a call is given
+up after :data:`ATTEMPTS`.
+"""
+
 
 def crash_error(
-    function: str, status: int, texts: Mapping[str, str], *, memory_limited: bool
+    function: str, status: int, texts: Mapping[str, str], *, memory_limited: bool, kills: int = 1
 ) -> SapwoodError:
     """Return the error for a runner that ended in the middle of a call.
 
@@ -22,12 +32,14 @@ def crash_error(
         status: Exit code, or minus the signal's number.
         texts: What it left behind, by title: its output, its backtrace.
         memory_limited: Whether its memory had a limit.
+        kills: How many runners were killed in this call, this one included.
     """
     access, texts = _access(texts)
     details = {title: _users_part(text) for title, text in texts.items() if text.strip()}
+    times = f", {kills} times in a row" if kills > 1 else ""
     if status == -signal.SIGKILL and memory_limited:
         return MemoryLimitError(
-            f"the runner was killed in {function}, probably for its memory", details=details
+            f"the runner was killed in {function}{times}, probably for its memory", details=details
         )
     if access is not None:
         return RunnerCrashError(
@@ -37,7 +49,7 @@ def crash_error(
             details=details,
         )
     return RunnerCrashError(
-        f"the runner {_past(describe_status(status))} in {function}",
+        f"the runner {_past(describe_status(status))} in {function}{times}",
         hint=_hint(status, memory_limited=memory_limited),
         details=details,
     )

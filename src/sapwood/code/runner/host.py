@@ -5,6 +5,8 @@
     NONE --call--> IDLE --send--> BUSY --result--> IDLE
       ^                             |                |
       +-------- death --------------+----------------+
+
+Where somebody else killed the runner, its call begins again in a new one, if it may.
 """
 
 import contextlib
@@ -19,7 +21,7 @@ import msgspec
 
 from sapwood.code.runner import asks, calls
 from sapwood.code.runner.adoption import Adoption
-from sapwood.code.runner.crash import crash_error
+from sapwood.code.runner.crash import KILLS, crash_error
 from sapwood.code.runner.door import Door
 from sapwood.code.runner.jobs import Job, Lease, Outcome, Preparation
 from sapwood.code.runner.options import RunnerOptions
@@ -92,6 +94,7 @@ class RunnerHost:
         self._running: Job | None = None
         self.number = 0
         self._killed: SapwoodError | None = None
+        self._gone = self._served = self._undelivered = False
         self._timer: Timer | None = None
         self._preparations: dict[str, Preparation] = {}
         self._prepared: set[str] = set()
@@ -155,7 +158,7 @@ class RunnerHost:
 
     def _next(self) -> None:
         # One call at a time, and none for a process that is about to end.
-        while self._waiting and self._running is None and self._killed is None:
+        while self._waiting and self._running is None and not self._gone and self._killed is None:
             job = self._waiting.popleft()
             if job.needs and job.needs not in self._prepared:
                 preparation = self._preparations.get(job.needs)
@@ -191,6 +194,7 @@ class RunnerHost:
             failed,
             time_limit=job.time_limit,
             function=preparation.function,
+            ahead_of=job,
         )
 
     def _send(self, job: Job) -> None:
@@ -207,8 +211,10 @@ class RunnerHost:
         self._output.begin()
         self._running = job
         self.state = RunnerState.BUSY
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # its end is noticed
+        try:
             self.write(calls.encode(call))
+        except (BrokenPipeError, ConnectionResetError):  # its end is noticed
+            self._undelivered = True
         if job.time_limit:
             self._timer = self._loop.call_later(job.time_limit, self._too_long, job)
 
@@ -297,6 +303,7 @@ class RunnerHost:
         if job is None or result.number != self.number:
             return
         self._end_of_call()
+        self._served = True
         self.state = RunnerState.IDLE
         if result.error is not None:
             error = SapwoodError.from_record(result.error)
@@ -370,7 +377,11 @@ class RunnerHost:
                 elif isinstance(news, NotForked):
                     self._ended(ResourceError(f"cannot start a runner: {news.reason}"))
                 elif news.pid == self.pid:
+                    self._gone = True
                     self._readable()  # a last result may still be there
+                    if self._killed is None and self._begins_again(news.status):
+                        self._ended(None)
+                        continue
                     if self._killed is not None and self._running is not None:
                         self._with_output(self._killed)
                     self._ended(self._killed or self._crash(news.status))
@@ -397,24 +408,44 @@ class RunnerHost:
 
     def _kill(self, reason: SapwoodError) -> None:
         self._killed = reason
-        if self.pid:  # else as soon as it is known
+        if self.pid and not self._gone:  # else as soon as it is known
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
-    def _ended(self, error: SapwoodError) -> None:
-        """The runner is gone: its call fails, the next one gets a new runner."""
+    def _begins_again(self, status: int) -> bool:
+        """Whether the call whose runner ended may begin again; if so, queue it."""
+        job = self._running
+        if job is None:
+            return False
+        wanted = job.ahead_of or job
+        never_began = self._undelivered and self._served  # the runner ended after an earlier call
+        if not never_began:
+            if status not in KILLS:
+                return False
+            wanted.kills += 1
+            if wanted.kills >= wanted.attempts:
+                return False
+        if wanted is job:  # else it is the next one already, and needs the preparation again
+            self._waiting.appendleft(job)
+        return True
+
+    def _ended(self, error: SapwoodError | None) -> None:
+        """The runner is gone: fail its call, if with an error; the next one gets a new runner."""
         job = self._running
         self._end_of_call()
         self._clear()
-        if job is not None:
+        if job is not None and error is not None:
             job.on_error(error)
         self._next()
 
     def _crash(self, status: int) -> SapwoodError:
         self.crashes += 1
-        function = (self._running.function if self._running else "") or "user code"
+        job = self._running
+        function = (job.function if job else "") or "user code"
+        kills = (job.ahead_of or job).kills if job and status in KILLS else 0
         texts = {"backtrace": drained(self._report), "output": drained(self._output)}
-        return crash_error(function, status, texts, memory_limited=self._options.memory > 0)
+        limited = self._options.memory > 0
+        return crash_error(function, status, texts, memory_limited=limited, kills=kills)
 
     def _clear(self) -> None:
         if self.door is not None:
@@ -431,6 +462,7 @@ class RunnerHost:
         self.adoption.runner_ended()
         self.pid, self._connection, self._killed = 0, None, None
         self._is_foreign = False
+        self._gone = self._served = self._undelivered = False
         self.write = _nowhere
         self._output = self._report = None
         self._prepared.clear()

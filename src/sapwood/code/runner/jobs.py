@@ -22,12 +22,18 @@ class Job:
         time_limit: Seconds after which the call is killed; 0 for no limit.
         needs: Name of the preparation that must have happened in the same process.
         function: What user code the call runs, for error messages.
+        attempts: How often it may begin, if somebody kills its runner; see ``crash.py``.
+        kills: How often that has happened.
+        ahead_of: The job that waits until this one has prepared the runner for it.
     """
 
     __slots__ = (
+        "ahead_of",
+        "attempts",
         "body",
         "context",
         "function",
+        "kills",
         "needs",
         "on_done",
         "on_error",
@@ -48,6 +54,8 @@ class Job:
         time_limit: float = 0.0,
         needs: str = "",
         function: str = "",
+        attempts: int = 1,
+        ahead_of: "Job | None" = None,
     ) -> None:
         self.procedure = procedure
         self.context = context
@@ -58,6 +66,9 @@ class Job:
         self.time_limit = time_limit
         self.needs = needs
         self.function = function
+        self.attempts = attempts
+        self.kills = 0
+        self.ahead_of = ahead_of
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable
@@ -214,6 +215,129 @@ def test_an_idle_runner_that_is_killed_is_replaced(bench: Any) -> None:
     os.kill(pid, signal.SIGKILL)
     bench.until(lambda: bench.host.state is host.RunnerState.NONE)
     assert bench.call(os.getpid) != pid
+
+
+# --- runners that somebody else kills ------------------------------------------------------------
+
+
+def begin(folder: str) -> int:
+    """Say in a folder who has begun, and wait until ``go`` is there."""
+    import time  # noqa: PLC0415 - in the runner
+
+    Path(folder, f"begun-{os.getpid()}").touch()
+    while not Path(folder, "go").exists():
+        time.sleep(0.002)
+    return os.getpid()
+
+
+def begun(folder: Path) -> set[int]:
+    return {int(path.name.partition("-")[2]) for path in folder.glob("begun-*")}
+
+
+def next_one(bench: Any, folder: Path, known: set[int]) -> int:
+    """Wait for a runner that has begun the call and is none of those known; note it."""
+    bench.until(lambda: begun(folder) - known)
+    (pid,) = begun(folder) - known
+    known.add(pid)
+    return int(pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_call_whose_runner_somebody_kills_begins_again_in_a_new_one(
+    bench: Any, tmp_path: Path, number: signal.Signals
+) -> None:
+    known: set[int] = set()
+    future = bench.submit(begin, str(tmp_path), attempts=2)
+    behind = bench.submit(pow, 2, 3)
+    victim = next_one(bench, tmp_path, known)
+    os.kill(victim, number)
+    second = next_one(bench, tmp_path, known)
+    (tmp_path / "go").touch()
+    assert values.decode(bench.wait(future).body, b"") == second
+    assert values.decode(bench.wait(behind).body, b"") == 8
+    assert bench.host.crashes == 0
+    assert not alive(victim)
+
+
+def test_a_call_whose_runners_are_killed_each_time_fails_and_says_so(
+    bench: Any, tmp_path: Path
+) -> None:
+    known: set[int] = set()
+    future = bench.submit(begin, str(tmp_path), attempts=3)
+    for _ in range(3):
+        os.kill(next_one(bench, tmp_path, known), signal.SIGKILL)
+    with pytest.raises(RunnerCrashError, match="was killed by SIGKILL in the function, 3 times"):
+        bench.wait(future)
+    assert len(begun(tmp_path)) == 3
+    assert bench.call(pow, 2, 2) == 4
+
+
+def test_a_call_that_kills_itself_fails_after_its_attempts(bench: Any) -> None:
+    error = bench.error(crash, "SIGKILL", attempts=3)
+    assert isinstance(error, RunnerCrashError)
+    assert "3 times in a row" in error.what
+    assert error.details["output"] == "crashing by SIGKILL\n"
+
+
+@pytest.mark.parametrize("how", ["SIGSEGV", "SIGABRT", "code 3"])
+def test_a_call_that_crashes_by_itself_does_not_begin_again(
+    bench: Any, tmp_path: Path, how: str
+) -> None:
+    def note_and_crash(folder: str) -> None:
+        Path(folder, f"begun-{os.getpid()}").touch()
+        crash(how)
+
+    error = bench.error(note_and_crash, str(tmp_path), attempts=3)
+    assert isinstance(error, RunnerCrashError)
+    assert "in a row" not in error.what
+    assert len(begun(tmp_path)) == 1
+
+
+def test_a_call_that_may_begin_once_fails_when_its_runner_is_killed(
+    bench: Any, tmp_path: Path
+) -> None:
+    future = bench.submit(begin, str(tmp_path))
+    os.kill(next_one(bench, tmp_path, set()), signal.SIGKILL)
+    with pytest.raises(RunnerCrashError, match=r"was killed by SIGKILL in the function\."):
+        bench.wait(future)
+
+
+def test_a_preparation_whose_runner_is_killed_happens_again(
+    bench: Any, tmp_path: Path, preparation_of: Callable[..., Any]
+) -> None:
+    known: set[int] = set()
+    bench.host.prepare("a run", preparation_of(begin, str(tmp_path)))
+    future = bench.submit(pow, 2, 5, needs="a run", attempts=2)
+    os.kill(next_one(bench, tmp_path, known), signal.SIGKILL)
+    next_one(bench, tmp_path, known)
+    (tmp_path / "go").touch()
+    assert values.decode(bench.wait(future).body, b"") == 32
+
+
+def test_a_preparation_whose_runners_are_killed_each_time_fails_its_call(
+    bench: Any, tmp_path: Path, preparation_of: Callable[..., Any]
+) -> None:
+    known: set[int] = set()
+    bench.host.prepare("a run", preparation_of(begin, str(tmp_path)))
+    future = bench.submit(pow, 2, 5, needs="a run", attempts=2)
+    for _ in range(2):
+        os.kill(next_one(bench, tmp_path, known), signal.SIGKILL)
+    with pytest.raises(RunnerCrashError, match="in the preparation, 2 times in a row"):
+        bench.wait(future)
+
+
+def test_a_call_that_no_runner_got_is_given_to_a_new_one(bench: Any, tmp_path: Path) -> None:
+    """The last result of a runner and its end are there together, and another call waits."""
+    known: set[int] = set()
+    first = bench.submit(begin, str(tmp_path))
+    behind = bench.submit(os.getpid)
+    runner = next_one(bench, tmp_path, known)
+    (tmp_path / "go").touch()
+    select.select([bench.host._connection], [], [])  # the loop does not run meanwhile
+    os.kill(runner, signal.SIGKILL)
+    select.select([bench.channel], [], [])
+    assert values.decode(bench.wait(first).body, b"") == runner
+    assert values.decode(bench.wait(behind).body, b"") != runner
 
 
 # --- limits --------------------------------------------------------------------------------------
