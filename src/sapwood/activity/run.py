@@ -31,6 +31,7 @@ from sapwood.core.errors import (
     SapwoodError,
     UserCodeError,
 )
+from sapwood.core.staying import StaysHere
 from sapwood.data.dataset import Dataset
 from sapwood.data.publish import Published
 from sapwood.environment.logs import logger
@@ -62,7 +63,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     targets: tuple[Target, ...] = ()
 
 
-class Run:
+class Run(StaysHere):
     """One execution of a program over a dataset; made by ``cluster.run``.
 
     It works in a thread of its own; every method may be called from any thread.

@@ -23,11 +23,13 @@ class Answer(Future[Any]):
 
     Attributes:
         awaited: Whether somebody has waited for it, and not only asked to be called.
+        number: Of the request; 0 until it is made.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.awaited = False
+        self.number = 0
         self._take: list[Take] = []
 
     def taken_by(self, take: Take) -> None:
