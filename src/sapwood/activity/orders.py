@@ -16,6 +16,12 @@ MAP = "map"
 OPEN_RUN = "run.open"
 CLOSE_RUN = "run.close"
 CALL_TASK = "task.call"
+GIVE_BACK_TASK = "task.give_back"
+"""Request that an agent give back a task, by the number of its request, unless it has begun it."""
+
+GIVEN_BACK = "given back"
+"""Title of the detail of the error that a task ends with that was given back."""
+
 OUTPUT = "output"
 """Request from an agent to the front end: what its runner printed."""
 

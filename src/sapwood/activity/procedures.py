@@ -10,11 +10,13 @@ from typing import Any, NoReturn
 
 from sapwood.activity.stream_procedures import StreamProcedures
 from sapwood.code.image import OpenProgram, ProgramImage
+from sapwood.code.pickling import open_pickled
 from sapwood.code.runner import child
 from sapwood.code.runner.binding import Binding
 from sapwood.code.runner.child import Procedure, Work
 from sapwood.code.runner.versions import open_version
 from sapwood.comm.shared_memory import MappedBlocks
+from sapwood.comm.values import Pickled
 from sapwood.core import typed
 from sapwood.data.slice import Slice, SliceRef, open_slice
 
@@ -45,11 +47,15 @@ class Procedures:
             "open": self._open,
             "ready": _ready,
             "close": self._close,
-            "call": self._call,
+            "call_plain": self._call,
             "native": self._native,
             **self._streams.table(),
         }
-        return {"map": self._map, **{name: partial(_unchecked, one) for name, one in each.items()}}
+        return {
+            "map": self._map,
+            "call": self._pickling_call,
+            **{name: partial(_unchecked, one) for name, one in each.items()},
+        }
 
     def _open(self, run: str, argument: dict[str, Any]) -> None:
         self._make_site_ready()
@@ -77,9 +83,15 @@ class Procedures:
 
         return Work(partial(program.map, part), check, program.native_call)
 
+    def _pickling_call(self, context: str) -> Work:
+        return Work(partial(self._call, context), pickles=True)
+
     def _call(self, _context: str, argument: dict[str, Any]) -> Any:
         function = _remembered(self._functions, argument["code"], self._load_function)
-        args, kwargs = argument["arguments"]
+        arguments = argument["arguments"]
+        if type(arguments) is Pickled:
+            arguments = open_pickled(arguments)
+        args, kwargs = arguments
         return function(*args, **kwargs)
 
     def _native(self, _context: str, argument: dict[str, Any]) -> Any:

@@ -35,6 +35,7 @@ from sapwood.core.errors import (
     TimeLimitError,
     UserCodeError,
 )
+from sapwood.core.staying import StaysHere
 from sapwood.data.dataset import Dataset
 from sapwood.data.publish import Published
 from sapwood.environment.logs import logger
@@ -73,7 +74,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     allow_nan: bool = False
 
 
-class Run:
+class Run(StaysHere):
     """One execution of a program over a dataset; made by ``cluster.run``.
 
     It works in a thread of its own; every method may be called from any thread.

@@ -2,8 +2,9 @@
 
 import threading
 from collections import deque
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, wait
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +12,28 @@ import msgspec
 
 from sapwood.activity import orders
 from sapwood.activity.crash_site import name_crash_site
+from sapwood.activity.task_future import TaskFuture
 from sapwood.comm import plain, values
 from sapwood.core.errors import (
     AgentLostError,
+    CancelledError,
     ClosedError,
-    DataValueError,
+    ExecutionError,
     ResourceError,
     SapwoodError,
 )
 from sapwood.session.options import PlacesChanged
+from sapwood.session.questions import Answer
 from sapwood.session.session import Session
 
 MAX_QUEUED_TASKS = 1_000_000
 """Tasks that may wait for an agent."""
 
 AHEAD = 2
-"""Tasks that an agent has at a time: one runs, the next is there when it ends."""
+"""Tasks that an agent has at a time: one runs, the next is there when it ends.
+
+The second one is taken back when another agent has nothing to do.
+"""
 
 MAX_ATTEMPTS = 3
 """How often a task is tried when the agent it is on is lost; at each agent, as often when somebody
@@ -39,16 +46,27 @@ class Call(msgspec.Struct, frozen=True):
     Attributes:
         procedure: The runner's procedure that makes the call.
         function: What the function is called, for messages and statistics.
-        argument: Argument of the procedure.
+        argument: Encoded argument of the procedure.
         time_limit: Seconds that the call may take; 0 for no limit.
         debug_files: Debug information of each native library, for crashes.
+        pickles: Whether result and exception may come pickled.
     """
 
     procedure: str
     function: str
-    argument: dict[str, Any]
+    argument: values.Encoded
     time_limit: float = 0.0
     debug_files: dict[str, Path] = {}
+    pickles: bool = False
+
+    def order(self, attempts: int) -> bytes:
+        """Return what an agent is sent, beside the arrays of the argument.
+
+        Args:
+            attempts: How often the call may begin, if somebody kills its runner.
+        """
+        body, limit = self.argument.body, self.time_limit
+        return plain.encode(orders.CallTask(self.procedure, self.function, body, limit, attempts))
 
 
 class Task:
@@ -58,27 +76,31 @@ class Task:
         call: What is to be called.
         future: Gets the result.
         rank: The only agent that may do it; 0 for any.
-
-    Raises:
-        DataValueError: The argument cannot travel.
+        retries: How often it is tried again when it fails.
     """
 
-    __slots__ = ("arrays", "attempts", "body", "debug_files", "future", "rank")
+    __slots__ = (
+        "answer",
+        "arrays",
+        "attempts",
+        "body",
+        "debug_files",
+        "future",
+        "is_wanted_back",
+        "rank",
+        "retries",
+    )
 
-    def __init__(self, call: Call, future: "Future[Any]", rank: int = 0) -> None:
-        self.arrays = values.encode(call.argument)
-        order = orders.CallTask(
-            call.procedure,
-            call.function,
-            self.arrays.body,
-            call.time_limit,
-            attempts=1 if rank else MAX_ATTEMPTS,
-        )
-        self.body = plain.encode(order)
+    def __init__(self, call: Call, future: TaskFuture, rank: int = 0, retries: int = 0) -> None:
+        self.arrays = call.argument
+        self.body = call.order(1 if rank else MAX_ATTEMPTS)
         self.future = future
         self.debug_files = call.debug_files
         self.attempts = 0
         self.rank = rank
+        self.retries = retries
+        self.answer: Answer | None = None
+        self.is_wanted_back = False
 
 
 class TaskPool:
@@ -93,30 +115,86 @@ class TaskPool:
         self._lock = threading.Lock()
         self._placing = threading.Lock()
         self._queue: deque[Task] = deque()
-        self._load = dict.fromkeys(range(1, session.tree.agents + 1), 0)
+        ranks = range(1, session.tree.agents + 1)
+        self._given: dict[int, list[Task]] = {rank: [] for rank in ranks}
+        self._load = dict.fromkeys(ranks, 0)
+        self._direct: list[tuple[int, Future[Any]]] = []
+        self._taking_back = 0
+        self._later: set[TaskFuture] = set()
         self._gone: set[int] = set()
         self._closed: SapwoodError | None = None
+        self._refusal: SapwoodError | None = None
+        self._to_prepare: deque[Callable[[], None]] = deque()
+        self._is_preparing = False
         self._unsubscribe = session.subscribe(self._places_changed)
 
-    def submit(self, call: Call) -> "Future[Any]":
+    def submit(self, call: Call, retries: int = 0) -> TaskFuture:
         """Queue a call and return its future.
+
+        Args:
+            call: What is to be called.
+            retries: How often it is tried again when it fails.
 
         Raises:
             ClosedError: The cluster is closed.
             AgentLostError: All agents are gone for good.
             ResourceError: Too many tasks wait.
         """
-        future: Future[Any] = Future()
-        task = Task(call, future)
+        future = TaskFuture(call.function, opens=call.pickles)
+        self._enqueue(Task(call, future, retries=retries), is_new=True)
+        return future
+
+    def submit_later(
+        self,
+        awaited: "Sequence[Future[Any]]",
+        make: Callable[[], Call],
+        retries: int = 0,
+        function: str = "",
+        *,
+        pickles: bool = False,
+    ) -> TaskFuture:
+        """Queue a call when all of some futures are done; one that fails, fails it too.
+
+        Args:
+            awaited: The futures.
+            make: Returns the call; on a thread of its own.
+            retries: How often it is tried again when it fails.
+            function: What is called, for messages.
+            pickles: Whether result and exception may come pickled.
+
+        Raises:
+            ClosedError: The cluster is closed.
+        """
+        future = TaskFuture(function, opens=pickles)
+        missing = [len(awaited)]
+
+        def begin() -> None:
+            try:
+                if not future.cancelled():
+                    self._enqueue(Task(make(), future, retries=retries))
+            except BaseException as error:  # noqa: BLE001 - also what an awaited task has raised
+                future.settle(None, error)
+            finally:
+                with self._lock:
+                    self._later.discard(future)
+
+        def done(_one: "Future[Any]") -> None:
+            with self._lock:
+                missing[0] -= 1
+                if missing[0]:
+                    return
+                self._to_prepare.append(begin)
+                if self._is_preparing:
+                    return
+                self._is_preparing = True
+            # Not here, on the loop's thread: what is encoded may be large, or the user's code.
+            threading.Thread(target=self._prepare, name="sapwood-tasks", daemon=True).start()
+
         with self._lock:
-            if self._closed is not None:
-                raise self._closed
-            if len(self._queue) >= MAX_QUEUED_TASKS:
-                raise ResourceError(
-                    f"more than {MAX_QUEUED_TASKS} tasks wait", hint="wait for some results first"
-                )
-            self._queue.append(task)
-        self._dispatch()
+            self._must_accept()
+            self._later.add(future)
+        for one in awaited:
+            one.add_done_callback(done)
         return future
 
     def submit_at(self, ranks: Sequence[int], call: Call) -> "list[Future[Any]]":
@@ -125,81 +203,233 @@ class TaskPool:
         Raises:
             ClosedError: The cluster is closed.
         """
-        tasks = [Task(call, Future(), rank) for rank in ranks]
+        tasks = [Task(call, TaskFuture(call.function, opens=call.pickles), rank) for rank in ranks]
         # One after the other: tasks that wait for each other must not meet crosswise.
         with self._placing:
             with self._lock:
                 if self._closed is not None:
                     raise self._closed
-                for rank in ranks:
-                    self._load[rank] += 1
+                for task in tasks:
+                    self._give(task.rank, task)
             for task in tasks:
+                task.future.on_cancel = partial(self._cancelled, task)
                 self._send(task.rank, task)
         return [task.future for task in tasks]
+
+    def ask(self, ranks: Iterable[int], call: Call) -> dict[int, TaskFuture]:
+        """Have agents make a call each at once, past the tasks that wait."""
+        body, asked = call.order(), dict[int, TaskFuture]()
+        for rank in ranks:
+            future = TaskFuture(call.function, opens=call.pickles)
+            future.begun = True
+            future.on_cancel = partial(self._session.questions.withdraw, future)
+            asked[rank] = future
+            self._session.ask_encoded(rank, orders.CALL_TASK, body, call.argument, future)
+            with self._lock:  # no callback: whoever waits may take the answer where it arrives
+                self._load[rank] += 1
+                self._direct.append((rank, future))
+        return asked
+
+    def refuse(self, *, cancel: bool = False) -> None:
+        """Take no more tasks.
+
+        Args:
+            cancel: Cancel those that no agent has begun.
+        """
+        with self._lock:
+            self._refusal = ClosedError(
+                "the cluster was shut down", hint="submit before shutdown() or the end of `with`"
+            )
+            waiting = [*(task.future for task in self._queue), *self._later] if cancel else []
+        for future in waiting:
+            future.cancel()
+
+    def wait(self) -> None:
+        """Wait until all tasks are done."""
+        while self._closed is None:
+            with self._lock:
+                given = [task for tasks in self._given.values() for task in tasks]
+                futures = [*(task.future for task in (*self._queue, *given)), *self._later]
+            undone = [future for future in futures if not future.done()]
+            if not undone:
+                return
+            wait(undone)
 
     def close(self) -> None:
         """Fail the tasks that wait, and all that come."""
         self._unsubscribe()
         self._refuse(ClosedError("the cluster is closed"))
 
+    def _prepare(self) -> None:
+        """Queue the tasks whose awaited futures are done, until there are no more."""
+        while True:
+            with self._lock:
+                if not self._to_prepare:
+                    self._is_preparing = False
+                    return
+                begin = self._to_prepare.popleft()
+            begin()
+
+    def _must_accept(self, *, is_new: bool = True) -> None:
+        reason = self._closed or (self._refusal if is_new else None)
+        if reason is not None:
+            raise reason
+
     def _refuse(self, reason: SapwoodError) -> None:
         with self._lock:
             self._closed = reason
             waiting, self._queue = self._queue, deque()
+            later, self._later = self._later, set()
         for task in waiting:
-            # One that was sent before, to an agent that was lost, runs already.
-            if task.attempts or task.future.set_running_or_notify_cancel():
-                task.future.set_exception(reason)
+            task.future.settle(None, reason)
+        for future in later:
+            future.settle(None, reason)
+
+    # --- from task to agent --------------------------------------------------------------------
+
+    def _enqueue(self, task: Task, *, is_new: bool = False) -> None:
+        task.future.on_cancel = partial(self._cancelled, task)
+        with self._lock:
+            self._must_accept(is_new=is_new)
+            if len(self._queue) >= MAX_QUEUED_TASKS:
+                raise ResourceError(
+                    f"more than {MAX_QUEUED_TASKS} tasks wait", hint="wait for some results first"
+                )
+            self._queue.append(task)
+        self._dispatch()
 
     def _dispatch(self) -> None:
         while True:
             with self._lock:
                 free = [rank for rank in self._load if rank not in self._gone]
-                if not self._queue or not free:
+                if not free:
                     return
+                if self._direct:
+                    self._count_direct()
+                if not self._queue:
+                    wanted = self._to_take_back(free)
+                    break
                 rank = min(free, key=self._load.__getitem__)
-                if self._load[rank] >= AHEAD:
+                if len(self._given[rank]) >= AHEAD:
                     return
                 task = self._queue.popleft()
-                self._load[rank] += 1
+                if task.future.cancelled():
+                    continue
+                self._give(rank, task)
             self._send(rank, task)
+        for rank, task in wanted:
+            self._take_back(rank, task)
+
+    def _give(self, rank: int, task: Task) -> None:
+        self._given[rank].append(task)
+        self._load[rank] += 1
+
+    def _count_direct(self) -> None:
+        """Count the calls no more that were made past the queue and are done."""
+        direct, self._direct = self._direct, []
+        for rank, future in direct:
+            if future.done():
+                self._load[rank] -= 1
+            else:
+                self._direct.append((rank, future))
 
     def _send(self, rank: int, task: Task) -> None:
-        if not task.attempts and not task.future.set_running_or_notify_cancel():
-            self._room(rank)
-            return
+        future = task.future
+        if not task.attempts:
+            if future.cancelled():
+                self._room(rank, task)
+                return
+            future.begun = True
         task.attempts += 1
+        task.is_wanted_back = False
         try:
             answer = self._session.ask_encoded(rank, orders.CALL_TASK, task.body, task.arrays)
         except ClosedError as error:
-            self._room(rank)
-            task.future.set_exception(error)
+            self._room(rank, task)
+            future.settle(None, error)
             return
+        task.answer = answer
         answer.add_done_callback(lambda done: self._answered(rank, task, done))
+        if future.cancelled():  # meanwhile, when there was no answer to withdraw
+            self._session.questions.withdraw(answer)
 
     def _answered(self, rank: int, task: Task, done: "Future[Any]") -> None:
-        self._room(rank)
+        self._room(rank, task)
         error = done.exception()
         if error is None:
-            task.future.set_result(done.result())
-        elif isinstance(error, AgentLostError) and self._again(task):
-            pass
-        else:
+            task.future.settle(done.result(), None)
+        elif not self._again(task, error):
             name_crash_site(error, task.debug_files)
-            task.future.set_exception(error)
+            task.future.settle(None, error)
         self._dispatch()
 
-    def _again(self, task: Task) -> bool:
+    def _again(self, task: Task, error: BaseException) -> bool:
         """Queue a task once more, if it may be tried once more."""
         with self._lock:
-            if self._closed is not None or task.attempts >= MAX_ATTEMPTS or task.rank:
+            if self._closed is not None or task.future.cancelled():
                 return False
-            self._queue.appendleft(task)
-        return True
+            if isinstance(error, CancelledError) and orders.GIVEN_BACK in error.details:
+                task.attempts -= 1  # it has not begun
+                self._queue.appendleft(task)
+                return True
+            if isinstance(error, AgentLostError) and not task.rank and task.attempts < MAX_ATTEMPTS:
+                self._queue.appendleft(task)
+                return True
+            if task.retries and _may_differ(error):
+                task.retries -= 1
+                task.attempts = 1
+                self._queue.append(task)
+                return True
+        return False
 
-    def _room(self, rank: int) -> None:
+    def _room(self, rank: int, task: Task) -> None:
         with self._lock:
+            task.answer = None
+            self._given[rank].remove(task)
             self._load[rank] -= 1
+
+    def _cancelled(self, task: Task) -> None:
+        """Have the agent that has a task drop it, or end its call."""
+        answer = task.answer
+        if answer is not None:
+            self._session.questions.withdraw(answer)
+
+    # --- from a busy agent to an idle one ------------------------------------------------------
+
+    def _to_take_back(self, free: list[int]) -> list[tuple[int, Task]]:
+        """Return tasks that wait behind others at their agents, one for each idle agent."""
+        loads = [self._load[rank] for rank in free]
+        idle = loads.count(0) - self._taking_back
+        if idle <= 0 or max(loads) < AHEAD:
+            return []
+        found: list[tuple[int, Task]] = []
+        for rank in free:
+            given = self._given[rank]
+            if self._load[rank] < AHEAD or not given:
+                continue
+            task = given[-1]
+            if not task.rank and not task.is_wanted_back and len(found) < idle:
+                task.is_wanted_back = True
+                found.append((rank, task))
+        self._taking_back += len(found)
+        return found
+
+    def _take_back(self, rank: int, task: Task) -> None:
+        """Ask an agent to give a task back; it does if it has not begun it."""
+        answer = task.answer
+        if answer is None:  # it is done
+            self._taken_back()
+            return
+        try:
+            reply = self._session.ask(rank, orders.GIVE_BACK_TASK, answer.number)
+        except ClosedError:
+            return
+        reply.add_done_callback(self._taken_back)
+
+    def _taken_back(self, _reply: "Future[Any] | None" = None) -> None:
+        with self._lock:
+            self._taking_back -= 1
+        self._dispatch()
 
     def _places_changed(self, change: PlacesChanged) -> None:
         with self._lock:
@@ -213,10 +443,8 @@ class TaskPool:
         self._dispatch()
 
 
-def can_travel(value: Any) -> bool:
-    """Whether a value can be sent without being part of the code."""
-    try:
-        values.encode(value)
-    except DataValueError:
-        return False
-    return True
+def _may_differ(error: BaseException) -> bool:
+    """Whether a call that ended with an error may end otherwise when it is made again."""
+    return isinstance(error, (ExecutionError, AgentLostError)) and not isinstance(
+        error, CancelledError
+    )

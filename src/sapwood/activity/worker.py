@@ -18,7 +18,7 @@ from sapwood.code.transfers import NOTHING, Transfers
 from sapwood.comm import plain
 from sapwood.comm.payload import Payload
 from sapwood.core import typed
-from sapwood.core.errors import SapwoodError
+from sapwood.core.errors import CancelledError, SapwoodError
 from sapwood.session.agent import Agent, Contribution, Question
 
 
@@ -68,6 +68,7 @@ class Worker:
         agent.requests[orders.OPEN_RUN] = self._open_run
         agent.requests[orders.CLOSE_RUN] = self._close_run
         agent.requests[orders.CALL_TASK] = self._call_task
+        agent.requests[orders.GIVE_BACK_TASK] = self._give_back_task
         agent.on_stream_closed = self._stream_closed
         agent.on_released = self._released
         agent.on_withdrawn = self._withdrawn
@@ -219,7 +220,8 @@ class Worker:
 
         def failed(error: SapwoodError) -> None:
             self._tasks.discard(name)
-            meter.failed()
+            if orders.GIVEN_BACK not in error.details:
+                meter.failed()
             if "agent " not in error.where:  # that may be the one whose value did not fit
                 error.located_in(order.function).located(f"agent {self._agent.rank}")
             question.fail(error)
@@ -237,6 +239,11 @@ class Worker:
                 attempts=order.attempts,
             )
         )
+
+    def _give_back_task(self, question: Question) -> None:
+        name = self._task(question.asked.source, int(question.value()))
+        reason = CancelledError("the task was given back", details={orders.GIVEN_BACK: name})
+        question.reply(self._runner.drop(name, reason))
 
     def _withdrawn(self, source: int, number: int) -> None:
         self._runner.cancel(self._task(source, number))

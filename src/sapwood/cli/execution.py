@@ -156,11 +156,11 @@ def _named(method: str, *, file: Path | None = None) -> Iterator[None]:
     """Turn an exception of a program's method into an error that names the method or the file."""
     try:
         yield
+    except SapwoodError:
+        raise
     except OSError as error:
         if error.filename is None and file is not None:
             error.filename = str(file)  # writing to an open file does not tell
-        raise
-    except SapwoodError:
         raise
     except Exception as error:
         raise UserCodeError(

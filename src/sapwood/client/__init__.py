@@ -3,12 +3,14 @@
 from sapwood.activity.progress import Progress, RunState
 from sapwood.activity.run import Run
 from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, RunStatistics
+from sapwood.activity.task_future import TaskFuture
 from sapwood.client.cluster import AgentView, Cluster
 from sapwood.client.group import AgentGroup
 from sapwood.client.local import local
 from sapwood.client.messages import QueryResult
 from sapwood.client.stream import Stream, StreamView
 from sapwood.client.stream_counters import StreamCounters
+from sapwood.client.submitting import TaskOptions
 from sapwood.client.topology import Topology
 from sapwood.code import load_program
 from sapwood.code.filter import NOTHING, Filter
@@ -19,7 +21,34 @@ from sapwood.code.watch import Version, Watch
 from sapwood.comm.groups.handle import Group
 from sapwood.comm.letters.match import ANY
 from sapwood.comm.messages import PlaceReport
-from sapwood.core.errors import SapwoodError
+from sapwood.core.errors import (
+    AgentLostError,
+    ArgumentError,
+    BuildError,
+    CancelledError,
+    ClosedError,
+    CommunicationError,
+    CompilerMissingError,
+    ConfigurationError,
+    DataError,
+    DataMissingError,
+    DataShapeError,
+    DataValueError,
+    ExecutionError,
+    FunctionMissingError,
+    GroupError,
+    InputError,
+    MemoryLimitError,
+    ParameterError,
+    ProcessSpentError,
+    ProgramError,
+    ProtocolError,
+    ResourceError,
+    RunnerCrashError,
+    SapwoodError,
+    TimeLimitError,
+    UserCodeError,
+)
 from sapwood.core.request import Message, Request, wait_all, wait_any
 from sapwood.data import Dataset, load
 from sapwood.environment.settings import Settings
@@ -29,29 +58,56 @@ __all__ = [
     "ANY",
     "NOTHING",
     "AgentGroup",
+    "AgentLostError",
     "AgentStatistics",
     "AgentView",
+    "ArgumentError",
+    "BuildError",
+    "CancelledError",
+    "ClosedError",
     "Cluster",
+    "CommunicationError",
+    "CompilerMissingError",
+    "ConfigurationError",
+    "DataError",
+    "DataMissingError",
+    "DataShapeError",
+    "DataValueError",
     "Dataset",
+    "ExecutionError",
     "Filter",
+    "FunctionMissingError",
     "FunctionStatistics",
     "Group",
+    "GroupError",
     "Here",
+    "InputError",
+    "MemoryLimitError",
     "Message",
+    "ParameterError",
     "PlaceReport",
+    "ProcessSpentError",
     "Program",
+    "ProgramError",
     "Progress",
+    "ProtocolError",
     "QueryResult",
     "Request",
+    "ResourceError",
     "Run",
     "RunState",
     "RunStatistics",
+    "RunnerCrashError",
     "SapwoodError",
     "Settings",
     "Stream",
     "StreamCounters",
     "StreamView",
+    "TaskFuture",
+    "TaskOptions",
+    "TimeLimitError",
     "Topology",
+    "UserCodeError",
     "Version",
     "Watch",
     "WaveResult",

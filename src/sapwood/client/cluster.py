@@ -1,5 +1,6 @@
 """A cluster as users hold it."""
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from html import escape
@@ -13,9 +14,10 @@ from sapwood.activity.tasks import Call, TaskPool
 from sapwood.client.group import AgentGroup
 from sapwood.client.messages import Messaging
 from sapwood.client.output import OutputPrinter
+from sapwood.client.submitting import Submitting
 from sapwood.client.topology import Topology
 from sapwood.client.tree_work import TreeWork
-from sapwood.code.program import NativeFunctionRef, Program
+from sapwood.code.program import Program
 from sapwood.code.runner.grouping import members_of
 from sapwood.code.watch import Version, Watch
 from sapwood.core.errors import (
@@ -48,11 +50,12 @@ class AgentView(msgspec.Struct, frozen=True):
     incarnation: int
 
 
-class Cluster(TreeWork, Messaging):
+class Cluster(TreeWork, Messaging, Submitting):
     """Agents on this machine and the tree between them and you; made by :func:`sapwood.local`.
 
-    Use it as a context manager, or call :meth:`close`. All methods may be called from any
-    thread.
+    It is a :class:`concurrent.futures.Executor`. Use it as a context manager, which waits for the
+    tasks that were submitted, or call :meth:`close`, which does not. All methods may be called
+    from any thread.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Cluster(TreeWork, Messaging):
         self._log_output = log_output
         self._new_tree = new_tree
         self._tasks = TaskPool(session)
+        self._time_limit = settings.limits.time
         self._topologies: list[Topology] = []
         self._watches: list[Watch] = []
         session.answer(orders.OUTPUT, printer.take)
@@ -118,38 +122,6 @@ class Cluster(TreeWork, Messaging):
 
     # --- tasks ---------------------------------------------------------------------------------
 
-    def submit(
-        self, function: Callable[..., Any] | NativeFunctionRef, /, *args: Any, **kwargs: Any
-    ) -> "Future[Any]":
-        """Call a function on some agent; the future has its result.
-
-        When its agent is lost, or somebody kills the process in which it runs, the call begins
-        again: a function may run more than once. ``submit_to`` calls it once at most.
-
-        Args:
-            function: A Python function, or a native one: ``program["name"]``.
-            *args: Positional arguments.
-            **kwargs: Keyword arguments.
-
-        Raises:
-            ClosedError: The cluster is closed.
-
-        Example:
-            ::
-
-                cluster.submit(pow, 2, 10).result()  # 1024
-        """
-        self._must_be_open()
-        return self._submit(function, self._maker.code(function), args, kwargs)
-
-    def map(
-        self, function: Callable[..., Any] | NativeFunctionRef, items: Iterable[Any]
-    ) -> "list[Future[Any]]":
-        """Call a function once for each item; the futures are in the order of the items."""
-        self._must_be_open()
-        code = self._maker.code(function)
-        return [self._submit(function, code, (item,), {}) for item in items]
-
     def group(self, agents: Iterable[int] | None = None) -> AgentGroup:
         """Return some agents as a group, for operations that they do together.
 
@@ -182,22 +154,12 @@ class Cluster(TreeWork, Messaging):
     ) -> "list[Future[Any]]":
         return self._tasks.submit_at(ranks, self._call_of(function, args, kwargs))
 
-    def _submit(
-        self,
-        function: Callable[..., Any] | NativeFunctionRef,
-        code: bytes,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> "Future[Any]":
-        limit = self.settings.limits.time
-        return self._tasks.submit(self._maker.call(function, code, args, kwargs, limit))
-
     def _call_of(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Call:
         self._must_be_open()
-        limit = self.settings.limits.time
-        return self._maker.call(function, self._maker.code(function), args, kwargs, limit)
+        code = self._maker.code(function)
+        return self._maker.call(function, code, args, kwargs, self._time_limit)
 
     # --- the cluster itself --------------------------------------------------------------------
 
@@ -249,6 +211,29 @@ class Cluster(TreeWork, Messaging):
         return tuple(
             AgentView(one.rank, one.pid, one.state.value, one.incarnation) for one in records
         )
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - as executors have it
+        """Take no more tasks, do those that were submitted, then close the cluster.
+
+        Args:
+            wait: Whether to return when that has happened, or at once.
+            cancel_futures: Whether to cancel the tasks that no agent has begun.
+        """
+        if self._session.is_foreign or self.closed:
+            return
+        self._tasks.refuse(cancel=cancel_futures)
+        if wait:
+            self._tasks.wait()
+            self.close()
+        else:
+            threading.Thread(target=self.shutdown, name="sapwood-shutdown").start()
+
+    def __exit__(self, *exc: object) -> None:
+        """Wait for the tasks, then close; after an exception close at once."""
+        if exc[0] is None:
+            self.shutdown()
+        else:
+            self.close()
 
     def close(self) -> None:
         """Cancel what runs, end all processes, leave nothing behind.

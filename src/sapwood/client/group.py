@@ -21,6 +21,7 @@ from sapwood.core.errors import (
 )
 from sapwood.core.rankset import fold
 from sapwood.core.request import Request
+from sapwood.core.staying import StaysHere
 from sapwood.session.session import Session
 
 CallAt = Callable[[Sequence[int], Callable[..., Any], Any, Any], "list[Future[Any]]"]
@@ -35,7 +36,7 @@ _CONSEQUENCES = (GroupError, ClosedError)
 """Errors that a member has because another one failed."""
 
 
-class AgentGroup:
+class AgentGroup(StaysHere):
     """Some agents, and the values that they keep by name; made by :meth:`Cluster.group`.
 
     The operations start at the front end and need no function that runs on the agents. A value

@@ -1,13 +1,12 @@
 """Messages and queries, as the front end sends and asks them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sapwood.activity import orders
-from sapwood.comm import plain, values
+from sapwood.comm import values
 from sapwood.comm.letters.match import ANY, check_places
 from sapwood.core.errors import ConfigurationError, SapwoodError, TimeLimitError
 from sapwood.core.rankset import fold
@@ -16,7 +15,8 @@ from sapwood.core.topology import ROOT
 from sapwood.session.session import Session
 
 if TYPE_CHECKING:
-    from sapwood.activity.tasks import Call
+    from sapwood.activity.tasks import Call, TaskPool
+    from sapwood.session.questions import Answer
 
 
 class QueryResult(msgspec.Struct, frozen=True):
@@ -45,6 +45,7 @@ class Messaging:
     """What a cluster can send, receive and ask; the front end's rank is 0."""
 
     _session: Session
+    _tasks: "TaskPool"
 
     def send(self, destination: int | Iterable[int], value: Any, tag: int = 0) -> None:
         """Send a message to an agent, or to several, and wait until it is there.
@@ -174,7 +175,7 @@ class Messaging:
 
     def _ask_all(
         self, ranks: tuple[int, ...], question: Callable[..., Any] | str, args: tuple[Any, ...]
-    ) -> "dict[int, Future[Any]]":
+    ) -> "Mapping[int, Answer]":
         if not isinstance(question, str):
             return self._call_on(ranks, question, args, {})
         if len(args) > 1:
@@ -192,13 +193,8 @@ class Messaging:
         function: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-    ) -> "dict[int, Future[Any]]":
-        call = self._call_of(function, args, kwargs)
-        arrays = values.encode(call.argument)
-        order = orders.CallTask(call.procedure, call.function, arrays.body, call.time_limit)
-        body = plain.encode(order)
-        ask = self._session.ask_encoded
-        return {rank: ask(rank, orders.CALL_TASK, body, arrays) for rank in ranks}
+    ) -> "Mapping[int, Answer]":
+        return self._tasks.ask(ranks, self._call_of(function, args, kwargs))
 
     def _places(self, ranks: int | Iterable[int]) -> tuple[int, ...]:
         """Return ranks of the front end and agents.

@@ -13,6 +13,7 @@ from sapwood.comm import values
 from sapwood.comm.streams import sweeps
 from sapwood.core.errors import CancelledError, ClosedError, DataValueError, SapwoodError
 from sapwood.core.rankset import Ranges, fold, from_ranges
+from sapwood.core.staying import StaysHere
 from sapwood.session.options import PlacesChanged
 from sapwood.session.session import Session
 from sapwood.session.streams import StreamHandle, Swept
@@ -52,7 +53,7 @@ class StreamView(msgspec.Struct, frozen=True):
     dropped: int
 
 
-class Stream:
+class Stream(StaysHere):
     """A stream over agents; made by :meth:`Cluster.stream`. Use it as a context manager.
 
     All methods may be called from any thread.
@@ -147,7 +148,9 @@ class Stream:
                 return
             try:
                 result = future.result(timeout)
-            except TimeoutError:
+            except TimeoutError as error:
+                if isinstance(error, SapwoodError):  # not of the waiting, but of the wave
+                    self._unread.read(future)
                 raise
             except BaseException:
                 self._unread.read(future)

@@ -17,6 +17,7 @@ from sapwood.code.load import load_program
 from sapwood.code.program import NativeFunctionRef, Program, data_of
 from sapwood.code.target import Target, targets_of
 from sapwood.core.errors import ConfigurationError, InputError, ParameterError
+from sapwood.core.staying import StaysHere
 from sapwood.core.whole import whole
 from sapwood.data.sources import load
 from sapwood.environment.settings import Settings
@@ -25,7 +26,7 @@ from sapwood.session.session import Session
 AgentLoss = Literal["replace", "fail"]
 
 
-class TreeWork(abc.ABC):
+class TreeWork(StaysHere, abc.ABC):
     """Runs and streams of one tree.
 
     Args:
@@ -48,7 +49,9 @@ class TreeWork(abc.ABC):
         self._printer = printer
         self._runs: list[Run] = []
         self._cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
-        self._maker = CodeMaker(self._cache, self._build_environment, lambda: self.targets)
+        self._maker = CodeMaker(
+            self._cache, self._build_environment, lambda: self.targets, pickle=settings.tasks.pickle
+        )
 
     def run(  # noqa: PLR0913 - each is an option of its own, by name
         self,

@@ -1,6 +1,5 @@
 """What user functions become when they travel: pickled code, or an image of a built program."""
 
-import functools
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,15 +9,17 @@ import cloudpickle
 import msgspec
 
 from sapwood.activity.stream_orders import UserCode
-from sapwood.activity.tasks import Call, can_travel
+from sapwood.activity.tasks import Call
 from sapwood.client.stream_options import makes_steps, name_of
+from sapwood.code import pickling
 from sapwood.code.build import Built, build_for_all
 from sapwood.code.cache import BuildCache
 from sapwood.code.image import make_image
 from sapwood.code.native_library import build_crash_handlers
 from sapwood.code.program import NativeFunctionRef, Program
 from sapwood.code.target import Target
-from sapwood.core.errors import ConfigurationError, DataValueError
+from sapwood.comm import values
+from sapwood.core.errors import ConfigurationError, DataValueError, SapwoodError
 from sapwood.data.tables import native_argument, native_arguments
 
 Function = Callable[..., Any] | NativeFunctionRef
@@ -39,6 +40,7 @@ class CodeMaker:
         cache: Where built libraries are kept.
         environment: Returns the variables of builds.
         targets: Returns what programs are built for.
+        pickle: Whether arguments, results and exceptions of tasks may be pickled.
     """
 
     def __init__(
@@ -46,10 +48,13 @@ class CodeMaker:
         cache: BuildCache,
         environment: Callable[[], Mapping[str, str]],
         targets: Callable[[], Sequence[Target]],
+        *,
+        pickle: bool = True,
     ) -> None:
         self._cache = cache
         self._environment = environment
         self._targets = targets
+        self.pickle = pickle
         self._programs: dict[tuple[str, str], NativeProgram] = {}
 
     def code(self, function: Function) -> bytes:
@@ -77,22 +82,74 @@ class CodeMaker:
         kwargs: dict[str, Any],
         limit: float,
     ) -> Call:
-        """Return one call of a function whose code was made before."""
+        """Return one call of a function whose code was made before.
+
+        Raises:
+            DataValueError: An argument cannot travel.
+        """
+        call = self.plain_call(function, code, args, kwargs, limit)
+        return call or self.pickled_call(function, code, args, kwargs, limit)
+
+    def plain_call(
+        self,
+        function: Function,
+        code: bytes,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        limit: float,
+    ) -> Call | None:
+        """Return a call whose arguments are plain values and arrays; None if they are not."""
+        name = name_of(function)
         if isinstance(function, NativeFunctionRef):
             native = self._native(function.program)
             argument = {
                 "code": native.image,
-                "native": function.function,
+                "native": name,
                 "arguments": (tuple(map(native_argument, args)), native_arguments(kwargs)),
                 "crash_handlers": list(native.crash_handlers),
             }
-            return Call("native", function.function, argument, limit, native.built.debug_files)
+            procedure, debug_files = "native", native.built.debug_files
+        else:
+            argument = {"code": code, "arguments": (args, kwargs)}
+            procedure, debug_files = self._procedure, {}
+        try:
+            encoded = values.encode(argument)
+        except DataValueError:
+            return None
+        return Call(procedure, name, encoded, limit, debug_files, self.pickle)
+
+    def pickled_call(
+        self,
+        function: Function,
+        code: bytes,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        limit: float,
+    ) -> Call:
+        """Return a call whose arguments are any objects, pickled.
+
+        Raises:
+            DataValueError: They cannot be pickled, or must not be.
+        """
         name = name_of(function)
-        if can_travel((args, kwargs)):
-            return Call("call", name, {"code": code, "arguments": (args, kwargs)}, limit)
-        # What cannot travel as a value becomes part of the code, which only a runner loads.
-        code = _pickled(functools.partial(function, *args, **kwargs))
-        return Call("call", name, {"code": code, "arguments": ((), {})}, limit)
+        if not self.pickle or isinstance(function, NativeFunctionRef):
+            try:
+                values.encode((args, kwargs))
+            except DataValueError as error:
+                if not isinstance(function, NativeFunctionRef):
+                    error.hint += "; or set tasks.pickle = true"
+                raise error.located(name) from None
+        pickled = pickling.dump(
+            (args, kwargs),
+            f"an argument of {name}",
+            "open files, make locks and connections inside the function",
+        )
+        encoded = values.encode({"code": code, "arguments": pickled})
+        return Call(self._procedure, name, encoded, limit, {}, self.pickle)
+
+    @property
+    def _procedure(self) -> str:
+        return "call" if self.pickle else "call_plain"
 
     def for_stream(self, function: Any, limit: float) -> tuple[UserCode, dict[str, Path]]:
         """Return a function or filter of a stream, and the debug files of its libraries."""
@@ -121,12 +178,14 @@ class CodeMaker:
 def _pickled(function: Callable[..., Any]) -> bytes:
     try:
         return bytes(cloudpickle.dumps(function))
+    except SapwoodError as error:  # it holds a cluster, a stream, a future
+        raise error.located(name_of(function)) from None
     except Exception as error:
         hint = "open files, make locks and connections inside the function"
         if isinstance(error.__cause__ or error, RecursionError):
             hint = "use fewer levels of lists and dictionaries in one another"
         raise DataValueError(
-            f"the function and its arguments cannot be sent to an agent: {error}",
+            f"the function cannot be sent to an agent: {error}",
             where=name_of(function),
             hint=hint,
         ) from error

@@ -2,8 +2,9 @@
 
 A value becomes a small *body* (msgpack) and a *payload*: the bytes of its arrays and of its long
 texts, one after the other, each at a multiple of 64 bytes. In the body an array is an extension
-that holds offset, dtype (byte order explicit) and shape. Nothing is pickled; what cannot be
-expressed is an error that names the type.
+that holds offset, dtype (byte order explicit) and shape. Nothing is pickled here: what would not
+arrive as the same value of the same type is an error that names the type. What others have pickled
+travels as :class:`Pickled`, which nothing here opens.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ EXT_COMPLEX = 4
 EXT_SCALAR = 5
 EXT_BYTES = 6
 EXT_TEXT = 7
+EXT_PICKLED = 8
 
 LONG = 64 * 1024
 """Length from which bytes and texts lie in the payload, as arrays do."""
@@ -63,6 +65,21 @@ class ArrayMeta(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 _meta_decode = typed.unpacker(ArrayMeta)
+
+
+class Pickled:
+    """A pickle on its way from a front end to a runner, or back; ``code/pickling.py`` opens it.
+
+    Attributes:
+        data: The pickle.
+        buffers: Its large buffers, arrays of bytes that travel beside it.
+    """
+
+    __slots__ = ("buffers", "data")
+
+    def __init__(self, data: bytes, buffers: Sequence[np.ndarray[Any, Any]] = ()) -> None:
+        self.data = data
+        self.buffers = tuple(buffers)
 
 
 class Encoded:
@@ -120,7 +137,7 @@ def encode(value: Any, locate: Locate | None = None) -> Encoded:
 
     Args:
         value: None, bool, int, float, complex, str, bytes, numpy scalars and arrays, and
-            lists, tuples, sets and dictionaries of them.
+            lists, tuples, sets and dictionaries of them. Subclasses of these are other types.
         locate: Says at which offset of the payload an array lies, where somebody else lays
             the payload out; by default one array follows the other.
 
@@ -196,15 +213,9 @@ class _Layout:
         convert = _CONVERTERS.get(type(value))
         if convert is not None:
             return value if convert is _as_is else convert(self, value, depth)
-        for kind, slow in _FALLBACKS:
-            if isinstance(value, kind):
-                return slow(self, value, depth)
-        raise DataValueError(
-            f"a value of type {type(value).__module__}.{type(value).__qualname__} "
-            "cannot travel between processes",
-            hint="use numbers, strings, bytes, numpy arrays, and lists, tuples, sets and "
-            "dictionaries of them",
-        )
+        if isinstance(value, np.generic):
+            return _scalar(self, value, depth)
+        raise _unknown(value)
 
     def place(self, array: np.ndarray[Any, Any], kind: int = EXT_ARRAY) -> msgspec.msgpack.Ext:
         if array.dtype.hasobject:
@@ -231,6 +242,21 @@ def _as_is(_layout: _Layout, value: Any, _depth: int) -> Any:
     return value
 
 
+def _unknown(value: Any, role: str = "value") -> DataValueError:
+    kind = type(value)
+    name = (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )
+    return DataValueError(
+        f"a {role} of type {name} cannot travel between processes",
+        hint=_INSTEAD.get(kind)
+        or "use numbers, strings, bytes, numpy arrays, and lists, tuples, sets and "
+        "dictionaries of them",
+    )
+
+
 def _deeper(depth: int) -> int:
     if depth >= MAX_DEPTH:
         raise DataValueError(f"a value is nested more than {MAX_DEPTH} deep")
@@ -239,7 +265,19 @@ def _deeper(depth: int) -> int:
 
 def _dictionary(layout: _Layout, value: dict[Any, Any], depth: int) -> Any:
     inner = _deeper(depth)
+    if not _KEYS.issuperset(map(type, value)):
+        for key in value:
+            _check_key(key)
     return {key: layout.convert(item, inner) for key, item in value.items()}
+
+
+def _check_key(key: Any) -> None:
+    """Raise DataValueError unless a key arrives as it is."""
+    if type(key) is tuple:
+        for part in key:
+            _check_key(part)
+    elif type(key) not in _KEYS:
+        raise _unknown(key, "key of a dictionary")
 
 
 def _list(layout: _Layout, value: Sequence[Any], depth: int) -> Any:
@@ -251,7 +289,7 @@ def _tuple(layout: _Layout, value: Sequence[Any], depth: int) -> Any:
     return _Ext(EXT_TUPLE, _pack(_list(layout, value, depth)))
 
 
-def _set(layout: _Layout, value: Any, depth: int) -> Any:
+def _set(layout: _Layout, value: set[Any], depth: int) -> Any:
     return _Ext(EXT_SET, _pack(_list(layout, list(value), depth)))
 
 
@@ -263,20 +301,19 @@ def _array(layout: _Layout, value: np.ndarray[Any, Any], _depth: int) -> Any:
     return layout.place(value)
 
 
-def _kind_of_array(layout: _Layout, value: np.ndarray[Any, Any], _depth: int) -> Any:
-    """Place an array of a derived class as a plain one, unless it would mean something else."""
-    if isinstance(value, (np.ma.MaskedArray, np.matrix)):
-        raise DataValueError(
-            f"a {type(value).__name__} cannot travel between processes",
-            hint="send np.asarray(…) of a matrix, .filled(…) of masked values, or .data and .mask",
-        )
+def _memory_map(layout: _Layout, value: np.ndarray[Any, Any], _depth: int) -> Any:
+    """Place a file that is mapped as the array that its bytes are."""
     return layout.place(value)
 
 
-def _bytes(layout: _Layout, value: bytes | bytearray | memoryview, _depth: int) -> Any:
+def _bytes(layout: _Layout, value: bytes, _depth: int) -> Any:
     if len(value) < LONG:
-        return bytes(value)
+        return value
     return layout.place(np.frombuffer(value, np.uint8), EXT_BYTES)
+
+
+def _pickled(layout: _Layout, value: Pickled, depth: int) -> Any:
+    return _Ext(EXT_PICKLED, _pack(_list(layout, [value.data, *value.buffers], depth)))
 
 
 def _text(layout: _Layout, value: str, _depth: int) -> Any:
@@ -293,6 +330,8 @@ def _scalar(layout: _Layout, value: np.generic, _depth: int) -> Any:
     array = np.asarray(value)
     if array.dtype.hasobject:
         return layout.place(array)
+    if type(value) is not array.dtype.type or type(value) is np.record:
+        raise _unknown(value)  # of a derived class
     return _Ext(EXT_SCALAR, _pack((dtype_text(array.dtype), array.tobytes())))
 
 
@@ -309,22 +348,42 @@ _CONVERTERS: dict[type, _Converter] = {
     list: _list,
     tuple: _tuple,
     set: _set,
-    frozenset: _set,
     complex: _complex,
     np.ndarray: _array,
+    np.memmap: _memory_map,
+    Pickled: _pickled,
     ArrayMeta: _as_described,
 }
 
-_FALLBACKS: list[tuple[type, _Converter]] = [
-    (np.generic, _scalar),
-    (np.ndarray, _kind_of_array),
-    (bytearray, _bytes),
-    (memoryview, lambda layout, value, depth: _bytes(layout, value.tobytes(), depth)),
-    (
-        msgspec.Struct,
-        lambda layout, value, depth: layout.convert(msgspec.to_builtins(value), depth),
-    ),
-]
+_KEYS = frozenset({str, int, float, bool, bytes, type(None)})
+"""Types of keys that arrive as they are, and those of the parts of a key that is a tuple."""
+
+_INSTEAD = {
+    frozenset: "send a set",
+    bytearray: "send bytes(…)",
+    memoryview: "send bytes(…)",
+    np.recarray: "send .view(numpy.ndarray): structured arrays travel",
+    np.matrix: "send numpy.asarray(…)",
+    np.ma.MaskedArray: "send .filled(…), or .data and .mask",
+}
+"""What to send in place of values that would arrive as something else."""
+
+
+def _as_pickled(items: list[Any]) -> Pickled:
+    data, *buffers = items or [None]
+    if type(data) is not bytes or any(
+        type(each) is not np.ndarray or each.dtype != np.uint8 or each.ndim != 1 for each in buffers
+    ):
+        raise ProtocolError("a peer sent a pickle that is none")
+    return Pickled(data, buffers)
+
+
+_COLLECTIONS: dict[int, Callable[[list[Any]], Any]] = {
+    EXT_TUPLE: tuple,
+    EXT_SET: set,
+    EXT_PICKLED: _as_pickled,
+}
+"""What extensions become whose content is a list."""
 
 
 def _read(payload: memoryview, code: int, data: memoryview) -> Any:
@@ -354,9 +413,10 @@ def _read(payload: memoryview, code: int, data: memoryview) -> Any:
         return np.frombuffer(item, dtype, 1)[0] if dtype.itemsize else np.zeros((), dtype)[()]
     if code == EXT_COMPLEX:
         return complex(*msgspec.msgpack.decode(data, type=tuple[float, float]))
-    if code in {EXT_TUPLE, EXT_SET}:
-        items = msgspec.msgpack.Decoder(list[Any], ext_hook=partial(_read, payload)).decode(data)
-        return tuple(items) if code == EXT_TUPLE else set(items)
+    make = _COLLECTIONS.get(code)
+    if make is not None:
+        read = partial(_read, payload)
+        return make(msgspec.msgpack.Decoder(list[Any], ext_hook=read).decode(data))
     raise ProtocolError(f"a peer sent an extension of unknown kind {code}")
 
 

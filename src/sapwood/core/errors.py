@@ -18,9 +18,9 @@
     ├── ExecutionError                 SW200  user code did not finish
     │   ├── UserCodeError              SW201
     │   ├── RunnerCrashError           SW202
-    │   ├── TimeLimitError             SW203
-    │   ├── MemoryLimitError           SW204
-    │   ├── CancelledError             SW205
+    │   ├── TimeLimitError             SW203  also a TimeoutError
+    │   ├── MemoryLimitError           SW204  also a MemoryError
+    │   ├── CancelledError             SW205  also that of concurrent.futures
     │   └── ProcessSpentError          SW206
     ├── ResourceError                  SW300  the machine has not enough of something
     └── CommunicationError             SW400
@@ -37,8 +37,10 @@ Errors cross process borders as :class:`ErrorRecord`, a plain structure, never p
 from __future__ import annotations
 
 import builtins
+import concurrent.futures
+import contextlib
 import functools
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import msgspec
 
@@ -50,13 +52,17 @@ EXCEPTION_TYPE = "exception type"
 
 
 class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An error as plain data: what crosses a process border or goes into ``--json``."""
+    """An error as plain data: what crosses a process border or goes into ``--json``.
+
+    ``exception`` is the user's exception, pickled; only the front end that asked opens it.
+    """
 
     code: str
     what: str
     where: str = ""
     hint: str = ""
     details: dict[str, str] = {}
+    exception: bytes = b""
 
 
 class SapwoodError(Exception):
@@ -68,6 +74,9 @@ class SapwoodError(Exception):
         hint: What the reader can do about it.
         details: Longer texts by title (compiler output, captured stderr, a backtrace).
 
+    Attributes:
+        exception: The exception of the user's that this error tells of, pickled.
+
     Example:
         >>> print(SapwoodError("no such file", where="data.npy", hint="check the path"))
         no such file (data.npy). Hint: check the path
@@ -75,6 +84,7 @@ class SapwoodError(Exception):
 
     code: ClassVar[str] = "SW000"
     exit_code: ClassVar[int] = 1
+    exception: bytes = b""
 
     def __init__(
         self,
@@ -113,6 +123,7 @@ class SapwoodError(Exception):
             where=_shorten(self.where, limit),
             hint=_shorten(self.hint, limit),
             details={title: _shorten(body, limit) for title, body in self.details.items()},
+            exception=self.exception,
         )
 
     @classmethod
@@ -121,7 +132,10 @@ class SapwoodError(Exception):
         kind = error_classes().get(record.code, SapwoodError)
         if kind is UserCodeError:
             kind = _also_builtin(record.details.get(EXCEPTION_TYPE, ""))
-        return kind(record.what, where=record.where, hint=record.hint, details=dict(record.details))
+        error = kind(record.what, where=record.where, hint=record.hint, details=record.details)
+        if record.exception:
+            error.exception = record.exception
+        return error
 
     def located(self, where: str) -> Self:
         """Add a place to what an error knows of its place, and return the same error."""
@@ -228,8 +242,9 @@ class ExecutionError(SapwoodError):
 class UserCodeError(ExecutionError):
     """User code raised an exception; ``details["traceback"]`` is its traceback.
 
-    Where the exception was a built-in one, the error is an instance of that class too:
-    ``except ValueError`` catches what a function raised on an agent.
+    The error is an instance of the exception's class too: ``except ValueError`` catches what a
+    function raised on an agent. Of a task that is so for every class, and the exception itself
+    is the ``__cause__``; elsewhere for the built-in ones and those derived from them.
     """
 
     code = "SW201"
@@ -241,20 +256,20 @@ class RunnerCrashError(ExecutionError):
     code = "SW202"
 
 
-class TimeLimitError(ExecutionError):
-    """A call ran longer than its time limit and was killed."""
+class TimeLimitError(ExecutionError, TimeoutError):
+    """A call ran longer than its time limit and was killed; also a ``TimeoutError``."""
 
     code = "SW203"
 
 
-class MemoryLimitError(ExecutionError):
-    """A call needed more memory than its limit allows."""
+class MemoryLimitError(ExecutionError, MemoryError):
+    """A call needed more memory than its limit allows; also a ``MemoryError``."""
 
     code = "SW204"
 
 
-class CancelledError(ExecutionError):
-    """A run or task was cancelled."""
+class CancelledError(ExecutionError, concurrent.futures.CancelledError):
+    """A run or task was cancelled; also a ``concurrent.futures.CancelledError``."""
 
     code = "SW205"
 
@@ -319,18 +334,95 @@ def error_classes() -> dict[str, type[SapwoodError]]:
     return classes
 
 
+def nearest_builtin(kind: type[BaseException]) -> type[BaseException]:
+    """Return the built-in exception that a class is or derives from.
+
+    Example:
+        >>> class Missing(KeyError): ...
+        >>> nearest_builtin(Missing)
+        <class 'KeyError'>
+    """
+    return next(base for base in kind.__mro__ if base.__module__ == "builtins")
+
+
+def taken_apart(exception: BaseException) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return what the built-in class of an exception is made with, and its attributes.
+
+    Example:
+        >>> taken_apart(FileNotFoundError(2, "no such file", "a.npy"))
+        ((2, 'no such file', 'a.npy'), {})
+    """
+    _, args, *state = nearest_builtin(type(exception)).__reduce__(exception)
+    return args, state[0] if state and isinstance(state[0], dict) else {}
+
+
+def put_together(kind: type[Any], args: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
+    """Return an exception of a class with what :func:`taken_apart` returned of another.
+
+    The class's own constructor may want something else: only what is built in is called.
+
+    Raises:
+        TypeError: The built-in class takes no such arguments.
+    """
+    builtin = nearest_builtin(kind)
+    made = builtin.__new__(kind, *args)
+    builtin.__init__(made, *args)
+    for name, value in attributes.items():
+        with contextlib.suppress(Exception):  # a property of the class's
+            object.__setattr__(made, name, value)
+    return made
+
+
+def with_exception(error: UserCodeError, exception: Exception) -> UserCodeError:
+    """Return an error that is also an instance of the class of the user's exception.
+
+    It has the arguments and attributes of the exception, but for those that errors of Sapwood
+    have, and the exception itself as its cause. Where no class can be both, the error is
+    returned, with that cause.
+
+    Example:
+        >>> error = with_exception(UserCodeError("KeyError: 'a'"), KeyError("a"))
+        >>> isinstance(error, KeyError), error.args, error.what
+        (True, ('a',), "KeyError: 'a'")
+    """
+    both = _both(type(exception))
+    if both is not None:
+        args, attributes = taken_apart(exception)
+        own = {name: value for name, value in attributes.items() if not hasattr(error, name)}
+        try:
+            made: UserCodeError = put_together(both, args, own | vars(error))
+        except Exception:  # noqa: BLE001 - classes of the user's may do anything
+            made = error
+        error = made
+    error.__cause__ = exception
+    return error
+
+
+@functools.lru_cache(maxsize=1024)
+def _both(kind: Any) -> type[UserCodeError] | None:
+    """Return a class of errors that also are exceptions of a class; None if there is none."""
+    if issubclass(UserCodeError, kind):
+        return UserCodeError
+    namespace = {"__module__": UserCodeError.__module__, "__doc__": UserCodeError.__doc__}
+    try:
+        return type(UserCodeError.__name__, (UserCodeError, kind), namespace)
+    except Exception:  # noqa: BLE001 - some cannot be combined, or do not want to be
+        return None
+
+
 @functools.cache
 def _also_builtin(name: str) -> type[UserCodeError]:
     """Return a class of errors that also are the built-in exception of a name, if it is one."""
     builtin = getattr(builtins, name, None)
     if not (isinstance(builtin, type) and issubclass(builtin, Exception)):
         return UserCodeError
+    both = _both(builtin)
     try:
-        both: type[UserCodeError] = type(UserCodeError.__name__, (UserCodeError, builtin), {})
-        both("")
-    except TypeError:  # some built-in exceptions cannot be combined
+        if both is not None:
+            both("")
+    except TypeError:  # some built-in exceptions cannot be made without what they are about
         return UserCodeError
-    return both
+    return both or UserCodeError
 
 
 def _shorten(text: str, limit: int) -> str:

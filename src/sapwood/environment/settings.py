@@ -136,6 +136,18 @@ class LimitSettings(Section, frozen=True):
     ] = False
 
 
+class TaskSettings(Section, frozen=True):
+    """What single calls may carry."""
+
+    pickle: Annotated[
+        bool,
+        about(
+            "Whether arguments, results and exceptions of tasks may be any objects, pickled; "
+            "else plain values and arrays only, and this process opens no pickle of a runner."
+        ),
+    ] = True
+
+
 class CacheSettings(Section, frozen=True):
     """Where built programs are kept."""
 
@@ -268,6 +280,7 @@ class Settings(Section, frozen=True):
         ClusterSettings()
     )
     limits: Annotated[LimitSettings, about("What user code may take.")] = LimitSettings()
+    tasks: Annotated[TaskSettings, about("What single calls may carry.")] = TaskSettings()
     cache: Annotated[CacheSettings, about("Where built programs are kept.")] = CacheSettings()
     log: Annotated[LogSettings, about("What is logged, and where to.")] = LogSettings()
     comm: Annotated[CommSettings, about("How the places of the tree talk.")] = CommSettings()

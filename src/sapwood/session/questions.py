@@ -28,6 +28,18 @@ SMALL_REQUEST = 4096
 """Bytes up to which a request never waits: the number of such requests is bounded instead."""
 
 
+class Answer(Future[Any]):
+    """What comes of a request.
+
+    Attributes:
+        number: Of the request; 0 until it is made.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = 0
+
+
 class Question(msgspec.Struct, frozen=True):
     """A request on its way from a user's thread to the loop's."""
 
@@ -36,7 +48,7 @@ class Question(msgspec.Struct, frozen=True):
     number: int
     body: bytes
     arrays: values.Encoded
-    future: Future[Any]
+    future: Answer
 
     def answered(self, body: bytes, payload: memoryview | None, error: ErrorRecord | None) -> None:
         """Give the future what came.
@@ -92,24 +104,40 @@ class Questions:
         self._numbers = itertools.count(1)
         self._closed: SapwoodError | None = None
 
-    def ask(self, rank: int, handler: str, body: bytes, arrays: values.Encoded) -> Future[Any]:
+    def ask(
+        self,
+        rank: int,
+        handler: str,
+        body: bytes,
+        arrays: values.Encoded,
+        future: Answer | None = None,
+    ) -> Answer:
         """Have a handler called at an agent; from any thread.
 
         A large request waits while those that are not answered hold too many bytes.
+
+        Args:
+            rank: The agent.
+            handler: What is called there.
+            body: Encoded argument.
+            arrays: Its arrays.
+            future: Gets the answer; without one there is a new one, which cannot be cancelled.
         """
-        future: Future[Any] = Future()
+        if future is None:
+            future = Answer()
+            future.set_running_or_notify_cancel()  # what was asked cannot be taken back
         nbytes = len(body) + arrays.nbytes
         if nbytes > SMALL_REQUEST:
             self._gate.enter(nbytes)
             future.add_done_callback(lambda _: self._gate.leave(nbytes))
-        future.set_running_or_notify_cancel()  # what was asked cannot be taken back
-        question = Question(rank, handler, next(self._numbers), body, arrays, future)
+        future.number = next(self._numbers)
+        question = Question(rank, handler, future.number, body, arrays, future)
         self._thread.post(self._send, question)
         return future
 
-    def withdraw(self, future: Future[Any]) -> None:
+    def withdraw(self, future: Answer) -> None:
         """Take a question back: its future ends with CancelledError; from any thread."""
-        self._thread.post(self._withdraw, future)
+        self._thread.post(self._withdraw, future.number)
 
     def answer(self, handler: str, function: Callable[[int, Any], None]) -> None:
         """Have ``function(rank, value)`` called when an agent asks."""
@@ -147,11 +175,9 @@ class Questions:
             handler(effect.source, values.decode(effect.body, view))
         self._post(ev.Answer(effect.source, effect.number, plain.encode(None), None, error))
 
-    def _withdraw(self, future: Future[Any]) -> None:
-        for number, question in self._open.items():
-            if question.future is future:
-                self._post(le.Withdraw(number))
-                return
+    def _withdraw(self, number: int) -> None:
+        if number in self._open:
+            self._post(le.Withdraw(number))
 
     def _send(self, question: Question) -> None:
         try:

@@ -13,7 +13,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -51,7 +50,7 @@ from sapwood.session.mailbox import Mailbox
 from sapwood.session.member import MemberConfiguration
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.places import PlaceState, census_of
-from sapwood.session.questions import Questions
+from sapwood.session.questions import Answer, Questions
 from sapwood.session.shortcut import NoShortcut, Shortcut
 from sapwood.session.stream_table import Filters, StreamTable
 from sapwood.session.streams import StreamHandle, StreamOptions
@@ -294,7 +293,7 @@ class Session:
         ranks = range(1, self.tree.agents + 1) if members is None else members
         return self.streams.open(handler, reduce, to_ranges(ranks), context, options)
 
-    def ask(self, rank: int, handler: str, value: Any) -> "Future[Any]":
+    def ask(self, rank: int, handler: str, value: Any) -> Answer:
         """Have a handler called at an agent; the future is its answer.
 
         Raises:
@@ -305,10 +304,18 @@ class Session:
         return self.ask_encoded(rank, handler, encoded.body, encoded)
 
     def ask_encoded(
-        self, rank: int, handler: str, body: bytes, arrays: values.Encoded
-    ) -> "Future[Any]":
-        """As :meth:`ask`, with a body that the caller encoded and the arrays that belong to it."""
-        return self.questions.ask(rank, handler, body, arrays)
+        self,
+        rank: int,
+        handler: str,
+        body: bytes,
+        arrays: values.Encoded,
+        future: Answer | None = None,
+    ) -> Answer:
+        """As :meth:`ask`, with a body that the caller encoded and the arrays that belong to it.
+
+        The answer goes to ``future``, if there is one.
+        """
+        return self.questions.ask(rank, handler, body, arrays, future)
 
     def answer(self, handler: str, function: Callable[[int, Any], None]) -> None:
         """Have ``function(rank, value)`` called when an agent asks; on the loop's thread."""

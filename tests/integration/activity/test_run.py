@@ -301,5 +301,5 @@ def test_agents_stay_on_their_cores_during_a_run_only(
     assert sorted(found["cores"].tolist()) == (
         one_each if bind else [[len(cores), cores[0]]] * agents
     )
-    afterwards = cluster.map(os.sched_getaffinity, [0] * agents)
+    afterwards = cluster.submit_each(os.sched_getaffinity, [0] * agents)
     assert all(future.result(TIMEOUT) == set(cores) for future in afterwards)

@@ -107,7 +107,7 @@ def test_runs_share_the_agents(cluster: sapwood.Cluster, program: Programs) -> N
     runs = [
         cluster.run(program("Steps", steps=steps), np.arange(100) * steps) for steps in range(1, 6)
     ]
-    tasks = cluster.map(abs, range(-10, 0))
+    tasks = cluster.submit_each(abs, range(-10, 0))
     results = [run.result(TIMEOUT) for run in runs]
     assert results == [4950 * s * sum(range(1, s + 1)) for s in range(1, 6)]
     assert [task.result(TIMEOUT) for task in tasks] == list(range(10, 0, -1))

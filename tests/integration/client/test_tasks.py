@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
+import dataclasses
+import datetime as dt
+import functools
+import importlib
+import operator
 import os
 import resource
 import signal
 import sys
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +26,7 @@ import pytest
 
 import sapwood
 from sapwood.core.errors import (
+    ClosedError,
     ConfigurationError,
     DataValueError,
     RunnerCrashError,
@@ -24,7 +34,7 @@ from sapwood.core.errors import (
     TimeLimitError,
     UserCodeError,
 )
-from sapwood.environment.settings import LimitSettings
+from sapwood.environment.settings import LimitSettings, TaskSettings
 
 TIMEOUT = 60.0
 TREE = (3, 0)
@@ -39,7 +49,7 @@ def cluster(standing: sapwood.Cluster) -> sapwood.Cluster:
 
 
 def test_results_come_back_in_order(cluster: sapwood.Cluster) -> None:
-    futures = cluster.map(lambda number: number**2, range(100))
+    futures = cluster.submit_each(lambda number: number**2, range(100))
     assert [future.result(TIMEOUT) for future in futures] == [n**2 for n in range(100)]
 
 
@@ -68,7 +78,7 @@ def test_closures_and_their_arguments_travel(cluster: sapwood.Cluster) -> None:
         return point.x * factor
 
     assert cluster.submit(scaled, Point(3)).result(TIMEOUT) == 21
-    assert [f.result(TIMEOUT) for f in cluster.map(scaled, [Point(1), Point(2)])] == [7, 14]
+    assert list(cluster.map(scaled, [Point(1), Point(2)], timeout=TIMEOUT)) == [7, 14]
 
 
 def test_tasks_use_all_agents_and_share_nothing_with_the_caller(
@@ -100,7 +110,7 @@ def test_results_belong_to_the_caller(cluster: sapwood.Cluster) -> None:
 
 
 def test_futures_are_those_of_the_standard_library(cluster: sapwood.Cluster) -> None:
-    futures = cluster.map(abs, range(-5, 0))
+    futures = cluster.submit_each(abs, range(-5, 0))
     done, waiting = concurrent.futures.wait(futures, TIMEOUT)
     assert len(done) == 5
     assert not waiting
@@ -127,25 +137,177 @@ def test_an_exception_keeps_its_builtin_type(cluster: sapwood.Cluster, kind: typ
     assert error.details["output"] == "trying\n"
 
 
-def test_an_own_exception_is_told_by_name(cluster: sapwood.Cluster) -> None:
-    class OwnError(Exception):
-        pass
+class OddError(LookupError):
+    """Its constructor does not take what it holds, and one attribute cannot be pickled."""
 
+    def __init__(self, key: str, *, depth: int) -> None:
+        super().__init__(f"no {key} at depth {depth}")
+        self.key = key
+        self.code = 7
+        self.lock = threading.Lock()
+
+
+def test_an_own_exception_keeps_its_class(cluster: sapwood.Cluster) -> None:
     def fail() -> None:
-        raise OwnError("mine")
+        raise OddError("a", depth=3)
+
+    try:
+        cluster.submit(fail).result(TIMEOUT)
+    except OddError as error:
+        caught: Any = error
+    assert isinstance(caught, UserCodeError)
+    assert (caught.key, caught.args) == ("a", ("no a at depth 3",))
+    assert caught.what == "OddError: no a at depth 3"
+    assert caught.code == "SW201"
+    assert type(caught.__cause__) is OddError
+    assert caught.__cause__.code == 7
+    assert not hasattr(caught.__cause__, "lock")
+
+
+def test_a_builtin_exception_keeps_what_it_holds(cluster: sapwood.Cluster) -> None:
+    missing = cluster.submit({}.__getitem__, "a").exception(TIMEOUT)
+    assert isinstance(missing, KeyError)
+    assert missing.args == ("a",)
+    file = cluster.submit(Path("/nowhere").read_text).exception(TIMEOUT)
+    assert isinstance(file, FileNotFoundError)
+    assert (file.errno, file.filename) == (2, "/nowhere")
+    text = cluster.submit(b"a\xff".decode).exception(TIMEOUT)
+    assert isinstance(text, UnicodeDecodeError)
+    assert (text.start, text.object) == (1, b"a\xff")
+
+
+def test_an_exception_of_a_users_module_keeps_its_class(
+    cluster: sapwood.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "users_module.py").write_text(
+        "class Missing(Exception):\n    pass\n\ndef fail():\n    raise Missing(1)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("users_module")
+
+    def fail(folder: str) -> None:
+        sys.path.insert(0, folder)
+        importlib.import_module("users_module").fail()
+
+    with pytest.raises(module.Missing):
+        cluster.submit(fail, str(tmp_path)).result(TIMEOUT)
+
+
+def test_an_exception_that_cannot_be_pickled_at_all_is_one_of_its_base(
+    cluster: sapwood.Cluster,
+) -> None:
+    def fail() -> None:
+        lock = threading.Lock()
+
+        class HeldError(KeyError):
+            held = lock
+
+        raise HeldError(lock)
 
     error = cluster.submit(fail).exception(TIMEOUT)
     assert isinstance(error, UserCodeError)
-    assert error.what.endswith("OwnError: mine")
+    assert isinstance(error, KeyError)
+    assert "HeldError" in error.what
 
 
-@pytest.mark.parametrize(
-    "value", [object, lambda: None, 2**70], ids=["class", "function", "number"]
-)
-def test_a_result_that_cannot_travel_is_a_clear_error(cluster: sapwood.Cluster, value: Any) -> None:
-    error = cluster.submit(lambda: value).exception(TIMEOUT)
+def test_a_group_of_exceptions_stays_one(cluster: sapwood.Cluster) -> None:
+    def fail() -> None:
+        raise ExceptionGroup("several", [KeyError("a"), ValueError("b")])
+
+    error = cluster.submit(fail).exception(TIMEOUT)
+    assert isinstance(error, ExceptionGroup)
+    assert [type(one) for one in error.exceptions] == [KeyError, ValueError]
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """What a user might hold."""
+
+    name: str
+    sides: frozenset[int]
+    area: Any = None
+
+
+OBJECTS: dict[str, Any] = {
+    "class": Shape,
+    "dataclass": Shape("a", frozenset({1, 2})),
+    "decimal": Decimal("1.10"),
+    "path": Path("/nowhere/x"),
+    "large number": 2**70,
+    "frozenset": frozenset({1}),
+    "bytearray": bytearray(b"abc"),
+    "date": dt.datetime(2024, 1, 2, tzinfo=dt.UTC),
+    "counter": Counter("aab"),
+    "key": {Shape("b", frozenset()): 1},
+    "long list": list(range(2**21)),
+}
+
+
+@pytest.mark.parametrize("value", OBJECTS.values(), ids=OBJECTS)
+def test_any_object_travels_there_and_back(cluster: sapwood.Cluster, value: Any) -> None:
+    def same(kind: type, *, value: Any) -> Any:
+        if type(value) is not kind:
+            raise TypeError(type(value))
+        return value
+
+    again = cluster.submit(same, type(value), value=value).result(TIMEOUT)
+    assert type(again) is type(value)
+    assert again == value
+
+
+def test_arrays_in_objects_may_be_written_to(cluster: sapwood.Cluster) -> None:
+    def twice(shape: Shape) -> Shape:
+        shape.area[:] *= 2
+        return shape
+
+    shape = Shape("a", frozenset(), np.arange(100_000.0))
+    again = cluster.submit(twice, shape).result(TIMEOUT)
+    np.testing.assert_array_equal(again.area, 2 * shape.area)
+    again.area[:] = 0  # and it is the caller's own
+    assert shape.area[1] == 1.0
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+@pytest.mark.parametrize("kind", [np.rec.array, np.ma.masked_array, np.matrix])
+def test_derived_arrays_stay_what_they_are(
+    cluster: sapwood.Cluster, kind: Callable[[Any], Any]
+) -> None:
+    array = kind(np.zeros(3, [("a", "i4")]) if kind is np.rec.array else np.eye(3))
+    again = cluster.submit(lambda value: value, array).result(TIMEOUT)
+    assert type(again) is type(array)
+    assert again.tolist() == array.tolist()
+
+
+def test_an_estimator_is_fitted_on_an_agent(cluster: sapwood.Cluster) -> None:
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    x = np.arange(20.0).reshape(-1, 1)
+    fitted = cluster.submit(linear_model.LinearRegression().fit, x, 3 * x[:, 0]).result(TIMEOUT)
+    assert abs(fitted.predict([[7.0]])[0] - 21.0) < 1e-9
+
+
+def test_a_result_that_cannot_be_pickled_is_a_clear_error(cluster: sapwood.Cluster) -> None:
+    error = cluster.submit(lambda: (n for n in range(3))).exception(TIMEOUT)
     assert isinstance(error, DataValueError)
-    assert "cannot travel" in error.what
+    assert "a result of type generator cannot travel" in error.what
+
+
+def test_without_pickles_only_values_travel(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(1, tasks=TaskSettings(pickle=False))
+    assert cluster.submit(lambda a: a[::2], np.arange(5)).result(TIMEOUT).tolist() == [0, 2, 4]
+    for value in (frozenset({1}), bytearray(b"a"), Path("/"), 2**70):
+        with pytest.raises(DataValueError, match=r"tasks\.pickle = true"):
+            cluster.submit(id, value)
+        result = cluster.submit(lambda value=value: value)
+        with pytest.raises(DataValueError, match="cannot travel"):
+            result.result(TIMEOUT)
+
+    def fail() -> None:
+        raise OddError("a", depth=3)
+
+    error = cluster.submit(fail).exception(TIMEOUT)
+    assert isinstance(error, LookupError)
+    assert not isinstance(error, OddError)
+    assert error.__cause__ is None
 
 
 def test_what_cannot_be_pickled_is_a_clear_error(cluster: sapwood.Cluster) -> None:
@@ -156,13 +318,174 @@ def test_what_cannot_be_pickled_is_a_clear_error(cluster: sapwood.Cluster) -> No
         cluster.submit(id, lock)
 
 
+def test_a_task_that_uses_the_cluster_is_refused(cluster: sapwood.Cluster) -> None:
+    future = cluster.submit(abs, -1)
+    with cluster.stream(abs, reduce=operator.add) as stream:
+        for one in (cluster, stream, cluster.group([1]), future):
+            with pytest.raises(DataValueError, match="cannot be sent to an agent") as caught:
+                cluster.submit(lambda one=one: one)
+            assert "future" in caught.value.hint
+        with pytest.raises(DataValueError, match="a Cluster cannot be sent to an agent"):
+            cluster.submit(print, [cluster])
+
+
+def test_results_of_tasks_are_arguments_of_others(cluster: sapwood.Cluster) -> None:
+    squares = cluster.submit_each(pow, range(10), [2] * 10)
+    total = cluster.submit(sum, squares)
+    frame = cluster.submit(dict, {"a": [total]}, b=(cluster.submit(Decimal, total),))
+    assert frame.result(TIMEOUT) == {"a": [285], "b": (Decimal(285),)}
+    failed = cluster.submit(sum, [cluster.submit(int, "x")])
+    assert isinstance(failed.exception(TIMEOUT), ValueError)
+
+
+def test_a_cluster_is_an_executor(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(2)
+    assert isinstance(cluster, concurrent.futures.Executor)
+    assert list(cluster.map(pow, [2, 3, 4], [3, 2], timeout=TIMEOUT)) == [8, 9]
+    assert list(cluster.map(pow, range(10), [2] * 10, chunksize=3)) == [n**2 for n in range(10)]
+    assert list(cluster.map(abs, [])) == []
+
+    async def count() -> list[Any]:
+        loop = asyncio.get_running_loop()
+        return await asyncio.gather(*(loop.run_in_executor(cluster, abs, -n) for n in range(5)))
+
+    assert asyncio.run(count()) == list(range(5))
+    future = cluster.submit(time.sleep, 0.1)
+    cluster.shutdown()
+    assert future.result(0) is None
+    assert cluster.closed
+    with pytest.raises(ClosedError):
+        cluster.submit(abs, 1)
+
+
+def test_the_end_of_with_waits_for_tasks(tmp_path: Path) -> None:
+    with sapwood.local(agents=1) as cluster:
+        futures = [cluster.submit(wait_for, tmp_path / "go") for _ in range(5)]
+        threading.Timer(0.1, (tmp_path / "go").touch).start()
+    assert [future.result(0) for future in futures] == [None] * 5
+
+
+def test_shutdown_need_not_be_waited_for(tmp_path: Path, until: Until) -> None:
+    cluster = sapwood.local(agents=1)
+    futures = [cluster.submit(wait_for, tmp_path / "go") for _ in range(4)]
+    until(futures[0].running)
+    cluster.shutdown(wait=False, cancel_futures=True)
+    with pytest.raises(ClosedError, match="shut down"):
+        cluster.submit(abs, 1)
+    assert futures[3].cancelled()
+    (tmp_path / "go").touch()
+    assert futures[0].result(TIMEOUT) is None
+    until(lambda: cluster.closed)
+
+
+def test_a_map_that_fails_cancels_the_rest(cluster: sapwood.Cluster, tmp_path: Path) -> None:
+    def one(number: int) -> None:
+        if number == 0:
+            raise KeyError("first")
+        wait_for(tmp_path / "never")
+
+    with pytest.raises(KeyError, match="first"):
+        list(cluster.map(one, range(6)))
+    assert cluster.submit(abs, -1).result(TIMEOUT) == 1
+
+
+def test_a_map_has_a_timeout(cluster: sapwood.Cluster, tmp_path: Path) -> None:
+    results = cluster.map(wait_for, [tmp_path / "never"], timeout=0.1)
+    with pytest.raises(TimeoutError):
+        next(results)
+
+
+def wait_for(path: Path) -> None:
+    """Wait until there is a file; in a runner."""
+    while not path.exists():
+        time.sleep(0.001)
+
+
+def test_an_idle_agent_takes_what_waits_behind_a_long_task(
+    cluster: sapwood.Cluster, tmp_path: Path
+) -> None:
+    long = [cluster.submit(wait_for, tmp_path / "go") for _ in range(len(cluster.agents) - 1)]
+    short = cluster.submit_each(abs, range(-12, 0))
+    assert [future.result(TIMEOUT) for future in short] == list(range(12, 0, -1))
+    assert not any(future.done() for future in long)
+    (tmp_path / "go").touch()
+    concurrent.futures.wait(long, TIMEOUT)
+
+
+def test_an_idle_agent_takes_what_waits_behind_a_call_to_one_agent(
+    cluster: sapwood.Cluster, tmp_path: Path
+) -> None:
+    long = cluster.submit_to(1, wait_for, tmp_path / "go")
+    short = cluster.submit_each(abs, range(-12, 0))
+    assert [future.result(TIMEOUT) for future in short] == list(range(12, 0, -1))
+    (tmp_path / "go").touch()
+    assert long.result(TIMEOUT) is None
+
+
+@pytest.mark.parametrize("to_one", [False, True])
+def test_a_running_task_can_be_cancelled(
+    make_cluster: MakeCluster, tmp_path: Path, until: Until, *, to_one: bool
+) -> None:
+    def endless(path: Path) -> None:
+        path.write_text(str(os.getpid()))
+        wait_for(path.with_name("never"))
+
+    cluster = make_cluster(1)
+    submit = functools.partial(cluster.submit_to, 1) if to_one else cluster.submit
+    future = submit(endless, tmp_path / "pid")
+    after = cluster.submit(abs, -3)
+    until((tmp_path / "pid").exists)
+    assert future.running()
+    assert future.cancel()
+    assert future.cancelled()
+    with pytest.raises(sapwood.CancelledError):
+        future.result(TIMEOUT)
+    with pytest.raises(concurrent.futures.CancelledError):
+        future.exception(TIMEOUT)
+    assert concurrent.futures.wait([future], TIMEOUT).done == {future}
+    assert after.result(TIMEOUT) == 3
+    until(lambda: not Path("/proc", (tmp_path / "pid").read_text()).exists())
+
+
+def test_options_limit_and_repeat_calls(cluster: sapwood.Cluster, tmp_path: Path) -> None:
+    def third_time(folder: Path) -> int:
+        for name in "ab":
+            if not (folder / name).exists():
+                (folder / name).touch()
+                os.abort() if name == "a" else wait_for(folder / "never")
+        return 3
+
+    careful = cluster.options(time_limit=1.0, retries=2)
+    assert isinstance(careful, concurrent.futures.Executor)
+    assert careful.submit(third_time, tmp_path).result(TIMEOUT) == 3
+    with pytest.raises(TimeoutError) as caught:
+        careful.options(retries=0).submit(wait_for, tmp_path / "never").result(TIMEOUT)
+    assert isinstance(caught.value, TimeLimitError)
+    assert careful.submit(dict, time_limit=1, retries=2).result(TIMEOUT) == {
+        "time_limit": 1,
+        "retries": 2,
+    }
+    careful.shutdown()
+    with pytest.raises(ClosedError, match="shut down"):
+        careful.submit(abs, 1)
+    assert cluster.submit(abs, -1).result(TIMEOUT) == 1
+
+
+@pytest.mark.parametrize("options", [{"time_limit": -1}, {"retries": -1}, {"retries": "many"}])
+def test_options_that_are_none_are_refused(
+    cluster: sapwood.Cluster, options: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigurationError):
+        cluster.options(**options)
+
+
 def test_what_cannot_be_called_is_refused(cluster: sapwood.Cluster) -> None:
     with pytest.raises(ConfigurationError, match="5 cannot be called"):
         cluster.submit(5)  # type: ignore[arg-type]  # that is the test
 
 
 def test_a_crash_fails_its_task_only(cluster: sapwood.Cluster) -> None:
-    futures = [cluster.submit(os.abort), *cluster.map(abs, range(10))]
+    futures = [cluster.submit(os.abort), *cluster.submit_each(abs, range(10))]
     error = futures[0].exception(TIMEOUT)
     assert isinstance(error, RunnerCrashError)
     assert "SIGABRT" in error.what
@@ -216,20 +539,14 @@ def test_tasks_survive_the_end_of_their_agent(
 
 
 def test_waiting_tasks_can_be_cancelled(cluster: sapwood.Cluster, tmp_path: Path) -> None:
-    def wait(folder: str) -> None:
-        import time  # noqa: PLC0415 - in the runner
-
-        while not Path(folder, "go").exists():
-            time.sleep(0.001)
-
-    futures = [cluster.submit(wait, str(tmp_path)) for _ in range(7)]
-    assert futures[6].cancel()
-    assert not futures[0].cancel()
+    futures = [cluster.submit(wait_for, tmp_path / "go") for _ in range(9)]
+    for waiting in (futures[8], futures[5]):  # at the front end, and at an agent
+        assert waiting.cancel()
+        with pytest.raises(concurrent.futures.CancelledError):
+            waiting.result(TIMEOUT)
     (tmp_path / "go").touch()
-    for future in futures[:6]:
-        future.result(TIMEOUT)
-    with pytest.raises(concurrent.futures.CancelledError):
-        futures[6].result(TIMEOUT)
+    for future in [*futures[:5], *futures[6:8]]:
+        assert future.result(TIMEOUT) is None
 
 
 def test_tasks_that_wait_fail_when_the_cluster_closes(

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import queue
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, cast
 
 import msgspec
 import pytest
 
 from sapwood.activity import orders, tasks
-from sapwood.activity.tasks import AHEAD, MAX_ATTEMPTS, Call, TaskPool, can_travel
+from sapwood.activity.tasks import AHEAD, MAX_ATTEMPTS, Call, TaskPool
+from sapwood.comm import values
 from sapwood.core.errors import (
     AgentLostError,
+    CancelledError,
     ClosedError,
     DataValueError,
     ResourceError,
+    RunnerCrashError,
     SapwoodError,
+    TimeLimitError,
     UserCodeError,
 )
 from sapwood.core.topology import flat
 from sapwood.session.options import PlacesChanged
+from sapwood.session.questions import Answer
 from sapwood.session.session import Session
+
+TIMEOUT = 30.0
 
 
 class Agents:
@@ -31,19 +40,45 @@ class Agents:
         self.tree = flat(count)
         self.failure: SapwoodError | None = None
         self.closed = False
-        self.asked: list[tuple[int, str, Future[Any]]] = []
+        self.asked: list[tuple[int, str, Answer]] = []
+        self.wanted_back: list[tuple[int, str]] = []
+        self.withdrawn: list[str] = []
+        self.questions = self
+        self.names = queue.SimpleQueue[str]()
+        self._replies: list[Answer] = []
         self.listeners: list[Callable[[PlacesChanged], None]] = []
 
     def subscribe(self, listener: Callable[[PlacesChanged], None]) -> Callable[[], None]:
         self.listeners.append(listener)
         return lambda: self.listeners.remove(listener)
 
-    def ask_encoded(self, rank: int, handler: str, body: bytes, _arrays: Any) -> Future[Any]:
+    def ask(self, rank: int, handler: str, number: int) -> Answer:
+        assert handler == orders.GIVE_BACK_TASK
+        self.wanted_back.append((rank, self.asked[number - 1][1]))
+        self._replies.append(Answer())
+        return self._replies[-1]
+
+    def withdraw(self, answer: Answer) -> None:
+        _, name, _ = self.asked[answer.number - 1]
+        self.withdrawn.append(name)
+        answer.set_exception(CancelledError("the request was taken back"))
+
+    def give_back(self, name: str) -> None:
+        self.fail(name, CancelledError("given back", details={orders.GIVEN_BACK: name}))
+        self._replies[-1].set_result(True)
+
+    def keep(self, name: str) -> None:
+        assert name == self.wanted_back[-1][1]
+        self._replies[-1].set_result(False)
+
+    def ask_encoded(self, rank: int, handler: str, body: bytes, _arrays: Any) -> Answer:
         if self.closed:
             raise ClosedError("the cluster is closed")
         assert handler == orders.CALL_TASK
         order = msgspec.msgpack.decode(body, type=orders.CallTask)
-        self.asked.append((rank, order.function, Future()))
+        self.asked.append((rank, order.function, Answer()))
+        self.asked[-1][2].number = len(self.asked)
+        self.names.put(order.function)
         return self.asked[-1][2]
 
     def change(self, *agents: int, back: bool) -> None:
@@ -60,6 +95,11 @@ class Agents:
                 return
         raise AssertionError(f"{name} was not asked")
 
+    def fail(self, name: str, error: SapwoodError) -> None:
+        next(
+            future for _, asked, future in self.asked if asked == name and not future.done()
+        ).set_exception(error)
+
     def lose(self, rank: int) -> None:
         self.change(rank, back=False)
         for place, _, future in list(self.asked):
@@ -68,7 +108,7 @@ class Agents:
 
 
 def call(name: str) -> Call:
-    return Call("call", name, {"arguments": name})
+    return Call("call", name, values.encode({"arguments": name}))
 
 
 def pool_of(count: int) -> tuple[Agents, TaskPool]:
@@ -147,9 +187,9 @@ def test_an_agent_that_is_back_gets_tasks_again() -> None:
 
 def test_a_task_that_waits_can_be_cancelled() -> None:
     agents, pool = pool_of(1)
-    running, *waiting = [pool.submit(call(str(number))) for number in range(AHEAD + 2)]
-    assert not running.cancel()
+    _, *waiting = [pool.submit(call(str(number))) for number in range(AHEAD + 2)]
     assert waiting[-2].cancel()
+    assert agents.withdrawn == []
     agents.answer("0", 0)
     assert [name for _, name in agents.under_way()] == [
         *map(str, range(1, AHEAD)),
@@ -206,9 +246,123 @@ def test_a_session_that_closes_meanwhile_fails_the_task() -> None:
     assert isinstance(pool.submit(call("a")).exception(0), ClosedError)
 
 
-def test_arguments_that_cannot_travel_are_refused_at_once() -> None:
-    _, pool = pool_of(1)
-    with pytest.raises(DataValueError):
-        pool.submit(Call("call", "f", {"arguments": print}))
-    assert can_travel({"a": [1, (2.0, "x")]})
-    assert not can_travel([print])
+def test_an_idle_agent_gets_the_task_that_waits_behind_another() -> None:
+    agents, pool = pool_of(2)
+    futures = [pool.submit(call(name)) for name in "abcd"]
+    assert agents.under_way() == [(1, "a"), (2, "b"), (1, "c"), (2, "d")]
+    agents.answer("b", "b")
+    assert agents.wanted_back == []  # its agent still has one
+    agents.answer("d", "d")
+    assert agents.wanted_back == [(1, "c")]
+    agents.give_back("c")
+    assert agents.under_way() == [(1, "a"), (2, "c")]
+    agents.answer("c", "c")
+    agents.answer("a", "a")
+    assert [future.result(0) for future in futures] == list("abcd")
+
+
+def test_a_task_that_has_begun_stays_where_it_is() -> None:
+    agents, pool = pool_of(2)
+    futures = [pool.submit(call(name)) for name in "abcd"]
+    for name in "bd":
+        agents.answer(name, name)
+    agents.keep("c")
+    assert agents.under_way() == [(1, "a"), (1, "c")]
+    for name in "ac":
+        agents.answer(name, name)
+    assert [future.result(0) for future in futures] == list("abcd")
+    assert agents.wanted_back == [(1, "c")]
+
+
+def test_tasks_of_one_agent_are_not_taken_back() -> None:
+    agents, pool = pool_of(2)
+    pool.submit_at([1], call("a"))
+    pool.submit_at([1], call("b"))
+    pool.submit(call("c"))
+    agents.answer("c", 0)
+    assert agents.wanted_back == []
+
+
+def test_a_task_that_runs_can_be_cancelled() -> None:
+    agents, pool = pool_of(1)
+    first, second = pool.submit(call("a")), pool.submit(call("b"))
+    assert first.running()
+    assert first.cancel()
+    assert first.cancel()
+    assert agents.withdrawn == ["a"]
+    assert wait([first], 0).done == {first}
+    with pytest.raises(CancelledError, match=r"cancelled \(a\)"):
+        first.result(0)
+    with pytest.raises(concurrent.futures.CancelledError):
+        first.exception(0)
+    agents.answer("b", 1)
+    assert second.result(0) == 1
+    assert not second.cancel()
+
+
+@pytest.mark.parametrize("error", [UserCodeError, RunnerCrashError, TimeLimitError])
+def test_a_task_that_fails_is_tried_again(error: type[SapwoodError]) -> None:
+    agents, pool = pool_of(1)
+    good, bad = pool.submit(call("good"), retries=2), pool.submit(call("bad"), retries=1)
+    for name in ("good", "bad", "good", "bad"):
+        agents.fail(name, error("again"))
+    agents.answer("good", 1)
+    assert good.result(0) == 1
+    with pytest.raises(error, match="again"):
+        bad.result(0)
+    assert [name for _, name, _ in agents.asked] == ["good", "bad", "good", "bad", "good"]
+
+
+@pytest.mark.parametrize("error", [CancelledError, DataValueError])
+def test_what_would_fail_again_is_not_tried_again(error: type[SapwoodError]) -> None:
+    agents, pool = pool_of(1)
+    future = pool.submit(call("a"), retries=5)
+    agents.fail("a", error("no"))
+    assert isinstance(future.exception(0), error)
+
+
+def test_a_task_waits_for_what_it_needs() -> None:
+    agents, pool = pool_of(1)
+    first, second = pool.submit(call("a")), Future[int]()
+    third = pool.submit_later([first, second], lambda: call(f"{first.result()}"), function="c")
+    agents.answer("a", "made")
+    assert repr(third) == "<Future of c: waiting>"
+    second.set_result(1)
+    assert [agents.names.get(timeout=TIMEOUT) for _ in range(2)] == ["a", "made"]
+    agents.answer("made", 3)
+    assert third.result(0) == 3
+    pool.close()
+
+
+def test_a_task_fails_with_what_it_needs() -> None:
+    agents, pool = pool_of(1)
+    first = pool.submit(call("a"))
+    second = pool.submit_later([first], first.result)
+    third = pool.submit_later([Future()], lambda: call("never"))
+    agents.fail("a", UserCodeError("no"))
+    assert second.exception(TIMEOUT) is first.exception(0)
+    pool.close()
+    assert isinstance(third.exception(0), ClosedError)
+
+
+def test_a_pool_that_refuses_ends_what_it_has() -> None:
+    agents, pool = pool_of(1)
+    futures = [pool.submit(call(str(number))) for number in range(AHEAD + 1)]
+    pool.refuse()
+    with pytest.raises(ClosedError, match="shut down"):
+        pool.submit(call("late"))
+    for number in range(AHEAD + 1):
+        agents.answer(str(number), number)
+    pool.wait()
+    assert [future.result(0) for future in futures] == list(range(AHEAD + 1))
+
+
+def test_a_pool_that_refuses_may_cancel_what_has_not_begun() -> None:
+    agents, pool = pool_of(1)
+    futures = [pool.submit(call(str(number))) for number in range(AHEAD + 2)]
+    pool.refuse(cancel=True)
+    assert [future.cancelled() for future in futures] == [False] * AHEAD + [True] * 2
+    for number in range(AHEAD):
+        agents.answer(str(number), number)
+    pool.wait()
+    assert agents.under_way() == []

@@ -39,6 +39,7 @@ from sapwood.core.errors import (
     MemoryLimitError,
     SapwoodError,
     UserCodeError,
+    nearest_builtin,
 )
 from sapwood.core.optional import fastpath
 
@@ -50,11 +51,13 @@ class Work(NamedTuple):
         call: Called with the argument, returns a result.
         check: Raises an error about a result that is wrong; not called with one like the last one.
         native_call: Returns what the last call of ``call`` was, if it can be made without Python.
+        pickles: Whether a result that cannot travel as a value may travel pickled, and exceptions.
     """
 
     call: Callable[[Any], Any]
     check: Callable[[Any], object] | None = None
     native_call: Callable[[], NativeCall | None] | None = None
+    pickles: bool = False
 
 
 Procedure = Callable[[str], Work]
@@ -199,7 +202,7 @@ class Runner:
                     begin = clock()
                     found = self._procedures[call.procedure](call.context)
                     context, procedure, work = call.context, call.procedure, found.call
-                    lending.expect((procedure, context), found.check)
+                    lending.expect((procedure, context), found.check, pickles=found.pickles)
                     native_call = repeating.begins(found.native_call)
                 caller.busy = True
                 begin = clock()
@@ -217,7 +220,7 @@ class Runner:
             except BaseException as problem:  # noqa: BLE001 - whatever user code raises is reported
                 seconds = clock() - begin if begin else 0.0
                 lending.abandon()
-                body, error = calls.Bulk(), _as_error(problem).to_record()
+                body, error = calls.Bulk(), _as_error(problem, pickles=lending.pickles).to_record()
                 data = _shortened(calls.Result(call.number, body, body, seconds, error))
             else:
                 moved = transfers.since_last_call() if devices[0] else None
@@ -325,25 +328,30 @@ def _shortened(result: calls.Result) -> bytes:
     return data
 
 
-def _as_error(problem: BaseException) -> SapwoodError:
+def _as_error(problem: BaseException, *, pickles: bool = False) -> SapwoodError:
     """Return what user code raised as an error that can travel."""
     if isinstance(problem, SystemExit):
         return UserCodeError(
             f"user code called sys.exit({problem.code!r})",
             hint="return from the function instead of ending the process",
         )
-    if isinstance(problem, MemoryError):
-        return _out_of_memory(problem)
     if isinstance(problem, SapwoodError):
         cause = problem.__cause__
         return _out_of_memory(cause) if isinstance(cause, MemoryError) else problem
-    return UserCodeError(
+    if isinstance(problem, MemoryError):
+        return _out_of_memory(problem)
+    error = UserCodeError(
         _one_line(problem),
         details={
-            EXCEPTION_TYPE: type(problem).__qualname__,
+            EXCEPTION_TYPE: nearest_builtin(type(problem)).__name__,
             "traceback": _traceback(problem),
         },
     )
+    if pickles and isinstance(problem, Exception):
+        from sapwood.code import pickling  # noqa: PLC0415 - few runners need it
+
+        error.exception = pickling.dump_exception(problem)
+    return error
 
 
 def _out_of_memory(problem: MemoryError) -> MemoryLimitError:

@@ -132,12 +132,17 @@ class RunnerHost:
 
     def cancel(self, context: str) -> None:
         """Drop all jobs of a context; one that runs is killed."""
+        self.drop(context, CancelledError("the call was cancelled"))
+        if self._running is not None and self._running.context == context:
+            self._kill(CancelledError("the call was cancelled"))
+
+    def drop(self, context: str, reason: SapwoodError) -> bool:
+        """Drop the jobs of a context that have not begun; return whether there were any."""
         dropped = [job for job in self._waiting if job.context == context]
         for job in dropped:
             self._waiting.remove(job)
-            job.on_error(CancelledError("the call was cancelled"))
-        if self._running is not None and self._running.context == context:
-            self._kill(CancelledError("the call was cancelled"))
+            job.on_error(reason)
+        return bool(dropped)
 
     def give_back(self, lease: Lease) -> None:
         """Let the runner use a result's memory again."""

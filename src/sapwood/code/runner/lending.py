@@ -15,6 +15,7 @@ from sapwood.code.runner.like_results import InlineResults, Parts, PlacedResult,
 from sapwood.comm import values
 from sapwood.comm.address_space import PAGE
 from sapwood.comm.shared_memory import ALIGNMENT
+from sapwood.core.errors import DataValueError
 
 Array = np.ndarray[Any, Any]
 
@@ -34,6 +35,7 @@ class Lending:
     Attributes:
         context: Procedure and context of the current call: those that have the same tend to need
             the same memory.
+        pickles: Whether a result that cannot travel as a value may travel pickled.
     """
 
     def __init__(self) -> None:
@@ -43,6 +45,7 @@ class Lending:
         self._made: list[Array] = []
         self._wanted: dict[tuple[str, str], int] = {}
         self.context = ("", "")
+        self.pickles = False
         self._check: Callable[[Any], object] | None = None
         self._inline = InlineResults()
         self._placed: dict[int, PlacedResult] = {}
@@ -51,16 +54,24 @@ class Lending:
         self.again: RepeatedArray | None = None
         self._allocating = threading.RLock()
 
-    def expect(self, context: tuple[str, str], check: Callable[[Any], object] | None) -> None:
+    def expect(
+        self,
+        context: tuple[str, str],
+        check: Callable[[Any], object] | None,
+        *,
+        pickles: bool = False,
+    ) -> None:
         """Expect the results of another procedure or context.
 
         Args:
             context: Procedure and context.
             check: Raises an error about a result that is wrong; asked of each that is not like
                 the one before it.
+            pickles: Whether what cannot travel as a value may travel pickled.
         """
         self._forget()
         self.context = context
+        self.pickles = pickles
         self._check = check
         self._inline = InlineResults()
 
@@ -182,6 +193,10 @@ class Lending:
             encoded = values.encode(result, layout.place)
         except _NoRoomError:
             return None
+        except DataValueError:
+            if not self.pickles:
+                raise
+            return None
         if not layout.found:
             return None
         self._want(layout.end)
@@ -195,7 +210,12 @@ class Lending:
 
     def _elsewhere(self, result: Any) -> Parts:
         """Copy the arrays of a result to where they can travel."""
-        encoded = values.encode(result)
+        try:
+            encoded = values.encode(result)
+        except DataValueError:
+            if not self.pickles:
+                raise
+            encoded = values.encode(_pickled(result))
         if encoded.nbytes <= calls.INLINE:
             if len(encoded.body) <= calls.INLINE:
                 self._inline.learn(result, encoded)
@@ -256,6 +276,17 @@ class Lending:
         while len(self._wanted) >= MAX_CONTEXTS:
             del self._wanted[next(iter(self._wanted))]
         self._wanted[self.context] = nbytes
+
+
+def _pickled(result: Any) -> values.Pickled:
+    """Return a result that cannot travel as a value, pickled."""
+    from sapwood.code import pickling  # noqa: PLC0415 - few runners need it
+
+    return pickling.dump(
+        result,
+        f"a result of type {type(result).__qualname__}",
+        "return what can be pickled: no open files, locks, connections or generators",
+    )
 
 
 def _extents(shape: Any) -> tuple[int, ...]:

@@ -1,0 +1,194 @@
+"""The future of a task: opens what came pickled, and ends the call when it is cancelled."""
+
+import contextlib
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from typing import Any, NoReturn
+
+from sapwood.code.pickling import open_exception, open_pickled
+from sapwood.comm.values import Pickled
+from sapwood.core.errors import CancelledError, DataValueError, UserCodeError, with_exception
+from sapwood.session.questions import Answer
+
+
+class TaskFuture(Answer):
+    """What comes of a task: a ``concurrent.futures.Future``, but ``cancel`` ends a running call.
+
+    A result or exception that came pickled is opened on the thread that first asks for it.
+
+    Args:
+        function: What is called, for messages.
+        opens: Whether pickles may be opened.
+    """
+
+    def __init__(self, function: str, *, opens: bool) -> None:
+        super().__init__()
+        self.on_cancel: Callable[[], None] = _nothing
+        self.begun = False
+        self._function = function
+        self._opens = opens
+        self._lock = threading.RLock()
+        self._is_cancelled = False
+        self._is_opened = False
+        self._value: Any = None
+        self._error: BaseException | None = None
+
+    def cancel(self) -> bool:
+        """Take the task back; a call that runs is ended, and with it the agent's runner.
+
+        Returns:
+            Whether that was in time: False only if the task was done.
+        """
+        if not super().cancel():
+            return False
+        with self._lock:
+            first, self._is_cancelled = not self._is_cancelled, True
+        if first:
+            self.set_running_or_notify_cancel()
+            self.on_cancel()
+        return True
+
+    def running(self) -> bool:
+        """Whether an agent has the task."""
+        return self.begun and not self.done()
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for the result and return it.
+
+        Raises:
+            TimeoutError: It is not there after ``timeout`` seconds; the call goes on.
+            CancelledError: The task was cancelled.
+            UserCodeError: The function raised an exception; the error is one of that class, too.
+            SapwoodError: The call did not finish.
+        """
+        error = self.exception(timeout)
+        if error is None:
+            return self._value
+        try:
+            raise error
+        finally:
+            del error, self  # as in the standard library: no cycle through the traceback
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the end of the task and return its error, or None.
+
+        Raises:
+            TimeoutError: It has not ended after ``timeout`` seconds; the call goes on.
+            CancelledError: The task was cancelled.
+        """
+        if self.cancelled():
+            raise self._cancelled()
+        try:
+            error = super().exception(timeout)
+        except Exception:
+            if self.cancelled():
+                raise self._cancelled() from None
+            raise
+        if not self._is_opened:
+            with self._lock:
+                if not self._is_opened:
+                    self._open(error)
+                    self._is_opened = True
+        return self._error
+
+    def settle(self, value: Any, error: BaseException | None) -> None:
+        """Note what came of the task, unless it was cancelled."""
+        self.on_cancel = _nothing
+        with contextlib.suppress(InvalidStateError):
+            if error is not None:
+                self.set_exception(error)
+            else:
+                self.set_result(value)
+
+    def _open(self, error: BaseException | None) -> None:
+        if error is not None:
+            self._error = error
+            if isinstance(error, UserCodeError) and error.exception and self._opens:
+                exception = open_exception(error.exception)
+                if exception is not None:
+                    self._error = with_exception(error, exception)
+            return
+        value = super().result()
+        if type(value) is not Pickled:
+            self._value = value
+        elif not self._opens:
+            self._error = DataValueError(
+                "the result came pickled, which is not allowed here",
+                where=self._function,
+                hint="set tasks.pickle = true, if results of the agents may be opened",
+            )
+        else:
+            try:
+                self._value = open_pickled(value)
+            except Exception as problem:  # noqa: BLE001 - whatever the user's classes raise
+                self._error = DataValueError(
+                    f"the result cannot be opened: {type(problem).__qualname__}: {problem}",
+                    where=self._function,
+                    hint="its classes must be found here as on the agent",
+                )
+                self._error.__cause__ = problem
+            value.data, value.buffers = b"", ()  # the pickle is not wanted any more
+
+    def _cancelled(self) -> CancelledError:
+        return CancelledError("the task was cancelled", where=self._function)
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise DataValueError(
+            f"the future of {self._function} cannot be sent to an agent",
+            hint="pass it as an argument of cluster.submit(), which sends its result instead, "
+            "or pass future.result()",
+        )
+
+    def __repr__(self) -> str:
+        if self.cancelled():
+            state = "cancelled"
+        elif not self.done():
+            state = "running" if self.begun else "waiting"
+        else:
+            error = super().exception()
+            state = "done" if error is None else f"failed: {type(error).__name__}"
+        return f"<Future of {self._function}: {state}>"
+
+
+def _nothing() -> None:
+    """Do nothing: no agent has the task."""
+
+
+def futures_in(value: Any) -> "list[Future[Any]]":
+    """Return the futures in a value: itself, or in lists, tuples, sets and dictionaries."""
+    found: dict[int, Future[Any]] = {}
+    _walk(value, lambda future: found.setdefault(id(future), future))
+    return list(found.values())
+
+
+def with_results(value: Any) -> Any:
+    """Return a value with the result of each future in the future's place; all are done.
+
+    Example:
+        >>> future = Future()
+        >>> future.set_result(2)
+        >>> with_results({"a": [1, future]})
+        {'a': [1, 2]}
+
+    Raises:
+        Exception: What the task of a future raised.
+    """
+    return _walk(value, lambda future: future.result())
+
+
+def _walk(value: Any, visit: "Callable[[Future[Any]], Any]", depth: int = 0) -> Any:
+    if isinstance(value, Future):
+        return visit(value)
+    kind = type(value)
+    if depth > _DEPTH:
+        return value
+    if kind in {list, tuple, set}:
+        return kind([_walk(item, visit, depth + 1) for item in value])
+    if kind is dict:
+        return {key: _walk(item, visit, depth + 1) for key, item in value.items()}
+    return value
+
+
+_DEPTH = 16
+"""Nesting of lists and dictionaries in which futures are looked for."""

@@ -1,0 +1,251 @@
+"""Single calls as users submit them: a ``concurrent.futures.Executor``."""
+
+import itertools
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, Future, wait
+from functools import partial
+from typing import Any
+
+from sapwood.activity.task_future import TaskFuture, futures_in, with_results
+from sapwood.activity.tasks import Call, TaskPool
+from sapwood.client.stream_options import check_time_limit, name_of
+from sapwood.client.user_code import CodeMaker, Function
+from sapwood.code.program import NativeFunctionRef
+from sapwood.code.runner.calling_each import call_each
+from sapwood.core.errors import ClosedError, ConfigurationError
+from sapwood.core.whole import whole
+
+_OPTIONS = frozenset({"time_limit", "retries"})
+
+
+class Submitting(Executor):
+    """What calls functions on agents: a cluster, and a cluster with options."""
+
+    _maker: CodeMaker
+    _tasks: TaskPool
+    _time_limit: float
+    _retries: int = 0
+
+    def submit(self, fn: Function, /, *args: Any, **kwargs: Any) -> TaskFuture:
+        """Call a function on some agent; the future has its result.
+
+        Arguments and results may be any objects that can be pickled. A future among the
+        arguments, also in lists, tuples, sets and dictionaries, stands for its result: the call
+        waits for it, and fails if it fails.
+
+        Args:
+            fn: A Python function, or a native one: ``program["name"]``.
+            *args: Positional arguments.
+            **kwargs: Keyword arguments, all of the function; see :meth:`options` for a time limit.
+
+        Raises:
+            ClosedError: The cluster is closed.
+            DataValueError: The function or an argument cannot be pickled.
+
+        Example:
+            ::
+
+                total = cluster.submit(sum, [1, 2, 3])
+                cluster.submit(pow, total, 2).result()  # 36
+        """
+        self._must_be_open()
+        return self._submit(fn, self._maker.code(fn), args, kwargs)
+
+    def submit_each(self, fn: Function, /, *iterables: Iterable[Any]) -> list[TaskFuture]:
+        """Call a function once for each item, or each tuple of items, of the iterables.
+
+        Returns:
+            The futures, in the order of the items.
+
+        Example:
+            ::
+
+                for future in concurrent.futures.as_completed(cluster.submit_each(load, paths)):
+                    print(future.result())
+        """
+        self._must_be_open()
+        code = self._maker.code(fn)
+        return [self._submit(fn, code, items, {}) for items in zip(*iterables, strict=False)]
+
+    def map(
+        self,
+        fn: Function,
+        /,
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+    ) -> Iterator[Any]:
+        """Return the results of a function, called once for each tuple of items, in their order.
+
+        All calls are submitted at once; the iterator waits for the results. When it is closed,
+        or a call fails, the calls that are not done are cancelled.
+
+        Args:
+            fn: A Python function, or a native one.
+            *iterables: What it is called with; the shortest one says how often.
+            timeout: Seconds from now until which a result must be there.
+            chunksize: Calls that travel together: more is faster where calls take less than
+                a few milliseconds. Native functions travel alone.
+
+        Raises:
+            TimeoutError: A result is not there in time; the iterator raises it.
+
+        Example:
+            ::
+
+                list(cluster.map(pow, [2, 3], [10, 2]))  # [1024, 9]
+        """
+        if whole(chunksize, "chunksize", ConfigurationError) < 1:
+            raise ConfigurationError(f"chunksize is {chunksize}", hint="give at least 1")
+        end = None if timeout is None else time.monotonic() + timeout
+        if chunksize == 1 or isinstance(fn, NativeFunctionRef):
+            return _results(self.submit_each(fn, *iterables), end)
+        self._must_be_open()
+        each = partial(call_each, fn)
+        code = self._maker.code(each)
+        items = zip(*iterables, strict=False)
+        chunks = iter(lambda: list(itertools.islice(items, chunksize)), [])
+        futures = [self._submit(each, code, (chunk,), {}) for chunk in chunks]
+        return itertools.chain.from_iterable(_results(futures, end))
+
+    def options(
+        self, *, time_limit: float | None = None, retries: int | None = None
+    ) -> "TaskOptions":
+        """Return an executor whose calls have other limits.
+
+        Args:
+            time_limit: Seconds that one call may take, 0 for any time; then it is ended, and its
+                future has a ``TimeLimitError``. By default ``limits.time``.
+            retries: How often a call is made again when it raises an exception, crashes or takes
+                too long. By default not at all; only a call whose *agent* is lost is made again.
+
+        Raises:
+            ConfigurationError: There is no such limit.
+
+        Example:
+            ::
+
+                careful = cluster.options(time_limit=60, retries=2)
+                careful.submit(fetch, url).result()
+        """
+        if time_limit is not None:
+            check_time_limit(time_limit)
+        if retries is not None and whole(retries, "retries", ConfigurationError) < 0:
+            raise ConfigurationError(f"retries is {retries}", hint="give 0 or more")
+        return TaskOptions(
+            self,
+            self._maker,
+            self._tasks,
+            self._time_limit if time_limit is None else time_limit,
+            self._retries if retries is None else retries,
+        )
+
+    def _submit(
+        self, function: Function, code: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> TaskFuture:
+        limit, maker = self._time_limit, self._maker
+        call = maker.plain_call(function, code, args, kwargs, limit)
+        if call is None:
+            awaited = futures_in((args, kwargs))
+            if awaited:
+                return self._submit_later(awaited, function, code, args, kwargs)
+            call = maker.pickled_call(function, code, args, kwargs, limit)
+        return self._tasks.submit(call, self._retries)
+
+    def _submit_later(
+        self,
+        awaited: "list[Future[Any]]",
+        function: Function,
+        code: bytes,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> TaskFuture:
+        limit, maker = self._time_limit, self._maker
+
+        def make() -> Call:
+            known_args, known_kwargs = with_results((args, kwargs))
+            return maker.call(function, code, known_args, known_kwargs, limit)
+
+        name = name_of(function)
+        return self._tasks.submit_later(awaited, make, self._retries, name, pickles=maker.pickle)
+
+    def _must_be_open(self) -> None:
+        raise NotImplementedError
+
+
+class TaskOptions(Submitting):
+    """A cluster whose tasks have other limits; made by :meth:`Cluster.options`.
+
+    It is an executor like the cluster; its ``shutdown`` waits for its own calls only, and leaves
+    the cluster as it is.
+    """
+
+    def __init__(
+        self,
+        parent: Submitting,
+        maker: CodeMaker,
+        tasks: TaskPool,
+        time_limit: float,
+        retries: int,
+    ) -> None:
+        self._parent = parent
+        self._maker = maker
+        self._tasks = tasks
+        self._time_limit = time_limit
+        self._retries = retries
+        self._submitted: weakref.WeakSet[TaskFuture] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._is_shut = False
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - as executors have it
+        """Take no more calls.
+
+        Args:
+            wait: Whether to wait until those that were submitted here are done.
+            cancel_futures: Whether to cancel those that no agent has begun.
+        """
+        with self._lock:
+            self._is_shut = True
+            futures = list(self._submitted)
+        if cancel_futures:
+            for future in futures:
+                if not future.running():
+                    future.cancel()
+        if wait:
+            _wait(futures)
+
+    def _submit(
+        self, function: Function, code: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> TaskFuture:
+        future = super()._submit(function, code, args, kwargs)
+        with self._lock:
+            self._submitted.add(future)
+        return future
+
+    def _must_be_open(self) -> None:
+        if self._is_shut:
+            raise ClosedError("these options were shut down", hint="make new ones: .options(…)")
+        self._parent._must_be_open()  # noqa: SLF001 - of one family
+
+    def __repr__(self) -> str:
+        return f"<TaskOptions: time_limit={self._time_limit:g}, retries={self._retries}>"
+
+
+def _wait(futures: Iterable["Future[Any]"]) -> None:
+    wait(futures)
+
+
+def _results(futures: list[TaskFuture], end: float | None) -> Iterator[Any]:
+    """Yield results in order; cancel what is not done when nobody wants more."""
+    futures.reverse()
+    try:
+        while futures:  # none is kept alive here by the one who waits for the next
+            left = None if end is None else max(0.0, end - time.monotonic())
+            yield futures[-1].result(left)
+            futures.pop()
+    finally:
+        for future in futures:
+            future.cancel()

@@ -1,0 +1,113 @@
+"""Pickles of tasks: what users hold and values cannot carry, and the exceptions that they raise.
+
+Only runners and the front end that asked open them; in between they are bytes like others.
+"""
+
+import contextlib
+import pickle
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from sapwood.comm.values import LONG, Pickled
+from sapwood.core.errors import DataValueError, SapwoodError, put_together, taken_apart
+
+MAX_EXCEPTION = 32 * 1024
+"""Bytes of a pickled exception; of a larger one only class and text arrive."""
+
+_PROTOCOL = 5
+
+
+def dump(value: Any, what: str, hint: str) -> Pickled:
+    """Pickle a value; large buffers stay where they are and travel beside the pickle.
+
+    Args:
+        value: Any object.
+        what: What it is, for the error.
+        hint: What to do when it cannot be pickled.
+
+    Raises:
+        DataValueError: It cannot be pickled.
+
+    Example:
+        >>> open_pickled(dump({1, frozenset({2})}, "a set", "")) == {1, frozenset({2})}
+        True
+    """
+    buffers: list[np.ndarray[Any, Any]] = []
+
+    def stays(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes < LONG:
+            return True
+        buffers.append(np.frombuffer(raw, np.uint8))
+        return False
+
+    try:
+        data = cloudpickle.dumps(value, _PROTOCOL, buffer_callback=stays)
+    except SapwoodError:
+        raise
+    except Exception as error:
+        raise DataValueError(f"{what} cannot travel: {error}", hint=hint) from error
+    return Pickled(data, buffers)
+
+
+def open_pickled(pickled: Pickled) -> Any:
+    """Return the value of a pickle: what is in it is executed.
+
+    Its arrays may be written to, in copies where they lie in memory of others.
+
+    Raises:
+        Exception: Whatever the classes of its objects raise.
+    """
+    buffers = [each if each.flags.writeable else each.copy() for each in pickled.buffers]
+    # Only runners, which exist to run the user's code, and the front end that asked come here.
+    return pickle.loads(pickled.data, buffers=buffers)  # noqa: S301 - see above
+
+
+def dump_exception(problem: BaseException) -> bytes:
+    """Pickle what a user's exception is made of: its class, arguments and attributes.
+
+    Its constructor need not take the arguments that the exception holds, and attributes that
+    cannot be pickled are left out. Where the class cannot be pickled, its nearest base is told.
+
+    Returns:
+        The pickle, or nothing where there is none of at most :data:`MAX_EXCEPTION` bytes.
+    """
+    kind = next(filter(None, map(_one, type(problem).__mro__)), b"")
+    args, attributes = taken_apart(problem)
+    state = {name: _one(value) for name, value in attributes.items()}
+    parts = (kind, _one(args), {name: data for name, data in state.items() if data})
+    data = pickle.dumps(parts, _PROTOCOL)
+    return data if len(data) <= MAX_EXCEPTION else pickle.dumps((kind, b"", {}), _PROTOCOL)
+
+
+def open_exception(data: bytes) -> Exception | None:
+    """Return the exception that :func:`dump_exception` took apart, or None if that fails.
+
+    Example:
+        >>> open_exception(dump_exception(KeyError("a")))
+        KeyError('a')
+    """
+    # Only the front end that asked comes here.
+    with contextlib.suppress(Exception):
+        packed_kind, packed_args, packed_state = pickle.loads(data)  # noqa: S301 - see above
+        kind = pickle.loads(packed_kind)  # noqa: S301 - see above
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            return None
+        args = pickle.loads(packed_args) if packed_args else ()  # noqa: S301 - see above
+        state = {}
+        for name, packed in packed_state.items():
+            with contextlib.suppress(Exception):
+                state[name] = pickle.loads(packed)  # noqa: S301 - see above
+        made: Exception = put_together(kind, args, state)
+        return made
+    return None
+
+
+def _one(value: Any) -> bytes:
+    """Return the pickle of a value, or nothing if it cannot be pickled."""
+    try:
+        return bytes(cloudpickle.dumps(value, _PROTOCOL))
+    except Exception:  # noqa: BLE001 - whatever the user's objects raise
+        return b""
