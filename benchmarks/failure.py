@@ -32,6 +32,7 @@ from typing import Any
 import sapwood
 from report import Figure, Options, Report, read_options
 from sapwood.core.errors import SapwoodError
+from sapwood.session.embedded import embedded
 
 NOTICED_AFTER = 0.5
 """Failure time of the tree whose junctions are stopped, seconds."""
@@ -120,7 +121,7 @@ def measure_attachment(cluster: sapwood.Cluster, number: signal.Signals) -> floa
     run = cluster.run(Course, data=range(len(cluster.agents)))
     while len(Course.times) < 20:
         time.sleep(0.001)
-    keeper, junction = cluster.session.keeper, next(iter(cluster.session.tree.junctions))
+    keeper, junction = embedded(cluster.session).keeper, next(iter(cluster.session.tree.junctions))
     victim = keeper.places[junction].pid
     begin = time.monotonic()
     os.kill(victim, number)

@@ -25,8 +25,9 @@ import sapwood
 from floors import measure_floor
 from report import Figure, Options, Report, read_options
 from sapwood.core.topology import ROOT, Tree
+from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.options import SessionOptions
-from sapwood.session.session import Session
+from sapwood.session.port import SessionPort
 
 WARM_UP = 50
 
@@ -43,9 +44,9 @@ def main() -> None:
             through_junction(agents, options, report)
 
 
-def started(tree: Tree) -> Session:
+def started(tree: Tree) -> EmbeddedSession:
     """Return a session whose agents run no user code."""
-    session = Session(SessionOptions(tree=tree, agent_entry="sapwood.session.agent:main"))
+    session = EmbeddedSession(SessionOptions(tree=tree, agent_entry="sapwood.session.agent:main"))
     session.start()
     return session
 
@@ -70,7 +71,7 @@ def round_trips(options: Options, report: Report) -> None:
     report.add(Figure.of("messages.round_trip_waiting", 1, waited, floors, unit="us", nbytes=0))
 
 
-def chain(session: Session, rounds: int) -> list[float]:
+def chain(session: SessionPort, rounds: int) -> list[float]:
     """Return the seconds of round trips, each of which begins where the last one ends."""
     seconds: list[float] = []
     finished = threading.Event()
@@ -114,7 +115,7 @@ def through_junction(agents: int, options: Options, report: Report) -> None:
     report.add(Figure.of(name, agents, seconds, floors, unit="us", nbytes=0))
 
 
-def flood(session: Session, agents: int, requests: int) -> None:
+def flood(session: EmbeddedSession, agents: int, requests: int) -> None:
     """Have so many requests answered by every agent, a few of each at a time."""
     left = dict.fromkeys(range(1, agents + 1), requests)
     open_ = agents * requests

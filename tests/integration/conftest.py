@@ -11,6 +11,7 @@ import pytest
 import sapwood
 from sapwood.code import load_program
 from sapwood.environment.settings import RestartSettings, Settings
+from sapwood.session.embedded import embedded
 
 PATIENCE = 30.0
 PROGRAMS = Path(__file__).with_name("client") / "programs.py"
@@ -55,7 +56,7 @@ def standing(standing_cluster: sapwood.Cluster) -> Iterator[sapwood.Cluster]:
     """The cluster of the module, for a test that harms none of its places."""
 
     def places() -> dict[int, int]:
-        return {place.rank: place.pid for place in standing_cluster.session.keeper.places}
+        return {place.rank: place.pid for place in embedded(standing_cluster.session).keeper.places}
 
     with standing_cluster.stream(abs, reduce=operator.add) as stream:
         stream.broadcast(-1).result(PATIENCE)  # runners, and those of filters, are there now

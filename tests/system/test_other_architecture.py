@@ -21,6 +21,7 @@ from sapwood.code.shared_library import machine_of
 from sapwood.core.errors import RunnerCrashError
 from sapwood.environment.settings import ClusterSettings, CommSettings, PlaceSettings, Settings
 from sapwood.environment.zig import find_zig
+from sapwood.session.embedded import embedded
 
 ROOT = Path(__file__).parents[2]
 EMULATED = ROOT / "build" / "arm64"
@@ -259,7 +260,9 @@ def test_places_of_both_kinds_are_replaced_by_their_own(
         agent = next(agent for agent in mixed.agents if agent.rank == rank)
         os.kill(agent.pid, signal.SIGKILL)
         assert mixed.run(program, data).result(PATIENCE)["total"] == 1200.0
-    emulated = next(z for z in mixed.session.keeper.zygotes if z.architecture == "aarch64")
+    emulated = next(
+        z for z in embedded(mixed.session).keeper.zygotes if z.architecture == "aarch64"
+    )
     os.kill(emulated.pid, signal.SIGKILL)
     assert mixed.run(program, data).result(PATIENCE)["total"] == 1200.0
     here = platform.machine()

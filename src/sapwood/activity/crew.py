@@ -11,8 +11,7 @@ from sapwood.activity import orders
 from sapwood.core.errors import AgentLostError, ExecutionError, SapwoodError
 from sapwood.core.rankset import fold
 from sapwood.session.options import PlacesChanged
-from sapwood.session.session import Session
-from sapwood.session.streams import StreamHandle
+from sapwood.session.port import SessionPort, StreamPort
 
 CLOSE_TIMEOUT = 5.0
 """Seconds that agents get to answer when a run is over."""
@@ -28,7 +27,7 @@ class Crew:
     """
 
     def __init__(
-        self, session: Session, opening: Mapping[int, orders.OpenRun], *, replace: bool
+        self, session: SessionPort, opening: Mapping[int, orders.OpenRun], *, replace: bool
     ) -> None:
         self.replaced = 0
         self._session = session
@@ -37,7 +36,7 @@ class Crew:
         self._changed = threading.Condition()
         self._unready = set(opening)
         self._failure: SapwoodError | None = None
-        self._stream: StreamHandle | None = None
+        self._stream: StreamPort | None = None
         self._unsubscribe = session.subscribe(self._places_changed)
 
     @property
@@ -63,7 +62,7 @@ class Crew:
             if self._failure is not None:
                 raise self._failure
 
-    def serve(self, stream: StreamHandle) -> None:
+    def serve(self, stream: StreamPort) -> None:
         """Bring replaced agents into this stream from now on."""
         self._stream = stream
 

@@ -39,8 +39,7 @@ from sapwood.core.staying import StaysHere
 from sapwood.data.dataset import Dataset
 from sapwood.data.publish import Published
 from sapwood.environment.logs import logger
-from sapwood.session.session import Session
-from sapwood.session.streams import StreamHandle
+from sapwood.session.port import SessionPort, StreamPort
 
 T = TypeVar("T")
 
@@ -89,7 +88,7 @@ class Run(StaysHere):
 
     def __init__(
         self,
-        session: Session,
+        session: SessionPort,
         program: Program,
         data: Dataset,
         cache: BuildCache,
@@ -104,7 +103,7 @@ class Run(StaysHere):
         self._future: Future[Any] = Future()
         self._future.set_running_or_notify_cancel()  # it is cancelled by cancel() only
         self._stopped: SapwoodError | None = None
-        self._stream: StreamHandle | None = None
+        self._stream: StreamPort | None = None
         self._crew: Crew | None = None
         self._built: Built | None = None
         self._began = time.perf_counter()

@@ -23,8 +23,8 @@ from sapwood.core.errors import (
     SapwoodError,
 )
 from sapwood.session.options import PlacesChanged
+from sapwood.session.port import SessionPort
 from sapwood.session.questions import Answer
-from sapwood.session.session import Session
 
 MAX_QUEUED_TASKS = 1_000_000
 """Tasks that may wait for an agent."""
@@ -110,7 +110,7 @@ class TaskPool:
         session: Where the agents live.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SessionPort) -> None:
         self._session = session
         self._lock = threading.Lock()
         self._placing = threading.Lock()
@@ -218,11 +218,11 @@ class TaskPool:
 
     def ask(self, ranks: Iterable[int], call: Call) -> dict[int, TaskFuture]:
         """Have agents make a call each at once, past the tasks that wait."""
-        body, asked = call.order(), dict[int, TaskFuture]()
+        body, asked = call.order(attempts=1), dict[int, TaskFuture]()
         for rank in ranks:
             future = TaskFuture(call.function, opens=call.pickles)
             future.begun = True
-            future.on_cancel = partial(self._session.questions.withdraw, future)
+            future.on_cancel = partial(self._session.withdraw, future)
             asked[rank] = future
             self._session.ask_encoded(rank, orders.CALL_TASK, body, call.argument, future)
             with self._lock:  # no callback: whoever waits may take the answer where it arrives
@@ -351,7 +351,7 @@ class TaskPool:
         task.answer = answer
         answer.add_done_callback(lambda done: self._answered(rank, task, done))
         if future.cancelled():  # meanwhile, when there was no answer to withdraw
-            self._session.questions.withdraw(answer)
+            self._session.withdraw(answer)
 
     def _answered(self, rank: int, task: Task, done: "Future[Any]") -> None:
         self._room(rank, task)
@@ -392,7 +392,7 @@ class TaskPool:
         """Have the agent that has a task drop it, or end its call."""
         answer = task.answer
         if answer is not None:
-            self._session.questions.withdraw(answer)
+            self._session.withdraw(answer)
 
     # --- from a busy agent to an idle one ------------------------------------------------------
 

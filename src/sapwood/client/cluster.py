@@ -28,9 +28,9 @@ from sapwood.core.optional import fastpath
 from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.environment.logs import LogOutput
 from sapwood.environment.settings import Settings
-from sapwood.session.session import Session
+from sapwood.session.port import SessionPort
 
-NewTree = Callable[[Tree, Session], Session]
+NewTree = Callable[[Tree, SessionPort], SessionPort]
 """Makes a further tree over the agents of a session."""
 
 
@@ -60,7 +60,7 @@ class Cluster(TreeWork, Messaging, Submitting):
 
     def __init__(
         self,
-        session: Session,
+        session: SessionPort,
         settings: Settings,
         variables: Mapping[str, str],
         log_output: LogOutput,
@@ -205,7 +205,7 @@ class Cluster(TreeWork, Messaging, Submitting):
     @property
     def agents(self) -> tuple[AgentView, ...]:
         """The agents, as they are now."""
-        records = self._session.keeper.places.agents()
+        records = self._session.places()
         if self.closed:
             return tuple(AgentView(one.rank, 0, "closed", one.incarnation) for one in records)
         return tuple(

@@ -22,7 +22,7 @@ from sapwood.core.errors import (
 from sapwood.core.rankset import fold
 from sapwood.core.request import Request
 from sapwood.core.staying import StaysHere
-from sapwood.session.session import Session
+from sapwood.session.port import SessionPort
 
 CallAt = Callable[[Sequence[int], Callable[..., Any], Any, Any], "list[Future[Any]]"]
 """Has agents make a call each."""
@@ -49,7 +49,7 @@ class AgentGroup(StaysHere):
         agents: Their ranks, in order.
     """
 
-    def __init__(self, agents: tuple[int, ...], session: Session, call_at: CallAt) -> None:
+    def __init__(self, agents: tuple[int, ...], session: SessionPort, call_at: CallAt) -> None:
         self.agents = agents
         self._session = session
         self._groups = session.groups
@@ -255,7 +255,7 @@ class AgentGroup(StaysHere):
 
     def _must_be_there(self) -> None:
         """Raise AgentLostError where an agent is gone: the others would wait for it."""
-        gone = self._session.keeper.places.gone(self.agents)
+        gone = [place.rank for place in self._session.places(self.agents) if place.is_gone]
         if gone:
             raise self._session.failure or AgentLostError(
                 f"{fold('agent', gone)} is being replaced",

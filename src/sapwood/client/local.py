@@ -28,8 +28,9 @@ from sapwood.environment.settings import ClusterSettings, CommSettings, Settings
 from sapwood.environment.shell import source_files
 from sapwood.environment.units import format_size
 from sapwood.gpu.agents import agents_by_default
+from sapwood.session.embedded import EmbeddedSession, embedded
 from sapwood.session.options import SessionOptions
-from sapwood.session.session import Session
+from sapwood.session.port import SessionPort
 
 AGENT_ENTRY = "sapwood.activity.workshop:main"
 JUNCTION_ENTRY = "sapwood.activity.junction:main"
@@ -110,9 +111,12 @@ def local(
         extra=msgspec.msgpack.encode(AgentSettings(runners)),
     )
 
-    def new_tree(shape: Tree, host: Session | None) -> Session:
+    def new_tree(shape: Tree, lender: SessionPort | None) -> EmbeddedSession:
         """Return a session over this tree, with own agents or with those of another session."""
-        session = Session(msgspec.structs.replace(options, tree=shape), host)
+        session = EmbeddedSession(
+            msgspec.structs.replace(options, tree=shape),
+            None if lender is None else embedded(lender),
+        )
         session.host_filters(
             lambda loop, forge, post: FilterHost(
                 Position(), loop, runners, forge, post, partial(printer.take, ROOT)

@@ -12,7 +12,7 @@ from sapwood.core.errors import ConfigurationError, SapwoodError, TimeLimitError
 from sapwood.core.rankset import fold
 from sapwood.core.request import Message, Request, take_message
 from sapwood.core.topology import ROOT
-from sapwood.session.session import Session
+from sapwood.session.port import SessionPort
 
 if TYPE_CHECKING:
     from sapwood.activity.tasks import Call, TaskPool
@@ -44,7 +44,7 @@ class QueryResult(msgspec.Struct, frozen=True):
 class Messaging:
     """What a cluster can send, receive and ask; the front end's rank is 0."""
 
-    _session: Session
+    _session: SessionPort
     _tasks: "TaskPool"
 
     def send(self, destination: int | Iterable[int], value: Any, tag: int = 0) -> None:
@@ -85,7 +85,7 @@ class Messaging:
         ``request.cancel()`` asks for it back; the request ends with ``CancelledError`` if it had
         not arrived. ``request.progress()`` says how much of a large one has.
         """
-        return self._session.mailbox.send(self._places(destination), value, tag)
+        return self._session.send(self._places(destination), value, tag)
 
     def receive(self, source: int = ANY, tag: int = ANY, timeout: float | None = None) -> Message:
         """Wait for a message to the front end and return it.
@@ -106,7 +106,7 @@ class Messaging:
         """Ask for a message and return at once; the request's result is the message."""
         if source != ANY:
             self._places(source)
-        return self._session.mailbox.receive(source, tag)
+        return self._session.receive(source, tag)
 
     def query(
         self,
@@ -140,7 +140,7 @@ class Messaging:
         _, late = wait(asked.values(), timeout)
         for rank, future in asked.items():
             if future in late:
-                self._session.questions.withdraw(future)
+                self._session.withdraw(future)
                 reasons[rank] = TimeLimitError(f"agent {rank} did not answer in {timeout:g} s")
                 continue
             error = future.exception()

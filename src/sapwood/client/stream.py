@@ -15,8 +15,8 @@ from sapwood.core.errors import CancelledError, ClosedError, DataValueError, Sap
 from sapwood.core.rankset import Ranges, fold, from_ranges
 from sapwood.core.staying import StaysHere
 from sapwood.session.options import PlacesChanged
-from sapwood.session.session import Session
-from sapwood.session.streams import StreamHandle, Swept
+from sapwood.session.port import SessionPort, StreamPort
+from sapwood.session.streams import Swept
 from sapwood.session.wave_result import WaveResult
 
 CLOSING = 5.0
@@ -61,8 +61,8 @@ class Stream(StaysHere):
 
     def __init__(
         self,
-        session: Session,
-        handle: StreamHandle,
+        session: SessionPort,
+        handle: StreamPort,
         what: str,
         parameters: dict[str, Any],
         called: Callable[[], None],

@@ -25,7 +25,7 @@ from sapwood.code.spelling import suggest
 from sapwood.comm.messages import NO_WAIT, REPLACE
 from sapwood.core.errors import ConfigurationError
 from sapwood.session.places import PlaceState
-from sapwood.session.session import Session
+from sapwood.session.port import SessionPort
 from sapwood.session.streams import StreamOptions
 
 LATEST = "latest"
@@ -55,7 +55,7 @@ class StreamRequest(msgspec.Struct, frozen=True):
 
 
 def open_stream(
-    session: Session, request: StreamRequest, make_code: MakeCode, called: Callable[[], None]
+    session: SessionPort, request: StreamRequest, make_code: MakeCode, called: Callable[[], None]
 ) -> Stream:
     """Open a stream; ``called`` is told of each call of its methods.
 
@@ -115,11 +115,10 @@ def open_stream(
     return Stream(session, handle, what, dict(request.parameters), called, latest=latest)
 
 
-def _must_come_back(session: Session, agents: Sequence[int]) -> None:
+def _must_come_back(session: SessionPort, agents: Sequence[int]) -> None:
     """Raise the reason why an agent stays lost: a stream that replaces would wait for ever."""
-    places = session.keeper.places
     if session.failure is not None and any(
-        places[rank].state is PlaceState.LOST for rank in agents
+        place.state is PlaceState.LOST for place in session.places(agents)
     ):
         raise session.failure
 

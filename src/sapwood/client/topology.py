@@ -8,7 +8,7 @@ from sapwood.client.output import OutputPrinter
 from sapwood.client.tree_work import TreeWork
 from sapwood.core.errors import ClosedError
 from sapwood.environment.settings import Settings
-from sapwood.session.session import Session
+from sapwood.session.port import SessionPort
 
 
 class Topology(TreeWork):
@@ -27,7 +27,7 @@ class Topology(TreeWork):
 
     def __init__(
         self,
-        session: Session,
+        session: SessionPort,
         settings: Settings,
         variables: Mapping[str, str],
         printer: OutputPrinter,
@@ -55,8 +55,7 @@ class Topology(TreeWork):
     def __repr__(self) -> str:
         if self.closed:
             return "<Topology: closed>"
-        places = self._session.keeper.places
-        ready = sum(record.is_ready for record in places.agents())
+        ready = sum(place.is_ready for place in self._session.places())
         tree = self._session.tree
         shape = f"{len(tree.junctions)} junctions" if tree.junctions else "no junctions"
         running = sum(not run.done() for run in self._runs)

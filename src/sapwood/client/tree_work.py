@@ -21,7 +21,7 @@ from sapwood.core.staying import StaysHere
 from sapwood.core.whole import whole
 from sapwood.data.sources import load
 from sapwood.environment.settings import Settings
-from sapwood.session.session import Session
+from sapwood.session.port import SessionPort
 
 AgentLoss = Literal["replace", "fail"]
 
@@ -38,7 +38,7 @@ class TreeWork(StaysHere, abc.ABC):
 
     def __init__(
         self,
-        session: Session,
+        session: SessionPort,
         settings: Settings,
         variables: Mapping[str, str],
         printer: OutputPrinter,
@@ -206,7 +206,7 @@ class TreeWork(StaysHere, abc.ABC):
         return targets_of(self._session.platforms)
 
     @property
-    def session(self) -> Session:
+    def session(self) -> SessionPort:
         """The tree underneath: streams and requests, for tools."""
         return self._session
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from sapwood.activity import orders
 from sapwood.core.errors import SapwoodError
 from sapwood.session.options import PlacesChanged
-from sapwood.session.session import Session
-from sapwood.session.streams import StreamHandle
+from sapwood.session.port import SessionPort, StreamPort
 
 
 class Offer:
@@ -19,9 +18,9 @@ class Offer:
         session: The session.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SessionPort) -> None:
         self._session = session
-        self._stream: StreamHandle | None = None
+        self._stream: StreamPort | None = None
         session.shortcut.on_flowing = self._begin
         session.subscribe(self._places_changed)
 

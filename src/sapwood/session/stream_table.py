@@ -48,6 +48,7 @@ class StreamTable:
         pool: Where large values are put.
         backlog: Bytes of open waves of one stream.
         shortcut: May exchange waves in the place of the event loop.
+        new_number: Returns a number for a stream.
 
     Attributes:
         filters: Calls the own filters of the root; None where nobody does.
@@ -60,6 +61,7 @@ class StreamTable:
         pool: BlockPool,
         backlog: int,
         shortcut: Shortcut,
+        new_number: Callable[[], int],
     ) -> None:
         self.filters: Filters | None = None
         self._thread = thread
@@ -68,7 +70,7 @@ class StreamTable:
         self._backlog = backlog
         self._shortcut = shortcut
         self._streams: dict[int, StreamHandle] = {}
-        self._next = 1
+        self._new_number = new_number
         self._lock = threading.Lock()
         self._closed: SapwoodError | None = None
 
@@ -114,12 +116,11 @@ class StreamTable:
         )
         gate = Gate(self._backlog, self._thread)
         with self._lock:  # places hear of streams in the order of their numbers
-            spec = msgspec.structs.replace(spec, stream=self._next)
+            spec = msgspec.structs.replace(spec, stream=self._new_number())
             handle = StreamHandle(
                 spec, self._thread, self._post, self._pool, self._forget, gate, self._shortcut
             )
             self._thread.post(self._open, handle, ev.OpenStream(spec, options.paced))
-            self._next += 1
         return handle
 
     def unasked(self) -> list[StreamHandle]:

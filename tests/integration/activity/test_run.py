@@ -21,6 +21,7 @@ from sapwood.core.errors import (
     UserCodeError,
 )
 from sapwood.environment.settings import CommSettings, LimitSettings, RestartSettings
+from sapwood.session.embedded import embedded
 
 TIMEOUT = 60.0
 TREE = (4, 2)
@@ -81,7 +82,7 @@ def test_a_run_goes_on_with_new_processes(
     lost: list[int],
 ) -> None:
     cluster = make_cluster(4, fanout)
-    keeper = cluster.session.keeper
+    keeper = embedded(cluster.session).keeper
     course = begin(cluster)
     os.kill(keeper.zygote_pid if victim == "zygote" else keeper.places[lost[0]].pid, signal.SIGKILL)
     until(lambda: all(keeper.places[rank].incarnation == 2 for rank in lost))
@@ -96,7 +97,7 @@ def test_a_run_survives_one_fault_after_the_other(
     make_cluster: MakeCluster, begin: Callable[..., Course], until: Until
 ) -> None:
     cluster = make_cluster(4, 2)
-    places = cluster.session.keeper.places
+    places = embedded(cluster.session).keeper.places
     course = begin(cluster)
     for rank in (1, 5, 3, 6, 2):
         course.goes_on()
@@ -163,7 +164,7 @@ def test_an_agent_may_be_lost_while_the_run_is_prepared(
 
 def runners(cluster: sapwood.Cluster) -> set[int]:
     """Return the runners that live: what the zygote forked besides the places."""
-    keeper = cluster.session.keeper
+    keeper = embedded(cluster.session).keeper
     path = Path(f"/proc/{keeper.zygote_pid}/task/{keeper.zygote_pid}/children")
     return set(map(int, path.read_text().split())) - {record.pid for record in keeper.places}
 

@@ -15,6 +15,7 @@ import pytest
 
 import sapwood
 from sapwood.environment.settings import ClusterSettings, CommSettings, RestartSettings, Settings
+from sapwood.session.embedded import embedded
 
 AGENTS, FANOUT, ITERATIONS = 6, 2, 7
 PATIENCE = 60.0
@@ -77,7 +78,7 @@ class Course:
         self.run = cluster.run(Counting(folder=str(folder)), data)
 
     def pids(self) -> dict[int, int]:
-        return {record.rank: record.pid for record in self.cluster.session.keeper.places}
+        return {record.rank: record.pid for record in embedded(self.cluster.session).keeper.places}
 
     def waits(self) -> bool:
         """Whether all but the one that waits have mapped in the iteration that waits."""
@@ -167,7 +168,7 @@ def test_a_place_that_wakes_up_after_it_was_taken_for_dead_ends_and_disturbs_nob
 ) -> None:
     junction = course.tree.parents[1]
     stopped = course.before[junction]
-    keeper = course.cluster.session.keeper
+    keeper = embedded(course.cluster.session).keeper
     kill = keeper._spawner.kill
     # As if it were on a machine that cannot be reached: nobody can kill it.
     monkeypatch.setattr(keeper._spawner, "kill", lambda pid: pid != stopped and kill(pid))
@@ -188,17 +189,17 @@ def test_a_spare_junction_stands_in_while_another_one_is_away(until: Until) -> N
         session = cluster.session
         (spare,) = session.tree.spares
         pids = [agent.pid for agent in cluster.agents]
-        router = session._place.node.router
+        router = embedded(session).host.place.node.router
 
         def parents() -> list[int]:
             return [placed.parent for placed in map(router.placed, (1, 2)) if placed is not None]
 
         assert parents() == [5, 5]
-        os.kill(session.keeper.zygote_pid, signal.SIGSTOP)  # so that nothing is replaced
-        os.kill(session.keeper.places[5].pid, signal.SIGKILL)
+        os.kill(embedded(session).keeper.zygote_pid, signal.SIGSTOP)  # so that nothing is replaced
+        os.kill(embedded(session).keeper.places[5].pid, signal.SIGKILL)
         until(lambda: parents() == [spare, spare])
         assert stream.broadcast(1).result(PATIENCE).agents == [1, 2, 3, 4]
-        os.kill(session.keeper.zygote_pid, signal.SIGCONT)
+        os.kill(embedded(session).keeper.zygote_pid, signal.SIGCONT)
         until(lambda: parents() == [5, 5])
         assert stream.broadcast(1).result(PATIENCE).agents == [1, 2, 3, 4]
         assert [agent.pid for agent in cluster.agents] == pids
@@ -211,7 +212,7 @@ def test_no_run_is_cancelled_that_begins_while_places_move(tmp_path: Path, quick
     chance = random.Random(1)  # noqa: S311 - only moments
     data = {"value": np.arange(AGENTS * 3, dtype="f8")}
     with sapwood.local(AGENTS, fanout=FANOUT, settings=quick) as cluster:
-        places, tree = cluster.session.keeper.places, cluster.session.tree
+        places, tree = embedded(cluster.session).keeper.places, cluster.session.tree
         junctions = sorted({above for rank in range(1, AGENTS + 1) for above in tree.above(rank)})
         for number in range(12):
             folder = tmp_path / str(number)

@@ -21,6 +21,7 @@ from sapwood.core.errors import (
     ProgramError,
 )
 from sapwood.environment.settings import RestartSettings
+from sapwood.session.embedded import embedded
 
 TIMEOUT = 60.0
 TREE = (5, 2)
@@ -246,7 +247,10 @@ def through_it_all(rounds: int) -> list[int]:
 def test_a_group_goes_on_when_junctions_die(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(8, 2)  # three levels of junctions above the agents
     pids = {agent.pid for agent in cluster.agents}
-    places, junctions = cluster.session.keeper.places, list(cluster.session.tree.junctions)
+    places, junctions = (
+        embedded(cluster.session).keeper.places,
+        list(cluster.session.tree.junctions),
+    )
     rounds = 20
     futures = cluster.group().call(through_it_all, rounds)
     with cluster.group().join() as front:

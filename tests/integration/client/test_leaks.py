@@ -14,6 +14,7 @@ import pytest
 
 import sapwood
 from sapwood.environment.settings import CommSettings, RestartSettings, Settings
+from sapwood.session.embedded import embedded
 
 AGENTS, FANOUT, ROUNDS = 4, 2, 5
 SIZE = 400_000
@@ -71,7 +72,7 @@ class Grove:
 
     def __init__(self, cluster: sapwood.Cluster, until: Until) -> None:
         self.cluster = cluster
-        self.keeper = cluster.session.keeper
+        self.keeper = embedded(cluster.session).keeper
         self._until = until
 
     def kill(self, pid: int) -> None:

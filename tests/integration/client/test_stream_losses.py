@@ -15,6 +15,7 @@ import sapwood
 from sapwood.core.errors import (
     AgentLostError,
 )
+from sapwood.session.embedded import embedded
 
 TIMEOUT = 60.0
 MakeCluster = Callable[..., sapwood.Cluster]
@@ -28,7 +29,7 @@ def cluster(make_cluster: MakeCluster) -> sapwood.Cluster:
 
 
 def kill(cluster: sapwood.Cluster, rank: int) -> None:
-    os.kill(cluster.session.keeper.places[rank].pid, signal.SIGKILL)
+    os.kill(embedded(cluster.session).keeper.places[rank].pid, signal.SIGKILL)
 
 
 def total(stream: sapwood.Stream, value: Any = None) -> Any:

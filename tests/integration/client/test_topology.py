@@ -14,6 +14,7 @@ import pytest
 import sapwood
 from sapwood.core.errors import ClosedError, ConfigurationError, RunnerCrashError, UserCodeError
 from sapwood.environment.settings import CommSettings
+from sapwood.session.embedded import embedded
 
 TIMEOUT = 60.0
 TREE = (4, 0)
@@ -90,11 +91,11 @@ def test_what_is_lost_is_replaced_in_both_trees(
     with cluster.topology(2) as deep:
         runs = [tree.run(lasting, np.ones(8)) for tree in (cluster, deep)]
         until(lambda: all(run.progress.iteration >= 5 for run in runs))
-        places = deep.session.keeper.places
+        places = embedded(deep.session).keeper.places
         lost, pid = {
             "agent": ([2], cluster.agents[1].pid),
             "junction": ([5], places[5].pid),
-            "zygote": ([1, 2, 3, 4, 5, 6], cluster.session.keeper.zygote_pid),
+            "zygote": ([1, 2, 3, 4, 5, 6], embedded(cluster.session).keeper.zygote_pid),
         }[victim]
         os.kill(pid, signal.SIGKILL)
         until(lambda: all(places[rank].incarnation >= 2 for rank in lost))

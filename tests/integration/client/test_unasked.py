@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import sapwood
+from sapwood.session.embedded import embedded
 
 TIMEOUT = 60.0
 MakeCluster = Callable[..., sapwood.Cluster]
@@ -19,7 +20,7 @@ Until = Callable[[Callable[[], object]], None]
 
 
 def kill(cluster: sapwood.Cluster, rank: int) -> None:
-    os.kill(cluster.session.keeper.places[rank].pid, signal.SIGKILL)
+    os.kill(embedded(cluster.session).keeper.places[rank].pid, signal.SIGKILL)
 
 
 def many_events(folder: str) -> Iterator[int]:

@@ -8,21 +8,21 @@ import pytest
 
 from sapwood.core.topology import plan
 from sapwood.environment.settings import RestartSettings
+from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.options import PlacesChanged, SessionOptions
-from sapwood.session.session import Session
 
 PATIENCE = 30.0
 TIMEOUT = 60.0
 ECHO = "sapwood.session.agent:main"
 QUICK = RestartSettings(limit=20, backoff=0.01, backoff_max=0.05)
 
-MakeSession = Callable[..., Session]
+MakeSession = Callable[..., EmbeddedSession]
 
 
 class Watch:
     """What a session says of its places."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: EmbeddedSession) -> None:
         self.session = session
         self.changes: list[PlacesChanged] = []
         session.subscribe(self.changes.append)
@@ -58,10 +58,10 @@ def until_fixture() -> Callable[[Callable[[], object]], None]:
     return until
 
 
-def start(agents: int, fanout: int = 0, **options: Any) -> Session:
+def start(agents: int, fanout: int = 0, **options: Any) -> EmbeddedSession:
     """Start a session."""
     chosen = {"agent_entry": ECHO, "restart": QUICK, **options}
-    session = Session(SessionOptions(tree=plan(agents, fanout), **chosen))
+    session = EmbeddedSession(SessionOptions(tree=plan(agents, fanout), **chosen))
     session.start()
     return session
 
@@ -69,9 +69,9 @@ def start(agents: int, fanout: int = 0, **options: Any) -> Session:
 @pytest.fixture
 def make_session() -> Iterator[MakeSession]:
     """Start sessions that end with the test."""
-    made: list[Session] = []
+    made: list[EmbeddedSession] = []
 
-    def make(agents: int, fanout: int = 0, **options: Any) -> Session:
+    def make(agents: int, fanout: int = 0, **options: Any) -> EmbeddedSession:
         made.append(start(agents, fanout, **options))
         return made[-1]
 
@@ -83,7 +83,7 @@ def make_session() -> Iterator[MakeSession]:
 @pytest.fixture(scope="module")
 def standing_session(
     nothing_is_left_behind_by_all: None, request: pytest.FixtureRequest
-) -> Iterator[Session]:
+) -> Iterator[EmbeddedSession]:
     """A session for all tests of a module that want it; its ``STANDING`` says how it is started."""
     del nothing_is_left_behind_by_all  # it looks when the session has ended
     options = dict(request.module.STANDING)
@@ -96,7 +96,7 @@ def standing_session(
 
 
 @pytest.fixture
-def standing(standing_session: Session) -> Iterator[Session]:
+def standing(standing_session: EmbeddedSession) -> Iterator[EmbeddedSession]:
     """The session of the module, for a test that harms none of its places."""
 
     def pids() -> list[int]:
@@ -108,6 +108,6 @@ def standing(standing_session: Session) -> Iterator[Session]:
 
 
 @pytest.fixture
-def watch() -> Callable[[Session], Watch]:
+def watch() -> Callable[[EmbeddedSession], Watch]:
     """Watch the places of a session."""
     return Watch

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from sapwood.core.errors import ClosedError
-from sapwood.session.session import Session
+from sapwood.session.embedded import EmbeddedSession
 
 MEGABYTE = 2**20
 WAVE = 64 * 1024
@@ -26,7 +26,7 @@ def resident(pid: int) -> int:
     return int(pages) * os.sysconf("SC_PAGESIZE")
 
 
-def pid_of(session: Session, rank: int) -> int:
+def pid_of(session: EmbeddedSession, rank: int) -> int:
     return session.keeper.places[rank].pid
 
 
@@ -41,7 +41,7 @@ def pid_of(session: Session, rank: int) -> int:
     ],
 )
 def test_a_stopped_agent_stops_the_writer_and_not_for_good(
-    make_session: Callable[..., Session], until: Until, fanout: int, inline_limit: int
+    make_session: Callable[..., EmbeddedSession], until: Until, fanout: int, inline_limit: int
 ) -> None:
     session = make_session(4, fanout, backlog=4 * MEGABYTE, inline_limit=inline_limit)
     stream = session.open_stream("echo", {"x": "max"})
@@ -72,7 +72,7 @@ def test_a_stopped_agent_stops_the_writer_and_not_for_good(
 
 
 def test_who_waits_for_a_stopped_agent_hears_of_the_end_of_the_cluster(
-    make_session: Callable[..., Session], until: Until
+    make_session: Callable[..., EmbeddedSession], until: Until
 ) -> None:
     session = make_session(2, backlog=MEGABYTE)
     stream = session.open_stream("echo", {})

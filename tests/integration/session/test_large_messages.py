@@ -11,9 +11,9 @@ import pytest
 
 from sapwood.comm import values
 from sapwood.core.errors import CancelledError
-from sapwood.session.session import Session
+from sapwood.session.embedded import EmbeddedSession
 
-MakeSession = Callable[..., Session]
+MakeSession = Callable[..., EmbeddedSession]
 PATIENCE = 60.0
 MIB = 2**20
 JUNCTION_MAY_HOLD = 16 * MIB
@@ -28,13 +28,15 @@ def peak_memory(pid: int) -> int:
 
 
 @pytest.fixture
-def apart(make_session: MakeSession) -> Session:
+def apart(make_session: MakeSession) -> EmbeddedSession:
     """Four agents below two junctions, of which no two share memory."""
     return make_session(4, 2, shared_memory=False)
 
 
 @pytest.mark.row("C2-AM")
-def test_a_large_message_goes_through_a_junction_that_holds_a_part_of_it(apart: Session) -> None:
+def test_a_large_message_goes_through_a_junction_that_holds_a_part_of_it(
+    apart: EmbeddedSession,
+) -> None:
     array = np.arange(40 * MIB // 8, dtype="f8")
     junction = apart.keeper.places[apart.tree.parents[1]].pid
     assert apart.ask(1, "ping", np.zeros(MIB)).result(PATIENCE) is not None
@@ -46,7 +48,7 @@ def test_a_large_message_goes_through_a_junction_that_holds_a_part_of_it(apart: 
 
 @pytest.mark.row("C2-AM")
 @pytest.mark.nightly
-def test_a_gigabyte_goes_through_a_junction_that_holds_a_part_of_it(apart: Session) -> None:
+def test_a_gigabyte_goes_through_a_junction_that_holds_a_part_of_it(apart: EmbeddedSession) -> None:
     array = np.arange(2**30 // 8, dtype="f8")
     junction = apart.keeper.places[apart.tree.parents[1]].pid
     assert apart.ask(1, "ping", np.zeros(MIB)).result(PATIENCE) is not None
@@ -57,7 +59,7 @@ def test_a_gigabyte_goes_through_a_junction_that_holds_a_part_of_it(apart: Sessi
 
 
 @pytest.mark.row("C2-AM")
-def test_small_messages_overtake_none_and_large_ones_share_the_way(apart: Session) -> None:
+def test_small_messages_overtake_none_and_large_ones_share_the_way(apart: EmbeddedSession) -> None:
     arrays = [np.full(3 * MIB, number, dtype="u1") for number in range(3)]
     large = [apart.ask(1, "ping", array) for array in arrays]
     others = [apart.ask(rank, "ping", rank) for rank in (2, 3, 4)]
@@ -67,7 +69,7 @@ def test_small_messages_overtake_none_and_large_ones_share_the_way(apart: Sessio
 
 
 @pytest.mark.row("C2-AM")
-def test_a_request_can_be_taken_back_while_it_moves(apart: Session) -> None:
+def test_a_request_can_be_taken_back_while_it_moves(apart: EmbeddedSession) -> None:
     encoded = values.encode(np.zeros(20 * MIB, dtype="u1"))
     asked = apart.ask_encoded(1, "ping", encoded.body, encoded)
     apart.questions.withdraw(asked)

@@ -25,12 +25,12 @@ from sapwood.core.errors import (
 from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import plan
 from sapwood.environment.settings import RestartSettings
+from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.options import SessionOptions
-from sapwood.session.session import Session
 from sapwood.session.streams import StreamHandle
 from sapwood.session.wave_result import WaveResult
 
-MakeSession = Callable[..., Session]
+MakeSession = Callable[..., EmbeddedSession]
 Until = Callable[[Callable[[], object]], None]
 
 TIMEOUT = 30.0
@@ -58,14 +58,14 @@ def test_what_is_sent_comes_back_from_everybody(
     stream.close()
 
 
-def test_a_stream_may_have_some_members_only(standing: Session) -> None:
+def test_a_stream_may_have_some_members_only(standing: EmbeddedSession) -> None:
     stream = standing.open_stream("echo", {"x": "sum"}, [2, 4])
     result = stream.broadcast({"x": 1}).result(TIMEOUT)
     assert result.total == {"x": 2}
     assert from_ranges(result.ranks) == {2, 4}
 
 
-def test_several_streams_and_threads_at_once(standing: Session) -> None:
+def test_several_streams_and_threads_at_once(standing: EmbeddedSession) -> None:
     session = standing
     totals: dict[int, list[int]] = {}
 
@@ -83,46 +83,46 @@ def test_several_streams_and_threads_at_once(standing: Session) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 100_000])
-def test_an_agent_answers_what_it_is_asked(standing: Session, size: int) -> None:
+def test_an_agent_answers_what_it_is_asked(standing: EmbeddedSession, size: int) -> None:
     for rank in (1, 4):
         answer = standing.ask(rank, "ping", {"x": np.arange(size)}).result(TIMEOUT)
         np.testing.assert_array_equal(answer["x"], np.arange(size))
         answer["x"][0] = 7  # an answer belongs to the asker
 
 
-def test_an_unknown_handler_is_a_clear_error(standing: Session) -> None:
+def test_an_unknown_handler_is_a_clear_error(standing: EmbeddedSession) -> None:
     with pytest.raises(ProtocolError, match="no request handler 'sing'"):
         standing.ask(1, "sing", None).result(TIMEOUT)
     with pytest.raises(ProtocolError, match="no wave handler 'sing'"):
         standing.open_stream("sing", {}).broadcast(None).result(TIMEOUT)
 
 
-def test_an_agent_that_does_not_exist_cannot_be_asked(standing: Session) -> None:
+def test_an_agent_that_does_not_exist_cannot_be_asked(standing: EmbeddedSession) -> None:
     with pytest.raises(AgentLostError):
         standing.ask(99, "ping", None).result(TIMEOUT)
 
 
-def test_an_unknown_reduction_is_refused_at_once(standing: Session) -> None:
+def test_an_unknown_reduction_is_refused_at_once(standing: EmbeddedSession) -> None:
     with pytest.raises(ProtocolError, match="no reduction 'summ'"):
         standing.open_stream("echo", {"x": "summ"})
 
 
 @pytest.mark.parametrize("value", [object(), {"x": print}])
-def test_what_cannot_travel_is_refused_at_once(standing: Session, value: Any) -> None:
+def test_what_cannot_travel_is_refused_at_once(standing: EmbeddedSession, value: Any) -> None:
     with pytest.raises(DataValueError):
         standing.ask(1, "ping", value)
     with pytest.raises(DataValueError):
         standing.open_stream("echo", {}).broadcast(value)
 
 
-def test_answers_that_do_not_fit_fail_their_wave_only(standing: Session) -> None:
+def test_answers_that_do_not_fit_fail_their_wave_only(standing: EmbeddedSession) -> None:
     stream = standing.open_stream("echo", {"x": "sum"})
     with pytest.raises(ExecutionError, match=r"\['y'\]"):
         stream.broadcast({"y": 1}).result(TIMEOUT)
     assert stream.broadcast({"x": 1}).result(TIMEOUT).total == {"x": 4}
 
 
-def test_what_was_asked_cannot_be_taken_back(standing: Session) -> None:
+def test_what_was_asked_cannot_be_taken_back(standing: EmbeddedSession) -> None:
     for future in (
         standing.ask(1, "ping", 1),
         standing.open_stream("echo", {"x": "sum"}).broadcast({"x": 1}),
@@ -386,7 +386,7 @@ def test_a_closed_session_takes_nothing(make_session: MakeSession) -> None:
         stream.broadcast({"x": 1}).result(TIMEOUT)
 
 
-def test_a_closed_stream_takes_nothing(standing: Session) -> None:
+def test_a_closed_stream_takes_nothing(standing: EmbeddedSession) -> None:
     stream = standing.open_stream("echo", {"x": "sum"})
     stream.close()
     stream.close()
@@ -406,16 +406,18 @@ def test_a_folder_whose_path_is_too_long_is_passed_over(
 
 
 def test_a_session_that_was_never_started_leaves_nothing() -> None:
-    Session(SessionOptions(tree=plan(2, 0), agent_entry="sapwood.session.agent:main")).close()
+    EmbeddedSession(
+        SessionOptions(tree=plan(2, 0), agent_entry="sapwood.session.agent:main")
+    ).close()
 
 
 FRONT_END = """
 import sys
 from sapwood.core.topology import plan
 from sapwood.session.options import SessionOptions
-from sapwood.session.session import Session
+from sapwood.session.embedded import EmbeddedSession
 
-session = Session(SessionOptions(tree=plan(4, 2), agent_entry="sapwood.session.agent:main"))
+session = EmbeddedSession(SessionOptions(tree=plan(4, 2), agent_entry="sapwood.session.agent:main"))
 session.start()
 print(session.keeper.zygote_pid, *[record.pid for record in session.keeper.places], flush=True)
 sys.stdin.read()
@@ -446,7 +448,7 @@ def alive(pid: int) -> bool:
 
 
 def test_a_callback_may_use_what_another_thread_has_just_made(
-    standing: Session, until: Until
+    standing: EmbeddedSession, until: Until
 ) -> None:
     session = standing
     busy, made = threading.Event(), threading.Event()

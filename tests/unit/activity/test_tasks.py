@@ -26,9 +26,9 @@ from sapwood.core.errors import (
     UserCodeError,
 )
 from sapwood.core.topology import flat
+from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.options import PlacesChanged
 from sapwood.session.questions import Answer
-from sapwood.session.session import Session
 
 TIMEOUT = 30.0
 
@@ -113,7 +113,7 @@ def call(name: str) -> Call:
 
 def pool_of(count: int) -> tuple[Agents, TaskPool]:
     agents = Agents(count)
-    return agents, TaskPool(cast("Session", agents))
+    return agents, TaskPool(cast("EmbeddedSession", agents))
 
 
 def test_tasks_are_spread_and_no_agent_has_more_than_its_share() -> None:

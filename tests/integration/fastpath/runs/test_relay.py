@@ -16,7 +16,8 @@ import sapwood
 from sapwood.core.errors import TimeLimitError, UserCodeError
 from sapwood.environment.settings import CommSettings
 from sapwood.fastpath.relay_library import Memory, RelayLibrary
-from sapwood.session.streams import StreamHandle
+from sapwood.session.embedded import embedded
+from sapwood.session.port import StreamPort
 
 TIMEOUT = 60.0
 TREE = (2, 0)
@@ -101,7 +102,7 @@ def relayed(run: sapwood.Run) -> int:
     return sum(agent.relayed for agent in run.statistics.agents)
 
 
-def flow(cluster: sapwood.Cluster, until: Until) -> StreamHandle:
+def flow(cluster: sapwood.Cluster, until: Until) -> StreamPort:
     """Return a stream whose waves the agents have begun to relay."""
     stream = cluster.session.open_stream("echo", {"x": "sum"})
 
@@ -252,7 +253,7 @@ def test_links_that_break_go_on(standing: sapwood.Cluster, until: Until, tmp_pat
     cluster = standing
     flow(cluster, until)
     run = cluster.run(Growing(folder=str(tmp_path)), range(10))
-    place = cluster.session._place
+    place = embedded(cluster.session).host.place
 
     def cut() -> None:
         for line in list(place.lines.open.values()):

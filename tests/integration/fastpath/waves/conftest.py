@@ -21,7 +21,7 @@ from tests.integration.session.conftest import (  # noqa: F401 - fixtures of tho
 )
 
 from sapwood.fastpath import native
-from sapwood.session.session import Session
+from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.streams import StreamHandle
 
 
@@ -35,7 +35,7 @@ def library_is_built() -> None:
 def make_exchanging(make_session: MakeSession) -> MakeSession:
     """Start sessions whose waves are exchanged, as those of clusters are."""
 
-    def make(agents: int, fanout: int = 0, **options: Any) -> Session:
+    def make(agents: int, fanout: int = 0, **options: Any) -> EmbeddedSession:
         session = make_session(agents, fanout, **{"spin": 0.001, **options})
         session.on_loop(session.start_shortcut)
         return session
@@ -44,10 +44,10 @@ def make_exchanging(make_session: MakeSession) -> MakeSession:
 
 
 @pytest.fixture
-def flow() -> Callable[[StreamHandle, Session], None]:
+def flow() -> Callable[[StreamHandle, EmbeddedSession], None]:
     """Have waves until they are exchanged."""
 
-    def flows(stream: StreamHandle, session: Session) -> None:
+    def flows(stream: StreamHandle, session: EmbeddedSession) -> None:
         before = session.shortcut.passed
 
         def passes() -> bool:

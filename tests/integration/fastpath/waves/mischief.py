@@ -8,13 +8,13 @@ import random
 import signal
 import threading
 
-from sapwood.session.session import Session
+from sapwood.session.embedded import EmbeddedSession
 
 
 class Mischief:
     """Kills, cuts and pauses, the same for the same seed."""
 
-    def __init__(self, session: Session, seed: int) -> None:
+    def __init__(self, session: EmbeddedSession, seed: int) -> None:
         self.rng = random.Random(seed)  # noqa: S311 - the same for the same seed
         self.session = session
 
@@ -33,7 +33,7 @@ class Mischief:
         threading.Timer(0.02, self._signal, [pid, signal.SIGCONT]).start()
 
     def _cut(self) -> None:
-        for line in list(self.session._place.lines.open.values()):
+        for line in list(self.session.host.place.lines.open.values()):
             if self.rng.random() < 0.5:
                 line.connection.abort()
 

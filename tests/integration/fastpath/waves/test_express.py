@@ -24,13 +24,13 @@ from sapwood.core.rankset import from_ranges
 from sapwood.environment.cores import usable_cores
 from sapwood.fastpath import native
 from sapwood.fastpath.exchange import WaveExchange
-from sapwood.session.session import Session
+from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.streams import StreamHandle
 from sapwood.session.wave_result import WaveResult
 
-MakeSession = Callable[..., Session]
+MakeSession = Callable[..., EmbeddedSession]
 Until = Callable[[Callable[[], object]], None]
-Flow = Callable[[StreamHandle, Session], None]
+Flow = Callable[[StreamHandle, EmbeddedSession], None]
 
 
 TIMEOUT = 60.0
@@ -60,7 +60,7 @@ def test_they_give_what_waves_give(make: MakeSession, agents: int, fanout: int) 
     assert session.shortcut.passed > 60
 
 
-def test_results_are_the_callers_own(standing: Session, flow: Flow) -> None:
+def test_results_are_the_callers_own(standing: EmbeddedSession, flow: Flow) -> None:
     session = standing
     stream = session.open_stream("echo", {"x": "sum"})
     flow(stream, session)
@@ -104,7 +104,9 @@ def test_threads_do_not_get_each_others_answers(make: MakeSession) -> None:
     assert wrong == []
 
 
-def test_a_wave_that_takes_too_long_goes_on(standing: Session, until: Until, flow: Flow) -> None:
+def test_a_wave_that_takes_too_long_goes_on(
+    standing: EmbeddedSession, until: Until, flow: Flow
+) -> None:
     session = standing
     stream = session.open_stream("echo", {"x": "sum"})
     flow(stream, session)
@@ -122,7 +124,7 @@ def test_a_wave_that_takes_too_long_goes_on(standing: Session, until: Until, flo
     flow(stream, session)
 
 
-def test_the_time_out_counts_once(standing: Session, until: Until, flow: Flow) -> None:
+def test_the_time_out_counts_once(standing: EmbeddedSession, until: Until, flow: Flow) -> None:
     session = standing
     stream = session.open_stream("echo", {"x": "sum"})
     flow(stream, session)
@@ -153,7 +155,7 @@ def test_the_time_out_counts_once(standing: Session, until: Until, flow: Flow) -
     assert stream.gate.inside == 0  # who is taken over leaves what it has entered
 
 
-def test_results_are_told_in_order(standing: Session, until: Until, flow: Flow) -> None:
+def test_results_are_told_in_order(standing: EmbeddedSession, until: Until, flow: Flow) -> None:
     session = standing
     stream = session.open_stream("echo", {"x": "sum"})
     flow(stream, session)
@@ -202,7 +204,7 @@ def test_the_loop_is_there_for_others_while_answers_are_on_their_way(
         stream.exchange({"x": number}, TIMEOUT)
 
 
-def test_the_loop_does_not_wait_for_itself(standing: Session, flow: Flow) -> None:
+def test_the_loop_does_not_wait_for_itself(standing: EmbeddedSession, flow: Flow) -> None:
     session = standing
     stream = session.open_stream("echo", {"x": "sum"})
     flow(stream, session)
@@ -228,7 +230,7 @@ def test_cores_are_kept_awake_as_the_session_is_told(make: MakeSession, flow: Fl
         assert (library.memory.awake, library.memory.spare) == (awake, usable_cores() - 1)
 
 
-def test_who_is_not_in_the_tree_is_missing(standing: Session) -> None:
+def test_who_is_not_in_the_tree_is_missing(standing: EmbeddedSession) -> None:
     stream = standing.open_stream("echo", {"x": "sum"}, [1, 2, 9])
     for _ in range(50):
         result = stream.exchange({"x": 1}, TIMEOUT)
@@ -236,7 +238,7 @@ def test_who_is_not_in_the_tree_is_missing(standing: Session) -> None:
 
 
 @pytest.mark.parametrize("reduce", ["gather", "classes", "concat", "sum", "sum:reproducible"])
-def test_results_stay_when_contributors_go_on(standing: Session, reduce: str) -> None:
+def test_results_stay_when_contributors_go_on(standing: EmbeddedSession, reduce: str) -> None:
     stream = standing.open_stream("echo", {"x": reduce}, [1])
     kept = [stream.exchange({"x": np.full(20_000, each)}, TIMEOUT).total["x"] for each in range(30)]
     for number, total in enumerate(kept):
@@ -247,7 +249,7 @@ def test_results_stay_when_contributors_go_on(standing: Session, reduce: str) ->
         array[:] = 0  # it can be written to
 
 
-def test_answers_that_do_not_fit_are_told_as_always(standing: Session, flow: Flow) -> None:
+def test_answers_that_do_not_fit_are_told_as_always(standing: EmbeddedSession, flow: Flow) -> None:
     session = standing
     stream = session.open_stream("echo", {"x": "sum"})
     flow(stream, session)
@@ -276,7 +278,7 @@ def test_a_closed_stream_says_so(make: MakeSession, until: Until, flow: Flow) ->
         open_still.exchange({"x": 1}, TIMEOUT)
 
 
-def test_a_quiet_stream_keeps_its_waves(standing: Session, flow: Flow) -> None:
+def test_a_quiet_stream_keeps_its_waves(standing: EmbeddedSession, flow: Flow) -> None:
     session = standing
     stream = session.open_stream("echo", {"x": "sum"})
     flow(stream, session)

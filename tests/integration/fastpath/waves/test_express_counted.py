@@ -11,10 +11,10 @@ import pytest
 import sapwood
 from sapwood.comm.messages import PlaceReport
 from sapwood.comm.streams.sweeps import QUERY
-from sapwood.session.session import Session
+from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.streams import StreamHandle, StreamOptions
 
-MakeSession = Callable[..., Session]
+MakeSession = Callable[..., EmbeddedSession]
 Until = Callable[[Callable[[], object]], None]
 
 TIMEOUT = 60.0

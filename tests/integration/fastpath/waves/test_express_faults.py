@@ -17,16 +17,16 @@ from sapwood.core.errors import (
     ClosedError,
 )
 from sapwood.fastpath.exchange import WaveExchange
-from sapwood.session.session import Session
+from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.streams import StreamHandle, StreamOptions
 from sapwood.session.wave_result import WaveResult
 
 from .mischief import Mischief
 
-MakeSession = Callable[..., Session]
+MakeSession = Callable[..., EmbeddedSession]
 Until = Callable[[Callable[[], object]], None]
 Interrupted = Callable[[Callable[[], object], float], None]
-Flow = Callable[[StreamHandle, Session], None]
+Flow = Callable[[StreamHandle, EmbeddedSession], None]
 
 
 TIMEOUT = 60.0
@@ -48,7 +48,7 @@ def test_agents_that_are_killed_are_waited_for(make: MakeSession, flow: Flow) ->
 class StreamMischief(Mischief):
     """What happens to a session that has waves: its streams come and go, too."""
 
-    def __init__(self, session: Session, seed: int) -> None:
+    def __init__(self, session: EmbeddedSession, seed: int) -> None:
         super().__init__(session, seed)
         self.streams = [
             session.open_stream("echo", {"x": "sum"}, options=StreamOptions(counted=counted))
@@ -93,7 +93,7 @@ def test_whatever_comes_in_whatever_order(make: MakeSession, seed: int) -> None:
 def test_links_that_break_go_on_where_they_were(make: MakeSession, flow: Flow) -> None:
     session = make(3)
     stream = session.open_stream("echo", {"x": "sum"})
-    place = session._place
+    place = session.host.place
     pids = [session.keeper.places[rank].pid for rank in (1, 2, 3)]
 
     def cut() -> None:

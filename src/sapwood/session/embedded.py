@@ -1,55 +1,41 @@
-"""A session on this machine: a tree of forked processes, its streams and requests.
+"""A session whose host lives in the user's process, and the port to it.
 
-The front end is the user's process. A thread of its own runs the event loop with the root of
-the tree; everything that changes happens on that thread, and the methods here may be called
-from any other.
+A thread of its own drives the host with the event loop; everything that changes happens on that
+thread, and the methods here may be called from any other.
 """
 
+from __future__ import annotations
+
 import contextlib
-import os
-import secrets
-import shutil
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
-
-import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm import values
-from sapwood.comm.link import Identity
 from sapwood.comm.loop import Loop
-from sapwood.comm.machine import machine_id
-from sapwood.comm.node import Node
-from sapwood.comm.place import Place
 from sapwood.comm.pool import BlockPool
-from sapwood.comm.reduction import gathering
 from sapwood.comm.streams.sweeps import FLUSH
-from sapwood.comm.transport.base import Listener
-from sapwood.comm.transport.unix import UnixTransport
-from sapwood.contexts import orders
 from sapwood.contexts.forge import Forge
-from sapwood.contexts.plan import Plan
 from sapwood.core.clock import MonotonicClock
 from sapwood.core.errors import ClosedError, SapwoodError
 from sapwood.core.optional import fastpath
 from sapwood.core.rankset import from_ranges, to_ranges
-from sapwood.core.topology import ROOT
+from sapwood.core.request import Request
 from sapwood.environment.lifecycle import Lifecycle, State
 from sapwood.environment.logs import logger
 from sapwood.session.agent import READY
-from sapwood.session.folder import make_folder
 from sapwood.session.gate import Gate
 from sapwood.session.groups import SessionGroups
-from sapwood.session.hosts import Tenancy
-from sapwood.session.keeper import Beginning, Change, Keeper, Patience
+from sapwood.session.host import LendingHost, SessionHost
+from sapwood.session.keeper import Keeper
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.mailbox import Mailbox
-from sapwood.session.member import MemberConfiguration
 from sapwood.session.options import PlacesChanged, SessionOptions
-from sapwood.session.places import PlaceState, census_of
+from sapwood.session.places import PlaceState
+from sapwood.session.port import PlaceView, SessionPort, StreamPort
 from sapwood.session.questions import Answer, Questions
 from sapwood.session.shortcut import NoShortcut, Shortcut
 from sapwood.session.stream_table import Filters, StreamTable
@@ -63,18 +49,15 @@ DRAIN_PAUSE = 0.02
 
 _log = logger("session")
 
-REHEARSAL = "sapwood.session.member:rehearse"
-
-
 MakeFilters = Callable[[Loop, Callable[[], Forge], Callable[[ev.Event], None]], Filters]
 
 
-class Session:
-    """A tree of processes on this machine.
+class EmbeddedSession:
+    """A session in this process: a :class:`SessionHost`, the thread that drives it, and its port.
 
     Args:
         options: How it is made.
-        host: The session whose agents take part, as leaves of this further tree; without one it
+        lender: The session whose agents take part, as leaves of this further tree; without one it
             starts its own.
 
     Raises (from :meth:`start`):
@@ -82,73 +65,32 @@ class Session:
         AgentLostError: A process ended before it was ready, again and again.
     """
 
-    def __init__(self, options: SessionOptions, host: "Session | None" = None) -> None:
+    def __init__(self, options: SessionOptions, lender: LendingHost | None = None) -> None:
         self.options = options
-        self._host = host
         self.tree = options.tree
-        self.pool = BlockPool(options.inline_limit)
-        self._folder = make_folder()
         self._thread = LoopThread("sapwood-session")
+        host = self.host = SessionHost(options, self._thread.loop, lender)
         self.shortcut = self._make_shortcut()
         self.streams = StreamTable(
-            self._thread, self._post, self.pool, options.backlog, self.shortcut
+            self._thread, host.post, host.pool, options.backlog, self.shortcut, host.new_stream
         )
-        self._listeners: list[Callable[[PlacesChanged], None]] = []
         self._lock = threading.Lock()
         self._closed = False
         self.life = Lifecycle("session", MonotonicClock())
         self.ready_seconds = 0.0
-        self._server: Listener | None = None
-        timing = msgspec.structs.replace(options.timing, give_up_after=options.ready_timeout)
-        configuration = MemberConfiguration(
-            cluster=self._folder.name,
-            folder=str(self._folder),
-            credential=secrets.token_bytes(32),
-            machine=machine_id() if options.shared_memory else "",
-            tree=options.tree,
-            timing=timing,
-            inline_limit=options.inline_limit,
-            extra=options.extra,
-        )
-        identity = Identity(
-            configuration.cluster,
-            ROOT,
-            1,
-            os.getpid(),
-            configuration.machine or "front end",
-            configuration.credential,
-        )
-        node = Node(identity, options.tree, timing, gathering(self.pool.place))
-        self._address = configuration.address(ROOT)
-        self.keeper = Keeper(
-            options.tree,
-            self._beginning(configuration),
-            options.restart,
-            Patience(
-                attach=2 * timing.failure_after,
-                join=options.join_timeout,
-                heartbeat=timing.heartbeat,
-                silence=timing.failure_after,
-            ),
-            self._places_changed,
-        )
         gate = Gate(4 * options.backlog, self._thread)
-        self.questions = Questions(self._thread, self._post, self.pool, gate)
-        self.mailbox = Mailbox(self._thread, self._post, options.inline_limit, node.tagged)
-        self.groups = SessionGroups(self._thread, self._post, self.pool)
-        self._place = Place(
-            node,
+        self.questions = Questions(self._thread, host.post, host.pool, gate)
+        tagged = host.node.tagged
+        self.mailbox = Mailbox(self._thread, host.post, options.inline_limit, tagged)
+        self.groups = SessionGroups(self._thread, host.post, host.pool)
+        host.connect(
             {
-                ev.PlaceJoined: self.keeper.joined,
-                ev.PlacesLost: self.keeper.lost,
                 **self.streams.handlers(),
                 ev.Answered: self.questions.answered,
                 ev.Asked: self.questions.asked,
                 **self.groups.handlers,
                 **self.mailbox.handlers(),
-            },
-            self._thread.loop,
-            _problem,
+            }
         )
         self._thread.on_error = self._broken
 
@@ -161,7 +103,7 @@ class Session:
         try:
             self.keeper.start()
             self._thread.start()
-            self._thread.post(self._listen)
+            self._thread.post(self.host.listen)
             self.keeper.wait_ready(self.options.ready_timeout)
             self.ready_seconds = time.perf_counter() - begin
             self.life.move(State.READY)
@@ -171,11 +113,25 @@ class Session:
             raise
 
     @property
+    def keeper(self) -> Keeper:
+        """Supervises the processes."""
+        return self.host.keeper
+
+    @property
+    def pool(self) -> BlockPool:
+        """Where large values are put."""
+        return self.host.pool
+
+    @property
     def platforms(self) -> tuple[tuple[str, str], ...]:
         """Architecture and C library of each kind of processes; none before :meth:`start`."""
-        if self._host is not None:
-            return self._host.platforms
-        return tuple((zygote.architecture, zygote.libc) for zygote in self.keeper.zygotes)
+        return self.host.platforms
+
+    def places(self, ranks: Iterable[int] | None = None) -> list[PlaceView]:
+        """Return places as they are now; without ranks all agents, in order."""
+        records = self.keeper.places
+        wanted = records.agents() if ranks is None else [records[rank] for rank in ranks]
+        return [PlaceView(one.rank, one.pid, one.state, one.incarnation) for one in wanted]
 
     @property
     def is_own_thread(self) -> bool:
@@ -191,7 +147,7 @@ class Session:
         """Raise ClosedError in a process that was forked from the one that has the session."""
         self._thread.must_be_own()
 
-    def drain(self, streams: Sequence[StreamHandle], seconds: float) -> None:
+    def drain(self, streams: Sequence[StreamPort], seconds: float) -> None:
         """Wait until what agents have sent of themselves so far has arrived.
 
         Args:
@@ -204,7 +160,7 @@ class Session:
                 while self._is_unheard(stream, end) and time.monotonic() < end:
                     time.sleep(DRAIN_PAUSE)  # until places that were cut off are back
 
-    def _is_unheard(self, stream: StreamHandle, end: float) -> bool:
+    def _is_unheard(self, stream: StreamPort, end: float) -> bool:
         """Flush a stream; say whether agents that live were not reached."""
         swept = stream.sweep(FLUSH).result(max(0.0, end - time.monotonic()))
         unheard = from_ranges(stream.spec.members) - from_ranges(swept.reached)
@@ -227,11 +183,10 @@ class Session:
             self.life.move(State.STOPPING)
         if self._thread.started:
             self._thread.call(self._end)
-        self.keeper.close()
+        self.host.close()
         self._thread.stop()
         self.shortcut.close()
-        self.pool.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self.host.remove()
         self.life.move(State.STOPPED)
         _log.debug("closed")
 
@@ -253,13 +208,7 @@ class Session:
         Returns:
             A function that ends the subscription.
         """
-        self._listeners.append(listener)
-
-        def end() -> None:
-            if listener in self._listeners:
-                self._listeners.remove(listener)
-
-        return end
+        return self.host.subscribe(listener)
 
     # --- streams and requests ----------------------------------------------------------------
 
@@ -317,13 +266,36 @@ class Session:
         """
         return self.questions.ask(rank, handler, body, arrays, future)
 
+    def withdraw(self, answer: Answer) -> None:
+        """Take a request back: its future ends with CancelledError."""
+        self.questions.withdraw(answer)
+
+    def send(self, destination: int | Iterable[int], value: Any, tag: int) -> Request:
+        """Send a tagged message.
+
+        Raises:
+            DataValueError: The value cannot travel.
+            ConfigurationError: The destination or the tag is none.
+            ClosedError: The session is closed.
+        """
+        return self.mailbox.send(destination, value, tag)
+
+    def receive(self, source: int, tag: int) -> Request:
+        """Wait for a tagged message; the request is that.
+
+        Raises:
+            ConfigurationError: The source or the tag is none.
+            ClosedError: The session is closed.
+        """
+        return self.mailbox.receive(source, tag)
+
     def answer(self, handler: str, function: Callable[[int, Any], None]) -> None:
         """Have ``function(rank, value)`` called when an agent asks; on the loop's thread."""
         self.questions.answer(handler, function)
 
     def host_filters(self, make: MakeFilters) -> None:
         """Have own filters of the root called by what ``make(loop, forge, post)`` returns."""
-        self.streams.filters = make(self._thread.loop, self.keeper.forge, self._post)
+        self.streams.filters = make(self._thread.loop, self.keeper.forge, self.host.post)
 
     def _make_shortcut(self) -> Shortcut:
         room = fastpath("exchange") if self.options.fastpath else None
@@ -335,7 +307,7 @@ class Session:
 
     def start_shortcut(self) -> bool:
         """Have waves exchanged from now on, if that can be; on the loop's thread."""
-        return self.shortcut.start(self._place)
+        return self.shortcut.start(self.host.place)
 
     def on_loop(self, function: Callable[..., Any], *args: Any) -> None:
         """Have a function called on the loop's thread."""
@@ -348,31 +320,13 @@ class Session:
 
     # --- on the loop's thread ----------------------------------------------------------------
 
-    def _post(self, event: ev.Event) -> None:
-        self._place.post(event)
-
-    def _listen(self) -> None:
-        loop = self._thread.loop
-        loop.spawn(self._accept(UnixTransport(loop)))
-        self._place.start()
-        self.keeper.listen(loop)
-
-    async def _accept(self, transport: UnixTransport) -> None:
-        try:
-            self._server = await transport.listen(self._address, self._place)
-        except SapwoodError as error:
-            self.keeper.give_up(error)
-
     def _end(self) -> None:
         reason = ClosedError("the cluster was closed")
         self.streams.refuse(reason)
         self.questions.abandon(reason)
         self.groups.abandon(reason)
         self.mailbox.abandon(reason)
-        self.keeper.detach()
-        if self._server is not None:
-            self._server.close()
-        self._place.close()
+        self.host.end()
 
     def _broken(self, exception: Exception) -> None:
         """Fail everything that is under way: a mistake of Sapwood itself must not be a hang."""
@@ -387,34 +341,13 @@ class Session:
         self.mailbox.abandon(error)
         self.keeper.give_up(error)
 
-    def _places_changed(self, change: Change) -> None:
-        if not change.adrift:
-            self._post(census_of(self.keeper.places, change.ranks, change.reason, back=change.back))
-        agents = tuple(rank for rank in change.ranks if self.tree.is_agent(rank))
-        told = PlacesChanged(change.ranks, agents, change.back, change.reason, change.adrift)
-        for listener in tuple(self._listeners):
-            listener(told)
 
-    def _beginning(self, configuration: MemberConfiguration) -> Beginning:
-        options, host = self.options, self._host
-        encoded = msgspec.msgpack.encode(configuration)
-        return Beginning(
-            self._entry,
-            orders.Configure(str(self._folder), encoded, options.environment),
-            Plan(
-                () if host is not None else (options.agent_entry.partition(":")[0],),
-                (options.junction_entry.partition(":")[0], *options.runner_modules),
-                options.runner_entry,
-                REHEARSAL,
-                options.interpreter,
-            ),
-            options.interpreters,
-            Tenancy(host, configuration.cluster, encoded) if host is not None else None,
-        )
+def embedded(session: SessionPort) -> EmbeddedSession:
+    """Return the session behind a port, whose host is in this process.
 
-    def _entry(self, rank: int) -> str:
-        return self.options.agent_entry if self.tree.is_agent(rank) else self.options.junction_entry
-
-
-def _problem(text: str) -> None:
-    _log.warning("peer cut off", reason=text)
+    Raises:
+        SapwoodError: It is in another process.
+    """
+    if not isinstance(session, EmbeddedSession):
+        raise SapwoodError("this needs a session whose root is in this process")
+    return session

@@ -1,0 +1,219 @@
+"""The host of a session: the root of its tree, the supervision of its processes, nothing else.
+
+It has no threads and no futures: whoever drives it gives it a loop and calls it on the loop's
+thread. What users of the session hold is a port (``port.py``).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from sapwood.comm import events as ev
+from sapwood.comm.link import Identity
+from sapwood.comm.machine import machine_id
+from sapwood.comm.node import Node
+from sapwood.comm.place import Place
+from sapwood.comm.pool import BlockPool
+from sapwood.comm.reduction import gathering
+from sapwood.comm.transport.base import Listener
+from sapwood.comm.transport.unix import UnixTransport
+from sapwood.contexts import orders
+from sapwood.contexts.plan import Plan
+from sapwood.core.errors import SapwoodError
+from sapwood.core.topology import ROOT
+from sapwood.environment.logs import logger
+from sapwood.session.folder import make_folder
+from sapwood.session.hosts import Home, Tenancy
+from sapwood.session.keeper import Beginning, Change, Keeper, Patience
+from sapwood.session.member import MemberConfiguration
+from sapwood.session.options import PlacesChanged, SessionOptions
+from sapwood.session.places import census_of
+from sapwood.session.shared_reactor import SharedReactor
+
+REHEARSAL = "sapwood.session.member:rehearse"
+
+_log = logger("session")
+
+Handlers = Mapping[type[ev.Effect], Callable[[Any], None]]
+"""What the port does with the effects of the root that concern it."""
+
+
+class LendingHost(Home, Protocol):
+    """The session whose agents take part in a further tree."""
+
+    @property
+    def platforms(self) -> tuple[tuple[str, str], ...]:
+        """Architecture and C library of each kind of its processes."""
+
+
+class SessionHost:
+    """The root of a tree and the supervision of all processes below it.
+
+    Args:
+        options: How the session is made.
+        loop: The loop that drives it.
+        lender: The session whose agents take part, as leaves of this further tree; without one the
+            session starts its own.
+
+    Attributes:
+        tree: The shape of the tree.
+        pool: Where large values are put.
+        node: The root.
+        keeper: Supervises the processes.
+        place: The root at work; there after :meth:`connect`.
+    """
+
+    def __init__(
+        self, options: SessionOptions, loop: SharedReactor, lender: LendingHost | None = None
+    ) -> None:
+        self.options = options
+        self.tree = options.tree
+        self.pool = BlockPool(options.inline_limit)
+        self._loop = loop
+        self._lender = lender
+        self._folder = make_folder()
+        self._listeners: list[Callable[[PlacesChanged], None]] = []
+        self._server: Listener | None = None
+        self._next_stream = 1
+        timing = msgspec.structs.replace(options.timing, give_up_after=options.ready_timeout)
+        configuration = MemberConfiguration(
+            cluster=self._folder.name,
+            folder=str(self._folder),
+            credential=secrets.token_bytes(32),
+            machine=machine_id() if options.shared_memory else "",
+            tree=options.tree,
+            timing=timing,
+            inline_limit=options.inline_limit,
+            extra=options.extra,
+        )
+        identity = Identity(
+            configuration.cluster,
+            ROOT,
+            1,
+            os.getpid(),
+            configuration.machine or "front end",
+            configuration.credential,
+        )
+        self._address = configuration.address(ROOT)
+        self.node = Node(identity, options.tree, timing, gathering(self.pool.place))
+        self.keeper = Keeper(
+            options.tree,
+            self._beginning(configuration),
+            options.restart,
+            Patience(
+                attach=2 * timing.failure_after,
+                join=options.join_timeout,
+                heartbeat=timing.heartbeat,
+                silence=timing.failure_after,
+            ),
+            self._places_changed,
+        )
+        self.place: Place
+
+    def connect(self, handlers: Handlers) -> None:
+        """Give the effects of the root to whoever wants them; before anything is started."""
+        own: Handlers = {ev.PlaceJoined: self.keeper.joined, ev.PlacesLost: self.keeper.lost}
+        self.place = Place(self.node, {**own, **handlers}, self._loop, _problem)
+
+    # --- any thread --------------------------------------------------------------------------
+
+    @property
+    def platforms(self) -> tuple[tuple[str, str], ...]:
+        """Architecture and C library of each kind of processes; none before the start."""
+        if self._lender is not None:
+            return self._lender.platforms
+        return tuple((zygote.architecture, zygote.libc) for zygote in self.keeper.zygotes)
+
+    def subscribe(self, listener: Callable[[PlacesChanged], None]) -> Callable[[], None]:
+        """Have a function told of lost and replaced places, on the loop's thread.
+
+        Returns:
+            A function that ends the subscription.
+        """
+        self._listeners.append(listener)
+
+        def end() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return end
+
+    def close(self) -> None:
+        """End all processes and leave nothing behind; after :meth:`end`, on any thread."""
+        self.keeper.close()
+
+    def remove(self) -> None:
+        """Remove what is on disk and in shared memory; when the loop has ended."""
+        self.pool.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # --- on the loop's thread ----------------------------------------------------------------
+
+    def listen(self) -> None:
+        """Take connections of the places below, and begin to supervise."""
+        self._loop.spawn(self._accept(UnixTransport(self._loop)))
+        self.place.start()
+        self.keeper.listen(self._loop)
+
+    def post(self, event: ev.Event) -> None:
+        """Give the root an event and do what it wants done."""
+        self.place.post(event)
+
+    def new_stream(self) -> int:
+        """Return a number for a stream; whoever asks holds the lock under which it is opened."""
+        number = self._next_stream
+        self._next_stream += 1
+        return number
+
+    def end(self) -> None:
+        """End all links; processes are ended by :meth:`close`."""
+        self.keeper.detach()
+        if self._server is not None:
+            self._server.close()
+        self.place.close()
+
+    async def _accept(self, transport: UnixTransport) -> None:
+        try:
+            self._server = await transport.listen(self._address, self.place)
+        except SapwoodError as error:
+            self.keeper.give_up(error)
+
+    def _places_changed(self, change: Change) -> None:
+        if not change.adrift:
+            self.post(census_of(self.keeper.places, change.ranks, change.reason, back=change.back))
+        agents = tuple(rank for rank in change.ranks if self.tree.is_agent(rank))
+        told = PlacesChanged(change.ranks, agents, change.back, change.reason, change.adrift)
+        for listener in tuple(self._listeners):
+            listener(told)
+
+    # --- how processes begin -----------------------------------------------------------------
+
+    def _beginning(self, configuration: MemberConfiguration) -> Beginning:
+        options, lender = self.options, self._lender
+        encoded = msgspec.msgpack.encode(configuration)
+        return Beginning(
+            self._entry,
+            orders.Configure(str(self._folder), encoded, options.environment),
+            Plan(
+                () if lender is not None else (options.agent_entry.partition(":")[0],),
+                (options.junction_entry.partition(":")[0], *options.runner_modules),
+                options.runner_entry,
+                REHEARSAL,
+                options.interpreter,
+            ),
+            options.interpreters,
+            Tenancy(lender, configuration.cluster, encoded) if lender is not None else None,
+        )
+
+    def _entry(self, rank: int) -> str:
+        return self.options.agent_entry if self.tree.is_agent(rank) else self.options.junction_entry
+
+
+def _problem(text: str) -> None:
+    _log.warning("peer cut off", reason=text)

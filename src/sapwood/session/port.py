@@ -1,0 +1,219 @@
+"""The port of a session: all that users of a session, from the public API on, know of it.
+
+The session itself is a *host* (``host.py``): the root of the tree, its supervision, the numbers of
+streams. Who holds a port asks for streams, requests, messages and groups, from any thread, and gets
+futures. Where the host lives in the same process, the port is ``embedded.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+import msgspec
+
+from sapwood.comm import values
+from sapwood.comm.groups.handle import GroupOptions
+from sapwood.comm.messages import StreamSpec
+from sapwood.comm.messages.groups import GroupNumber
+from sapwood.core.errors import SapwoodError
+from sapwood.core.request import Request
+from sapwood.core.topology import Tree
+from sapwood.session.options import PlacesChanged
+from sapwood.session.places import PlaceState
+from sapwood.session.questions import Answer
+from sapwood.session.shortcut import Shortcut
+from sapwood.session.streams import StreamOptions, Swept
+from sapwood.session.wave_result import WaveResult
+
+
+class PlaceView(msgspec.Struct, frozen=True):
+    """A place of the tree, as it was when somebody asked.
+
+    Attributes:
+        rank: The place.
+        pid: Its process; 0 while there is none.
+        state: Where that is in its life.
+        incarnation: Counts the processes that have been at this place.
+    """
+
+    rank: int
+    pid: int
+    state: PlaceState
+    incarnation: int
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its process is there and can be reached."""
+        return self.state is PlaceState.READY
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has no process, or one that is not there yet."""
+        return self.state in {PlaceState.LOST, PlaceState.STARTING}
+
+
+class StreamPort(Protocol):
+    """An open stream, as its user holds it.
+
+    Attributes:
+        spec: What it is.
+        on_single: Told of each contribution to a stream that does not wait.
+        explain: Given each error of a wave before it is told, to add to it.
+        new_future: Makes the future of a wave.
+    """
+
+    spec: StreamSpec
+    on_single: Callable[[WaveResult | SapwoodError], None]
+    explain: Callable[[SapwoodError], None]
+    new_future: Callable[[], Future[WaveResult]]
+
+    @property
+    def open_waves(self) -> int:
+        """Waves that are not over."""
+
+    @property
+    def waves_begun(self) -> int:
+        """Waves that were broadcast so far."""
+
+    @property
+    def closed(self) -> SapwoodError | None:
+        """Why the stream is closed; None while it is open."""
+
+    def broadcast(self, value: Any) -> Future[WaveResult]:
+        """Send a value to all members; the future is the reduction of their answers."""
+
+    def exchange(
+        self,
+        value: Any,
+        timeout: float | None = None,
+        meanwhile: Callable[[], object] = ...,
+    ) -> WaveResult:
+        """Send a value to all members and return the reduction of their answers."""
+
+    def sweep(self, action: str) -> Future[Swept]:
+        """Flush, quiesce, resume or query the stream; the future is done when that is."""
+
+    def read(self, counts: dict[int, int]) -> None:
+        """Say how many values that agents have sent of themselves were read."""
+
+    def configure(self, parameters: bytes) -> None:
+        """Give the filters other parameters, from the next wave on."""
+
+    def abandon(self, reason: SapwoodError) -> None:
+        """Close the stream and fail its open waves; where :attr:`on_single` is told."""
+
+    def close(self) -> None:
+        """Close the stream; what its agents do for it is cancelled."""
+
+
+class GroupPort(Protocol):
+    """The groups that the front end takes part in, as rank 0."""
+
+    def enter(
+        self, agents: list[int], name: str, options: GroupOptions, enter_timeout: float | None
+    ) -> Request:
+        """Enter a group with some agents; the request is the group."""
+
+    def call(self, order: dict[str, Any], value: Any, convert: Callable[[Any], Any]) -> Request:
+        """Make a call; the request is its converted result."""
+
+    def leave(self, number: GroupNumber) -> None:
+        """Leave a group."""
+
+
+class SessionPort(Protocol):
+    """A session, as its users hold it; all of it may be used from any thread.
+
+    Attributes:
+        tree: The shape of its tree.
+        shortcut: May exchange waves in the place of the event loop.
+        groups: The groups that the front end takes part in.
+    """
+
+    tree: Tree
+    shortcut: Shortcut
+
+    @property
+    def groups(self) -> GroupPort:
+        """The groups that the front end takes part in."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+
+    @property
+    def failure(self) -> SapwoodError | None:
+        """Why places stay lost, if the restart policy gave up."""
+
+    @property
+    def is_own_thread(self) -> bool:
+        """Whether the caller is the session's own thread, which must not wait for it."""
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this process was forked from the one that has the session."""
+
+    @property
+    def platforms(self) -> tuple[tuple[str, str], ...]:
+        """Architecture and C library of each kind of processes; none before the start."""
+
+    def must_be_own(self) -> None:
+        """Raise ClosedError in a process that was forked from the one that has the session."""
+
+    def places(self, ranks: Iterable[int] | None = None) -> list[PlaceView]:
+        """Return places as they are now; without ranks all agents, in order."""
+
+    def open_stream(
+        self,
+        handler: str,
+        reduce: Mapping[str, str],
+        members: Sequence[int] | None = None,
+        context: str = "",
+        options: StreamOptions = ...,
+    ) -> StreamPort:
+        """Open a stream to agents."""
+
+    def ask(self, rank: int, handler: str, value: Any) -> Answer:
+        """Have a handler called at an agent; the future is its answer."""
+
+    def ask_encoded(
+        self,
+        rank: int,
+        handler: str,
+        body: bytes,
+        arrays: values.Encoded,
+        future: Answer | None = None,
+    ) -> Answer:
+        """As :meth:`ask`, with a body that the caller encoded and the arrays that belong to it."""
+
+    def withdraw(self, answer: Answer) -> None:
+        """Take a request back: its future ends with CancelledError."""
+
+    def answer(self, handler: str, function: Callable[[int, Any], None]) -> None:
+        """Have ``function(rank, value)`` called when an agent asks; on the session's thread."""
+
+    def send(self, destination: int | Iterable[int], value: Any, tag: int) -> Request:
+        """Send a tagged message."""
+
+    def receive(self, source: int, tag: int) -> Request:
+        """Wait for a tagged message."""
+
+    def subscribe(self, listener: Callable[[PlacesChanged], None]) -> Callable[[], None]:
+        """Have a function told of lost and replaced places; what is returned ends that."""
+
+    def drain(self, streams: Sequence[StreamPort], seconds: float) -> None:
+        """Wait until what agents have sent of themselves so far has arrived."""
+
+    def on_loop(self, function: Callable[..., Any], *args: Any) -> None:
+        """Have a function called on the session's thread."""
+
+    def start_shortcut(self) -> bool:
+        """Have waves exchanged from now on, if that can be; on the session's thread."""
+
+    def start(self) -> None:
+        """Start all processes and wait until they are ready."""
+
+    def close(self) -> None:
+        """End all processes and leave nothing behind; a second call does nothing."""
