@@ -6,6 +6,8 @@ SHELL := /bin/sh
 
 SEEDS := 100000
 FRAMES := 1000000
+MUTANTS := 150
+MUTANT_SEED := $(shell date +%j)
 MAKEFLAGS += --no-builtin-rules
 
 VENV := .venv
@@ -38,21 +40,26 @@ bench: $(VENV)/with-bench ## run every benchmark at its full size
 # Nightly: as many seeds of the simulator as time allows (SEEDS=…); not one of the five.
 # First a million hostile frames to places of all kinds (FRAMES=…).
 # Then the tests that `make test` leaves out: long matrices of compilers, other examples of laws.
+# Last, mistakes made on purpose in the communication stack (MUTANTS=…, MUTANT_SEED=…): nine in ten are to be found.
 torture: $(VENV)/with-test
 	$(BIN)/python -m sapwood.testing.fuzz --frames $(FRAMES)
-	$(BIN)/sapwood simulate --seeds $(SEEDS) --agents 40 --fanout 3 --waves 6 \
-	    --crash 0.003 --pause 0.001 --zygote 0.0002 --sever 0.01
-	$(BIN)/sapwood simulate --what pieces --seeds $(SEEDS) --agents 20 --fanout 3 --waves 4 \
+	$(BIN)/sapwood simulate --seeds $(SEEDS) --agents 40 --fanout 3 --waves 6 --pipelined 3 \
+	    --crash 0.003 --pause 0.001 --zygote 0.0002 --sever 0.01 --split 0.1
+	$(BIN)/sapwood simulate --what pieces --seeds $(SEEDS) --agents 20 --fanout 3 --waves 4 --pipelined 2 --split 0.1 \
 	    --crash 0.0003 --pause 0.0001 --zygote 0.00003 --sever 0.001 --clog 0.0002
 	$(BIN)/sapwood simulate --what streams --sync time-out --late next --seeds $(SEEDS) \
 	    --agents 17 --fanout 2 --waves 8 --crash 0.001 --pause 0.0005 --zygote 0.0001 --sever 0.003 \
 	    --clog 0.001 --partition 0.0005
+	$(BIN)/sapwood simulate --what streams --sync time-out --seconds 3 --on-loss partial \
+	    --seeds $(SEEDS) --agents 17 --fanout 2 --waves 6 --crash 0.001 --pause 0.0005 --sever 0.003 \
+	    --clog 0.001 --split 0.1
 	@set -e; for what in streams groups letters; do \
 	    $(BIN)/sapwood simulate --what $$what --seeds $(SEEDS) --agents 40 --fanout 3 --waves 4 \
-	    --crash 0.0005 --pause 0.0002 --zygote 0.0001 --sever 0.01 --clog 0.0005 \
+	    --crash 0.0005 --pause 0.0002 --zygote 0.0001 --sever 0.01 --clog 0.0005 --split 0.1 \
 	    --partition 0.0002 --drop 0.01 --duplicate 0.01 --reorder 0.01; done
 	$(PYTEST) -m nightly
 	$(PYTEST) --hypothesis-profile=nightly tests/unit
+	$(BIN)/python tests/mutation/mutate.py --sample $(MUTANTS) --seed $(MUTANT_SEED) --floor 0.9
 
 # How much of the code the tests of the front end's process run; below the floor of pyproject.toml it fails.
 coverage: $(VENV)/with-coverage

@@ -191,8 +191,8 @@ def test_arrays_that_are_not_those_that_were_sent_are_found(
     original = LetterSimulation._saw_below
 
     def spoil(simulation: LetterSimulation, rank: int, effect: Any) -> None:
-        if isinstance(effect, kind) and effect.payload is not None:  # type: ignore[attr-defined]
-            data = bytearray(effect.payload.view)  # type: ignore[attr-defined]
+        if isinstance(effect, kind) and effect.payload is not None:
+            data = bytearray(effect.payload.view)
             data[-1] ^= 1
             effect = msgspec.structs.replace(effect, payload=Payload(data))
         original(simulation, rank, effect)

@@ -341,14 +341,14 @@ def test_a_cluster_in_a_forked_process_says_whose_it_is(*, express: bool) -> Non
             "stream": lambda: cluster.stream(abs),
             "topology": lambda: cluster.topology(fanout=2),
         }
-        said = _said_by_a_forked_child(calls, lambda: (stream.close(), cluster.close()))
+        said = _said_by_a_forked_child(calls, [stream.close, cluster.close])
         assert said == dict.fromkeys(calls, "SW403: the cluster belongs to process")
         assert cluster.submit(pow, 2, 3).result(SOON) == 8
         assert stream.exchange(-1).total == 2
 
 
 def _said_by_a_forked_child(
-    calls: dict[str, Callable[[], Any]], at_last: Callable[[], Any]
+    calls: dict[str, Callable[[], Any]], closes: list[Callable[[], None]]
 ) -> dict[str, str]:
     """Return what each call raised in a forked child; a child that hangs is ended."""
     reading, writing = os.pipe()
@@ -366,7 +366,8 @@ def _said_by_a_forked_child(
                         : len("SW403: the cluster belongs to process")
                     ]
                 os.write(writing, f"{name}={said[name]}\n".encode())
-            at_last()
+            for close in closes:
+                close()
             status = 0
         finally:
             os._exit(status)

@@ -13,7 +13,6 @@ import sapwood
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "sapwood").rglob("*.py"))
-TESTS = sorted((ROOT / "tests").rglob("*.py"))
 EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 
 _DOCUMENTED = re.compile(r"^\.\. auto\w+:: sapwood\.(\w+)$", re.MULTILINE)
