@@ -15,7 +15,9 @@ from sapwood.gpu.cuda.parse import plain, walk
 
 _BY: Final = "::sapwood_cuda::by"
 _SMALL: Final = re.compile(r"\(*(?:[12]?\d|3[01])[uUlL]*\)*$")
-_MASKED: Final = re.compile(r"\(.*&\s*(?:[12]?\d|3[01]|0[xX][01]?[\da-fA-F])[uUlL]*\s*\)$", re.DOTALL)
+_MASKED: Final = re.compile(
+    r"\(.*&\s*(?:[12]?\d|3[01]|0[xX][01]?[\da-fA-F])[uUlL]*\s*\)$", re.DOTALL
+)
 _SHIFTS: Final = frozenset({"<<", ">>", "<<=", ">>="})
 
 
@@ -39,7 +41,8 @@ def is_small(amount: Any) -> bool:
     Example:
         >>> from sapwood.gpu.cuda.parse import CudaSource
         >>> def shift(text):
-        ...     source = CudaSource("a.cu", f"__device__ int f(int a) {{ return {text}; }}".encode())
+        ...     code = f"__device__ int f(int a) {{ return {text}; }}"
+        ...     source = CudaSource("a.cu", code.encode())
         ...     edits = Edits(source.data)
         ...     edit_shifts(source.functions[0].body, edits)
         ...     return bool(edits)

@@ -10,6 +10,7 @@ from sapwood.gpu.cuda.guards import is_linear
 from sapwood.gpu.cuda.parse import plain, walk
 from sapwood.gpu.cuda.variables import Variables, used_words
 
+
 class StrideLoop(msgspec.Struct, frozen=True):
     """A loop ``for (T i = start; i < end; i += step)``, each part a node."""
 
