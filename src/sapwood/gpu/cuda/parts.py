@@ -39,7 +39,8 @@ _ROW: Final = (
 )
 _THREADS: Final = "for (int sapwood_x = {first}; sapwood_x < {end}; sapwood_x++) {{ "
 _SPANS: Final = "".join(
-    f"const auto sapwood_{axis} = ::sapwood_cuda::span_of(sapwood_b.s{axis}); (void)sapwood_{axis}; "
+    f"const auto sapwood_{axis} = ::sapwood_cuda::span_of(sapwood_b.s{axis}); "
+    f"(void)sapwood_{axis}; "
     for axis in "xyz"
 )
 _FIRST: Final = "".join(f"const int sapwood_{axis} = 0; (void)sapwood_{axis}; " for axis in "xyz")
@@ -318,7 +319,8 @@ class PartWriter:
             f"::sapwood_cuda::in_round<sapwood_e, {loop.type}>({start}, sapwood_r); "
         )
         text = (
-            f"{{ constexpr bool sapwood_e = ::sapwood_cuda::is_exact<{loop.type}, decltype({step})>; "
+            "{ constexpr bool sapwood_e = "
+            f"::sapwood_cuda::is_exact<{loop.type}, decltype({step})>; "
             f"const bool sapwood_p = [&]() {_HERE} {{ "
             f"const {loop.type} sapwood_0 = [&]() {_HERE} {{ {_FIRST}{needed}"
             f"return ({loop.type})({start}); }}(); {_SPANS}{spans}"
@@ -336,7 +338,8 @@ class PartWriter:
         limit, check, count = "", "", "sapwood_o.x_end"
         if counts:
             limit = (
-                f"const int sapwood_n = !sapwood_o.together ? sapwood_o.x_end : [&]() {_HERE} {{ "
+                "const int sapwood_n = !sapwood_o.together ? sapwood_o.x_end : "
+                f"[&]() {_HERE} {{ "
                 f"const int sapwood_x = 0; (void)sapwood_x; {needed}{each}"
                 f"return ::sapwood_cuda::limit(sapwood_b.sx, {loop.name}, {end}); }}(); "
             )

@@ -41,7 +41,8 @@ def is_small(amount: Any) -> bool:
     Example:
         >>> from sapwood.gpu.cuda.parse import CudaSource
         >>> def shift(text):
-        ...     source = CudaSource("a.cu", f"__device__ int f(int a) {{ return {text}; }}".encode())
+        ...     code = f"__device__ int f(int a) {{ return {text}; }}"
+        ...     source = CudaSource("a.cu", code.encode())
         ...     edits = Edits(source.data)
         ...     edit_shifts(source.functions[0].body, edits)
         ...     return bool(edits)

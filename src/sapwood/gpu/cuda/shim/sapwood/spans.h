@@ -51,7 +51,10 @@ template <class T, class A> SAPWOOD_HERE Span<T> as(const Span<A> &a) {
 // An index variable such as threadIdx.x.
 SAPWOOD_HERE constexpr unsigned coordinate(int x) { return unsigned(x); }
 SAPWOOD_HERE Span<unsigned> coordinate(const Span<int> &x) { return as<unsigned>(x); }
-SAPWOOD_HERE Span<int> span_of(int size) { return {0, size - 1, true}; }
+SAPWOOD_HERE Span<int> span_of(int size) {
+    if (size < 1) __builtin_unreachable(); // so compilers prove more by themselves
+    return {0, size - 1, true};
+}
 
 // What is added to a thread's index where the sum becomes an int: signed if it is a whole number.
 template <class A> SAPWOOD_HERE constexpr auto signed_part(const A &a) {
@@ -59,8 +62,9 @@ template <class A> SAPWOOD_HERE constexpr auto signed_part(const A &a) {
     else return a;
 }
 
-// Both bounds of unsigned sums may wrap: then so do all between them.
-template <class A, class B, class C = sum_of<A, B>, class = std::enable_if_t<has_span<A, B>>>
+// Both bounds of unsigned sums may wrap: then so do all between them. That one operand is a span is asked first: the
+// operators are candidates for whatever has to do with this namespace, and must not look for themselves.
+template <class A, class B, class = std::enable_if_t<has_span<A, B>>, class C = sum_of<A, B>>
 SAPWOOD_HERE Span<C> operator+(const A &a, const B &b) {
     if constexpr (are_counted<A, B>) {
         const Span<C> x = as<C>(spanned(a)), y = as<C>(spanned(b));
@@ -72,8 +76,8 @@ SAPWOOD_HERE Span<C> operator+(const A &a, const B &b) {
         return {};
     }
 }
-template <class A, class B, class C = std::decay_t<decltype(std::declval<value_of<A>>() - std::declval<value_of<B>>())>,
-          class = std::enable_if_t<has_span<A, B>>>
+template <class A, class B, class = std::enable_if_t<has_span<A, B>>,
+          class C = std::decay_t<decltype(std::declval<value_of<A>>() - std::declval<value_of<B>>())>>
 SAPWOOD_HERE Span<C> operator-(const A &a, const B &b) {
     if constexpr (are_counted<A, B>) {
         const Span<C> x = as<C>(spanned(a)), y = as<C>(spanned(b));
@@ -86,8 +90,8 @@ SAPWOOD_HERE Span<C> operator-(const A &a, const B &b) {
     }
 }
 template <class A> SAPWOOD_HERE auto operator-(const Span<A> &a) { return decltype(-std::declval<A>())(0) - a; }
-template <class A, class B, class C = std::decay_t<decltype(std::declval<value_of<A>>() * std::declval<value_of<B>>())>,
-          class = std::enable_if_t<has_span<A, B>>>
+template <class A, class B, class = std::enable_if_t<has_span<A, B>>,
+          class C = std::decay_t<decltype(std::declval<value_of<A>>() * std::declval<value_of<B>>())>>
 SAPWOOD_HERE Span<C> operator*(const A &a, const B &b) {
     if constexpr (are_counted<A, B>) {
         const Span<C> x = as<C>(spanned(a)), y = as<C>(spanned(b));
