@@ -21,7 +21,14 @@ from sapwood.gpu.cuda.fallback import compile_kernels
 from sapwood.gpu.cuda.language import MODE, preferring_clang
 from sapwood.gpu.cuda.parse import read_sources
 from sapwood.gpu.cuda.patch import KernelMode, Patched
-from sapwood.gpu.cuda.precompiled import PLACE, SHIM, precompiled_headers, vectoriser_flags
+from sapwood.gpu.cuda.precompiled import (
+    FOR_C,
+    PLACE,
+    SHIM,
+    needs_c,
+    precompiled_headers,
+    vectoriser_flags,
+)
 
 _INCLUDE: Final = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
 _C_SUFFIXES: Final = (".c",)
@@ -86,6 +93,9 @@ def build_executable(
     sources = read_sources(texts, macros)
     refuse_unsupported(sources)
     asked = "asked for" if (environment or os.environ).get(MODE, "") == "fiber" else ""
+    if needs_c(map(os.path.normpath, files), texts):
+        files = (*files, FOR_C)
+        texts[str(FOR_C)] = FOR_C.read_bytes()
     given = (files, output, folders, macros or {}, environment)
     _, patched = compile_kernels(
         sources, lambda patched: _make(texts, patched, *given), fiber_only=asked

@@ -34,8 +34,10 @@ from sapwood.gpu.cuda.nvrtc import (
     nvrtc_identity,
 )
 from sapwood.gpu.cuda.precompiled import (
+    FOR_C,
     PLACE,
     SHIM,
+    needs_c,
     precompiled_headers,
     shim_hash,
     vectoriser_flags,
@@ -49,6 +51,7 @@ MODE: Final = "SAPWOOD_CUDA_MODE"
 """Environment variable of a build: ``fiber`` gives every kernel's threads stacks of their own."""
 
 _log = logger("cuda")
+_FOR_C: Final = f"sapwood_{FOR_C.name}"
 _PROBLEM: Final = "sapwood_cuda_problem"
 _OWN_GPU: Final = "SAPWOOD_OWN_GPU"
 _GPU_DEVICE: Final = Path("/dev/nvidiactl")
@@ -62,6 +65,14 @@ class _HostCpp(Cpp):
         return (*super().extra_flags(compiler), f"-I{SHIM}", *("-include", str(PLACE)))
 
 
+class _HostC(C):
+    """C sources beside patched CUDA: they may include CUDA's headers too."""
+
+    def extra_flags(self, compiler: Compiler) -> tuple[str, ...]:
+        """Return where the headers are."""
+        return (*super().extra_flags(compiler), f"-I{SHIM}")
+
+
 class _PatchedCuda(CompiledLanguage):
     """Patched CUDA sources as C++ sources."""
 
@@ -70,7 +81,7 @@ class _PatchedCuda(CompiledLanguage):
     protection = ()  # it costs 15 % where blocks are short; shared arrays have guards of their own
 
     def __init__(self) -> None:
-        self.others = (_HostCpp(), C())
+        self.others = (_HostCpp(), _HostC())
 
     def extra_flags(self, compiler: Compiler) -> tuple[str, ...]:
         """Return the flags of patched CUDA.
@@ -207,6 +218,10 @@ class Cuda(CompiledLanguage):
         }
         sources = read_sources(files)
         refuse_unsupported(sources)
+        compiled = request
+        if needs_c(request.sources, files):
+            files[_FOR_C] = FOR_C.read_bytes()
+            compiled = msgspec.structs.replace(request, sources=(*request.sources, _FOR_C))
 
         def compile_patched(patched: Mapping[str, Patched]) -> Artefact:
             for name, data in files.items():
@@ -214,7 +229,7 @@ class Cuda(CompiledLanguage):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(patched[name].text if name in patched else data)
             shutil.rmtree(request.folder / ".objects", ignore_errors=True)
-            return self._cpu.build(request)
+            return self._cpu.build(compiled)
 
         asked = "asked for" if fiber_only else ""
         artefact, patched = compile_kernels(sources, compile_patched, fiber_only=asked)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +21,10 @@ SHIM: Final = Path(__file__).parent / "shim"
 PLACE: Final = SHIM / "sapwood" / "place.h"
 """What C++ sources beside CUDA need of them, where they share functions for host and device."""
 
+FOR_C: Final = SHIM / "sapwood" / "for_c.cu"
+"""The runtime API under the names that C sources call."""
+
+_CALLED: Final = re.compile(rb"\bcuda[A-Z]\w*")
 _HEADER: Final = "cuda_runtime.h"
 
 _ORDERED: Final = range(13, 22)
@@ -33,8 +37,24 @@ _INSTANTIATING: Final = 11
 @functools.cache
 def shim_hash() -> str:
     """Return a hash of the headers and of the code that patches: both decide a build."""
-    files = sorted([*SHIM.rglob("*.h"), *SHIM.parent.glob("*.py")])
+    files = sorted([*SHIM.rglob("*.h"), FOR_C, *SHIM.parent.glob("*.py")])
     return digest((path.name, path.read_bytes()) for path in files)
+
+
+def needs_c(sources: Iterable[str], texts: Mapping[str, bytes]) -> bool:
+    """Return whether C sources may call the runtime API, by themselves or by their headers.
+
+    Args:
+        sources: The sources of a program.
+        texts: They and its headers, by name.
+
+    Example:
+        >>> needs_c(["a.c"], {"a.c": b"int f(void) { return cudaSetDevice(0); }"})
+        True
+    """
+    headers = (text for name, text in texts.items() if name.endswith(".h"))
+    own = [texts[name] for name in sources if name.endswith(".c") and name in texts]
+    return bool(own) and any(map(_CALLED.search, (*own, *headers)))
 
 
 def vectoriser_flags(compiler: Compiler) -> tuple[str, ...]:

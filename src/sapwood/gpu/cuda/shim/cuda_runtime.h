@@ -1,6 +1,10 @@
 // CUDA C++ for a C++ compiler and a machine without a GPU; every patched source starts with it.
 #pragma once
 
+#ifndef __cplusplus
+#include "sapwood/c.h"
+#else
+
 #include "sapwood/types.h"
 
 #include "sapwood/api.h"
@@ -14,3 +18,5 @@
 #include "sapwood/simd.h"
 #include "sapwood/volumes.h"
 #include "sapwood/warp.h"
+
+#endif

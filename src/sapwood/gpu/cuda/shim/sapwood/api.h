@@ -7,64 +7,6 @@
 #include "device.h"
 #include "together.h"
 
-enum cudaMemcpyKind {
-    cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost,
-    cudaMemcpyDeviceToDevice, cudaMemcpyDefault
-};
-enum cudaFuncAttribute {
-    cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
-    cudaFuncAttributePreferredSharedMemoryCarveout = 9
-};
-enum cudaSharedCarveout {
-    cudaSharedmemCarveoutDefault = -1, cudaSharedmemCarveoutMaxL1 = 0, cudaSharedmemCarveoutMaxShared = 100
-};
-enum cudaFuncCache { cudaFuncCachePreferNone, cudaFuncCachePreferShared, cudaFuncCachePreferL1, cudaFuncCachePreferEqual };
-enum cudaSharedMemConfig { cudaSharedMemBankSizeDefault, cudaSharedMemBankSizeFourByte, cudaSharedMemBankSizeEightByte };
-enum cudaLimit {
-    cudaLimitStackSize, cudaLimitPrintfFifoSize, cudaLimitMallocHeapSize, cudaLimitDevRuntimeSyncDepth,
-    cudaLimitDevRuntimePendingLaunchCount, cudaLimitMaxL2FetchGranularity, cudaLimitPersistingL2CacheSize
-};
-enum cudaComputeMode { cudaComputeModeDefault, cudaComputeModeExclusive, cudaComputeModeProhibited, cudaComputeModeExclusiveProcess };
-enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice, cudaMemoryTypeManaged };
-struct cudaPointerAttributes { cudaMemoryType type; int device; void *devicePointer, *hostPointer; };
-enum cudaMemoryAdvise { cudaMemAdviseSetReadMostly = 1, cudaMemAdviseUnsetReadMostly, cudaMemAdviseSetPreferredLocation,
-                        cudaMemAdviseUnsetPreferredLocation, cudaMemAdviseSetAccessedBy, cudaMemAdviseUnsetAccessedBy };
-#define cudaStreamDefault 0
-#define cudaStreamNonBlocking 1
-#define cudaStreamLegacy ((cudaStream_t)1)
-#define cudaStreamPerThread ((cudaStream_t)2)
-#define cudaEventDefault 0
-#define cudaEventBlockingSync 1
-#define cudaEventDisableTiming 2
-#define cudaHostAllocDefault 0
-#define cudaHostAllocPortable 1
-#define cudaHostAllocMapped 2
-#define cudaHostAllocWriteCombined 4
-#define cudaHostRegisterDefault 0
-#define cudaHostRegisterPortable 1
-#define cudaHostRegisterMapped 2
-#define cudaHostRegisterReadOnly 8
-#define cudaEventInterprocess 4
-#define cudaEventRecordDefault 0
-#define cudaEventRecordExternal 1
-#define cudaEventWaitDefault 0
-#define cudaPeerAccessDefault 0
-#define cudaDeviceScheduleMask 7
-#define cudaHostRegisterIoMemory 4
-#define cudaMemAttachSingle 4
-#define cudaOccupancyDefault 0
-#define cudaMemAttachGlobal 1
-#define cudaMemAttachHost 2
-#define cudaCpuDeviceId (-1)
-#define cudaInvalidDeviceId (-2)
-#define cudaDeviceScheduleAuto 0
-#define cudaDeviceScheduleSpin 1
-#define cudaDeviceScheduleYield 2
-#define cudaDeviceScheduleBlockingSync 4
-#define cudaDeviceBlockingSync 4
-#define cudaDeviceLmemResizeToMax 16
-#define cudaDeviceMapHost 8
-
 namespace sapwood_cuda {
 struct Event { int64_t at = 0; bool recorded = false; };
 inline cudaError_t state() { return failure.empty() ? cudaSuccess : failure_error; }

@@ -66,6 +66,7 @@ enum cudaError {
 };
 typedef enum cudaError cudaError_t;
 
+#ifdef __cplusplus
 inline const char *cudaGetErrorName(cudaError_t error) {
     switch (error) {
 #define SAPWOOD_ERROR(name, number, text) case name: return #name;
@@ -85,3 +86,4 @@ inline const char *error_text(cudaError_t error) {
     }
 }
 } // namespace sapwood_cuda
+#endif

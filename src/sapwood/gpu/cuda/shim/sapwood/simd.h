@@ -34,9 +34,9 @@ template <class T> constexpr int within(int x) { // the nearest number of a type
     static inline unsigned name(unsigned a, unsigned b) {                                        \
         return sapwood_cuda::sum_of_lanes<T>([](int x, int y) { return expression; }, a, b);     \
     }
-#define SAPWOOD_COMPARED(name, lanes, T, operator)                                               \
-    SAPWOOD_TWO(__vcmp##name##lanes, T, x operator y ? -1 : 0)                                   \
-    SAPWOOD_TWO(__vset##name##lanes, T, x operator y ? 1 : 0)
+#define SAPWOOD_COMPARED(name, sign, lanes, T, operator)                                         \
+    SAPWOOD_TWO(__vcmp##name##sign##lanes, T, x operator y ? -1 : 0)                                   \
+    SAPWOOD_TWO(__vset##name##sign##lanes, T, x operator y ? 1 : 0)
 #define SAPWOOD_SIMD(lanes, S, U)                                                                \
     SAPWOOD_ONE(__vabs##lanes, S, x < 0 ? -x : x)                                                \
     SAPWOOD_ONE(__vabsss##lanes, S, sapwood_cuda::within<S>(x < 0 ? -x : x))                     \
@@ -59,16 +59,16 @@ template <class T> constexpr int within(int x) { // the nearest number of a type
     SAPWOOD_TWO(__vminu##lanes, U, y < x ? y : x)                                                \
     SAPWOOD_SUM(__vsads##lanes, S, x < y ? y - x : x - y)                                        \
     SAPWOOD_SUM(__vsadu##lanes, U, x < y ? y - x : x - y)                                        \
-    SAPWOOD_COMPARED(eq, lanes, U, ==)                                                           \
-    SAPWOOD_COMPARED(ne, lanes, U, !=)                                                           \
-    SAPWOOD_COMPARED(ges, lanes, S, >=)                                                          \
-    SAPWOOD_COMPARED(geu, lanes, U, >=)                                                          \
-    SAPWOOD_COMPARED(gts, lanes, S, >)                                                           \
-    SAPWOOD_COMPARED(gtu, lanes, U, >)                                                           \
-    SAPWOOD_COMPARED(les, lanes, S, <=)                                                          \
-    SAPWOOD_COMPARED(leu, lanes, U, <=)                                                          \
-    SAPWOOD_COMPARED(lts, lanes, S, <)                                                           \
-    SAPWOOD_COMPARED(ltu, lanes, U, <)
+    SAPWOOD_COMPARED(eq, , lanes, U, ==)                                                           \
+    SAPWOOD_COMPARED(ne, , lanes, U, !=)                                                           \
+    SAPWOOD_COMPARED(ge, s, lanes, S, >=)                                                          \
+    SAPWOOD_COMPARED(ge, u, lanes, U, >=)                                                          \
+    SAPWOOD_COMPARED(gt, s, lanes, S, >)                                                           \
+    SAPWOOD_COMPARED(gt, u, lanes, U, >)                                                           \
+    SAPWOOD_COMPARED(le, s, lanes, S, <=)                                                          \
+    SAPWOOD_COMPARED(le, u, lanes, U, <=)                                                          \
+    SAPWOOD_COMPARED(lt, s, lanes, S, <)                                                           \
+    SAPWOOD_COMPARED(lt, u, lanes, U, <)
 SAPWOOD_SIMD(2, int16_t, uint16_t)
 SAPWOOD_SIMD(4, int8_t, uint8_t)
 #undef SAPWOOD_SIMD

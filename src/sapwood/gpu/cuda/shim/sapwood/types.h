@@ -48,29 +48,7 @@ namespace sapwood_cuda {
 template <class T> struct Same { using type = T; };
 }
 
-#define SAPWOOD_VECTOR(T, name, align1, align2, align4)                                          \
-    struct name##1 { T x; };                                                                     \
-    struct alignas(align2) name##2 { T x, y; };                                                  \
-    struct name##3 { T x, y, z; };                                                               \
-    struct alignas(align4) name##4 { T x, y, z, w; };                                            \
-    static inline name##1 make_##name##1(T x) { return {x}; }                                    \
-    static inline name##2 make_##name##2(T x, T y) { return {x, y}; }                            \
-    static inline name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; }                    \
-    static inline name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
-
-SAPWOOD_VECTOR(signed char, char, 1, 2, 4)
-SAPWOOD_VECTOR(unsigned char, uchar, 1, 2, 4)
-SAPWOOD_VECTOR(short, short, 2, 4, 8)
-SAPWOOD_VECTOR(unsigned short, ushort, 2, 4, 8)
-SAPWOOD_VECTOR(int, int, 4, 8, 16)
-SAPWOOD_VECTOR(unsigned int, uint, 4, 8, 16)
-SAPWOOD_VECTOR(long, long, 8, 16, 16)
-SAPWOOD_VECTOR(unsigned long, ulong, 8, 16, 16)
-SAPWOOD_VECTOR(long long, longlong, 8, 16, 16)
-SAPWOOD_VECTOR(unsigned long long, ulonglong, 8, 16, 16)
-SAPWOOD_VECTOR(float, float, 4, 8, 16)
-SAPWOOD_VECTOR(double, double, 8, 16, 16)
-#undef SAPWOOD_VECTOR
+#include "vectors.h"
 
 struct dim3 {
     unsigned int x, y, z;
