@@ -33,6 +33,7 @@ from sapwood.core.errors import (
     TimeLimitError,
     UserCodeError,
 )
+from sapwood.core.whole import whole
 from sapwood.data.dataset import Dataset
 from sapwood.data.publish import Published
 from sapwood.environment.logs import logger
@@ -106,7 +107,7 @@ class Run:
         self._loop_began = 0.0
         self._progress = Progress(
             state=RunState.PREPARING,
-            iterations=_planned(program.iterations(), options.max_iterations),
+            iterations=_planned(self._iterations(), options.max_iterations),
             items=len(data),
         )
         self._cut_short = False
@@ -114,7 +115,8 @@ class Run:
         self._update_seconds = 0.0
         self._unnoted: tuple[int, dict[str, Any]] | None = None
         self._thread = threading.Thread(target=self._work, name=f"sapwood-{self.name}", daemon=True)
-        self._timer = threading.Timer(options.run_time_limit, self._took_too_long)
+        seconds = min(options.run_time_limit, threading.TIMEOUT_MAX)
+        self._timer = threading.Timer(seconds, self._took_too_long)
         self._timer.daemon = True
         self._thread.start()
         if options.run_time_limit:
@@ -318,10 +320,10 @@ class Run:
                 try:  # as _user() does, in fewer functions: nothing of them is in a cache by now
                     state = program.update(state, total)
                     what = "done"
-                    done = program.done(state)
+                    done = bool(program.done(state))
                 except SapwoodError:
                     raise
-                except Exception as error:
+                except (Exception, SystemExit) as error:
                     raise self._of_user(what, error) from error
                 self._update_seconds += time.perf_counter() - begin
                 self._unnoted = iteration, state
@@ -346,10 +348,10 @@ class Run:
             return function(*args)
         except SapwoodError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # an exit would end who waits for the run
             raise self._of_user(what, error) from error
 
-    def _of_user(self, what: str, error: Exception) -> UserCodeError:
+    def _of_user(self, what: str, error: BaseException) -> UserCodeError:
         kind = type(error).__qualname__
         where = f"{self.program.name}.{what}"
         return UserCodeError(f"{kind}: {error}", where=where, details={EXCEPTION_TYPE: kind})
@@ -371,8 +373,25 @@ class Run:
             items=items,
             items_per_second=iteration * items / elapsed if elapsed else 0.0,
             agents=self._progress.agents,
-            metrics=dict(self._user("metrics", self.program.metrics, state)),
+            metrics=self._metrics(state),
         )
+
+    def _metrics(self, state: dict[str, Any]) -> dict[str, float]:
+        found = self._user("metrics", self.program.metrics, state)
+        try:
+            return {str(name): float(value) for name, value in found.items()}
+        except (AttributeError, TypeError, ValueError, OverflowError) as error:
+            raise ProgramError(
+                f"metrics must be a dictionary of numbers: {error}",
+                where=f"{self.program.name}.metrics",
+                hint="return for example {'error': 0.5}",
+            ) from error
+
+    def _iterations(self) -> int | None:
+        planned: object = self._user("iterations", self.program.iterations)
+        if planned is None:
+            return None
+        return max(0, whole(planned, f"{self.program.name}.iterations()", ProgramError))
 
     def _note_statistics(
         self, found: list[dict[str, Any]], slices: list[range], built: Built
