@@ -36,6 +36,7 @@ from sapwood.core.errors import (
     UserCodeError,
 )
 from sapwood.core.staying import StaysHere
+from sapwood.core.whole import whole
 from sapwood.data.dataset import Dataset
 from sapwood.data.publish import Published
 from sapwood.environment.logs import logger
@@ -119,7 +120,8 @@ class Run(StaysHere):
         self._code: tuple[bytes, tuple[bytes, ...]] = (b"", ())  # image, libraries for crashes
         self._unnoted: tuple[int, dict[str, Any]] | None = None
         self._thread = threading.Thread(target=self._work, name=f"sapwood-{self.name}", daemon=True)
-        self._timer = threading.Timer(options.run_time_limit, self._took_too_long)
+        seconds = min(options.run_time_limit, threading.TIMEOUT_MAX)
+        self._timer = threading.Timer(seconds, self._took_too_long)
         self._timer.daemon = True
         self._thread.start()
         if options.run_time_limit:
@@ -315,9 +317,7 @@ class Run(StaysHere):
         self._progress = msgspec.structs.replace(
             self._progress,
             state=RunState.RUNNING,
-            iterations=_bounded(
-                self._user("iterations", program.iterations), self._options.max_iterations
-            ),
+            iterations=_bounded(self._iterations(), self._options.max_iterations),
             agents=len(crew.ranks),
         )
         self._loop_began = time.perf_counter()
@@ -335,9 +335,10 @@ class Run(StaysHere):
                     done = program.done(state)
                     if done is None:
                         raise _nothing_returned(program, what, "True or False")
+                    done = bool(done)
                 except SapwoodError:
                     raise
-                except Exception as error:
+                except (Exception, SystemExit) as error:
                     raise self._of_user(what, error) from error
                 self._update_seconds += time.perf_counter() - begin
                 self._unnoted = iteration, state
@@ -362,10 +363,10 @@ class Run(StaysHere):
             return function(*args)
         except SapwoodError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # an exit would end who waits for the run
             raise self._of_user(what, error) from error
 
-    def _of_user(self, what: str, error: Exception) -> UserCodeError:
+    def _of_user(self, what: str, error: BaseException) -> UserCodeError:
         kind = type(error).__qualname__
         where = f"{self.program.name}.{what}"
         return UserCodeError(f"{kind}: {error}", where=where, details={EXCEPTION_TYPE: kind})
@@ -393,9 +394,22 @@ class Run(StaysHere):
 
     def _metrics(self, state: dict[str, Any]) -> dict[str, float]:
         found = self._user("metrics", self.program.metrics, state)
-        if not isinstance(found, Mapping):
+        if found is None:
             raise _nothing_returned(self.program, "metrics", "a dictionary of numbers")
-        return dict(found)
+        try:
+            return {str(name): float(value) for name, value in found.items()}
+        except (AttributeError, TypeError, ValueError, OverflowError) as error:
+            raise ProgramError(
+                f"metrics must be a dictionary of numbers: {error}",
+                where=f"{self.program.name}.metrics",
+                hint="return for example {'error': 0.5}",
+            ) from error
+
+    def _iterations(self) -> int | None:
+        planned: object = self._user("iterations", self.program.iterations)
+        if planned is None:
+            return None
+        return max(0, whole(planned, f"{self.program.name}.iterations()", ProgramError))
 
     def _note_statistics(
         self, found: list[dict[str, Any]], slices: list[range], built: Built

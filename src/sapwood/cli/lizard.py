@@ -57,7 +57,10 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
         typer.Option(metavar="FILE", help="The runner module; default: runner.py in the folder."),
     ] = None,
     seed: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Seed of the random numbers of the program.")
+        int,
+        typer.Option(
+            metavar="N", min=0, max=2**63 - 1, help="Seed of the random numbers of the program."
+        ),
     ] = 0,
     run_time_limit: Annotated[
         str | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -28,6 +29,8 @@ def output_console() -> Console:
 
 MAX_MEASURED = 1000
 """Columns that a table is measured with."""
+_NO_TEXT = re.compile("[\ud800-\udfff]")
+"""Halves of characters, which Python has for bytes that are no text."""
 
 MAX_ROWS = 64
 """Rows of a table about agents; ``--json`` has all of them."""
@@ -147,7 +150,7 @@ def json_bytes(value: Any) -> bytes:
 
 def _readable(value: Any) -> Any:
     if isinstance(value, str):
-        return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        return _NO_TEXT.sub("\N{REPLACEMENT CHARACTER}", value)
     if isinstance(value, dict):
         return {_readable(key): _readable(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -17,6 +17,10 @@ EXIT_BROKEN = 1
 """Exit code for an invariant that does not hold."""
 
 
+MAX_AGENTS = 1_000_000
+"""Agents of a simulated tree: what a machine has memory for."""
+
+
 class What(StrEnum):
     """What is simulated."""
 
@@ -60,7 +64,7 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
     what: Annotated[What, typer.Option(help="What the places do meanwhile.")] = What.WAVES,
     seed: Annotated[int, typer.Option(help="The first seed; it decides all that is chance.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds, one after the other.")] = 1,
-    agents: Annotated[int, typer.Option(min=1, help="Number of agents.")] = 16,
+    agents: Annotated[int, typer.Option(min=1, max=MAX_AGENTS, help="Number of agents.")] = 16,
     fanout: Annotated[int, typer.Option(min=0, help="Children of each junction; 0: flat.")] = 4,
     spares: Annotated[
         bool, typer.Option("--spares", help="Spare junctions stand in for lost ones.")

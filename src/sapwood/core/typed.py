@@ -37,7 +37,11 @@ def json_reader(kind: Any) -> Callable[[Data | str], Any]:
     return _json_reader(kind).decode
 
 
-def convert(value: Any, kind: type[T]) -> T:
+@overload
+def convert(value: Any, kind: type[T]) -> T: ...
+@overload
+def convert(value: Any, kind: Any) -> Any: ...
+def convert(value: Any, kind: Any) -> Any:
     """Return a plain value as a type.
 
     Raises:

@@ -14,7 +14,7 @@ import msgspec
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
 from sapwood.environment.names import suggestion
-from sapwood.environment.settings import Settings
+from sapwood.environment.settings import LARGEST, Settings
 from sapwood.environment.units import parse_duration, parse_size
 
 UNITS: dict[str, Callable[[str], float]] = {"bytes": parse_size, "seconds": parse_duration}
@@ -76,6 +76,8 @@ class Setting:
             meta = msgspec.Meta(ge=self.minimum) if self.minimum is not None else msgspec.Meta()
             if isinstance(value, bool) and self.kind is not bool:
                 raise ValueError("true and false are no numbers")
+            if isinstance(value, int) and abs(value) > LARGEST:
+                raise ValueError("more than 64 bits hold")
             return typed.convert(value, Annotated[self.kind, meta])
         except (msgspec.ValidationError, ValueError) as error:
             raise ConfigurationError(

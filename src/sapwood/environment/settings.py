@@ -17,7 +17,10 @@ from sapwood.core.errors import ConfigurationError
 Level = Literal["debug", "info", "warning", "error", "critical", "off"]
 """From which severity on messages are shown; ``off`` shows none."""
 
-Bytes = Annotated[int, Meta(ge=0, extra={"unit": "bytes"})]
+LARGEST = 2**63 - 1
+"""Greatest whole number that processes can tell each other."""
+
+Bytes = Annotated[int, Meta(ge=0, le=LARGEST, extra={"unit": "bytes"})]
 """A size; files and variables may write ``"64 KiB"``."""
 
 Seconds = Annotated[float, Meta(ge=0, extra={"unit": "seconds"})]
@@ -26,7 +29,7 @@ Seconds = Annotated[float, Meta(ge=0, extra={"unit": "seconds"})]
 PathText = Annotated[str, Meta(extra={"unit": "path"})]
 """A path; in a configuration file it is relative to the folder of that file."""
 
-Count = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=0, le=LARGEST)]
 """A whole number from 0."""
 
 
@@ -192,6 +195,13 @@ class LogSettings(Section, frozen=True):
     ] = {}
 
 
+MIN_HEARTBEAT = 0.001
+"""Seconds: with shorter ones a place does nothing but beat."""
+
+MIN_MESSAGE = 64 * 2**10
+"""Bytes that what places say to each other may have."""
+
+
 class CommSettings(Section, frozen=True):
     """How the places of a tree talk to each other."""
 
@@ -227,7 +237,19 @@ class CommSettings(Section, frozen=True):
     ] = 256 * 2**20
 
     def __post_init__(self) -> None:
-        """Hold the two times against each other."""
+        """Refuse what no tree can live with, and hold the two times against each other."""
+        if self.heartbeat < MIN_HEARTBEAT:
+            raise ConfigurationError(
+                f"signs of life cannot come every {self.heartbeat:g} s",
+                where="comm.heartbeat",
+                hint=f"give at least {MIN_HEARTBEAT:g} s",
+            )
+        if self.max_message < MIN_MESSAGE:
+            raise ConfigurationError(
+                f"places cannot live with messages of at most {self.max_message} bytes",
+                where="comm.max_message",
+                hint=f"give at least {MIN_MESSAGE} bytes",
+            )
         if self.failure_after <= self.heartbeat:
             raise ConfigurationError(
                 f"a neighbour cannot count as lost after {self.failure_after} s of silence "

@@ -209,3 +209,26 @@ class Endless(Steps):
             file.write("here")
         while True:
             pass
+
+
+class Odd(Steps):
+    """Returns, at one place, what a program must not; ``where`` says at which."""
+
+    where: str = parameter("")
+
+    def init(self, data: Any) -> dict[str, Any]:
+        if self.where == "exit":
+            raise SystemExit(5)
+        return super().init(data)
+
+    def done(self, state: dict[str, Any]) -> Any:
+        return np.zeros(3) if self.where == "done" else super().done(state)
+
+    def metrics(self, state: dict[str, Any]) -> Any:
+        wrong = {"metrics": 3, "array": {"a": np.zeros(3)}, "complex": {"a": 1j}}
+        return wrong.get(self.where, {})
+
+    def iterations(self) -> Any:
+        if self.where == "iterations raise":
+            raise ValueError("no number")
+        return "many" if self.where == "iterations" else None

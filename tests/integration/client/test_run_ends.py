@@ -18,6 +18,7 @@ from sapwood.core.errors import (
     ClosedError,
     ConfigurationError,
     InputError,
+    SapwoodError,
     TimeLimitError,
 )
 from sapwood.environment.settings import ClusterSettings, LimitSettings, PlaceSettings, Settings
@@ -245,3 +246,30 @@ def test_only_places_of_the_tree_can_have_an_interpreter(ranks: str) -> None:
     settings = Settings(cluster=ClusterSettings(places=places))
     with pytest.raises(ConfigurationError, match="gives no place of this tree an interpreter"):
         sapwood.local(2, settings=settings)
+
+
+@pytest.mark.parametrize(
+    ("where", "code", "message"),
+    [
+        ("exit", "SW201", "SystemExit: 5.*init"),
+        ("done", "SW201", "truth value of an array.*done"),
+        ("metrics", "SW120", "metrics must be a dictionary of numbers"),
+        ("array", "SW120", "metrics must be a dictionary of numbers"),
+        ("complex", "SW120", "metrics must be a dictionary of numbers"),
+        ("iterations", "SW120", r"iterations\(\) is 'many'"),
+        ("iterations raise", "SW201", "ValueError: no number.*iterations"),
+    ],
+)
+def test_what_a_program_must_not_return_is_an_error_that_names_the_method(
+    cluster: sapwood.Cluster, program: Programs, where: str, code: str, message: str
+) -> None:
+    with pytest.raises(SapwoodError, match=message) as caught:
+        cluster.run(program("Odd", where=where), np.ones(3)).result(TIMEOUT)
+    assert caught.value.code == code
+
+
+def test_a_time_limit_may_be_longer_than_any_timer(
+    cluster: sapwood.Cluster, program: Programs
+) -> None:
+    run = cluster.run(program("Steps", steps=1), np.ones(3), run_time_limit=1e300)
+    assert run.result(TIMEOUT) == 3

@@ -308,3 +308,17 @@ def test_a_working_folder_that_was_removed_is_named(
     gone.rmdir()
     with pytest.raises(ConfigurationError, match="the current folder has been removed"):
         load_configuration({})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("limits.keep", 2**63),
+        ("limits.memory", "99999999999 TiB"),
+        ("limits.iterations", "99999999999999999999999"),
+        ("cluster.agents", -(2**64)),
+    ],
+)
+def test_numbers_of_more_than_64_bits_are_refused(load: Load, key: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"{key} cannot be"):
+        load(flags={key: value})

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,3 +38,17 @@ def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.setenv("HOME", str(tmp_path))
     assert CacheSettings().path() == tmp_path / ".cache" / "sapwood"
     assert CacheSettings(folder="~/x").path() == tmp_path / "x"
+
+
+@pytest.mark.parametrize(
+    ("values", "where"),
+    [
+        ({"heartbeat": 0.0}, "comm.heartbeat"),
+        ({"max_message": 1}, "comm.max_message"),
+    ],
+)
+def test_what_no_tree_can_live_with_is_refused(values: dict[str, Any], where: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        CommSettings(**values)
+    assert caught.value.where == where
+    assert "at least" in caught.value.hint
