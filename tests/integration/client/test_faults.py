@@ -214,7 +214,7 @@ def test_no_run_is_cancelled_that_begins_while_places_move(tmp_path: Path, quick
     with sapwood.local(AGENTS, fanout=FANOUT, settings=quick) as cluster:
         places, tree = embedded(cluster.session).keeper.places, cluster.session.tree
         junctions = sorted({above for rank in range(1, AGENTS + 1) for above in tree.above(rank)})
-        for number in range(12):
+        for number in range(6):
             folder = tmp_path / str(number)
             folder.mkdir()
             for rank in chance.sample(junctions[1:], 2):

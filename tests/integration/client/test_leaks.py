@@ -133,15 +133,18 @@ def use(grove: Grove) -> None:
 def test_what_is_mapped_and_open_does_not_grow_with_those_that_ended(
     grove: Grove, what: str
 ) -> None:
-    end = {
-        "runner": grove.end_runner,
-        "agent": lambda: grove.kill(grove.pid(1)),
-        "junction": lambda: grove.kill(grove.pid(grove.cluster.session.tree.parents[1])),
-        "zygote": lambda: grove.kill(grove.keeper.zygote_pid),
-    }[what]
+    junction = grove.cluster.session.tree.parents[1]
+    victims: dict[str, Callable[[], int]] = {
+        "agent": lambda: grove.pid(1),
+        "junction": lambda: grove.pid(junction),
+        "zygote": lambda: grove.keeper.zygote_pid,
+    }
     for _ in range(ROUNDS):
         use(grove)
-        end()
+        if what == "runner":
+            grove.end_runner()
+        else:
+            grove.kill(victims[what]())
     # Of those that live the last tasks and waves may stay mapped.
     grove.end_with(0 if what == "zygote" else 2 * AGENTS + FANOUT)
 

@@ -17,6 +17,7 @@ from sapwood.comm.channel import MESSAGE_COST, ChannelState
 from sapwood.comm.link import LinkTiming
 from sapwood.comm.messages import PROTOCOL_VERSION
 from sapwood.comm.messages.letters import Letter
+from sapwood.comm.shared_memory import SharedBlock
 from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import ROOT, Tree, flat, kary, plan
 from sapwood.testing.network import Network
@@ -99,6 +100,18 @@ def test_cut_connections_lose_nothing_and_double_nothing(
     assert network.observed(ev.PlacesLost) == []
     assert network.problems == []
     assert network.breaks > 0
+
+
+def test_a_place_lets_go_of_memory_whose_holder_is_gone() -> None:
+    network = Network(kary(4, 2))
+    network.start()
+    blocks = network.places[ROOT].blocks
+    with SharedBlock(4096) as block:
+        blocks.view(block.ref())
+        network.places[ROOT].tick()
+        assert len(blocks) == 1
+    network.places[ROOT].tick()
+    assert len(blocks) == 0
 
 
 def ask_many(network: Network, destination: int, count: int) -> None:
