@@ -3,7 +3,7 @@
 import itertools
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, TimeoutError  # noqa: A004 - the one that futures raise
 from html import escape
 from typing import Any, Literal, TypeVar

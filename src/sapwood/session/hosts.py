@@ -32,7 +32,9 @@ LEAVE_TIMEOUT = 5.0
 class Home(Protocol):
     """The session that the agents belong to."""
 
-    keeper: Keeper
+    @property
+    def keeper(self) -> Keeper:
+        """Supervises its processes."""
 
     def ask(self, rank: int, handler: str, value: Any) -> Future[Any]:
         """Have a handler called at an agent."""
