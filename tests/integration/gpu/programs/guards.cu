@@ -4,36 +4,35 @@
 #include <cstdio>
 #include <cstring>
 
-#define INDEX blockIdx.x *blockDim.x + threadIdx.x
 typedef unsigned char tiny;
 typedef float real;
 
-__global__ void wrapped(int *o, unsigned n, int off) { unsigned g = INDEX; unsigned i = INDEX + off; if (i < n) o[g] = 1; }
-__global__ void wrapped_inside(int *o, unsigned n, int off) { unsigned i = INDEX; if (i + off < n) o[i] = 1; }
-__global__ void wrapped_size(int *o, size_t n, int off) { size_t i = INDEX; if (i + off < n) o[i] = 1; }
-__global__ void wrapped_number(int *o, unsigned n, int off) { unsigned i = INDEX; if (i + off < 100u) o[i] = 1; }
-__global__ void hashed(int *o, unsigned n, int off) { unsigned i = INDEX; unsigned h = i * 2654435761u; if (h < 4000000000u) o[i] = 1; }
-__global__ void hashed_choice(int *o, unsigned n, int off) { unsigned i = INDEX; unsigned h = i * 2654435761u; o[i] = h < 4000000000u ? 1 : 2; }
-__global__ void narrow(int *o, unsigned n, int off) { unsigned i = INDEX; unsigned char c = threadIdx.x + 200; if (c < 100) o[i] = 1; }
-__global__ void narrow_16(int *o, unsigned n, int off) { unsigned i = INDEX; uint16_t c = threadIdx.x + 65500; if (c < 100) o[i] = 1; }
-__global__ void narrow_named(int *o, unsigned n, int off) { unsigned i = INDEX; tiny c = threadIdx.x * 16; if (c < 100) o[i] = 1; }
-__global__ void narrow_bool(int *o, unsigned n, int off) { unsigned i = INDEX; bool c = threadIdx.x; if (c < 1) o[i] = 1; }
-__global__ void narrow_equal(int *o, unsigned n, int off) { unsigned i = INDEX; tiny c = threadIdx.x; if (c == 44) o[i] = 1; }
-__global__ void rounded(int *o, unsigned n, int off) { unsigned i = INDEX; real c = threadIdx.x + 16777216; if (c < 16777220.f) o[i] = 1; }
-__global__ void rounded_int(int *o, unsigned n, int off) { int i = threadIdx.x + -0.5f; o[INDEX] = i; }
-__global__ void leaves(int *o, unsigned n, int off) { unsigned i = INDEX; if (i + off >= n) return; o[i] = 1; }
-__global__ void divides(int *o, unsigned n, int off) { unsigned i = INDEX; if (off == 0) return; if (i < n / off) o[i] = 1; }
-__global__ void rounds(int *o, unsigned n, int off) { unsigned i = INDEX + off; for (; i < n; i += blockDim.x * gridDim.x) o[i]++; }
-__global__ void rounds_wrapped(int *o, unsigned n, int off) { for (unsigned i = INDEX + off; i < n; i += blockDim.x * gridDim.x) o[i]++; }
-__global__ void rounds_narrow(int *o, unsigned n, int off) { unsigned g = INDEX; for (tiny i = threadIdx.x; i < 250; i += 3) o[g]++; }
-__global__ void rounds_float(int *o, unsigned n, int off) { unsigned g = INDEX; for (float i = threadIdx.x; i < 3; i += 0.1f) o[g]++; }
-__global__ void rounds_falling(int *o, unsigned n, int off) { unsigned g = INDEX; for (int i = threadIdx.x * off; i < 3; i += 1) o[g]++; }
+__global__ void wrapped(int *o, unsigned n, int off) { unsigned g = blockIdx.x * blockDim.x + threadIdx.x; unsigned i = blockIdx.x * blockDim.x + threadIdx.x + off; if (i < n) o[g] = 1; }
+__global__ void wrapped_inside(int *o, unsigned n, int off) { unsigned i = blockIdx.x * blockDim.x + threadIdx.x; if (i + off < n) o[i] = 1; }
+__global__ void wrapped_size(int *o, size_t n, int off) { size_t i = blockIdx.x * blockDim.x + threadIdx.x; if (i + off < n) o[i] = 1; }
+__global__ void wrapped_number(int *o, unsigned n, int off) { unsigned i = blockIdx.x * blockDim.x + threadIdx.x; if (i + off < 100u) o[i] = 1; }
+__global__ void hashed(int *o, unsigned n, int off) { unsigned i = blockIdx.x * blockDim.x + threadIdx.x; unsigned h = i * 2654435761u; if (h < 4000000000u) o[i] = 1; }
+__global__ void hashed_choice(int *o, unsigned n, int off) { unsigned i = blockIdx.x * blockDim.x + threadIdx.x; unsigned h = i * 2654435761u; o[i] = h < 4000000000u ? 1 : 2; }
+__global__ void narrow(int *o, unsigned n, int off) { unsigned i = blockIdx.x * blockDim.x + threadIdx.x; unsigned char c = threadIdx.x + 200; if (c < 100) o[i] = 1; }
+__global__ void narrow_16(int *o, unsigned n, int off) { unsigned i = blockIdx.x * blockDim.x + threadIdx.x; uint16_t c = threadIdx.x + 65500; if (c < 100) o[i] = 1; }
+__global__ void narrow_named(int *o, unsigned n, int off) { unsigned i = blockIdx.x * blockDim.x + threadIdx.x; tiny c = threadIdx.x * 16; if (c < 100) o[i] = 1; }
+__global__ void narrow_bool(int *o, unsigned n, int off) { unsigned i = blockIdx.x * blockDim.x + threadIdx.x; bool c = threadIdx.x; if (c < 1) o[i] = 1; }
+__global__ void narrow_equal(int *o, unsigned n, int off) { unsigned i = blockIdx.x * blockDim.x + threadIdx.x; tiny c = threadIdx.x; if (c == 44) o[i] = 1; }
+__global__ void rounded(int *o, unsigned n, int off) { unsigned i = blockIdx.x * blockDim.x + threadIdx.x; real c = threadIdx.x + 16777216; if (c < 16777220.f) o[i] = 1; }
+__global__ void rounded_int(int *o, unsigned n, int off) { int i = threadIdx.x + -0.5f; o[blockIdx.x * blockDim.x + threadIdx.x] = i; }
+__global__ void leaves(int *o, unsigned n, int off) { unsigned i = blockIdx.x * blockDim.x + threadIdx.x; if (i + off >= n) return; o[i] = 1; }
+__global__ void divides(int *o, unsigned n, int off) { unsigned i = blockIdx.x * blockDim.x + threadIdx.x; if (off == 0) return; if (i < n / off) o[i] = 1; }
+__global__ void rounds(int *o, unsigned n, int off) { unsigned i = blockIdx.x * blockDim.x + threadIdx.x + off; for (; i < n; i += blockDim.x * gridDim.x) o[i]++; }
+__global__ void rounds_wrapped(int *o, unsigned n, int off) { for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x + off; i < n; i += blockDim.x * gridDim.x) o[i]++; }
+__global__ void rounds_narrow(int *o, unsigned n, int off) { unsigned g = blockIdx.x * blockDim.x + threadIdx.x; for (tiny i = threadIdx.x; i < 250; i += 3) o[g]++; }
+__global__ void rounds_float(int *o, unsigned n, int off) { unsigned g = blockIdx.x * blockDim.x + threadIdx.x; for (float i = threadIdx.x; i < 3; i += 0.1f) o[g]++; }
+__global__ void rounds_falling(int *o, unsigned n, int off) { unsigned g = blockIdx.x * blockDim.x + threadIdx.x; for (int i = threadIdx.x * off; i < 3; i += 1) o[g]++; }
 __device__ unsigned rotated(unsigned x, int by) { return (x << by) | (x >> (32 - by)); }
 __global__ void shifted(int *o, unsigned n, int off) {
     int t = threadIdx.x, sum = -100;
     sum >>= t;
     sum += (1u << t) + (1 << (t - 5)) + (-5 >> t) + int(1ull << t) + rotated(n, t % 33);
-    o[INDEX] = sum;
+    o[blockIdx.x * blockDim.x + threadIdx.x] = sum;
 }
 
 static int *o, failed;
