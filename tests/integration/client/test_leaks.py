@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -20,9 +20,6 @@ AGENTS, FANOUT, ROUNDS = 4, 2, 5
 SIZE = 400_000
 """Numbers in a result: 3 MiB, more than a message carries, and huge pages."""
 
-BLOCK = 4 * 2**20
-"""Bytes of the block that it is in."""
-
 DESCRIPTORS = 40
 """More than any of these processes has open at rest."""
 
@@ -31,20 +28,27 @@ PATIENCE = 60.0
 Until = Callable[[Callable[[], object]], None]
 
 
-class Held(msgspec.Struct, frozen=True):
-    """What a process holds of others' memory: bytes that it maps, and open descriptors."""
+class Held:
+    """What a process holds.
 
-    mapped: int
-    descriptors: int
+    Args:
+        pid: Its id.
 
-    @classmethod
-    def by(cls, pid: int) -> Held:
-        mapped = 0
-        for line in Path(f"/proc/{pid}/maps").read_text("utf-8").splitlines():
-            if "memfd:sapwood" in line:
-                start, stop = (int(one, 16) for one in line.split()[0].split("-"))
-                mapped += stop - start
-        return cls(mapped, len(os.listdir(f"/proc/{pid}/fd")))  # noqa: PTH208 - only counted
+    Attributes:
+        mapped: Inodes of the blocks that it maps.
+        blocks: Inodes of those that it has open, and so keeps from being free.
+        descriptors: How many files it has open.
+    """
+
+    def __init__(self, pid: int) -> None:
+        lines = Path(f"/proc/{pid}/maps").read_text("utf-8").splitlines()
+        self.mapped = {int(line.split()[4]) for line in lines if "memfd:sapwood" in line}
+        self.blocks: set[int] = set()
+        descriptors = list(Path(f"/proc/{pid}/fd").iterdir())
+        self.descriptors = len(descriptors)
+        for one in descriptors:
+            with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+                self.blocks.add(one.stat().st_ino)
 
 
 class Large(sapwood.Program):
@@ -92,19 +96,11 @@ class Grove:
     def pid(self, rank: int) -> int:
         return self.keeper.places[rank].pid
 
-    def held(self) -> list[Held]:
-        """What the front end and all places hold."""
-        return [Held.by(pid) for pid in (os.getpid(), *(one.pid for one in self.keeper.places))]
-
-    def end_with(self, blocks: int) -> None:
-        """Wait until no process maps more than some blocks, or has much open."""
-        most = Held(blocks * BLOCK, DESCRIPTORS)
-        self._until(
-            lambda: all(
-                one.mapped <= most.mapped and one.descriptors <= most.descriptors
-                for one in self.held()
-            )
-        )
+    def holds_only_the_living(self) -> bool:
+        """Whether somebody has all open that is mapped, and nobody has much open."""
+        held = [Held(pid) for pid in (os.getpid(), *(one.pid for one in self.keeper.places))]
+        there = set[int]().union(*(one.blocks for one in held))
+        return all(one.mapped <= there and one.descriptors <= DESCRIPTORS for one in held)
 
 
 @pytest.fixture
@@ -131,7 +127,7 @@ def use(grove: Grove) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("what", ["runner", "agent", "junction", "zygote"])
 def test_what_is_mapped_and_open_does_not_grow_with_those_that_ended(
-    grove: Grove, what: str
+    grove: Grove, until: Until, what: str
 ) -> None:
     junction = grove.cluster.session.tree.parents[1]
     victims: dict[str, Callable[[], int]] = {
@@ -145,13 +141,12 @@ def test_what_is_mapped_and_open_does_not_grow_with_those_that_ended(
             grove.end_runner()
         else:
             grove.kill(victims[what]())
-    # Of those that live the last tasks and waves may stay mapped.
-    grove.end_with(0 if what == "zygote" else 2 * AGENTS + FANOUT)
+        until(grove.holds_only_the_living)
 
 
-def test_an_array_outlives_the_cluster_that_made_it(grove: Grove) -> None:
+def test_an_array_outlives_the_process_that_made_it(grove: Grove, until: Until) -> None:
     """What the user holds is the user's own."""
     result = grove.cluster.submit(np.ones, SIZE).result(PATIENCE)
     grove.kill(grove.keeper.zygote_pid)
-    grove.end_with(0)
+    until(grove.holds_only_the_living)
     assert result.sum() == SIZE
