@@ -25,6 +25,9 @@ PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs" / "tutorial").glob("*.md")),
     *sorted((ROOT / "docs" / "how-to").glob("*.md")),
+    ROOT / "docs" / "explanation" / "concepts.md",
+    ROOT / "docs" / "explanation" / "faq.md",
+    ROOT / "docs" / "gallery.md",
 ]
 _BLOCK = re.compile(
     r"^(?:<!-- (?P<note>[^\n]*) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$",

@@ -63,3 +63,29 @@ def test_nan_is_let_in_by_the_switches_that_the_error_names(standing: sapwood.Cl
     assert standing.run(Sum, data, allow_nan=True).result(60) == {"total": 3.0}
     tolerant = type("Tolerant", (Sum,), {"allow_nan": True})
     assert standing.run(tolerant, data).result(60) == {"total": 3.0}
+
+
+class Rounds(Sum):
+    planned: int = sapwood.parameter(3)
+
+    def init(self, data: Any) -> Any:
+        self.asked = self.planned  # known only now
+        return {"round": 0}
+
+    def update(self, state: dict[str, Any], total: dict[str, Any]) -> Any:
+        return {"round": state["round"] + 1}
+
+    def done(self, state: dict[str, Any]) -> Any:
+        return state["round"] == 3
+
+    def iterations(self) -> int:
+        return self.asked
+
+
+@pytest.mark.parametrize(("planned", "total"), [(3, 3), (5, 5), (2, None)])
+def test_the_total_is_that_after_init_as_long_as_it_is_true(
+    standing: sapwood.Cluster, planned: int, total: int | None
+) -> None:
+    run = standing.run(Rounds(planned=planned), np.ones(4))
+    run.result(60)
+    assert (run.progress.iteration, run.progress.iterations) == (3, total)

@@ -74,7 +74,7 @@ def test_defaults_make_one_iteration_whose_result_is_the_total() -> None:
     assert program.done(state)
     assert program.result(state) == {"total": 5}
     assert program.metrics(state) == {}
-    assert program.iterations() is None
+    assert program.iterations() == 1
     assert program.default_data() is None
 
 
