@@ -12,9 +12,6 @@ import pytest
 import sapwood
 
 ROOT = Path(__file__).parents[2]
-SOURCES = sorted((ROOT / "src" / "sapwood").rglob("*.py"))
-TESTS = sorted((ROOT / "tests").rglob("*.py"))
-MAX_LINES = 400
 EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 
 _DOCUMENTED = re.compile(r"^\.\. auto\w+:: sapwood\.(\w+)$", re.MULTILINE)
@@ -49,13 +46,6 @@ def test_what_programs_import_loads_nothing_of_the_client() -> None:
 def test_every_file_name_says_something(folder: str) -> None:
     names = {path.stem.removeprefix("test_") for path in (ROOT / folder).rglob("*.py")}
     assert not names & EMPTY_NAMES
-
-
-def test_no_module_is_too_long() -> None:
-    lengths = {
-        path.relative_to(ROOT): len(path.read_text().splitlines()) for path in SOURCES + TESTS
-    }
-    assert {path: length for path, length in lengths.items() if length > MAX_LINES} == {}
 
 
 def test_every_unit_test_file_stands_under_the_name_of_a_module() -> None:
