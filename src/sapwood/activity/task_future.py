@@ -20,6 +20,11 @@ class TaskFuture(Answer):
     Args:
         function: What is called, for messages.
         opens: Whether pickles may be opened.
+
+    Attributes:
+        begun: Whether an agent has, or had, the task.
+        on_cancel: Called when the task is cancelled, after that is noted.
+        was_cancelled: Whether that is noted.
     """
 
     def __init__(self, function: str, *, opens: bool) -> None:
@@ -29,7 +34,7 @@ class TaskFuture(Answer):
         self._function = function
         self._opens = opens
         self._lock = threading.RLock()
-        self._is_cancelled = False
+        self.was_cancelled = False
         self._is_opened = False
         self._value: Any = None
         self._error: BaseException | None = None
@@ -43,7 +48,7 @@ class TaskFuture(Answer):
         if not super().cancel():
             return False
         with self._lock:
-            first, self._is_cancelled = not self._is_cancelled, True
+            first, self.was_cancelled = not self.was_cancelled, True
         if first:
             self.set_running_or_notify_cancel()
             self.on_cancel()
@@ -77,19 +82,18 @@ class TaskFuture(Answer):
             TimeoutError: It has not ended after ``timeout`` seconds; the call goes on.
             CancelledError: The task was cancelled.
         """
-        if self.cancelled():
-            raise self._cancelled()
+        if self._is_opened:
+            return self._error
         try:
             error = super().exception(timeout)
         except Exception:
             if self.cancelled():
                 raise self._cancelled() from None
             raise
-        if not self._is_opened:
-            with self._lock:
-                if not self._is_opened:
-                    self._open(error)
-                    self._is_opened = True
+        with self._lock:
+            if not self._is_opened:
+                self._open(error)
+                self._is_opened = True
         return self._error
 
     def settle(self, value: Any, error: BaseException | None) -> None:
@@ -109,7 +113,7 @@ class TaskFuture(Answer):
                 if exception is not None:
                     self._error = with_exception(error, exception)
             return
-        value = super().result()
+        value = Future.result(self)  # it is here
         if type(value) is not Pickled:
             self._value = value
         elif not self._opens:

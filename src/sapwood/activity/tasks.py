@@ -307,13 +307,15 @@ class TaskPool:
                 if self._direct:
                     self._count_direct()
                 if not self._queue:
+                    if max(self._load.values()) < AHEAD:
+                        return
                     wanted = self._to_take_back(free)
                     break
                 rank = min(free, key=self._load.__getitem__)
                 if len(self._given[rank]) >= AHEAD:
                     return
                 task = self._queue.popleft()
-                if task.future.cancelled():
+                if task.future.was_cancelled:
                     continue
                 self._give(rank, task)
             self._send(rank, task)
@@ -336,7 +338,7 @@ class TaskPool:
     def _send(self, rank: int, task: Task) -> None:
         future = task.future
         if not task.attempts:
-            if future.cancelled():
+            if future.was_cancelled:
                 self._room(rank, task)
                 return
             future.begun = True
@@ -350,7 +352,7 @@ class TaskPool:
             return
         task.answer = answer
         answer.add_done_callback(lambda done: self._answered(rank, task, done))
-        if future.cancelled():  # meanwhile, when there was no answer to withdraw
+        if future.was_cancelled:  # meanwhile, when there was no answer to withdraw
             self._session.withdraw(answer)
 
     def _answered(self, rank: int, task: Task, done: "Future[Any]") -> None:
@@ -400,7 +402,7 @@ class TaskPool:
         """Return tasks that wait behind others at their agents, one for each idle agent."""
         loads = [self._load[rank] for rank in free]
         idle = loads.count(0) - self._taking_back
-        if idle <= 0 or max(loads) < AHEAD:
+        if idle <= 0:
             return []
         found: list[tuple[int, Task]] = []
         for rank in free:

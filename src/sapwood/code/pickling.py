@@ -48,6 +48,8 @@ def dump(value: Any, what: str, hint: str) -> Pickled:
     except SapwoodError:
         raise
     except Exception as error:
+        if isinstance(error.__cause__ or error, RecursionError):
+            hint = "use fewer levels of lists and dictionaries in one another"
         raise DataValueError(f"{what} cannot travel: {error}", hint=hint) from error
     return Pickled(data, buffers)
 

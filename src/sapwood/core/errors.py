@@ -352,7 +352,8 @@ def taken_apart(exception: BaseException) -> tuple[tuple[Any, ...], dict[str, An
         >>> taken_apart(FileNotFoundError(2, "no such file", "a.npy"))
         ((2, 'no such file', 'a.npy'), {})
     """
-    _, args, *state = nearest_builtin(type(exception)).__reduce__(exception)
+    reduced: Any = nearest_builtin(type(exception)).__reduce__(exception)
+    _, args, *state = reduced
     return args, state[0] if state and isinstance(state[0], dict) else {}
 
 
@@ -385,7 +386,8 @@ def with_exception(error: UserCodeError, exception: Exception) -> UserCodeError:
         >>> isinstance(error, KeyError), error.args, error.what
         (True, ('a',), "KeyError: 'a'")
     """
-    both = _both(type(exception))
+    kind: Any = type(exception)
+    both = _both(kind)
     if both is not None:
         args, attributes = taken_apart(exception)
         own = {name: value for name, value in attributes.items() if not hasattr(error, name)}
@@ -416,7 +418,8 @@ def _also_builtin(name: str) -> type[UserCodeError]:
     builtin = getattr(builtins, name, None)
     if not (isinstance(builtin, type) and issubclass(builtin, Exception)):
         return UserCodeError
-    both = _both(builtin)
+    kind: Any = builtin
+    both = _both(kind)
     try:
         if both is not None:
             both("")

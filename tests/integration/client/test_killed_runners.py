@@ -57,7 +57,7 @@ def test_a_task_begins_again(cluster: sapwood.Cluster, until: Until, tmp_path: P
 def test_all_tasks_of_a_map_are_done(
     cluster: sapwood.Cluster, until: Until, tmp_path: Path
 ) -> None:
-    futures = cluster.map(begin, [str(tmp_path)] * 12)
+    futures = cluster.submit_each(begin, [str(tmp_path)] * 12)
     until(lambda: len(begun(tmp_path)) == 4)
     for pid in begun(tmp_path):
         os.kill(pid, signal.SIGTERM)
@@ -151,6 +151,6 @@ def test_a_map_is_done_although_its_zygote_is_stopped(make_cluster: MakeCluster)
     cluster = make_cluster(2, comm=CommSettings(heartbeat=0.5, failure_after=4.0))
     zygote = embedded(cluster.session).keeper.zygote_pid
     os.kill(zygote, signal.SIGSTOP)
-    futures = cluster.map(abs, range(-6, 0))
+    futures = cluster.submit_each(abs, range(-6, 0))
     assert [future.result(TIMEOUT) for future in futures] == [6, 5, 4, 3, 2, 1]
     assert embedded(cluster.session).keeper.zygote_pid != zygote

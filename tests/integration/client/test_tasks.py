@@ -155,8 +155,8 @@ def test_an_own_exception_keeps_its_class(cluster: sapwood.Cluster) -> None:
         cluster.submit(fail).result(TIMEOUT)
     except OddError as error:
         caught: Any = error
-    assert isinstance(caught, UserCodeError)
     assert (caught.key, caught.args) == ("a", ("no a at depth 3",))
+    assert isinstance(caught, UserCodeError)
     assert caught.what == "OddError: no a at depth 3"
     assert caught.code == "SW201"
     assert type(caught.__cause__) is OddError

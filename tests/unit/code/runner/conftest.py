@@ -62,7 +62,7 @@ class Bench:
         context = options.pop("context", "test")
         self.host.submit(
             Job(
-                "call",
+                "call_plain",
                 context,
                 body,
                 payload,
@@ -120,7 +120,7 @@ def preparation_of() -> Callable[..., Preparation]:
     """Make preparations that call a function."""
 
     def make(function: Callable[..., Any], *args: Any) -> Preparation:
-        return Preparation("call", *argument_of(function, *args), "the preparation")
+        return Preparation("call_plain", *argument_of(function, *args), "the preparation")
 
     return make
 
