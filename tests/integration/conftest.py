@@ -47,8 +47,9 @@ def standing_cluster(
     del nothing_is_left_behind_by_all  # it looks when the cluster has ended
     agents, fanout = request.module.TREE
     settings = Settings(restart=QUICK)
-    with sapwood.local(agents, fanout=fanout, settings=settings) as cluster:
-        yield cluster
+    cluster = sapwood.local(agents, fanout=fanout, settings=settings)
+    yield cluster
+    cluster.close()  # at once, whatever a test has left to do
 
 
 @pytest.fixture

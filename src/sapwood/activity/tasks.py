@@ -410,6 +410,8 @@ class TaskPool:
             if self._load[rank] < AHEAD or not given:
                 continue
             task = given[-1]
+            if task.answer is None:  # another thread is about to send it, and looks again then
+                continue
             if not task.rank and not task.is_wanted_back and len(found) < idle:
                 task.is_wanted_back = True
                 found.append((rank, task))

@@ -274,6 +274,25 @@ def test_a_task_that_has_begun_stays_where_it_is() -> None:
     assert agents.wanted_back == [(1, "c")]
 
 
+def test_a_task_that_is_being_sent_is_taken_back_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    agents, pool = pool_of(2)
+    pool.submit(call("a"))
+    pool.submit(call("b"))
+    ask_encoded = agents.ask_encoded
+
+    def meanwhile(*args: Any) -> Answer:
+        asked = ask_encoded(*args)
+        agents.answer("b", 0)
+        assert agents.wanted_back == []
+        return asked
+
+    monkeypatch.setattr(agents, "ask_encoded", meanwhile)
+    pool.submit(call("c"))
+    assert agents.wanted_back == [(1, "c")]
+
+
 def test_tasks_of_one_agent_are_not_taken_back() -> None:
     agents, pool = pool_of(2)
     pool.submit_at([1], call("a"))
