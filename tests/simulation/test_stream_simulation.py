@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from sapwood.comm.neighbourhood import Effects
+from sapwood.comm.streams.control import ControlOperations
 from sapwood.comm.streams.delays import Delays
-from sapwood.comm.streams.emissions import Emissions
-from sapwood.comm.streams.emitted import Heard
 from sapwood.comm.streams.losses import Losses
-from sapwood.comm.streams.sweeps import Sweeps
+from sapwood.comm.streams.push import PushContributions
+from sapwood.comm.streams.stream import PushReceived
 from sapwood.comm.streams.wave import Wave
 from sapwood.comm.streams.waves import Waves
 from sapwood.core.topology import ROOT
@@ -103,13 +103,13 @@ def test_what_agents_send_unasked_arrives_once_and_in_order(first: int, *, own: 
 
 
 def test_a_place_that_does_not_send_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Emissions, "again", lambda _emissions, _stream: [])
+    monkeypatch.setattr(PushContributions, "again", lambda _emissions, _stream: [])
     with pytest.raises(InvariantError, match="no progress"):
         until_one_fails(EMITTING)
 
 
 def test_a_value_that_is_taken_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Heard, "takes", lambda _heard, _number: True)
+    monkeypatch.setattr(PushReceived, "takes", lambda _heard, _number: True)
     with pytest.raises(InvariantError, match=r"at another time|twice"):
         until_one_fails(EMITTING)
 
@@ -151,7 +151,7 @@ def test_late_contributions_count_once_when_links_break_and_places_move() -> Non
 
 
 def test_a_quiet_stream_that_moves_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sweeps, "_advance", lambda _sweeps, _stream, _event: None)
+    monkeypatch.setattr(ControlOperations, "_advance", lambda _sweeps, _stream, _event: None)
     with pytest.raises(InvariantError, match="quiet"):
         until_one_fails(StreamKind(sweeps=1.0, pipelined=8))
 

@@ -10,7 +10,7 @@ from sapwood.comm.alike import Alike
 from sapwood.comm.payload import Payload
 from sapwood.comm.reductions import make_reduction
 from sapwood.comm.reductions.blend import Blend, blended
-from sapwood.comm.streams.offered import Offered
+from sapwood.comm.streams.wave import Offered
 from sapwood.core.errors import ExecutionError, ProgramError, ProtocolError
 
 WHOLE = ""

@@ -17,7 +17,7 @@ from sapwood.comm import values
 from sapwood.comm.array_types import dtype_from
 from sapwood.comm.reductions import make_reduction
 from sapwood.comm.shared_memory import ALIGNMENT
-from sapwood.comm.streams.offered import Offered
+from sapwood.comm.streams.wave import Offered
 from sapwood.comm.values import ArrayMeta
 from sapwood.core.errors import ProtocolError
 

@@ -16,7 +16,6 @@ from sapwood.comm.messages.pieces import Announced, Draw
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
 from sapwood.comm.streams.draws import Assembly, Draws, Flow, pieces_of, too_large
-from sapwood.comm.streams.filtering import sent_to
 from sapwood.comm.streams.forwarding import Forwarding, Key
 from sapwood.comm.streams.stream import Stream
 from sapwood.core.errors import ResourceError
@@ -147,7 +146,7 @@ class Announcements:
         wave = stream.waves.get(message.wave) if stream is not None else None
         if stream is None:
             return []
-        sent = sent_to(stream, wave, link.rank) if wave is not None else None
+        sent = stream.sent_to(wave, link.rank) if wave is not None else None
         payload = sent[1] if sent is not None else None
         if payload is None or not payload.is_here:
             size = payload.nbytes if payload is not None else 0

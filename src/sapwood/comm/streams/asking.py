@@ -16,7 +16,7 @@ from sapwood.comm import messages as msg
 from sapwood.comm.messages.pieces import Offer
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
-from sapwood.comm.streams.filtering import Filtering, sent_to
+from sapwood.comm.streams.filtering import Filtering
 from sapwood.comm.streams.sending import Sending, split, told
 from sapwood.comm.streams.stream import NOT_WANTED, Stream
 from sapwood.comm.streams.wave import Kept, Wave
@@ -72,7 +72,7 @@ class Asking:
                 asked = msgspec.structs.replace(message, attempt=ask.attempt, ranks=ask.ranges)
             else:
                 asked = told(message, several)
-            sent = sent_to(stream, wave, child)
+            sent = stream.sent_to(wave, child)
             if sent is None:
                 filters += self._filtering.down_for(stream, wave, message, child)
                 continue

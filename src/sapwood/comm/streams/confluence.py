@@ -13,7 +13,7 @@ from sapwood.comm.messages.pieces import Draw, Piece
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
 from sapwood.comm.streams.draws import Assembly, Draws, Flow, must_be_sensible
-from sapwood.comm.streams.offered import Blend, Offered, Strip
+from sapwood.comm.streams.wave import Blend, Offered, Strip
 from sapwood.core.errors import ProtocolError
 
 OnBlended = Callable[[bytearray], Effects]

@@ -15,16 +15,12 @@ from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.streams.filters import ALL, Outbox, Parts
 from sapwood.comm.streams.losses import OnFailed
-from sapwood.comm.streams.outbox import Outbox
-from sapwood.comm.streams.parts import Parts
 from sapwood.comm.streams.sending import Sending
 from sapwood.comm.streams.stream import Stream
 from sapwood.comm.streams.wave import Wave
 from sapwood.core.errors import ProtocolError
-
-ALL = -1
-"""Child of a value that is the same for all of them."""
 
 OnWave = Callable[[Stream, Wave, bytes, Payload | None], Effects]
 OnSingle = Callable[[Stream, msg.Up, Payload | None], Effects]
@@ -187,10 +183,3 @@ def _outbox(stream: Stream) -> Outbox:
 
 def _rank_of(part: ev.Part) -> int:
     return part.rank
-
-
-def sent_to(stream: Stream, wave: Wave, child: int) -> tuple[bytes, Payload | None] | None:
-    """Return what a child was sent in a wave; None if its filter still works on it."""
-    if not stream.filters_down:
-        return wave.body, wave.payload
-    return wave.sent.get(child) or wave.sent.get(ALL)

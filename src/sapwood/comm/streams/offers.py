@@ -22,9 +22,8 @@ from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
 from sapwood.comm.streams.confluence import Basin, OneByOne, River
 from sapwood.comm.streams.draws import Assembly, Draws, pieces_of, too_large
-from sapwood.comm.streams.offered import Blend, Confluence, Offered
 from sapwood.comm.streams.stream import Stream
-from sapwood.comm.streams.wave import Wave
+from sapwood.comm.streams.wave import Blend, Confluence, Offered, Wave
 from sapwood.core.errors import ProtocolError, ResourceError, SapwoodError
 from sapwood.core.rankset import Ranges
 from sapwood.core.topology import ROOT

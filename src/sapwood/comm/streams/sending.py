@@ -15,7 +15,7 @@ from sapwood.comm import messages as msg
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
 from sapwood.comm.routing import Router
-from sapwood.comm.streams.shares import Shares
+from sapwood.comm.streams.stream import Shares
 from sapwood.core.rankset import from_ranges, to_ranges
 
 Announce = Callable[[Collection[int], msg.Down, Payload], Effects]

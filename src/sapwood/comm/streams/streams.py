@@ -10,11 +10,11 @@ from sapwood.comm.messages.emissions import Taken
 from sapwood.comm.messages.pieces import Piece
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
-from sapwood.comm.streams.emissions import Emissions
+from sapwood.comm.streams.control import ControlOperations
 from sapwood.comm.streams.opening import Life, Opening
 from sapwood.comm.streams.parameters import Parameters
+from sapwood.comm.streams.push import PushContributions
 from sapwood.comm.streams.stream import Position, Stream
-from sapwood.comm.streams.sweeps import Sweeps
 from sapwood.comm.streams.wave import NewGathering
 from sapwood.comm.streams.waves import Waves
 from sapwood.core.errors import ProtocolError
@@ -42,11 +42,13 @@ class Streams:
     ) -> None:
         self.open: dict[int, Stream] = {}
         position = Position(near.rank, depth)
-        sweeps = self._sweeps = Sweeps(near, self._has_large, self._moving, is_agent=is_agent)
-        emissions = self._emissions = Emissions(near, self.open, sweeps.sent_arrived)
-        self._waves = Waves(near, self.open, emissions, is_agent=is_agent)
+        control = self._control = ControlOperations(
+            near, self._has_large, self._moving, is_agent=is_agent
+        )
+        push = self._push = PushContributions(near, self.open, control.sent_arrived)
+        self._waves = Waves(near, self.open, push, is_agent=is_agent)
         self.large = self._waves.large
-        life = Life(sweeps.follow, emissions.again, self._ended)
+        life = Life(control.follow, push.again, self._ended)
         self._opening = Opening(near, self.open, gather, position, life)
         self._parameters = Parameters(near, self.open)
 
@@ -59,8 +61,8 @@ class Streams:
             ev.Broadcast: waves.broadcast,
             ev.WavesPassed: waves.passed,
             ev.Contribute: waves.contribute,
-            ev.Emit: self._emissions.emit,
-            ev.Read: self._emissions.read,
+            ev.Emit: self._push.emit,
+            ev.Read: self._push.read,
             ev.Fail: waves.fail,
             ev.TimeUp: waves.time_up,
             ev.Filtered: waves.filtered,
@@ -83,7 +85,7 @@ class Streams:
             **self.large.on_message,
             Piece: self._on_piece,
             msg.Configure: self._parameters.on_configure,
-            Taken: self._emissions.on_taken,
+            Taken: self._push.on_taken,
             msg.Sweep: self._on_sweep,
             msg.Swept: self._on_swept,
         }
@@ -96,7 +98,7 @@ class Streams:
         """A child will not answer any more."""
         effects: Effects = []
         for stream in list(self.open.values()):
-            effects += self._sweeps.child_lost(stream, child)
+            effects += self._control.child_lost(stream, child)
             effects += self._waves.asking.child_left(stream, child, lost=lost)
         return effects + self.large.child_left(child)
 
@@ -113,8 +115,8 @@ class Streams:
         self.large.parent_changed()
         for stream in self.open.values():
             self._waves.asking.parent_changed(stream)
-            self._emissions.parent_changed(stream)
-            self._sweeps.parent_changed(stream)
+            self._push.parent_changed(stream)
+            self._control.parent_changed(stream)
 
     def agents_lost(self, ranks: Iterable[int], reason: str) -> Effects:
         """Root: places are gone, wherever they were."""
@@ -125,10 +127,10 @@ class Streams:
 
     def tick(self) -> Effects:
         """Confirm what agents have sent of themselves; look for sweeps that may go on."""
-        effects = self._emissions.tick()
+        effects = self._push.tick()
         for stream in self.open.values():
             if stream.sweeps:
-                effects += self._sweeps.look_again(stream)
+                effects += self._control.look_again(stream)
         return effects
 
     def _has_large(self, stream: int) -> bool:
@@ -138,7 +140,7 @@ class Streams:
         effects = self.large.on_message[Piece](link, message, payload)
         stream = self.open.get(message.stream)
         if stream is not None and stream.sweeps and not self.large.is_moving(message.stream):
-            effects += self._sweeps.look_again(stream)
+            effects += self._control.look_again(stream)
         return effects
 
     def _ended(self, stream: int) -> None:
@@ -149,20 +151,20 @@ class Streams:
         if stream is None:
             raise ProtocolError("the stream is closed")
         message = msg.Sweep(event.stream, event.number, event.action)
-        effects = self._sweeps.begin(now, stream, message)
-        return effects + self._emissions.tell(stream) if stream.heard else effects
+        effects = self._control.begin(now, stream, message)
+        return effects + self._push.tell(stream) if stream.heard else effects
 
     def _on_sweep(self, link: Link, message: msg.Sweep, _payload: Any) -> Effects:
-        return self._sweeps.arrived(link, self.open.get(message.stream), message)
+        return self._control.arrived(link, self.open.get(message.stream), message)
 
     def _on_swept(self, link: Link, message: msg.Swept, _payload: Any) -> Effects:
-        return self._sweeps.came_back(link, self.open.get(message.stream), message)
+        return self._control.came_back(link, self.open.get(message.stream), message)
 
     def _moving(self, now: float, stream: Stream) -> Effects:
         """A stream is no longer quiet: do what had to wait."""
         detained, stream.detained = stream.detained, []
         effects = self._waves.asking.moves_again(stream)
-        effects += self._emissions.moves_again(stream)
+        effects += self._push.moves_again(stream)
         table = self.events()
         for event in detained:
             effects += table[type(event)](now, event)

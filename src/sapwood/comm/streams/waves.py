@@ -13,17 +13,16 @@ from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
 from sapwood.comm.streams.asking import Asking
 from sapwood.comm.streams.delays import Delays
-from sapwood.comm.streams.emissions import Emissions
 from sapwood.comm.streams.failures import Failures
 from sapwood.comm.streams.filtering import Filtering
 from sapwood.comm.streams.large import Large
-from sapwood.comm.streams.life import StreamState
 from sapwood.comm.streams.losses import Losses
-from sapwood.comm.streams.offered import Confluence
+from sapwood.comm.streams.push import PushContributions
 from sapwood.comm.streams.sending import Sending
 from sapwood.comm.streams.singles import Singles
+from sapwood.comm.streams.state import StreamState
 from sapwood.comm.streams.stream import Stream
-from sapwood.comm.streams.wave import Kept, Wave
+from sapwood.comm.streams.wave import Confluence, Kept, Wave
 from sapwood.core.errors import ProtocolError, SapwoodError
 from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import ROOT
@@ -43,7 +42,7 @@ class Waves:
         self,
         near: Neighbourhood,
         streams: dict[int, Stream],
-        emissions: Emissions,
+        emissions: PushContributions,
         *,
         is_agent: bool,
     ) -> None:

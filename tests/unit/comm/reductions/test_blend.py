@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sapwood.comm import values
 from sapwood.comm.reduction import WHOLE, Accumulator
 from sapwood.comm.reductions.blend import Blend, blended
-from sapwood.comm.streams.offered import Offered
+from sapwood.comm.streams.wave import Offered
 from sapwood.core.errors import ProtocolError
 
 PIECE = 64

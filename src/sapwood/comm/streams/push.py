@@ -17,9 +17,8 @@ from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.messages.emissions import Taken
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
-from sapwood.comm.streams.emitted import WINDOW, Heard, Sent
-from sapwood.comm.streams.life import StreamState
-from sapwood.comm.streams.stream import Stream
+from sapwood.comm.streams.state import StreamState
+from sapwood.comm.streams.stream import WINDOW, PushReceived, PushSent, Stream
 from sapwood.core.errors import ResourceError
 from sapwood.core.topology import ROOT
 
@@ -30,7 +29,7 @@ MAX_WAITING = 10_000
 """Contributions of one agent that wait: for the end of a quiet time, or to be confirmed."""
 
 
-class Emissions:
+class PushContributions:
     """What agents send of themselves, at one place.
 
     Args:
@@ -70,7 +69,7 @@ class Emissions:
             stream.counters.up(event.body, event.payload)
         sent = stream.sent
         if sent is None:
-            sent = stream.sent = Sent(self._near.identity.incarnation)
+            sent = stream.sent = PushSent(self._near.identity.incarnation)
         sent.last += 1
         rank = self._near.rank
         ranks = ((rank, rank + 1),)
@@ -133,7 +132,7 @@ class Emissions:
         rank = message.ranks[0][0]
         heard = stream.heard.get(rank)
         if heard is None:
-            heard = stream.heard[rank] = Heard()
+            heard = stream.heard[rank] = PushReceived()
         if heard.takes(message.attempt):
             return True
         stream.repeated()
@@ -192,7 +191,7 @@ class Emissions:
         ]
 
 
-def _done(stream: Stream, heard: Heard) -> int:
+def _done(stream: Stream, heard: PushReceived) -> int:
     """Return up to which number an agent is to forget what it has sent.
 
     A sweep waits for what has arrived, whether somebody reads it or not.
