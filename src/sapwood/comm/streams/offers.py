@@ -38,16 +38,18 @@ class Host(Protocol):
     def incomplete(self, stream: Stream, wave: Wave, child: int) -> Effects:
         """Ask for who is missing in a wave."""
 
-    def full(self, stream: Stream, wave: Wave) -> Effects:
+    def complete(self, stream: Stream, wave: Wave) -> Effects:
         """Pass a wave on."""
 
-    def put_together(self, stream: Stream, wave: Wave, total: Any) -> Effects:
+    def reduced(self, stream: Stream, wave: Wave, total: Any) -> Effects:
         """End a wave with its result, which is here."""
 
-    def passes(self, stream: Stream, wave: Wave, body: bytes, river: Confluence) -> Effects:
+    def reduced_in_passing(
+        self, stream: Stream, wave: Wave, body: bytes, river: Confluence
+    ) -> Effects:
         """End a wave whose result is to be drawn by the parent."""
 
-    def wave_failed(self, message: msg.Failed) -> Effects:
+    def fail_wave(self, message: msg.Failed) -> Effects:
         """Fail a wave."""
 
 
@@ -81,7 +83,7 @@ class Offers:
         if problem:
             error = ResourceError(problem).to_record()
             number, wave, rank = message.stream, message.wave, message.ranks[0][0]
-            return self._host.wave_failed(msg.Failed(number, wave, message.attempt, rank, error))
+            return self._host.fail_wave(msg.Failed(number, wave, message.attempt, rank, error))
         if not stream.blends or not message.wave:
             return self._assemble(link, message)
         wave_open = stream.waves.get(message.wave)
@@ -96,7 +98,7 @@ class Offers:
             return self._host.incomplete(stream, wave_open, link.rank)
         if wave_open.waiting or (wave_open.missing and self._near.rank == ROOT):
             return []
-        return self._host.full(stream, wave_open)
+        return self._host.complete(stream, wave_open)
 
     def _assemble(self, link: Link, message: Offer) -> Effects:
         """Draw a contribution, and take it in as if it had come by itself."""
@@ -135,7 +137,7 @@ class Offers:
         if self._near.rank != ROOT and not self._near.shares_with_parent:
             river = River(self._near, self.draws, key, offers, blend)
             wave.settle()
-            return self._host.passes(stream, wave, blend.body, river)
+            return self._host.reduced_in_passing(stream, wave, blend.body, river)
         basin = Basin(self.draws, key, offers, blend, self._blended(stream, wave, blend))
         wave.confluence = basin
         return basin.start()
@@ -146,7 +148,7 @@ class Offers:
             if not self._is_at_rest(stream, wave) or sources is None:
                 return []
             wave.settle()
-            return self._host.put_together(stream, wave, blend.total(result))
+            return self._host.reduced(stream, wave, blend.total(result))
 
         return done
 
@@ -159,11 +161,11 @@ class Offers:
             except SapwoodError as error:
                 record = error.to_record()
                 failed = msg.Failed(*key, wave.attempt, offer.rank, record)
-                return self._host.wave_failed(failed)
+                return self._host.fail_wave(failed)
             if wave.offers or not self._is_at_rest(stream, wave):
                 return []
             wave.confluence = None
-            return self._host.full(stream, wave)
+            return self._host.complete(stream, wave)
 
         drawing = wave.confluence = OneByOne(self.draws, key, wave.offers, done)
         return drawing.start()
