@@ -40,20 +40,20 @@ from sapwood.comm.streams.filters import ALL, Outbox, Parts
 from sapwood.comm.streams.push import PushContributions
 from sapwood.comm.streams.state import StreamState
 from sapwood.comm.streams.stream import NOT_WANTED, Shares, Stream
-from sapwood.comm.streams.wave import Confluence, Kept, Wave
+from sapwood.comm.streams.wave import Kept, PassThrough, Wave
 from sapwood.core.errors import AgentLostError, ProtocolError, SapwoodError
 from sapwood.core.rankset import fold, from_ranges, to_ranges
 from sapwood.core.topology import ROOT
 
 if TYPE_CHECKING:
-    from sapwood.comm.streams.draws import Flow
-    from sapwood.comm.streams.pieces import Host, Pieces
+    from sapwood.comm.streams.bulk import BulkTransfers
+    from sapwood.comm.streams.fetch import Fetch
 
 NOTHING_YET = Kept(frozenset(), (), 0.0, b"", None)
 """The answer for those who are late."""
 
-Announce = Callable[[Collection[int], msg.Down, Payload], Effects]
-"""Tells children of a value whose bytes they are to draw."""
+Advertise = Callable[[Collection[int], msg.Down, Payload], Effects]
+"""Tells children of a value whose bytes they are to fetch."""
 
 OnMessage = Callable[[Link, Any, Payload | None], Effects]
 
@@ -86,8 +86,8 @@ class WaveEngine:
         self._is_agent = is_agent
         self._myself = frozenset((near.rank,))
         self._my_ranges = ((near.rank, near.rank + 1),)
-        self.bulk = LazyBulk(near, streams, self, is_agent=is_agent)
-        self._downstream = Downstream(near, self.bulk.announce)
+        self.bulk = LazyBulkTransfers(near, streams, self, is_agent=is_agent)
+        self._downstream = Downstream(near, self.bulk.advertise)
 
     # --- down ------------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class WaveEngine:
         effects: Effects = []
         if message.confirmed > stream.confirmed_to:
             stream.forget_abandoned(message.confirmed)
-            if self.bulk.pieces is not None:
+            if self.bulk.transfers is not None:
                 self.bulk.over(message.stream, message.confirmed.__ge__)
             effects += [ev.Released(kept) for kept in stream.release(message.confirmed)]
         if self._is_agent:
@@ -299,7 +299,7 @@ class WaveEngine:
     def _reduce(self, stream: Stream, wave: Wave) -> Effects:
         try:
             if wave.offers:
-                return self.bulk.full(stream, wave)
+                return self.bulk.reduce(stream, wave)
             if self._near.rank == ROOT:
                 total = wave.gathering.total() if wave.values or stream.plain else None
                 return self._wave_completed(stream, wave, total)
@@ -318,10 +318,10 @@ class WaveEngine:
         return self._send_result(stream, wave, *wave.gathering.placed(total))
 
     def reduced_in_passing(
-        self, stream: Stream, wave: Wave, body: bytes, river: Confluence
+        self, stream: Stream, wave: Wave, body: bytes, pass_through: PassThrough
     ) -> Effects:
-        """Large contributions are put together as the parent draws the result."""
-        return self._send_result(stream, wave, body, None, river)
+        """Large contributions are put together as the parent fetches the result."""
+        return self._send_result(stream, wave, body, None, pass_through)
 
     def _send_result(
         self,
@@ -329,14 +329,16 @@ class WaveEngine:
         wave: Wave,
         body: bytes,
         payload: Payload | None,
-        river: Confluence | None = None,
+        pass_through: PassThrough | None = None,
     ) -> Effects:
         """Send the result of a wave on."""
         if self._near.rank == ROOT:
             return self._wave_completed(stream, wave, None, body, payload)
         del stream.waves[wave.number]
         ranks = wave.ranks
-        kept = Kept(frozenset(from_ranges(ranks)), ranks, wave.weight, body, payload, None, river)
+        kept = Kept(
+            frozenset(from_ranges(ranks)), ranks, wave.weight, body, payload, None, pass_through
+        )
         if ranks:
             stream.keep(wave.number, kept)
         elif payload is not None:
@@ -523,7 +525,7 @@ class WaveEngine:
             failed = msg.Failed(number, wave, attempt, self._near.rank, kept.error)
             return self._near.to_parent(failed)
         payload = kept.payload
-        if kept.confluence is not None or (
+        if kept.pass_through is not None or (
             payload is not None
             and payload.nbytes > self._near.timing.piece
             and not self._near.shares_with_parent
@@ -533,8 +535,8 @@ class WaveEngine:
         return self._near.to_parent(message, payload)
 
     def _advertise(self, number: int, wave: int, attempt: int, kept: Kept) -> Effects:
-        """Tell the parent of a large contribution: it draws the arrays."""
-        size = kept.confluence.size if kept.confluence is not None else 0
+        """Tell the parent of a large contribution: it fetches the arrays."""
+        size = kept.pass_through.size if kept.pass_through is not None else 0
         if kept.payload is not None:
             size = kept.payload.nbytes
         ranks, weight = kept.ranges, kept.weight
@@ -1050,12 +1052,12 @@ class Downstream:
 
     Args:
         near: The neighbours.
-        announce: Tells children of a large value that they cannot map.
+        advertise: Tells children of a large value that they cannot map.
     """
 
-    def __init__(self, near: Neighbourhood, announce: Announce) -> None:
+    def __init__(self, near: Neighbourhood, advertise: Advertise) -> None:
         self._near = near
-        self._announce = announce
+        self._advertise = advertise
 
     def ask_all(self, shares: Shares, message: msg.Down, payload: Payload | None) -> Effects:
         """Send a wave in its first attempt to all children that lead to members."""
@@ -1081,7 +1083,7 @@ class Downstream:
             shares: Who is below.
             message: The wave.
             payload: Its arrays.
-            whole: Whether they go in one message, as they are kept nowhere to be drawn.
+            whole: Whether they go in one message, as they are kept nowhere to be fetched.
         """
         if not message.ranks:
             return self.to(shares.concerned, message, payload, whole=whole)
@@ -1115,81 +1117,86 @@ class Downstream:
             links = self._near.links_to(sorted(sharing))
             effects.append(ev.Transmit(links, message, payload))
         others = [child for child in there if child not in sharing]
-        return effects + self._announce(others, message, payload) if others else effects
+        return effects + self._advertise(others, message, payload) if others else effects
 
 
-class LazyBulk:
-    """Large arrays at one place, if there ever was one.
+class LazyBulkTransfers:
+    """The bulk transfers of one place, made when the first large array comes.
+
+    Most places never see an array that a link cannot share. What moves them (``bulk.py``) is
+    imported here, with the first of them, and nowhere else: agents start faster.
 
     Args:
         near: The neighbours.
         streams: The open streams.
-        host: Goes on with waves.
+        engine: Goes on with waves.
         is_agent: Whether this place is a leaf.
 
     Attributes:
-        pieces: What there is of them; None as long as there was none.
+        transfers: What there is of them; None as long as there was none.
         on_message: Who takes which message.
     """
 
     def __init__(
-        self, near: Neighbourhood, streams: dict[int, Stream], host: Host, *, is_agent: bool
+        self, near: Neighbourhood, streams: dict[int, Stream], engine: WaveEngine, *, is_agent: bool
     ) -> None:
-        self.pieces: Pieces | None = None
+        self.transfers: BulkTransfers | None = None
         self._near = near
         self._open = streams
-        self._host = host
+        self._engine = engine
         self._is_agent = is_agent
         kinds = (Offer, Retracted, Announced, Draw, Piece)
         self.on_message: dict[type[Any], OnMessage] = dict.fromkeys(kinds, self._take)
 
     def __len__(self) -> int:
-        return len(self.pieces) if self.pieces is not None else 0
+        return len(self.transfers) if self.transfers is not None else 0
 
-    def begun(self) -> Pieces:
+    def _started(self) -> BulkTransfers:
         """Return what there is of large arrays, from now on."""
-        if self.pieces is None:
-            from sapwood.comm.streams.pieces import Pieces  # noqa: PLC0415 - as said above
+        if self.transfers is None:
+            from sapwood.comm.streams.bulk import BulkTransfers  # noqa: PLC0415 - as said above
 
-            self.pieces = Pieces(self._near, self._open, self._host, is_agent=self._is_agent)
-        return self.pieces
+            self.transfers = BulkTransfers(
+                self._near, self._open, self._engine, is_agent=self._is_agent
+            )
+        return self.transfers
 
     def _take(self, link: Link, message: Any, payload: Payload | None) -> Effects:
-        return self.begun().on_message[type(message)](link, message, payload)
+        return self._started().on_message[type(message)](link, message, payload)
 
-    def announce(self, children: Collection[int], message: msg.Down, payload: Payload) -> Effects:
-        """Tell children of a value that is theirs to draw."""
-        return self.begun().forwarding.announce(children, message, payload)
+    def advertise(self, children: Collection[int], message: msg.Down, payload: Payload) -> Effects:
+        """Tell children of a value that is theirs to fetch."""
+        return self._started().advertise(children, message, payload)
 
-    def full(self, stream: Stream, wave: Wave) -> Effects:
-        """Put the large contributions to a wave together.
+    def reduce(self, stream: Stream, wave: Wave) -> Effects:
+        """Reduce the large contributions to a wave.
 
         Raises:
             SapwoodError: They do not fit together.
         """
-        return self.begun().offers.full(stream, wave)
+        return self._started().reduce(stream, wave)
 
     def is_moving(self, stream: int) -> bool:
         """Whether arrays of a stream are on their way to this place."""
-        return self.pieces is not None and self.pieces.is_moving(stream)
+        return self.transfers is not None and self.transfers.is_moving(stream)
 
-    def flows(self) -> tuple[Flow, ...]:
-        """Return what is being drawn."""
-        return self.pieces.flows() if self.pieces is not None else ()
+    def fetches(self) -> tuple[Fetch, ...]:
+        """Return what is being fetched."""
+        return self.transfers.fetches() if self.transfers is not None else ()
 
     def child_left(self, child: int) -> Effects:
         """A child is attached here no more."""
-        return self.pieces.child_left(child) if self.pieces is not None else []
+        return self.transfers.child_left(child) if self.transfers is not None else []
 
     def parent_changed(self) -> None:
-        """The former parent draws no more, and nothing more comes from it."""
-        if self.pieces is not None:
-            self.pieces.parent_changed()
+        """The former parent fetches no more, and nothing more comes from it."""
+        if self.transfers is not None:
+            self.transfers.parent_changed()
 
     def over(self, stream: int, is_over: Callable[[int], bool]) -> None:
         """Waves of a stream are over: nothing of them comes or goes any more."""
-        if self.pieces is not None:
-            self.pieces.over(stream, is_over)
+        if self.transfers is not None:
+            self.transfers.over(stream, is_over)
 
 
 def _copied(payload: Payload | None) -> Payload | None:

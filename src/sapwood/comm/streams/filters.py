@@ -94,5 +94,5 @@ class Parts:
         """Refuse: the filter does this."""
         raise SapwoodError("an own filter puts these contributions together")
 
-    def blend(self, _offers: object) -> None:
+    def chunked(self, _offers: object) -> None:
         """Say that they cannot be put together piece by piece."""

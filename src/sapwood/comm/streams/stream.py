@@ -148,7 +148,7 @@ class Counters:
         self.bytes_up += nbytes_up
 
     def offered(self, body: bytes, size: int) -> None:
-        """Count a contribution whose arrays are drawn."""
+        """Count a contribution whose arrays are fetched."""
         self.messages_up += 1
         self.bytes_up += len(body) + size
 
@@ -255,7 +255,7 @@ class Stream:
         pending: Agent: attempt in which each wave is wanted that it works on.
         kept: What was contributed to each wave that is not confirmed.
         confirmed_to: Wave up to which all are confirmed.
-        blends: Whether large contributions may be put together piece by piece.
+        chunked: Whether large contributions may be put together piece by piece.
         passes: Whether there is nothing to do but to pass down, to gather from all, and perhaps
             to count that.
         plain: Whether it passes, and nothing is counted.
@@ -281,8 +281,8 @@ class Stream:
         "_router",
         "_shares",
         "absent",
-        "blends",
         "carried",
+        "chunked",
         "confirmed_to",
         "counters",
         "counts_late",
@@ -364,7 +364,7 @@ class Stream:
         self.plain = self.passes and not spec.counted
         kinds = spec.reduce.values()
         simple = self.waits and not spec.filters and not self.timeout
-        self.blends = simple and bool(kinds) and BY_ELEMENT.issuperset(kinds)
+        self.chunked = simple and bool(kinds) and BY_ELEMENT.issuperset(kinds)
 
     def concerns(self, rank: int) -> bool:
         """Whether there are members whose home is at or below a place."""
@@ -433,7 +433,7 @@ class Stream:
         wave = self.begin(number, body, payload, {}, ranks)
         wave.attempt = attempt
         for kept in self.kept.get(number, ()):
-            if kept.ranks <= wave.missing and kept.confluence is None:
+            if kept.ranks <= wave.missing and kept.pass_through is None:
                 wave.take(kept)
         return wave
 
