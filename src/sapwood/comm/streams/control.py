@@ -1,4 +1,7 @@
-"""Flush, quiesce, resume and query: a message through a stream and back, behind all others.
+"""Control operations: flush, quiesce, resume and query. No I/O.
+
+Each is a *sweep*: a message that goes through a stream to all its places and back, behind all
+others.
 
 Links and outboxes keep the order, so when a sweep has come back from all places, whatever was
 sent on the stream before it has been delivered. A place that is lost meanwhile is not waited
@@ -26,14 +29,14 @@ QUERY = "query"
 """What a sweep does at each place."""
 
 ORDERLY = {FLUSH, QUIESCE}
-"""ControlOperations that come back behind all that agents had sent before."""
+"""Operations that come back behind all that agents had sent before."""
 
 MAX_SWEEPS = 64
-"""ControlOperations that are under way in one stream at a time."""
+"""Operations that are under way in one stream at a time."""
 
 
 class ControlOperations:
-    """The sweeps at one place.
+    """The control operations at one place.
 
     Args:
         near: The neighbours.

@@ -225,7 +225,7 @@ class WaveEngine:
         return self._pass_one_on(stream, message, payload)
 
     def _take_push(self, stream: Stream, message: msg.Up, payload: Payload | None) -> Effects:
-        """Root: what an agent has sent of itself, the next in order or something else."""
+        """Root: what an agent has pushed, the next in order or something else."""
         if not self._push.is_next(stream, message):
             return []
         effects = self._pass_one_on(stream, message, payload)
@@ -242,7 +242,7 @@ class WaveEngine:
         return self._filter_one(stream, message, payload, version)
 
     def _filtered_one(self, stream: Stream, message: msg.Up, payload: Payload | None) -> Effects:
-        """An own filter has looked at one contribution: to a wave that was passed on, if any."""
+        """A filter has looked at one contribution, to a wave that was passed on if there is one."""
         send = self._hand_on_late if stream.waits else self._send_on
         return send(stream, message, payload)
 
@@ -305,10 +305,7 @@ class WaveEngine:
                 return self._wave_completed(stream, wave, total)
             body, payload = wave.gathering.partial() if wave.values else (b"", None)
         except SapwoodError as error:
-            record = error.to_record()
-            return self.fail_wave(
-                msg.Failed(stream.spec.stream, wave.number, wave.attempt, self._near.rank, record)
-            )
+            return self._fail_for(stream, wave, self._near.rank, error)
         return self._send_result(stream, wave, body, payload)
 
     def reduced(self, stream: Stream, wave: Wave, total: Any) -> Effects:
@@ -377,20 +374,6 @@ class WaveEngine:
             return []
         kept = Kept(self._myself, self._my_ranges, 0.0, b"", None, event.error)
         return self._keep_and_answer(stream, event.wave, kept)
-
-    # --- events from outside -------------------------------------------------------------------
-
-    def time_up(self, now: float, event: ev.TimeUp) -> Effects:
-        """A time that was asked for is over."""
-        stream = self.open.get(event.stream)
-        return self._pass_on_overdue(now, stream) if stream is not None else []
-
-    def filtered(self, _now: float, event: ev.Filtered) -> Effects:
-        """An own filter has answered."""
-        stream = self.open.get(event.stream)
-        if stream is None:
-            return [ev.Released(event.payload)] if event.payload is not None else []
-        return self._filter_answered(stream, event)
 
     # --- recovery: missing contributions are requested again -------------------------------------
 
@@ -608,10 +591,11 @@ class WaveEngine:
         first = len(stream.deadlines) == 1
         return [ev.Wake(stream.spec.stream, stream.timeout)] if first else []
 
-    def _pass_on_overdue(self, now: float, stream: Stream) -> Effects:
+    def time_up(self, now: float, event: ev.TimeUp) -> Effects:
         """Pass on the waves whose time is over."""
-        if stream.quiet:
-            return []  # looked at again when the stream moves
+        stream = self.open.get(event.stream)
+        if stream is None or stream.quiet:
+            return []  # a quiet stream is looked at again when it moves
         effects: Effects = []
         while stream.deadlines and stream.deadlines[0][0] <= now:
             wave = stream.waves.get(stream.deadlines.popleft()[1])
@@ -877,8 +861,11 @@ class WaveEngine:
         job = (message, child)
         return self._ask_filter(stream, job, message.wave, message.version, (part,), child)
 
-    def _filter_answered(self, stream: Stream, event: ev.Filtered) -> Effects:
+    def filtered(self, _now: float, event: ev.Filtered) -> Effects:
         """Go on with what a filter made."""
+        stream = self.open.get(event.stream)
+        if stream is None:
+            return [ev.Released(event.payload)] if event.payload is not None else []
         job = stream.jobs.pop(event.ticket, None)
         if stream.counters is not None:
             stream.counters.filtered += 1
@@ -920,7 +907,7 @@ class WaveEngine:
             failed = self._filter_failed(stream, message.wave, message.attempt, event)
             if message.wave:
                 return failed
-            # What was sent unasked is numbered: those after it are taken when it has come.
+            # What was pushed is numbered: those after it are taken when it has come.
             return failed + self._filtered_one(
                 stream, msgspec.structs.replace(message, body=b""), None
             )

@@ -71,7 +71,7 @@ class Outbox:
 
 
 class Parts:
-    """Contributions as they came, for an own filter."""
+    """Contributions as they came, for a user-defined filter."""
 
     __slots__ = ("parts",)
 
@@ -84,15 +84,15 @@ class Parts:
 
     def partial(self) -> tuple[bytes, Payload | None]:
         """Refuse: the filter does this."""
-        raise SapwoodError("an own filter puts these contributions together")
+        raise SapwoodError("a user-defined filter puts these contributions together")
 
     def placed(self, _value: object) -> tuple[bytes, Payload | None]:
         """Refuse: the filter does this."""
-        raise SapwoodError("an own filter puts these contributions together")
+        raise SapwoodError("a user-defined filter puts these contributions together")
 
     def total(self) -> object:
         """Refuse: the filter does this."""
-        raise SapwoodError("an own filter puts these contributions together")
+        raise SapwoodError("a user-defined filter puts these contributions together")
 
     def chunked(self, _offers: object) -> None:
         """Say that they cannot be put together piece by piece."""

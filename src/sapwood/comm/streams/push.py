@@ -1,10 +1,11 @@
-"""What agents send without being asked arrives once and in order, whatever is lost on its way.
+"""Push contributions: what agents send without a wave arrives once and in order. No I/O.
 
 An agent numbers what it sends in a stream, from 1 on in each process, and keeps it until the root
 has said that it has it. The root takes number after number and drops all others. Whatever is lost
 with a place, the next parent says ``Open`` to those below, and it goes down to the agents: they
-send again what they keep. An agent that keeps a window of them is to send no more meanwhile. Where
-the stream is paced, the root confirms what somebody has read: who does not read stops the agents.
+send again what they keep. An agent that keeps a window of them is to send no more meanwhile (flow
+control). Where the stream is paced, the root confirms only what somebody has read, so that a slow
+reader stops the agents (back-pressure).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ MAX_WAITING = 10_000
 
 
 class PushContributions:
-    """What agents send of themselves, at one place.
+    """The push contributions at one place.
 
     Args:
         near: The neighbours.

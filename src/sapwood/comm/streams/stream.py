@@ -107,7 +107,7 @@ def divide(router: Router, members: frozenset[int]) -> Shares:
 
 
 class Counters:
-    """Messages, bytes and time in own filters of one stream at one place.
+    """Messages, bytes and time in user-defined filters of one stream at one place.
 
     The names are those of :class:`~sapwood.comm.messages.PlaceReport`.
     """
@@ -154,7 +154,7 @@ class Counters:
 
 
 class PushSent:
-    """What an agent has sent of itself in a stream.
+    """What an agent has pushed to a stream.
 
     Attributes:
         last: Number of the last one.
@@ -173,7 +173,7 @@ class PushSent:
 
 
 class PushReceived:
-    """What the root has of one agent.
+    """What the root has of the pushes of one agent.
 
     Attributes:
         last: Number of the last one.
@@ -196,7 +196,7 @@ class PushReceived:
 
 
 class PendingOperation:
-    """A sweep that has not come back yet.
+    """A control operation that has not come back yet.
 
     Attributes:
         message: What it does.
@@ -204,7 +204,7 @@ class PendingOperation:
         reached: Agents that have.
         reports: What places below reported.
         held: Whether it waits for large arrays that are on their way to this place.
-        sent: At an agent: number of the last contribution that it had sent of itself.
+        sent: At an agent: number of the last contribution that it had pushed.
     """
 
     __slots__ = ("held", "message", "reached", "reports", "sent", "waiting")
@@ -226,7 +226,7 @@ class Position(msgspec.Struct, frozen=True):
 
 
 def filter_at(spec: StreamSpec, position: Position) -> FilterAt | None:
-    """Return the own filters of a place: by rank, by depth, or for all places.
+    """Return the user-defined filters of a place: by rank, by depth, or for all places.
 
     Example:
         >>> kinds = (FilterAt("*", b"all"), FilterAt("depth 1", b"one"))
@@ -265,16 +265,16 @@ class Stream:
         carried: Root: late contributions, and why there is none, that wait for a wave.
         counts_late: Whether late contributions count, in a later wave.
         deadlines: When which wave's time is over.
-        outbox: What waits behind own filters; None where there are none.
-        versions: Parameters of own filters.
+        outbox: What waits behind user-defined filters; None where there are none.
+        versions: Parameters of user-defined filters.
         wave_versions: Which of them a wave uses, in a stream that does not wait.
         detained: What is to happen once the stream moves again.
-        lent: Memory of own filters' results on their way down, by wave.
+        lent: Memory of user-defined filters' results on their way down, by wave.
         sent: What this agent has sent without being asked.
         refused: Root: whose contributions to which wave came in a quiet time.
         heard: Root: what has come of that, by agent.
         paced: Root: whether it is confirmed only when somebody has read it.
-        jobs: What own filters work on, by ticket of the outbox.
+        jobs: What user-defined filters work on, by ticket of the outbox.
     """
 
     __slots__ = (
@@ -384,12 +384,12 @@ class Stream:
 
     @property
     def filters_up(self) -> bool:
-        """Whether an own filter puts contributions together here."""
+        """Whether a user-defined filter puts contributions together here."""
         return self.filters is not None and bool(self.filters.up)
 
     @property
     def filters_down(self) -> bool:
-        """Whether values go through an own filter here on their way down."""
+        """Whether values go through a user-defined filter here on their way down."""
         return self.filters is not None and bool(self.filters.down)
 
     def advance(self, event: StreamEvent) -> None:

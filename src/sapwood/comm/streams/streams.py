@@ -124,7 +124,7 @@ class Streams:
         return effects
 
     def tick(self) -> Effects:
-        """Confirm what agents have sent of themselves; look for sweeps that may go on."""
+        """Confirm what agents have pushed; look for control operations that may go on."""
         effects = self._push.tick()
         for stream in self.open.values():
             if stream.sweeps:

@@ -174,8 +174,8 @@ class Wave:
         later: What the present parent wants of this wave when this part of it is done.
         given_up: Root: agents that are lost, and not waited for any more.
         lacking: Who was missing in the last answer that lacked some.
-        version: Of the parameters of own filters.
-        filtering: Whether it is full and in the hands of an own filter.
+        version: Of the parameters of user-defined filters.
+        filtering: Whether it is full and in the hands of a user-defined filter.
         sent: What a filter made of the value, by child, or by -1 for all of them.
         values: Contributions with something to add.
         offers: Large contributions of children that are still there.
