@@ -13,7 +13,7 @@ TABLES: dict[str, str] = {
     "channel": "sapwood.comm.channel",
     "attachment": "sapwood.comm.attachment",
     "transfer": "sapwood.comm.letters.transfers",
-    "stream": "sapwood.comm.streams.life",
+    "stream": "sapwood.comm.streams.state",
     "place": "sapwood.session.places",
     "component": "sapwood.environment.lifecycle",
 }

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sapwood.comm.streams.draws import Draws
-from sapwood.comm.streams.offers import Offers
+from sapwood.comm.streams.bulk import AdvertisedContributions
+from sapwood.comm.streams.fetch import Fetches
 from sapwood.comm.streams.wave import Wave
 from sapwood.testing.injector import Faults
 from sapwood.testing.piece_simulation import PieceSimulation
@@ -65,7 +65,7 @@ def test_pieces_of_two_attempts_that_are_put_together_are_found(
 
 
 def test_an_offer_that_is_not_taken_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Offers, "child_left", lambda _offers, _stream, _child: [])
+    monkeypatch.setattr(AdvertisedContributions, "child_left", lambda _offers, _stream, _child: [])
     with pytest.raises(InvariantError, match="no progress"):
         until_one_fails(30)
 
@@ -73,6 +73,6 @@ def test_an_offer_that_is_not_taken_back_is_found(monkeypatch: pytest.MonkeyPatc
 def test_a_place_that_does_not_go_on_with_its_next_parent_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Draws, "end_values", lambda _draws: None)
+    monkeypatch.setattr(Fetches, "end_values", lambda _fetches: None)
     with pytest.raises(InvariantError, match="no progress"):
         until_one_fails(80)

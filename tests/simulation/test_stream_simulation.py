@@ -8,13 +8,11 @@ import msgspec
 import pytest
 
 from sapwood.comm.neighbourhood import Effects
-from sapwood.comm.streams.delays import Delays
-from sapwood.comm.streams.emissions import Emissions
-from sapwood.comm.streams.emitted import Heard
-from sapwood.comm.streams.losses import Losses
-from sapwood.comm.streams.sweeps import Sweeps
+from sapwood.comm.streams.control import ControlOperations
+from sapwood.comm.streams.engine import WaveEngine
+from sapwood.comm.streams.push import PushContributions
+from sapwood.comm.streams.stream import PushReceived
 from sapwood.comm.streams.wave import Wave
-from sapwood.comm.streams.waves import Waves
 from sapwood.core.topology import ROOT
 from sapwood.testing.injector import Faults
 from sapwood.testing.simulation import (
@@ -103,13 +101,13 @@ def test_what_agents_send_unasked_arrives_once_and_in_order(first: int, *, own: 
 
 
 def test_a_place_that_does_not_send_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Emissions, "again", lambda _emissions, _stream: [])
+    monkeypatch.setattr(PushContributions, "again", lambda _emissions, _stream: [])
     with pytest.raises(InvariantError, match="no progress"):
         until_one_fails(EMITTING)
 
 
 def test_a_value_that_is_taken_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Heard, "takes", lambda _heard, _number: True)
+    monkeypatch.setattr(PushReceived, "takes", lambda _heard, _number: True)
     with pytest.raises(InvariantError, match=r"at another time|twice"):
         until_one_fails(EMITTING)
 
@@ -120,14 +118,14 @@ def until_one_fails(kind: StreamKind) -> None:
 
 
 def test_a_contribution_that_is_counted_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = Delays.too_late
+    kept = WaveEngine._take_late
 
-    def twice(delays: Delays, stream: Any, child: int, message: Any, payload: Any) -> Effects:
-        effects = kept(delays, stream, child, message, payload)
+    def twice(engine: WaveEngine, stream: Any, child: int, message: Any, payload: Any) -> Effects:
+        effects = kept(engine, stream, child, message, payload)
         stream.carried *= 2
         return effects
 
-    monkeypatch.setattr(Delays, "too_late", twice)
+    monkeypatch.setattr(WaveEngine, "_take_late", twice)
     with pytest.raises(InvariantError, match="twice"):
         until_one_fails(StreamKind(sync="time-out", late="next"))
 
@@ -135,7 +133,7 @@ def test_a_contribution_that_is_counted_twice_is_found(monkeypatch: pytest.Monke
 def test_a_late_contribution_that_is_lost_on_its_way_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Delays, "hand_on", lambda *_what: [])
+    monkeypatch.setattr(WaveEngine, "_hand_on_late", lambda *_what: [])
     with pytest.raises(InvariantError, match="are lost"):
         until_one_fails(StreamKind(sync="time-out", late="next"))
 
@@ -151,7 +149,7 @@ def test_late_contributions_count_once_when_links_break_and_places_move() -> Non
 
 
 def test_a_quiet_stream_that_moves_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sweeps, "_advance", lambda _sweeps, _stream, _event: None)
+    monkeypatch.setattr(ControlOperations, "_advance", lambda _sweeps, _stream, _event: None)
     with pytest.raises(InvariantError, match="quiet"):
         until_one_fails(StreamKind(sweeps=1.0, pipelined=8))
 
@@ -180,28 +178,28 @@ def test_a_child_may_answer_for_ranks_that_a_wave_goes_on_without_by_then() -> N
 def test_contributions_that_are_lost_behind_a_time_out_are_found(
     late: Late, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = Waves.on_up
+    original = WaveEngine.on_up
 
-    def lose(waves: Waves, link: Any, message: Any, payload: Any) -> Effects:
-        return [] if message.wave == 3 else original(waves, link, message, payload)
+    def lose(engine: WaveEngine, link: Any, message: Any, payload: Any) -> Effects:
+        return [] if message.wave == 3 else original(engine, link, message, payload)
 
-    monkeypatch.setattr(Waves, "on_up", lose)
+    monkeypatch.setattr(WaveEngine, "on_up", lose)
     kind = StreamKind(sync="time-out", seconds=AMPLE + 1, late=late)
     with pytest.raises(InvariantError, match=r"wave 3 lacks agent \d+, which lives"):
         simulated(kind, 1, Faults())
 
 
 def test_a_wave_that_is_over_before_its_time_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Delays, "begun", lambda _delays, _now, _stream, _wave: [])
-    original = Waves.on_up
+    monkeypatch.setattr(WaveEngine, "_start_timeout", lambda _engine, _now, _stream, _wave: [])
+    original = WaveEngine.on_up
 
-    def hurry(waves: Waves, link: Any, message: Any, payload: Any) -> Effects:
-        effects = original(waves, link, message, payload)
-        stream = waves.open.get(message.stream)
+    def hurry(engine: WaveEngine, link: Any, message: Any, payload: Any) -> Effects:
+        effects = original(engine, link, message, payload)
+        stream = engine.open.get(message.stream)
         wave = stream.waves.get(message.wave) if stream is not None else None
-        return effects + waves.full(stream, wave) if stream and wave else effects
+        return effects + engine.complete(stream, wave) if stream and wave else effects
 
-    monkeypatch.setattr(Waves, "on_up", hurry)
+    monkeypatch.setattr(WaveEngine, "on_up", hurry)
     with pytest.raises(InvariantError, match=r"lacks agent \d+, which lives"):
         simulated(StreamKind(sync="time-out"), 1, Faults())
 
@@ -210,14 +208,14 @@ def test_a_wave_that_is_over_before_its_time_is_found(monkeypatch: pytest.Monkey
 def test_a_failure_that_names_an_agent_which_lives_is_found(
     faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = Losses.begun
+    original = WaveEngine._leave_out_absent
 
-    def blame(losses: Losses, stream: Any, wave: Any) -> Effects:
-        if wave.number != 2 or losses._near.rank != ROOT:
-            return original(losses, stream, wave)
-        return losses._without(stream, wave, {2, 11}, "made up")
+    def blame(engine: WaveEngine, stream: Any, wave: Any) -> Effects:
+        if wave.number != 2 or engine._near.rank != ROOT:
+            return original(engine, stream, wave)
+        return engine._go_on_without(stream, wave, {2, 11}, "made up")
 
-    monkeypatch.setattr(Losses, "begun", blame)
+    monkeypatch.setattr(WaveEngine, "_leave_out_absent", blame)
     with pytest.raises(InvariantError, match=r"wave 2 failed, and agents \[.*\] live"):
         simulated(StreamKind(on_loss="fail"), 1, faults)
 
@@ -225,11 +223,11 @@ def test_a_failure_that_names_an_agent_which_lives_is_found(
 def test_an_agent_that_is_left_out_though_another_one_is_lost_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    original = Losses.agents_lost
+    original = WaveEngine.agents_lost
 
-    def more(losses: Losses, stream: Any, ranks: Any, reason: str) -> Effects:
-        return original(losses, stream, {*ranks, 7}, reason)
+    def more(engine: WaveEngine, stream: Any, ranks: Any, reason: str) -> Effects:
+        return original(engine, stream, {*ranks, 7}, reason)
 
-    monkeypatch.setattr(Losses, "agents_lost", more)
+    monkeypatch.setattr(WaveEngine, "agents_lost", more)
     with pytest.raises(InvariantError, match="lacks agent 7, which lives"):
         until_one_fails(StreamKind(on_loss="partial"))

@@ -10,7 +10,7 @@ from sapwood.comm import events as ev
 from sapwood.comm import plain
 from sapwood.comm.messages import FAIL, StreamSpec
 from sapwood.comm.payload import Payload
-from sapwood.comm.streams.emissions import is_full
+from sapwood.comm.streams.push import is_full
 from sapwood.core.errors import SapwoodError
 from sapwood.session.agent import Agent, Contribution
 

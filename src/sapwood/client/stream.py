@@ -10,7 +10,7 @@ import msgspec
 from sapwood.client.stream_counters import StreamCounters
 from sapwood.client.unread import EndFuture, Unread, WaveFuture
 from sapwood.comm import values
-from sapwood.comm.streams import sweeps
+from sapwood.comm.streams import control
 from sapwood.core.errors import CancelledError, ClosedError, DataValueError, SapwoodError
 from sapwood.core.rankset import Ranges, fold, from_ranges
 from sapwood.core.staying import StaysHere
@@ -172,7 +172,7 @@ class Stream(StaysHere):
             ClosedError: The stream is closed.
             TimeoutError: It takes longer than ``timeout`` seconds.
         """
-        return self._missing(self._sweep(sweeps.FLUSH, timeout))
+        return self._missing(self._sweep(control.FLUSH, timeout))
 
     def quiesce(self, timeout: float | None = None) -> list[int]:
         """Drain the links of all messages of the stream, and keep it quiet until :meth:`resume`.
@@ -187,7 +187,7 @@ class Stream(StaysHere):
             ClosedError: The stream is closed.
             TimeoutError: It takes longer than ``timeout`` seconds.
         """
-        swept = self._sweep(sweeps.QUIESCE, timeout)
+        swept = self._sweep(control.QUIESCE, timeout)
         self._state = "quiet"
         return self._missing(swept)
 
@@ -199,7 +199,7 @@ class Stream(StaysHere):
             ClosedError: The stream is closed.
             TimeoutError: It takes longer than ``timeout`` seconds.
         """
-        self._sweep(sweeps.RESUME, timeout)
+        self._sweep(control.RESUME, timeout)
         self._state = "open"
 
     def configure(self, **parameters: Any) -> None:
@@ -240,7 +240,7 @@ class Stream(StaysHere):
             ClosedError: The stream is closed.
             TimeoutError: It takes longer than ``timeout`` seconds.
         """
-        swept = self._sweep(sweeps.QUERY, timeout)
+        swept = self._sweep(control.QUERY, timeout)
         reports = sorted(swept.reports, key=lambda report: report.rank)
         return StreamCounters(self._what, tuple(reports))
 

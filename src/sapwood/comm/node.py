@@ -58,7 +58,7 @@ class Node:
         streams = Streams(near, gather, is_agent=tree.is_agent(self.rank), depth=depth)
         self._streams = streams
         self.streams = streams.open
-        self.large = streams.large
+        self.large = streams.bulk
         groups = self.groups = FirstGroups(near, gather, is_agent=tree.is_agent(self.rank))
         letters = self.letters = Letters(near)
         self._census = Census(near, letters)

@@ -9,8 +9,8 @@ from sapwood.comm import values
 from sapwood.comm.alike import Alike
 from sapwood.comm.payload import Payload
 from sapwood.comm.reductions import make_reduction
-from sapwood.comm.reductions.blend import Blend, blended
-from sapwood.comm.streams.offered import Offered
+from sapwood.comm.reductions.chunked import ElementwiseReduction, chunked
+from sapwood.comm.streams.wave import Advertised
 from sapwood.core.errors import ExecutionError, ProgramError, ProtocolError
 
 WHOLE = ""
@@ -132,9 +132,9 @@ class ValueGathering:
         encoded = values.encode(value)
         return encoded.body, self._place(encoded)
 
-    def blend(self, offers: Sequence[Offered]) -> Blend | None:
+    def chunked(self, offers: Sequence[Advertised]) -> ElementwiseReduction | None:
         """Return how large contributions are put together piece by piece; None if they cannot."""
-        return blended(self._reduce, WHOLE, offers)
+        return chunked(self._reduce, WHOLE, offers)
 
     def outcome(self) -> tuple[bytes, Payload | None]:
         """Return the result, encoded, to be sent down."""

@@ -20,7 +20,7 @@ from sapwood.comm.channel import MESSAGE_COST
 from sapwood.comm.frames import Buffers
 from sapwood.comm.lines import Line
 from sapwood.comm.replay import Sent
-from sapwood.comm.streams.counters import Counters
+from sapwood.comm.streams.stream import Counters
 from sapwood.fastpath.relay_library import Record, RecordKind
 from sapwood.session.agent import Agent
 

@@ -29,7 +29,7 @@ from time import monotonic, sleep
 
 from sapwood.comm import values
 from sapwood.comm.place import Place
-from sapwood.comm.streams.counters import Counters
+from sapwood.comm.streams.stream import Counters
 from sapwood.core.errors import ResourceError, SapwoodError
 from sapwood.environment.cores import usable_cores
 from sapwood.environment.logs import logger

@@ -17,7 +17,7 @@ from sapwood.comm import events as ev
 from sapwood.comm import values
 from sapwood.comm.loop import Loop
 from sapwood.comm.pool import BlockPool
-from sapwood.comm.streams.sweeps import FLUSH
+from sapwood.comm.streams.control import FLUSH
 from sapwood.contexts.forge import Forge
 from sapwood.core.clock import MonotonicClock
 from sapwood.core.errors import ClosedError, SapwoodError

@@ -19,8 +19,8 @@ from sapwood.comm import values
 from sapwood.comm.messages import FilterAt, StreamSpec, Synchronisation
 from sapwood.comm.payload import Payload
 from sapwood.comm.reduction import WHOLE
-from sapwood.comm.streams import sweeps
-from sapwood.comm.streams.emissions import is_full
+from sapwood.comm.streams import control
+from sapwood.comm.streams.push import is_full
 from sapwood.core.errors import AgentLostError
 from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.core.topology import ROOT
@@ -224,16 +224,16 @@ class StreamSimulation(Simulation):
 
     def _sweep_through(self) -> None:
         if self._random.random() < 0.5:
-            self._one_sweep(sweeps.FLUSH)
+            self._one_sweep(control.FLUSH)
             return
         begin = self.network.clock.now()
-        self._one_sweep(sweeps.QUIESCE)
+        self._one_sweep(control.QUIESCE)
         completed, singles = len(self._completed), self._single_values()
         self._let_pass(10 * ANSWER_SECONDS)
         moved = (len(self._completed), self._single_values())
         if moved != (completed, singles):  # waves may fail: a loss is told at once
             raise InvariantError("something moved on a quiet stream")
-        self._one_sweep(sweeps.RESUME)
+        self._one_sweep(control.RESUME)
         self._quiet.append((begin, self.network.clock.now()))
 
     def _let_pass(self, seconds: float) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import sapwood
 from sapwood.client.unread import UNREAD
-from sapwood.comm.streams.emitted import WINDOW
+from sapwood.comm.streams.stream import WINDOW
 from sapwood.core.errors import ConfigurationError, ResourceError
 
 TIMEOUT = 60.0

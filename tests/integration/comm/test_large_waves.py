@@ -112,9 +112,9 @@ def test_a_junction_is_killed_while_a_large_array_passes_it(
     grove = plant_grove("tcp", 4, 2, timing=TIMING)
     array = np.arange(3 * MEGABYTE // 2, dtype="f8")
     begin(grove, {"x": array})
-    flows = grove.place.node.large.flows
+    fetches = grove.place.node.large.fetches
     if upwards:
-        grove.until(lambda: any(MEGABYTE < flow.position < flow.size // 2 for flow in flows()))
+        grove.until(lambda: any(MEGABYTE < fetch.position < fetch.size // 2 for fetch in fetches()))
     else:
         (channel,) = [one for one in grove.place.channels.values() if one.link.rank == 5]
         grove.until(lambda: channel.sent > 20)

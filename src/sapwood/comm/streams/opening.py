@@ -9,7 +9,7 @@ from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
-from sapwood.comm.streams.life import StreamEvent, StreamState
+from sapwood.comm.streams.state import StreamEvent, StreamState
 from sapwood.comm.streams.stream import Position, Stream
 from sapwood.comm.streams.wave import NewGathering
 from sapwood.core.errors import ProtocolError

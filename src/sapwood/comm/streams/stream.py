@@ -25,15 +25,17 @@ from sapwood.comm.messages import (
 )
 from sapwood.comm.payload import Payload
 from sapwood.comm.routing import Router
-from sapwood.comm.streams.counters import Counters
-from sapwood.comm.streams.emitted import Heard, Sent
-from sapwood.comm.streams.life import TRANSITIONS, StreamEvent, StreamState
-from sapwood.comm.streams.outbox import Outbox
-from sapwood.comm.streams.parts import Parts
-from sapwood.comm.streams.shares import Shares, divide
+from sapwood.comm.streams.filters import ALL, Outbox, Parts
+from sapwood.comm.streams.state import TRANSITIONS, StreamEvent, StreamState
 from sapwood.comm.streams.wave import Ask, Kept, NewGathering, Wave
-from sapwood.core.rankset import contains
+from sapwood.core.rankset import contains, to_ranges
 from sapwood.core.topology import ROOT
+
+WINDOW = 64
+"""Contributions of one agent to one stream that it keeps before it is to wait."""
+
+EPOCH = 2**32
+"""Numbers of one process of an agent; a later one goes on above them."""
 
 NOT_WANTED = -1
 """Attempt of a contribution for which the present parent has not asked."""
@@ -51,8 +53,150 @@ SHORTEST_PART = 0.3
 """Part of a time-out that even the deepest place waits."""
 
 
-class UnderWay:
-    """A sweep that has not come back yet.
+class Shares(msgspec.Struct, frozen=True):
+    """Who brings in which members of a stream, as the tree stands.
+
+    Attributes:
+        version: Of the router, when this was worked out.
+        asks: What each child with members below it is asked for in the first attempt.
+        missing: Members that are below no child.
+        whole: Children all of whose members are there, so that no ranks need be named.
+        partly: The other children with members below them.
+        concerned: Children below which members are at home.
+    """
+
+    version: int
+    asks: dict[int, tuple[Ask, ...]]
+    missing: frozenset[int]
+    whole: tuple[int, ...]
+    partly: tuple[int, ...]
+    concerned: tuple[int, ...]
+
+
+def divide(router: Router, members: frozenset[int]) -> Shares:
+    """Work out who brings in which members.
+
+    Example:
+        >>> from sapwood.comm.messages import Placed
+        >>> from sapwood.core.topology import kary
+        >>> router = Router(kary(4, 2), 0)
+        >>> _ = router.attach(Placed(5, 1, 1, 100, 0)), router.attach(Placed(1, 1, 1, 101, 5))
+        >>> shares = divide(router, frozenset({1, 2, 3}))
+        >>> shares.asks[5][0].ranks, shares.missing, shares.whole, shares.partly
+        (frozenset({1}), frozenset({2, 3}), (), (5,))
+    """
+    asks: dict[int, tuple[Ask, ...]] = {}
+    whole: list[int] = []
+    partly: list[int] = []
+    concerned: list[int] = []
+    missing = set(members)
+    for child in router.children:
+        homes = members.intersection(router.tree.leaves(child))
+        if not homes:
+            continue
+        concerned.append(child)
+        share = members.intersection(router.subtree(child))
+        if not share:
+            continue
+        missing -= share
+        asks[child] = (Ask(0, share, to_ranges(share)),)
+        (whole if share == homes else partly).append(child)
+    return Shares(
+        router.version, asks, frozenset(missing), tuple(whole), tuple(partly), tuple(concerned)
+    )
+
+
+class Counters:
+    """Messages, bytes and time in user-defined filters of one stream at one place.
+
+    The names are those of :class:`~sapwood.comm.messages.PlaceReport`.
+    """
+
+    __slots__ = (
+        "bytes_down",
+        "bytes_up",
+        "filter_seconds",
+        "filtered",
+        "late",
+        "messages_down",
+        "messages_up",
+        "repeated",
+    )
+
+    def __init__(self) -> None:
+        self.messages_down = self.bytes_down = 0
+        self.messages_up = self.bytes_up = 0
+        self.filtered = 0
+        self.filter_seconds = 0.0
+        self.late = self.repeated = 0
+
+    def down(self, body: bytes, payload: Payload | None) -> None:
+        """Count a wave on its way to the agents."""
+        self.messages_down += 1
+        self.bytes_down += len(body) + (payload.nbytes if payload is not None else 0)
+
+    def up(self, body: bytes, payload: Payload | None) -> None:
+        """Count a contribution on its way to the root."""
+        self.messages_up += 1
+        self.bytes_up += len(body) + (payload.nbytes if payload is not None else 0)
+
+    def exchanged(self, nbytes_down: int, answers: int, nbytes_up: int) -> None:
+        """Count a wave and the answers to it, which others have passed on."""
+        self.messages_down += 1
+        self.bytes_down += nbytes_down
+        self.messages_up += answers
+        self.bytes_up += nbytes_up
+
+    def offered(self, body: bytes, size: int) -> None:
+        """Count a contribution whose arrays are fetched."""
+        self.messages_up += 1
+        self.bytes_up += len(body) + size
+
+
+class PushSent:
+    """What an agent has pushed to a stream.
+
+    Attributes:
+        last: Number of the last one.
+        kept: Those that the root has not confirmed, in order.
+        may_send: Whether the present parent knows the stream.
+        waited_for: Whether somebody waits for room.
+    """
+
+    __slots__ = ("kept", "last", "may_send", "waited_for")
+
+    def __init__(self, incarnation: int) -> None:
+        self.last = incarnation * EPOCH
+        self.kept: deque[tuple[Up, Payload | None]] = deque()
+        self.may_send = True
+        self.waited_for = False
+
+
+class PushReceived:
+    """What the root has of the pushes of one agent.
+
+    Attributes:
+        last: Number of the last one.
+        told: The last number that the agent was told of.
+        unread: How many wait here to be read, where that is what counts.
+    """
+
+    __slots__ = ("last", "told", "unread")
+
+    def __init__(self) -> None:
+        self.last = self.told = self.unread = 0
+
+    def takes(self, number: int) -> bool:
+        """Take the next number, or the first one of a later process; no other."""
+        later = number // EPOCH > self.last // EPOCH and number % EPOCH == 1
+        if number != self.last + 1 and not later:
+            return False
+        self.last = number
+        return True
+
+
+class PendingOperation:
+    """A control operation that has not come back yet.
 
     Attributes:
         message: What it does.
@@ -60,7 +204,7 @@ class UnderWay:
         reached: Agents that have.
         reports: What places below reported.
         held: Whether it waits for large arrays that are on their way to this place.
-        sent: At an agent: number of the last contribution that it had sent of itself.
+        sent: At an agent: number of the last contribution that it had pushed.
     """
 
     __slots__ = ("held", "message", "reached", "reports", "sent", "waiting")
@@ -82,7 +226,7 @@ class Position(msgspec.Struct, frozen=True):
 
 
 def filter_at(spec: StreamSpec, position: Position) -> FilterAt | None:
-    """Return the own filters of a place: by rank, by depth, or for all places.
+    """Return the user-defined filters of a place: by rank, by depth, or for all places.
 
     Example:
         >>> kinds = (FilterAt("*", b"all"), FilterAt("depth 1", b"one"))
@@ -111,7 +255,7 @@ class Stream:
         pending: Agent: attempt in which each wave is wanted that it works on.
         kept: What was contributed to each wave that is not confirmed.
         confirmed_to: Wave up to which all are confirmed.
-        blends: Whether large contributions may be put together piece by piece.
+        chunked: Whether large contributions may be put together piece by piece.
         passes: Whether there is nothing to do but to pass down, to gather from all, and perhaps
             to count that.
         plain: Whether it passes, and nothing is counted.
@@ -121,24 +265,24 @@ class Stream:
         carried: Root: late contributions, and why there is none, that wait for a wave.
         counts_late: Whether late contributions count, in a later wave.
         deadlines: When which wave's time is over.
-        outbox: What waits behind own filters; None where there are none.
-        versions: Parameters of own filters.
+        outbox: What waits behind user-defined filters; None where there are none.
+        versions: Parameters of user-defined filters.
         wave_versions: Which of them a wave uses, in a stream that does not wait.
         detained: What is to happen once the stream moves again.
-        lent: Memory of own filters' results on their way down, by wave.
+        lent: Memory of user-defined filters' results on their way down, by wave.
         sent: What this agent has sent without being asked.
         refused: Root: whose contributions to which wave came in a quiet time.
         heard: Root: what has come of that, by agent.
         paced: Root: whether it is confirmed only when somebody has read it.
-        jobs: What own filters work on, by ticket of the outbox.
+        jobs: What user-defined filters work on, by ticket of the outbox.
     """
 
     __slots__ = (
         "_router",
         "_shares",
         "absent",
-        "blends",
         "carried",
+        "chunked",
         "confirmed_to",
         "counters",
         "counts_late",
@@ -205,11 +349,11 @@ class Stream:
         self.detained: list[ev.Event] = []
         self.lent: list[tuple[int, Payload]] = []
         self.jobs: dict[int, Wave | Up | tuple[Down, int]] = {}
-        self.sent: Sent | None = None
-        self.heard: dict[int, Heard] = {}
+        self.sent: PushSent | None = None
+        self.heard: dict[int, PushReceived] = {}
         self.paced = False
         self.refused: dict[int, set[int]] = {}
-        self.sweeps: dict[int, UnderWay] = {}
+        self.sweeps: dict[int, PendingOperation] = {}
         self.waits = spec.sync.kind != NO_WAIT
         share = max(SHORTEST_PART, 1.0 - TIME_LOST_PER_LEVEL * position.depth)
         self.timeout = spec.sync.seconds * share if spec.sync.kind == TIME_OUT else 0.0
@@ -220,7 +364,7 @@ class Stream:
         self.plain = self.passes and not spec.counted
         kinds = spec.reduce.values()
         simple = self.waits and not spec.filters and not self.timeout
-        self.blends = simple and bool(kinds) and BY_ELEMENT.issuperset(kinds)
+        self.chunked = simple and bool(kinds) and BY_ELEMENT.issuperset(kinds)
 
     def concerns(self, rank: int) -> bool:
         """Whether there are members whose home is at or below a place."""
@@ -240,12 +384,12 @@ class Stream:
 
     @property
     def filters_up(self) -> bool:
-        """Whether an own filter puts contributions together here."""
+        """Whether a user-defined filter puts contributions together here."""
         return self.filters is not None and bool(self.filters.up)
 
     @property
     def filters_down(self) -> bool:
-        """Whether values go through an own filter here on their way down."""
+        """Whether values go through a user-defined filter here on their way down."""
         return self.filters is not None and bool(self.filters.down)
 
     def advance(self, event: StreamEvent) -> None:
@@ -289,7 +433,7 @@ class Stream:
         wave = self.begin(number, body, payload, {}, ranks)
         wave.attempt = attempt
         for kept in self.kept.get(number, ()):
-            if kept.ranks <= wave.missing and kept.confluence is None:
+            if kept.ranks <= wave.missing and kept.pass_through is None:
                 wave.take(kept)
         return wave
 
@@ -379,6 +523,12 @@ class Stream:
         payload = self.late_waves.pop(number).payload
         mine = payload is not None and self.counts_late and self._router.rank == ROOT
         return [payload] if payload is not None and mine else []
+
+    def sent_to(self, wave: Wave, child: int) -> tuple[bytes, Payload | None] | None:
+        """Return what a child was sent in a wave; None if its filter still works on it."""
+        if not self.filters_down:
+            return wave.body, wave.payload
+        return wave.sent.get(child) or wave.sent.get(ALL)
 
     def __repr__(self) -> str:
         return (

@@ -14,12 +14,77 @@ from typing import Any, Protocol
 
 import msgspec
 
+from sapwood.comm.link import Link
 from sapwood.comm.messages import Up
-from sapwood.comm.messages.pieces import Offer
+from sapwood.comm.messages.pieces import Draw, Offer
+from sapwood.comm.neighbourhood import Effects
 from sapwood.comm.payload import Payload
-from sapwood.comm.streams.offered import Blend, Confluence, Drawing, Offered
 from sapwood.core.errors import ErrorRecord, ProtocolError
 from sapwood.core.rankset import Ranges, from_ranges, joined, to_ranges
+
+
+class Advertised(msgspec.Struct, frozen=True, gc=False):
+    """A large contribution of a child, whose arrays are still there; ``rank`` is its first one."""
+
+    child: int
+    rank: int
+    ranks: Ranges
+    weight: float
+    body: bytes
+    size: int
+
+
+class Chunk(Protocol):
+    """The same piece of several contributions; ``view`` is what they come to so far."""
+
+    count: int
+    view: memoryview
+
+    def add(self, view: memoryview, weight: float) -> None:
+        """Take this piece of one more contribution.
+
+        Raises:
+            SapwoodError: It does not fit.
+        """
+
+
+class ChunkedReduction(Protocol):
+    """Puts contributions together piece by piece: ``size`` bytes, and what goes with them."""
+
+    body: bytes
+    size: int
+
+    def chunk(self, start: int) -> Chunk:
+        """Return a piece that begins somewhere, with nothing in it."""
+
+    def total(self, result: bytearray) -> Any:
+        """Return the result at the root, from its bytes."""
+
+
+class ContributionFetch(Protocol):
+    """Fetches the large contributions to a wave.
+
+    Attributes:
+        sources: Which.
+    """
+
+    sources: tuple[Advertised, ...]
+
+    def stop(self) -> None:
+        """Fetch no more, and forget what has come."""
+
+
+class PassThrough(ContributionFetch, Protocol):
+    """Puts them together as they are fetched, and hands them on: ``size`` bytes."""
+
+    size: int
+
+    def on_draw(self, link: Link, message: Draw) -> Effects:
+        """Go on as whoever fetches the result wants it, or begin anew.
+
+        Raises:
+            ProtocolError: It cannot be fetched so.
+        """
 
 
 class Gathering(Protocol):
@@ -45,7 +110,7 @@ class Gathering(Protocol):
             SapwoodError: The contributions do not fit together.
         """
 
-    def blend(self, offers: Sequence[Offered]) -> Blend | None:
+    def chunked(self, offers: Sequence[Advertised]) -> ChunkedReduction | None:
         """Return how large contributions are put together piece by piece; None if they cannot.
 
         Raises:
@@ -79,7 +144,7 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
 class Kept(msgspec.Struct, frozen=True):
     """A contribution, or why there is none, that its sender keeps until it is confirmed.
 
-    The arrays of one with a ``confluence`` are put together from those of children when they
+    The arrays of one with a ``pass_through`` are put together from those of children when they
     are wanted.
     """
 
@@ -89,7 +154,7 @@ class Kept(msgspec.Struct, frozen=True):
     body: bytes
     payload: Payload | None
     error: ErrorRecord | None = None
-    confluence: Confluence | None = None
+    pass_through: PassThrough | None = None
 
 
 class Wave:
@@ -109,12 +174,12 @@ class Wave:
         later: What the present parent wants of this wave when this part of it is done.
         given_up: Root: agents that are lost, and not waited for any more.
         lacking: Who was missing in the last answer that lacked some.
-        version: Of the parameters of own filters.
-        filtering: Whether it is full and in the hands of an own filter.
+        version: Of the parameters of user-defined filters.
+        filtering: Whether it is full and in the hands of a user-defined filter.
         sent: What a filter made of the value, by child, or by -1 for all of them.
         values: Contributions with something to add.
         offers: Large contributions of children that are still there.
-        confluence: What draws them, if something does.
+        fetching: What fetches them, if something does.
     """
 
     __slots__ = (
@@ -123,7 +188,7 @@ class Wave:
         "_ranks",
         "attempt",
         "body",
-        "confluence",
+        "fetching",
         "filtering",
         "gathering",
         "given_up",
@@ -170,8 +235,8 @@ class Wave:
         self.version = 0
         self.filtering = False
         self.sent: dict[int, tuple[bytes, Payload | None]] = {}
-        self.offers: tuple[Offered, ...] = ()
-        self.confluence: Drawing | None = None
+        self.offers: tuple[Advertised, ...] = ()
+        self.fetching: ContributionFetch | None = None
 
     @property
     def ranks(self) -> Ranges:
@@ -239,7 +304,7 @@ class Wave:
         self.missing |= self.lacking
         self.answered(child, message.attempt)
 
-    # --- large contributions, which stay where they are until they are drawn ------------------
+    # --- large contributions, which stay where they are until they are fetched ------------------
 
     def offered(self, child: int, message: Offer) -> None:
         """Note a large contribution of a child, which answers what it was asked.
@@ -249,7 +314,7 @@ class Wave:
         """
         self._answer(child, self.waiting[child], message)
         ranks = message.ranks
-        offer = Offered(child, ranks[0][0], ranks, message.weight, message.body, message.size)
+        offer = Advertised(child, ranks[0][0], ranks, message.weight, message.body, message.size)
         self.offers = (*self.offers, offer)
 
     def withdraw(self, child: int, ranks: Ranges | None = None) -> bool:
@@ -259,13 +324,13 @@ class Wave:
             self.missing |= from_ranges(offer.ranks)
         if gone:
             self.offers = tuple(one for one in self.offers if one not in gone)
-            if self.confluence is not None:  # what has come of the others has this one in it
-                self.confluence.stop()
-                self.confluence = None
+            if self.fetching is not None:  # what has come of the others has this one in it
+                self.fetching.stop()
+                self.fetching = None
         return bool(gone)
 
-    def drawn(self, offer: Offered, payload: Payload) -> None:
-        """Take a large contribution in that has been drawn as a whole."""
+    def fetched(self, offer: Advertised, payload: Payload) -> None:
+        """Take a large contribution in that has been fetched as a whole."""
         self.values += 1
         self.gathering.add(offer.body, payload, offer.rank, offer.weight)
         self.offers = tuple(one for one in self.offers if one is not offer)
@@ -273,7 +338,7 @@ class Wave:
         self.weight += offer.weight
 
     def settle(self) -> None:
-        """Count those whose contributions are drawn together as being in."""
+        """Count those whose contributions are fetched together as being in."""
         for offer in self.offers:
             self._ranks += offer.ranks
             self.weight += offer.weight

@@ -10,7 +10,7 @@ import pytest
 
 import sapwood
 from sapwood.comm.messages import PlaceReport
-from sapwood.comm.streams.sweeps import QUERY
+from sapwood.comm.streams.control import QUERY
 from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.streams import StreamHandle, StreamOptions
 

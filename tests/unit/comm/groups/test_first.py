@@ -17,7 +17,7 @@ from sapwood.testing.network import Network
 
 
 @pytest.mark.parametrize(
-    "module", ["sapwood.comm.groups.groups", "sapwood.comm.streams.pieces", "numpy"]
+    "module", ["sapwood.comm.groups.groups", "sapwood.comm.streams.bulk", "numpy"]
 )
 def test_a_place_without_groups_and_large_arrays_imports_none_of_it(module: str) -> None:
     code = f"import sys, sapwood.comm.node; sys.exit({module!r} in sys.modules)"

@@ -1,10 +1,11 @@
-"""What agents send without being asked arrives once and in order, whatever is lost on its way.
+"""Push contributions: what agents send without a wave arrives once and in order. No I/O.
 
 An agent numbers what it sends in a stream, from 1 on in each process, and keeps it until the root
 has said that it has it. The root takes number after number and drops all others. Whatever is lost
 with a place, the next parent says ``Open`` to those below, and it goes down to the agents: they
-send again what they keep. An agent that keeps a window of them is to send no more meanwhile. Where
-the stream is paced, the root confirms what somebody has read: who does not read stops the agents.
+send again what they keep. An agent that keeps a window of them is to send no more meanwhile (flow
+control). Where the stream is paced, the root confirms only what somebody has read, so that a slow
+reader stops the agents (back-pressure).
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.messages.emissions import Taken
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
-from sapwood.comm.streams.emitted import WINDOW, Heard, Sent
-from sapwood.comm.streams.life import StreamState
-from sapwood.comm.streams.stream import Stream
+from sapwood.comm.streams.state import StreamState
+from sapwood.comm.streams.stream import WINDOW, PushReceived, PushSent, Stream
 from sapwood.core.errors import ResourceError
 from sapwood.core.topology import ROOT
 
@@ -30,8 +30,8 @@ MAX_WAITING = 10_000
 """Contributions of one agent that wait: for the end of a quiet time, or to be confirmed."""
 
 
-class Emissions:
-    """What agents send of themselves, at one place.
+class PushContributions:
+    """The push contributions at one place.
 
     Args:
         near: The neighbours.
@@ -70,7 +70,7 @@ class Emissions:
             stream.counters.up(event.body, event.payload)
         sent = stream.sent
         if sent is None:
-            sent = stream.sent = Sent(self._near.identity.incarnation)
+            sent = stream.sent = PushSent(self._near.identity.incarnation)
         sent.last += 1
         rank = self._near.rank
         ranks = ((rank, rank + 1),)
@@ -133,7 +133,7 @@ class Emissions:
         rank = message.ranks[0][0]
         heard = stream.heard.get(rank)
         if heard is None:
-            heard = stream.heard[rank] = Heard()
+            heard = stream.heard[rank] = PushReceived()
         if heard.takes(message.attempt):
             return True
         stream.repeated()
@@ -192,7 +192,7 @@ class Emissions:
         ]
 
 
-def _done(stream: Stream, heard: Heard) -> int:
+def _done(stream: Stream, heard: PushReceived) -> int:
     """Return up to which number an agent is to forget what it has sent.
 
     A sweep waits for what has arrived, whether somebody reads it or not.

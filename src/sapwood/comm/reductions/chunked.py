@@ -17,7 +17,7 @@ from sapwood.comm import values
 from sapwood.comm.array_types import dtype_from
 from sapwood.comm.reductions import make_reduction
 from sapwood.comm.shared_memory import ALIGNMENT
-from sapwood.comm.streams.offered import Offered
+from sapwood.comm.streams.wave import Advertised
 from sapwood.comm.values import ArrayMeta
 from sapwood.core.errors import ProtocolError
 
@@ -41,18 +41,18 @@ class Stretch(msgspec.Struct, frozen=True):
     combine: Combine | None
 
 
-class Strip:
+class ElementwiseChunk:
     """The same piece of all contributions, as far as they have come.
 
     Args:
-        blend: What it is a piece of.
+        reduction: What it is a piece of.
         start: Where it begins in the payload.
     """
 
-    __slots__ = ("_blend", "_private", "_start", "_weight", "count", "view")
+    __slots__ = ("_private", "_reduction", "_start", "_weight", "count", "view")
 
-    def __init__(self, blend: Blend, start: int) -> None:
-        self._blend = blend
+    def __init__(self, reduction: ElementwiseReduction, start: int) -> None:
+        self._reduction = reduction
         self._start = start
         self._private = False
         self._weight = 0.0
@@ -72,12 +72,12 @@ class Strip:
         else:
             if not self._private:
                 self.view, self._private = memoryview(bytearray(self.view)), True
-            self._blend.combine(self.view, view, self._start, self._weight, weight)
+            self._reduction.combine(self.view, view, self._start, self._weight, weight)
         self._weight += weight
         self.count += 1
 
 
-class Blend:
+class ElementwiseReduction:
     """How the contributions to one wave are put together.
 
     Args:
@@ -95,9 +95,9 @@ class Blend:
         self.size = size
         self._stretches = stretches
 
-    def strip(self, start: int) -> Strip:
+    def chunk(self, start: int) -> ElementwiseChunk:
         """Return a piece that begins somewhere, with nothing in it."""
-        return Strip(self, start)
+        return ElementwiseChunk(self, start)
 
     def combine(
         self, target: memoryview, view: memoryview, start: int, before: float, weight: float
@@ -121,7 +121,9 @@ class Blend:
         return values.decode(self.body, result)
 
 
-def blended(reduce: Mapping[str, str], whole: str, parts: Sequence[Offered]) -> Blend | None:
+def chunked(
+    reduce: Mapping[str, str], whole: str, parts: Sequence[Advertised]
+) -> ElementwiseReduction | None:
     """Return how contributions are put together piece by piece; None if they cannot be.
 
     Args:
@@ -158,7 +160,7 @@ def blended(reduce: Mapping[str, str], whole: str, parts: Sequence[Offered]) -> 
         if kind == "mean" and any(part.weight <= 0 for part in parts):
             return None
     result = merged[whole] if reduce.keys() == {whole} else merged
-    return Blend(values.encode(result).body, parts[0].size, stretches)
+    return ElementwiseReduction(values.encode(result).body, parts[0].size, stretches)
 
 
 def _outline(body: bytes, reduce: Mapping[str, str], whole: str) -> dict[str, Any] | None:

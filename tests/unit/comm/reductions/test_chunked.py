@@ -11,28 +11,32 @@ from hypothesis import strategies as st
 
 from sapwood.comm import values
 from sapwood.comm.reduction import WHOLE, Accumulator
-from sapwood.comm.reductions.blend import Blend, blended
-from sapwood.comm.streams.offered import Offered
+from sapwood.comm.reductions.chunked import ElementwiseReduction, chunked
+from sapwood.comm.streams.wave import Advertised
 from sapwood.core.errors import ProtocolError
 
 PIECE = 64
 
 
-def offered(rank: int, value: Any, weight: float = 1.0) -> tuple[Offered, memoryview]:
+def offered(rank: int, value: Any, weight: float = 1.0) -> tuple[Advertised, memoryview]:
     encoded = values.encode(value)
     payload = memoryview(bytes(encoded.payload()).ljust(encoded.nbytes, b"\0"))
-    return Offered(rank, rank, ((rank, rank + 1),), weight, encoded.body, encoded.nbytes), payload
+    return Advertised(
+        rank, rank, ((rank, rank + 1),), weight, encoded.body, encoded.nbytes
+    ), payload
 
 
-def in_pieces(blend: Blend, parts: list[tuple[Offered, memoryview]], order: list[int]) -> Any:
-    result = bytearray(blend.size)
-    for start in range(0, blend.size, PIECE):
-        strip = blend.strip(start)
+def in_pieces(
+    reduction: ElementwiseReduction, parts: list[tuple[Advertised, memoryview]], order: list[int]
+) -> Any:
+    result = bytearray(reduction.size)
+    for start in range(0, reduction.size, PIECE):
+        chunk = reduction.chunk(start)
         for index in order:
             offer, payload = parts[index]
-            strip.add(payload[start : start + PIECE], offer.weight)
-        result[start : start + PIECE] = strip.view
-    return blend.total(result)
+            chunk.add(payload[start : start + PIECE], offer.weight)
+        result[start : start + PIECE] = chunk.view
+    return reduction.total(result)
 
 
 def as_a_whole(reduce: dict[str, str], given: list[tuple[Any, float]]) -> Any:
@@ -61,11 +65,11 @@ def test_pieces_give_what_the_whole_gives(
         value = {"x": x, "y": np.full((2, size), chance.randrange(9)), "n": chance.randrange(9)}
         given.append((value, float(chance.randint(1, 5))))
     parts = [offered(rank, *one) for rank, one in enumerate(given, 1)]
-    blend = blended(reduce, WHOLE, [offer for offer, _ in parts])
-    assert blend is not None
+    reduction = chunked(reduce, WHOLE, [offer for offer, _ in parts])
+    assert reduction is not None
     order = list(range(count))
     chance.shuffle(order)
-    total, expected = in_pieces(blend, parts, order), as_a_whole(reduce, given)
+    total, expected = in_pieces(reduction, parts, order), as_a_whole(reduce, given)
     assert total["n"] == expected["n"]
     assert total["x"].dtype == expected["x"].dtype
     np.testing.assert_array_equal(total["y"], expected["y"])
@@ -74,9 +78,9 @@ def test_pieces_give_what_the_whole_gives(
 
 def test_a_value_without_fields_is_put_together_as_it_is() -> None:
     parts = [offered(rank, np.full(20, rank)) for rank in (1, 2, 3)]
-    blend = blended({WHOLE: "sum"}, WHOLE, [offer for offer, _ in parts])
-    assert blend is not None
-    np.testing.assert_array_equal(in_pieces(blend, parts, [2, 0, 1]), np.full(20, 6))
+    reduction = chunked({WHOLE: "sum"}, WHOLE, [offer for offer, _ in parts])
+    assert reduction is not None
+    np.testing.assert_array_equal(in_pieces(reduction, parts, [2, 0, 1]), np.full(20, 6))
 
 
 ARRAY = np.arange(16.0)
@@ -100,14 +104,14 @@ def test_what_is_not_alike_is_put_together_as_a_whole(
     reduce: dict[str, str], first: Any, second: Any
 ) -> None:
     offers = [offered(1, first)[0], offered(2, second)[0]]
-    assert blended(reduce, WHOLE, offers) is None
+    assert chunked(reduce, WHOLE, offers) is None
 
 
 def test_pieces_of_different_length_are_refused() -> None:
     parts = [offered(rank, ARRAY) for rank in (1, 2)]
-    blend = blended({WHOLE: "sum"}, WHOLE, [offer for offer, _ in parts])
-    assert blend is not None
-    strip = blend.strip(0)
-    strip.add(parts[0][1][:64], 1.0)
+    reduction = chunked({WHOLE: "sum"}, WHOLE, [offer for offer, _ in parts])
+    assert reduction is not None
+    chunk = reduction.chunk(0)
+    chunk.add(parts[0][1][:64], 1.0)
     with pytest.raises(ProtocolError):
-        strip.add(parts[1][1][:56], 1.0)
+        chunk.add(parts[1][1][:56], 1.0)

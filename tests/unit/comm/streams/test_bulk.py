@@ -12,7 +12,7 @@ from sapwood.comm.link import LinkTiming
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.messages.pieces import Announced, Draw, Offer, Piece
 from sapwood.comm.reduction import WHOLE
-from sapwood.comm.streams.draws import WINDOW_PIECES
+from sapwood.comm.streams.fetch import WINDOW_PIECES
 from sapwood.core.errors import ExecutionError
 from sapwood.core.topology import ROOT, plan
 from sapwood.testing.network import Network

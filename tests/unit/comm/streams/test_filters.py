@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapwood.comm import events as ev
-from sapwood.comm.streams.outbox import Outbox
+from sapwood.comm.streams.filters import Outbox
 
 
 def effect(number: int) -> ev.Effect:

@@ -1,4 +1,7 @@
-"""Flush, quiesce, resume and query: a message through a stream and back, behind all others.
+"""Control operations: flush, quiesce, resume and query. No I/O.
+
+Each is a *sweep*: a message that goes through a stream to all its places and back, behind all
+others.
 
 Links and outboxes keep the order, so when a sweep has come back from all places, whatever was
 sent on the stream before it has been delivered. A place that is lost meanwhile is not waited
@@ -13,8 +16,8 @@ from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.neighbourhood import Effects, Neighbourhood
-from sapwood.comm.streams.life import TRANSITIONS, StreamEvent, StreamState
-from sapwood.comm.streams.stream import Stream, UnderWay
+from sapwood.comm.streams.state import TRANSITIONS, StreamEvent, StreamState
+from sapwood.comm.streams.stream import PendingOperation, Stream
 from sapwood.core.errors import ProtocolError
 from sapwood.core.rankset import joined
 from sapwood.core.topology import ROOT
@@ -26,14 +29,14 @@ QUERY = "query"
 """What a sweep does at each place."""
 
 ORDERLY = {FLUSH, QUIESCE}
-"""Sweeps that come back behind all that agents had sent before."""
+"""Operations that come back behind all that agents had sent before."""
 
 MAX_SWEEPS = 64
-"""Sweeps that are under way in one stream at a time."""
+"""Operations that are under way in one stream at a time."""
 
 
-class Sweeps:
-    """The sweeps at one place.
+class ControlOperations:
+    """The control operations at one place.
 
     Args:
         near: The neighbours.
@@ -138,7 +141,7 @@ class Sweeps:
                 moved.append(ev.StreamResumed(message.stream))
             moved += self._moving(now, stream)
         there = [child for child in stream.children if child in self._near.neighbours]
-        sweep = stream.sweeps[message.number] = UnderWay(message, set(there))
+        sweep = stream.sweeps[message.number] = PendingOperation(message, set(there))
         if self._is_agent:
             sweep.reached.append((self._near.rank, self._near.rank + 1))
         if not there:
@@ -150,7 +153,7 @@ class Sweeps:
         sent: Effects = [ev.Transmit(self._near.links_to(tuple(there)), message)]
         return self._behind(stream, message, sent) + moved
 
-    def _back(self, stream: Stream, sweep: UnderWay) -> Effects:
+    def _back(self, stream: Stream, sweep: PendingOperation) -> Effects:
         """All that are there have answered."""
         message = sweep.message
         if message.action in ORDERLY and self._has_large(message.stream):

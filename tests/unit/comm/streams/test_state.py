@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from sapwood.comm.streams.life import TRANSITIONS, StreamEvent, StreamState
+from sapwood.comm.streams.state import TRANSITIONS, StreamEvent, StreamState
 from sapwood.core.errors import ProtocolError
 
 

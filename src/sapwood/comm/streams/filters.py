@@ -1,10 +1,20 @@
-"""Messages in the order in which they were meant to leave, though filters take their time."""
+"""What a stream with user-defined filters needs: its outbox, and contributions kept as they came.
+
+The core calls no user code. The wave engine asks for it with an event, whoever drives the core
+runs the filter in another process, and the answer comes back as an event. What the stream sends
+meanwhile waits in its :class:`Outbox`, so that messages keep their order.
+"""
 
 from __future__ import annotations
 
 from sapwood.comm import events as ev
+from sapwood.comm.payload import Payload
+from sapwood.core.errors import SapwoodError
 
 Effects = list[ev.Effect]
+
+ALL = -1
+"""Child of a value that is the same for all of them."""
 
 
 class Outbox:
@@ -58,3 +68,31 @@ class Outbox:
 
     def __len__(self) -> int:
         return len(self._slots)
+
+
+class Parts:
+    """Contributions as they came, for a user-defined filter."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self) -> None:
+        self.parts: list[ev.Part] = []
+
+    def add(self, body: bytes, payload: Payload | None, rank: int, weight: float) -> None:
+        """Take one more contribution."""
+        self.parts.append(ev.Part(rank, weight, body, payload))
+
+    def partial(self) -> tuple[bytes, Payload | None]:
+        """Refuse: the filter does this."""
+        raise SapwoodError("a user-defined filter puts these contributions together")
+
+    def placed(self, _value: object) -> tuple[bytes, Payload | None]:
+        """Refuse: the filter does this."""
+        raise SapwoodError("a user-defined filter puts these contributions together")
+
+    def total(self) -> object:
+        """Refuse: the filter does this."""
+        raise SapwoodError("a user-defined filter puts these contributions together")
+
+    def chunked(self, _offers: object) -> None:
+        """Say that they cannot be put together piece by piece."""

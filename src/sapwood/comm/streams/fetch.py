@@ -1,9 +1,9 @@
-"""Large arrays of streams, drawn piece by piece from whoever has them. No I/O.
+"""Fetches: the flow control of large arrays, fetched in pieces from their owner. No I/O.
 
-Where a link cannot share memory, what is large stays with its sender, who says how large it is.
-Whoever wants it draws it: it asks for the next bytes whenever half of a window has arrived, and so
-decides how much is under way. A sender answers each ``Draw`` with the pieces that it names and
-remembers nothing.
+Where a link cannot share memory, a large array stays with its sender, who advertises its size.
+Whoever wants it fetches it: it sends a ``Draw`` for the next bytes whenever half of a window has
+arrived, and so decides how much is under way (back-pressure). A sender answers each ``Draw`` with
+the pieces that it names and remembers nothing.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ SMALLEST_PIECE = 64
 
 
 class Sink(Protocol):
-    """What becomes of bytes that were drawn."""
+    """What becomes of bytes that were fetched."""
 
-    def arrived(self, flow: Flow, start: int, view: memoryview) -> Effects:
+    def arrived(self, fetch: Fetch, start: int, view: memoryview) -> Effects:
         """Take the next bytes in."""
 
 
-class Flow:
-    """Bytes that are being drawn from a neighbour.
+class Fetch:
+    """Bytes that are being fetched from a neighbour.
 
     Args:
         number: Names it on the link.
@@ -85,8 +85,8 @@ class Flow:
         self.piece = piece
 
 
-class Draws:
-    """What one place draws from its neighbours at present.
+class Fetches:
+    """What one place fetches from its neighbours at present.
 
     Args:
         near: The neighbours.
@@ -98,19 +98,19 @@ class Draws:
     def __init__(self, near: Neighbourhood) -> None:
         self.touched = False
         self._near = near
-        self._flows: dict[int, Flow] = {}
+        self._under_way: dict[int, Fetch] = {}
         self._next = 1
 
     def __len__(self) -> int:
-        return len(self._flows)
+        return len(self._under_way)
 
     def has(self, stream: int) -> bool:
-        """Whether something of a stream is being drawn."""
-        return any(flow.stream == stream for flow in self._flows.values())
+        """Whether something of a stream is being fetched."""
+        return any(fetch.stream == stream for fetch in self._under_way.values())
 
-    def flows(self) -> tuple[Flow, ...]:
-        """Return what is being drawn."""
-        return tuple(self._flows.values())
+    def fetches(self) -> tuple[Fetch, ...]:
+        """Return what is being fetched."""
+        return tuple(self._under_way.values())
 
     def begin(
         self,
@@ -122,27 +122,29 @@ class Draws:
         *,
         start: int = 0,
         piece: int = 0,
-    ) -> Flow:
-        """Begin to draw from a neighbour; nothing is asked for yet."""
+    ) -> Fetch:
+        """Begin to fetch from a neighbour; nothing is asked for yet."""
         piece = piece or self._near.timing.piece
-        flow = Flow(self._next, source, stream, ranks, size, sink, start, piece)
-        self._flows[self._next] = flow
+        fetch = Fetch(self._next, source, stream, ranks, size, sink, start, piece)
+        self._under_way[self._next] = fetch
         self.touched = True
         self._next += 1
-        return flow
+        return fetch
 
-    def ask(self, flow: Flow, stop: int) -> Effects:
+    def ask(self, fetch: Fetch, stop: int) -> Effects:
         """Ask for the bytes up to ``stop``, as far as they were not asked for."""
-        start, flow.asked = flow.asked, max(flow.asked, min(stop, flow.size))
-        if flow.asked == start:
+        start, fetch.asked = fetch.asked, max(fetch.asked, min(stop, fetch.size))
+        if fetch.asked == start:
             return []
-        draw = Draw(flow.stream, flow.wave, flow.ranks, flow.number, start, flow.asked, flow.piece)
-        return [ev.Transmit(self._near.links_to((flow.source,)), draw)]
+        draw = Draw(
+            fetch.stream, fetch.wave, fetch.ranks, fetch.number, start, fetch.asked, fetch.piece
+        )
+        return [ev.Transmit(self._near.links_to((fetch.source,)), draw)]
 
-    def more(self, flow: Flow, done: int) -> Effects:
+    def more(self, fetch: Fetch, done: int) -> Effects:
         """Ask for more when half of the window has been dealt with."""
-        window = WINDOW_PIECES * flow.piece
-        return self.ask(flow, done + window) if flow.asked - done <= window // 2 else []
+        window = WINDOW_PIECES * fetch.piece
+        return self.ask(fetch, done + window) if fetch.asked - done <= window // 2 else []
 
     def on_piece(self, link: Link, message: Piece, payload: Payload | None) -> Effects:
         """Bytes have arrived; those that nobody wants any more are dropped.
@@ -150,39 +152,39 @@ class Draws:
         Raises:
             ProtocolError: They are not those that were asked for.
         """
-        flow = self._flows.get(message.number)
-        if flow is None or flow.source != link.rank:
+        fetch = self._under_way.get(message.number)
+        if fetch is None or fetch.source != link.rank:
             return []
         start, size = message.start, payload.nbytes if payload is not None else 0
-        if payload is None or start != flow.position or start + size > flow.asked:
+        if payload is None or start != fetch.position or start + size > fetch.asked:
             raise ProtocolError(f"rank {link.rank} sends other bytes than were asked for")
-        flow.position += size
-        return flow.sink.arrived(flow, start, payload.view)
+        fetch.position += size
+        return fetch.sink.arrived(fetch, start, payload.view)
 
-    def is_open(self, flow: Flow) -> bool:
+    def is_open(self, fetch: Fetch) -> bool:
         """Whether bytes of it may still come."""
-        return self._flows.get(flow.number) is flow
+        return self._under_way.get(fetch.number) is fetch
 
-    def end(self, flow: Flow) -> None:
+    def end(self, fetch: Fetch) -> None:
         """Take no more of it."""
-        self._flows.pop(flow.number, None)
+        self._under_way.pop(fetch.number, None)
 
     def end_of(self, source: int) -> None:
         """A neighbour is gone, or another place now."""
-        self._end([flow for flow in self._flows.values() if flow.source == source])
+        self._end([fetch for fetch in self._under_way.values() if fetch.source == source])
 
     def end_values(self) -> None:
         """The parent is gone, or another place now."""
-        self._end([flow for flow in self._flows.values() if not flow.ranks])
+        self._end([fetch for fetch in self._under_way.values() if not fetch.ranks])
 
     def over(self, stream: int, is_over: Callable[[int], bool]) -> None:
         """Waves of a stream are over."""
-        flows = self._flows.values()
-        self._end([one for one in flows if one.stream == stream and is_over(one.wave)])
+        fetches = self._under_way.values()
+        self._end([one for one in fetches if one.stream == stream and is_over(one.wave)])
 
-    def _end(self, flows: list[Flow]) -> None:
-        for flow in flows:
-            self.end(flow)
+    def _end(self, fetches: list[Fetch]) -> None:
+        for fetch in fetches:
+            self.end(fetch)
 
 
 class Assembly:
@@ -191,33 +193,33 @@ class Assembly:
     No room is made for what has only been announced.
 
     Args:
-        draws: What this place draws.
+        fetches: What this place fetches.
         done: Called with it when it is whole.
     """
 
-    __slots__ = ("_done", "_draws", "_whole")
+    __slots__ = ("_done", "_fetches", "_whole")
 
-    def __init__(self, draws: Draws, done: Callable[[Payload], Effects]) -> None:
-        self._draws = draws
+    def __init__(self, fetches: Fetches, done: Callable[[Payload], Effects]) -> None:
+        self._fetches = fetches
         self._whole = bytearray()
         self._done = done
 
-    def arrived(self, flow: Flow, _start: int, view: memoryview) -> Effects:
+    def arrived(self, fetch: Fetch, _start: int, view: memoryview) -> Effects:
         """Take the next bytes in, and ask for more."""
         self._whole += view
-        if flow.position < flow.size:
-            return self._draws.more(flow, flow.position)
-        self._draws.end(flow)
+        if fetch.position < fetch.size:
+            return self._fetches.more(fetch, fetch.position)
+        self._fetches.end(fetch)
         return self._done(Payload(self._whole))
 
 
-def pieces_of(link: Link, message: Draw, payload: Payload) -> Effects:
+def chunks_of(link: Link, message: Draw, payload: Payload) -> Effects:
     """Return the bytes that a draw asks for, in pieces.
 
     Raises:
         ProtocolError: They are not there, or too many pieces at a time.
     """
-    must_be_sensible(link, message, payload.nbytes)
+    check_fetch(link, message, payload.nbytes)
     effects: Effects = []
     for start in range(message.start, message.stop, message.piece):
         part = payload.part(start, min(start + message.piece, message.stop))
@@ -226,7 +228,7 @@ def pieces_of(link: Link, message: Draw, payload: Payload) -> Effects:
     return effects
 
 
-def must_be_sensible(link: Link, message: Draw, size: int) -> None:
+def check_fetch(link: Link, message: Draw, size: int) -> None:
     """Raise ProtocolError where a draw asks for what cannot be."""
     start, stop, piece = message.start, message.stop, message.piece
     if not (
@@ -235,7 +237,7 @@ def must_be_sensible(link: Link, message: Draw, size: int) -> None:
         and piece % SMALLEST_PIECE == 0
         and stop - start <= WINDOW_PIECES * piece
     ):
-        raise ProtocolError(f"rank {link.rank} draws bytes {start} to {stop} of {size}")
+        raise ProtocolError(f"rank {link.rank} fetches bytes {start} to {stop} of {size}")
 
 
 def too_large(near: Neighbourhood, message: Offer | Announced, link: Link) -> str:

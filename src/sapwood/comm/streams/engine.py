@@ -1,0 +1,1220 @@
+"""The wave engine: how a place takes a wave from the broadcast to the total. No I/O.
+
+Everything that one place does with the waves of its streams stands here, in the order in which a
+wave meets it:
+
+- *down* and *up*: the value goes to the children, their contributions come back and are reduced;
+- *recovery*: whoever is missing is requested again when the tree changes (re-request, the
+  retransmission of this protocol);
+- *time-outs*: a wave is passed on when its time is over, and what comes later is not lost;
+- *loss policy*: what becomes of waves when an agent is lost;
+- *failures*: the root ends a wave that fails, everywhere;
+- *user-defined filters*: values and contributions go through them, and come back as events;
+- *unsynchronised streams*: each contribution goes up by itself, at once.
+
+A stream that waits for all, replaces what is lost and has no filters is *plain*: its waves take
+the shortest way through this file. ``stream.py`` and ``wave.py`` hold the state of a stream and of
+one wave; ``bulk.py`` moves arrays that a link cannot share.
+
+A place asks a child for exactly the ranks that it has not yet and nobody else was asked for. When
+a child is lost, or answers without some of them, those are missing, and asked for wherever they
+are attached by then: here, or by a place above. What is asked for twice is sent twice from memory
+and computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from sapwood.comm import events as ev
+from sapwood.comm import messages as msg
+from sapwood.comm.link import Link
+from sapwood.comm.messages.pieces import Announced, Draw, Offer, Piece, Retracted
+from sapwood.comm.neighbourhood import Effects, Neighbourhood
+from sapwood.comm.payload import Payload
+from sapwood.comm.routing import Router
+from sapwood.comm.streams.filters import ALL, Outbox, Parts
+from sapwood.comm.streams.push import PushContributions
+from sapwood.comm.streams.state import StreamState
+from sapwood.comm.streams.stream import NOT_WANTED, Shares, Stream
+from sapwood.comm.streams.wave import Kept, PassThrough, Wave
+from sapwood.core.errors import AgentLostError, ProtocolError, SapwoodError
+from sapwood.core.rankset import fold, from_ranges, to_ranges
+from sapwood.core.topology import ROOT
+
+if TYPE_CHECKING:
+    from sapwood.comm.streams.bulk import BulkTransfers
+    from sapwood.comm.streams.fetch import Fetch
+
+NOTHING_YET = Kept(frozenset(), (), 0.0, b"", None)
+"""The answer for those who are late."""
+
+Advertise = Callable[[Collection[int], msg.Down, Payload], Effects]
+"""Tells children of a value whose bytes they are to fetch."""
+
+OnMessage = Callable[[Link, Any, Payload | None], Effects]
+
+
+class WaveEngine:
+    """The waves of all streams of one place.
+
+    Args:
+        near: The neighbours.
+        streams: The open streams.
+        push: What agents push without a wave.
+        is_agent: Whether this place is a leaf.
+
+    Attributes:
+        open: The open streams.
+        bulk: Arrays that links cannot share, on their way.
+    """
+
+    def __init__(
+        self,
+        near: Neighbourhood,
+        streams: dict[int, Stream],
+        push: PushContributions,
+        *,
+        is_agent: bool,
+    ) -> None:
+        self.open = streams
+        self._near = near
+        self._push = push
+        self._is_agent = is_agent
+        self._myself = frozenset((near.rank,))
+        self._my_ranges = ((near.rank, near.rank + 1),)
+        self.bulk = LazyBulkTransfers(near, streams, self, is_agent=is_agent)
+        self._downstream = Downstream(near, self.bulk.advertise)
+
+    # --- down ------------------------------------------------------------------------------------
+
+    def broadcast(self, now: float, event: ev.Broadcast) -> Effects:
+        """Root: begin the next wave of a stream."""
+        stream = self.open[event.stream]
+        if stream.quiet:
+            stream.detained.append(event)
+            return []
+        number, confirmed = stream.last_wave + 1, stream.confirmed()
+        message = msg.Down(event.stream, number, 0, event.body, confirmed, version=stream.version)
+        if not stream.plain:
+            released: Effects = [ev.Released(kept) for kept in stream.release(confirmed)]
+            return released + self._begin(now, stream, message, event.payload)
+        stream.begin_whole(number, event.body, event.payload)
+        return self._downstream.ask_all(stream.shares(), message, event.payload)
+
+    def waves_passed(self, _now: float, event: ev.WavesPassed) -> Effects:
+        """Root: waves were exchanged by a shortcut; the next one has the next number."""
+        self.open[event.stream].last_wave += event.waves
+        return []
+
+    def _begin(
+        self, now: float, stream: Stream, message: msg.Down, payload: Payload | None
+    ) -> Effects:
+        """Begin a wave of a stream that is not plain, and pass it on."""
+        if stream.counters is not None:
+            stream.counters.down(message.body, payload)
+        if not stream.waits:
+            if stream.filters is not None:
+                stream.use_version(message.wave, message.version, message.confirmed)
+            if self._near.rank != ROOT:
+                return self._send_down(stream, message, payload)
+            wave = self._begin_unsynchronised(stream, message, payload)
+        else:
+            wave = stream.begin_whole(message.wave, message.body, payload)
+        wave.version = message.version
+        effects = self._send_down(stream, message, payload)
+        effects += self._start_timeout(now, stream, wave)
+        effects += self._leave_out_absent(stream, wave)
+        return effects + self._complete_if_ready(stream, wave)
+
+    def on_down(self, link: Link, message: msg.Down, payload: Payload | None) -> Effects:
+        """A wave on its way to the agents."""
+        self._near.must_be_parent(link)
+        stream = self.open.get(message.stream)
+        if stream is None:
+            return []
+        effects: Effects = []
+        if message.confirmed > stream.confirmed_to:
+            stream.forget_abandoned(message.confirmed)
+            if self.bulk.transfers is not None:
+                self.bulk.over(message.stream, message.confirmed.__ge__)
+            effects += [ev.Released(kept) for kept in stream.release(message.confirmed)]
+        if self._is_agent:
+            return effects + self._contribution_wanted(stream, message, payload)
+        if not stream.waits:
+            return effects + self._begin(link.last_heard, stream, message, payload)
+        number = message.wave
+        if message.ranks or number in stream.waves or number in stream.kept:
+            return effects + self._requested_again(stream, message, payload)
+        if not stream.plain:
+            return effects + self._begin(link.last_heard, stream, message, payload)
+        wave = stream.begin_whole(number, message.body, payload)
+        effects += self._downstream.ask_all(stream.shares(), message, payload)
+        return effects if wave.waiting else effects + self.complete(stream, wave)
+
+    def _contribution_wanted(
+        self, stream: Stream, message: msg.Down, payload: Payload | None
+    ) -> Effects:
+        """Agent: contribute again what is kept, else work on it, once."""
+        number = message.wave
+        for kept in stream.kept.get(number, ()):
+            return self._answer(stream, number, message.attempt, kept)
+        known = number in stream.pending
+        stream.pending[number] = message.attempt
+        if known:
+            return []
+        if stream.counters is not None:
+            stream.counters.down(message.body, payload)
+        return [ev.WaveArrived(stream.spec, number, message.attempt, message.body, payload)]
+
+    # --- up --------------------------------------------------------------------------------------
+
+    def contribute(self, _now: float, event: ev.Contribute) -> Effects:
+        """Agent: contribute to a wave."""
+        stream = self.open.get(event.stream)
+        if stream is None:
+            return [ev.Released(event.payload)] if event.payload is not None else []
+        if stream.quiet:
+            stream.detained.append(event)
+            return []
+        if stream.counters is not None:
+            stream.counters.up(event.body, event.payload)
+        kept = Kept(self._myself, self._my_ranges, event.weight, event.body, event.payload)
+        return self._keep_and_answer(stream, event.wave, kept)
+
+    def _keep_and_answer(self, stream: Stream, wave: int, kept: Kept) -> Effects:
+        attempt = stream.pending.pop(wave, None)
+        if attempt is None or wave <= stream.confirmed_to:
+            if stream.counters is not None:
+                stream.counters.late += attempt is not None
+            return [ev.Released(kept.payload)] if kept.payload is not None else []
+        stream.keep(wave, kept)
+        return self._answer(stream, wave, attempt, kept)
+
+    def on_up(self, link: Link, message: msg.Up, payload: Payload | None) -> Effects:
+        """A contribution of a child."""
+        stream = self.open.get(message.stream)
+        if stream is None:
+            return []
+        if not stream.plain:
+            if stream.counters is not None:
+                stream.counters.up(message.body, payload)
+            if not stream.waits:
+                return self._take_unsynchronised(link, stream, message, payload)
+        wave = stream.waves.get(message.wave)
+        if wave is None or wave.filtering or not wave.accepts(link.rank, message.attempt):
+            if stream.plain:
+                return []
+            self._must_cover(link, message)
+            return self._take_late(stream, link.rank, message, payload)
+        return self._add(link, stream, wave, message, payload)
+
+    def _take_unsynchronised(
+        self, link: Link, stream: Stream, message: msg.Up, payload: Payload | None
+    ) -> Effects:
+        self._must_cover(link, message)
+        if self._near.rank == ROOT:
+            if stream.state is StreamState.QUIET:  # from a place that had been away
+                stream.refused.setdefault(message.wave, set()).add(message.ranks[0][0])
+                return []
+            if not message.wave:
+                return self._take_push(stream, message, payload)
+        return self._pass_one_on(stream, message, payload)
+
+    def _take_push(self, stream: Stream, message: msg.Up, payload: Payload | None) -> Effects:
+        """Root: what an agent has pushed, the next in order or something else."""
+        if not self._push.is_next(stream, message):
+            return []
+        effects = self._pass_one_on(stream, message, payload)
+        return effects + self._push.told_at_once(stream, message.ranks[0][0])
+
+    def _pass_one_on(self, stream: Stream, message: msg.Up, payload: Payload | None) -> Effects:
+        if not stream.filters_up or not message.body:
+            effects = self._send_on(stream, message, payload)
+            return effects if stream.outbox is None else stream.outbox.put(effects)
+        if message.wave and message.wave not in stream.wave_versions:
+            stream.repeated()  # a wave that is over
+            return []
+        version = stream.wave_versions.get(message.wave, stream.version)
+        return self._filter_one(stream, message, payload, version)
+
+    def _filtered_one(self, stream: Stream, message: msg.Up, payload: Payload | None) -> Effects:
+        """A filter has looked at one contribution, to a wave that was passed on if there is one."""
+        send = self._hand_on_late if stream.waits else self._send_on
+        return send(stream, message, payload)
+
+    def _add(
+        self, link: Link, stream: Stream, wave: Wave, message: msg.Up, payload: Payload | None
+    ) -> Effects:
+        missing = len(wave.missing)
+        try:
+            last = wave.add(link.rank, message, payload)
+        except ProtocolError:
+            raise  # not to be read, or its memory is gone: the child is cut off and replaced
+        except SapwoodError as error:
+            return self.fail_wave(
+                msg.Failed(
+                    message.stream, message.wave, message.attempt, link.rank, error.to_record()
+                )
+            )
+        if len(wave.missing) > missing:
+            return self.incomplete(stream, wave, link.rank)
+        if not last or (wave.missing and self._near.rank == ROOT):
+            return []
+        return self.complete(stream, wave)
+
+    def incomplete(self, stream: Stream, wave: Wave, child: int) -> Effects:
+        """A child has answered without some of those that it was asked for."""
+        if stream.timeout:  # they are late: there is no time to ask it again
+            effects = self._request_elsewhere(stream, wave, child)
+            return effects if wave.waiting else effects + self.complete(stream, wave)
+        effects = self.request_missing(stream, wave, tuple(wave.missing))
+        return effects + self._complete_if_ready(stream, wave)
+
+    def _must_cover(self, link: Link, message: msg.Up) -> None:
+        ranks = message.ranks
+        if len(ranks) == 1 and ranks[0] == (link.rank, link.rank + 1):
+            return
+        if (ranks or message.body) and not self._near.all_below(link, ranks):
+            raise ProtocolError(f"rank {link.rank} contributes for ranks that are not below it")
+
+    def complete(self, stream: Stream, wave: Wave) -> Effects:
+        """Nobody is waited for any more: pass the wave on."""
+        if not stream.plain:
+            if stream.quiet:
+                return []  # a place was lost in a quiet time: when the stream moves again
+            if not stream.waits:
+                return self._complete_unsynchronised(stream, wave)
+            effects = self._add_late(stream, wave) if stream.timeout else []
+            if wave.number not in stream.waves:
+                return effects  # what is late of others has failed it
+            filtered = stream.filters_up and wave.values
+            more = self._filter_wave if filtered else self._reduce
+            return effects + more(stream, wave)
+        return self._reduce(stream, wave)
+
+    def _reduce(self, stream: Stream, wave: Wave) -> Effects:
+        try:
+            if wave.offers:
+                return self.bulk.reduce(stream, wave)
+            if self._near.rank == ROOT:
+                total = wave.gathering.total() if wave.values or stream.plain else None
+                return self._wave_completed(stream, wave, total)
+            body, payload = wave.gathering.partial() if wave.values else (b"", None)
+        except SapwoodError as error:
+            return self._fail_for(stream, wave, self._near.rank, error)
+        return self._send_result(stream, wave, body, payload)
+
+    def reduced(self, stream: Stream, wave: Wave, total: Any) -> Effects:
+        """Large contributions have been put together here."""
+        if self._near.rank == ROOT:
+            return self._wave_completed(stream, wave, total)
+        return self._send_result(stream, wave, *wave.gathering.placed(total))
+
+    def reduced_in_passing(
+        self, stream: Stream, wave: Wave, body: bytes, pass_through: PassThrough
+    ) -> Effects:
+        """Large contributions are put together as the parent fetches the result."""
+        return self._send_result(stream, wave, body, None, pass_through)
+
+    def _send_result(
+        self,
+        stream: Stream,
+        wave: Wave,
+        body: bytes,
+        payload: Payload | None,
+        pass_through: PassThrough | None = None,
+    ) -> Effects:
+        """Send the result of a wave on."""
+        if self._near.rank == ROOT:
+            return self._wave_completed(stream, wave, None, body, payload)
+        del stream.waves[wave.number]
+        ranks = wave.ranks
+        kept = Kept(
+            frozenset(from_ranges(ranks)), ranks, wave.weight, body, payload, None, pass_through
+        )
+        if ranks:
+            stream.keep(wave.number, kept)
+        elif payload is not None:
+            stream.lent.append((wave.number, payload))
+        effects: Effects = []
+        if wave.wanted:
+            effects = self._answer(stream, wave.number, wave.attempt, kept)
+        if stream.timeout:
+            effects += self._request_overdue(stream, wave)
+        return effects + self._begin_rest(stream, wave)
+
+    def _wave_completed(
+        self,
+        stream: Stream,
+        wave: Wave,
+        total: Any,
+        body: bytes = b"",
+        payload: Payload | None = None,
+    ) -> Effects:
+        del stream.waves[wave.number]
+        number, late = stream.spec.stream, () if stream.plain else wave.late
+        done = ev.WaveCompleted(
+            number, wave.number, total, wave.ranks, wave.weight, late, body, payload
+        )
+        if wave.payload is None or (stream.counts_late and wave.number in stream.late_waves):
+            return [done]  # who is late may have to be asked again
+        return [ev.Released(wave.payload), done]
+
+    def fail(self, _now: float, event: ev.Fail) -> Effects:
+        """Agent: cannot contribute to a wave."""
+        stream = self.open.get(event.stream)
+        if stream is None:
+            return []
+        if stream.quiet:
+            stream.detained.append(event)
+            return []
+        kept = Kept(self._myself, self._my_ranges, 0.0, b"", None, event.error)
+        return self._keep_and_answer(stream, event.wave, kept)
+
+    # --- recovery: missing contributions are requested again -------------------------------------
+
+    def request_missing(self, stream: Stream, wave: Wave, ranks: Iterable[int]) -> Effects:
+        """Ask for missing ranks that are below this place at present."""
+        if wave.given_up:
+            wave.missing -= wave.given_up
+            ranks = wave.missing.intersection(ranks)
+        if stream.quiet or (wave.filtering and wave.number not in stream.late_waves):
+            return []
+        message = msg.Down(
+            stream.spec.stream,
+            wave.number,
+            wave.attempt,
+            wave.body,
+            self._confirmed_to(stream),
+            version=wave.version,
+        )
+        effects: Effects = []
+        filters: Effects = []
+        for child, several in split(self._near.router, ranks):
+            if stream.waits:
+                ask = wave.ask(child, several)
+                asked = msgspec.structs.replace(message, attempt=ask.attempt, ranks=ask.ranges)
+            else:
+                asked = told(message, several)
+            sent = stream.sent_to(wave, child)
+            if sent is None:
+                filters += self._filter_for(stream, wave, message, child)
+                continue
+            made = msgspec.structs.replace(asked, body=sent[0])
+            effects += self._downstream.to((child,), made, sent[1])
+        return filters + (effects if stream.outbox is None else stream.outbox.put(effects))
+
+    def _request_elsewhere(self, stream: Stream, wave: Wave, child: int) -> Effects:
+        """Ask for those whom the answer of a child lacks and who are not below it by now.
+
+        For those that are, it answers as they come.
+        """
+        lacking, wave.lacking = wave.lacking, set()
+        if not lacking or not stream.counts_late:
+            return []
+        next_hop = self._near.router.next_hop
+        moved = {one for one in lacking if one in wave.missing and next_hop(one) != child}
+        return self.request_missing(stream, wave, moved)
+
+    def _confirmed_to(self, stream: Stream) -> int:
+        return stream.confirmed() if self._near.rank == ROOT else stream.confirmed_to
+
+    def _complete_if_ready(self, stream: Stream, wave: Wave) -> Effects:
+        """Pass a wave on, or end it, if nobody is left to wait for."""
+        if stream.waves.get(wave.number) is not wave or wave.waiting or wave.filtering:
+            return []
+        if self._near.rank == ROOT and wave.missing:
+            return []
+        return self.complete(stream, wave)
+
+    def _requested_again(
+        self, stream: Stream, message: msg.Down, payload: Payload | None
+    ) -> Effects:
+        """Junction: the parent asks for some ranks, or for a wave that was asked for before."""
+        ranks = set(
+            from_ranges(message.ranks) & stream.members if message.ranks else stream.members
+        )
+        number, attempt = message.wave, message.attempt
+        wave = stream.waves.get(number)
+        if wave is None:
+            for kept in stream.kept.get(number, ()):
+                if kept.ranks == ranks:
+                    return self._answer(stream, number, attempt, kept)
+            return self._begin_part(stream, message, payload, ranks)
+        if wave.wanted:  # one answer is for both; the parent does not ask twice for the same
+            new = ranks - wave.scope()
+        else:  # another parent asked for what is under way here
+            scope = wave.scope()
+            if not scope <= ranks or wave.filtering:
+                before = wave.later[1] if wave.later is not None else set()
+                wave.later = (attempt, before | ranks)
+                return []
+            new = ranks - scope
+        wave.wanted, wave.attempt = True, attempt
+        wave.missing |= new
+        return self.request_missing(stream, wave, new) + self._complete_if_ready(stream, wave)
+
+    def _begin_part(
+        self, stream: Stream, message: msg.Down, payload: Payload | None, ranks: set[int]
+    ) -> Effects:
+        late = stream.late_waves.get(message.wave) if stream.counts_late else None
+        if late is not None:
+            return self._send_rest_of_late(stream, late, message.attempt, ranks)
+        wave = stream.begin_part(message.wave, message.attempt, message.body, payload, ranks)
+        wave.version = message.version
+        effects = self.request_missing(stream, wave, tuple(wave.missing))
+        return effects + self._complete_if_ready(stream, wave)
+
+    def _send_rest_of_late(
+        self, stream: Stream, wave: Wave, attempt: int, ranks: set[int]
+    ) -> Effects:
+        """Give what is kept of a wave whose time is over; what comes of it is given as it comes."""
+        pieces: list[Kept] = []
+        for kept in stream.kept.get(wave.number, ()):
+            if kept.ranks <= ranks:
+                pieces.append(kept)
+                ranks = ranks - kept.ranks
+        answer = pieces.pop(0) if pieces else NOTHING_YET
+        effects = self._answer(stream, wave.number, attempt, answer)
+        for kept in pieces:
+            effects += self._send_late(stream, wave.number, kept)
+        wave.missing |= ranks - wave.unanswered()
+        return effects + self.request_missing(stream, wave, wave.missing.intersection(ranks))
+
+    def _begin_rest(self, stream: Stream, wave: Wave) -> Effects:
+        """Begin what the present parent asked for while something else was under way."""
+        if wave.later is None:
+            return []
+        attempt, ranks = wave.later
+        number = stream.spec.stream
+        message = msg.Down(number, wave.number, attempt, wave.body, version=wave.version)
+        return self._begin_part(stream, message, wave.payload, ranks)
+
+    def _answer(self, stream: Stream, wave: int, attempt: int, kept: Kept) -> Effects:
+        """Send a contribution to the parent, if it wants it."""
+        return self._send_contribution(stream, wave, attempt, kept) if attempt != NOT_WANTED else []
+
+    def _send_late(self, stream: Stream, wave: int, kept: Kept) -> Effects:
+        """Send a contribution to the parent, which misses it, as far as is known here."""
+        return self._send_contribution(stream, wave, NOT_WANTED, kept)
+
+    def _send_contribution(self, stream: Stream, wave: int, attempt: int, kept: Kept) -> Effects:
+        number = stream.spec.stream
+        if kept.error is not None:
+            failed = msg.Failed(number, wave, attempt, self._near.rank, kept.error)
+            return self._near.to_parent(failed)
+        payload = kept.payload
+        if kept.pass_through is not None or (
+            payload is not None
+            and payload.nbytes > self._near.timing.piece
+            and not self._near.shares_with_parent
+        ):
+            return self._advertise(number, wave, attempt, kept)
+        message = msg.Up(number, wave, attempt, kept.ranges, kept.weight, kept.body)
+        return self._near.to_parent(message, payload)
+
+    def _advertise(self, number: int, wave: int, attempt: int, kept: Kept) -> Effects:
+        """Tell the parent of a large contribution: it fetches the arrays."""
+        size = kept.pass_through.size if kept.pass_through is not None else 0
+        if kept.payload is not None:
+            size = kept.payload.nbytes
+        ranks, weight = kept.ranges, kept.weight
+        offer = Offer(number, wave, attempt, ranks, weight, kept.body, size)
+        return self._near.to_parent(offer)
+
+    def child_left(self, stream: Stream, child: int, *, lost: bool) -> Effects:
+        """A child will not answer any more: what it was asked for is missing."""
+        effects: Effects = []
+        for wave in list(stream.late_waves.values()):
+            asked = wave.drop(child)
+            if stream.counts_late:
+                effects += self.request_missing(stream, wave, asked)
+        lost = (
+            lost and stream.spec.on_loss != msg.REPLACE and self._near.router.tree.is_agent(child)
+        )
+        for wave in tuple(stream.waves.values()):
+            if wave.concerns(child):
+                if lost:
+                    wave.given_up.add(child)
+                effects += self.request_missing(stream, wave, wave.drop(child))
+                effects += self._complete_if_ready(stream, wave)
+        return effects
+
+    def places_came(self, stream: Stream, ranks: Sequence[int]) -> Effects:
+        """Places are below this one: they are asked for what is missing of them."""
+        stream.absent.difference_update(ranks)
+        effects: Effects = []
+        waves = [*stream.waves.values()]
+        if stream.counts_late:
+            waves += stream.late_waves.values()
+        for wave in waves:
+            if wave.missing:
+                effects += self.request_missing(stream, wave, wave.missing.intersection(ranks))
+        return effects
+
+    def resumed(self, stream: Stream) -> Effects:
+        """A stream is no longer quiet: ask for what is missing, pass on what is complete."""
+        effects: Effects = []
+        refused, stream.refused = stream.refused, {}
+        for wave in tuple(stream.waves.values()):
+            ranks = wave.missing if stream.waits else refused.get(wave.number, ())
+            effects += self.request_missing(stream, wave, tuple(ranks))
+            effects += self._complete_if_ready(stream, wave)
+        for wave in stream.late_waves.values() if stream.counts_late else ():
+            effects += self.request_missing(stream, wave, tuple(wave.missing))
+        return effects
+
+    def parent_changed(self, stream: Stream) -> None:
+        """What the former parent asked for is kept, until the new one asks for it."""
+        stream.pending = dict.fromkeys(stream.pending, NOT_WANTED)
+        for wave in stream.waves.values():
+            wave.wanted, wave.later = False, None
+
+    # --- time-outs -------------------------------------------------------------------------------
+    # No clock is read here: times come with events, and Wake asks for one. A stream has one such
+    # request under way at a place, however many waves are open.
+    #
+    # What comes later goes up by itself, as one more answer to its wave. Each place takes it from
+    # one child only, because it knows who is missing in the wave; the root adds it to the next wave
+    # that completes. A contribution is confirmed when the root has it, so whatever is lost on its
+    # way is asked for again, and nothing counts twice.
+
+    def _start_timeout(self, now: float, stream: Stream, wave: Wave) -> Effects:
+        """Note when the time of a new wave is over."""
+        if not stream.timeout:
+            return []
+        stream.deadlines.append((now + stream.timeout, wave.number))
+        first = len(stream.deadlines) == 1
+        return [ev.Wake(stream.spec.stream, stream.timeout)] if first else []
+
+    def time_up(self, now: float, event: ev.TimeUp) -> Effects:
+        """Pass on the waves whose time is over."""
+        stream = self.open.get(event.stream)
+        if stream is None or stream.quiet:
+            return []  # a quiet stream is looked at again when it moves
+        effects: Effects = []
+        while stream.deadlines and stream.deadlines[0][0] <= now:
+            wave = stream.waves.get(stream.deadlines.popleft()[1])
+            if wave is not None and not wave.filtering:
+                effects += self.complete(stream, wave)
+        if stream.deadlines:
+            effects.append(ev.Wake(stream.spec.stream, stream.deadlines[0][0] - now))
+        return effects
+
+    def _request_overdue(self, stream: Stream, wave: Wave) -> Effects:
+        """A wave has been passed on: look for those who were asked for while a filter had it."""
+        if not stream.counts_late or not wave.missing or wave.number in stream.late_waves:
+            return []
+        effects: Effects = [ev.Released(free) for free in stream.time_is_over(wave)]
+        return effects + self.request_missing(stream, wave, tuple(wave.missing))
+
+    def _take_late(
+        self, stream: Stream, child: int, message: msg.Up, payload: Payload | None
+    ) -> Effects:
+        """Take in what nobody waits for: it is late, or it came before."""
+        ranks = from_ranges(message.ranks)
+        wave = stream.waves.get(message.wave)
+        if wave is not None and self._may_be_in_time(stream, wave, ranks):
+            return self._take_in_time(stream, wave, message, payload)  # late below, but not here
+        wave = stream.late_waves.get(message.wave)
+        wanted = wave.owed_by(child, message.attempt, ranks) if wave is not None else set()
+        late = bool(ranks) and wanted == ranks
+        if stream.counters is not None:
+            stream.counters.late += late
+            stream.counters.repeated += not late
+        if wave is None:
+            return []
+        if stream.counts_late and (stream.quiet or not late):
+            # Who else is in it has been counted by another way: the others are to answer alone.
+            again = self.request_missing(stream, wave, wanted)
+            return again + self._request_elsewhere(stream, wave, child)
+        wave.missing -= wanted
+        effects: Effects = [ev.Released(free) for free in stream.late_is_over(wave)]
+        effects += self._request_elsewhere(stream, wave, child)
+        if not stream.counts_late:
+            return effects
+        passed = msgspec.structs.replace(message, attempt=NOT_WANTED)
+        if self._near.rank == ROOT:
+            stream.carried.append((passed, _copied(payload)))
+        elif stream.filters_up and message.body:
+            effects += self._filter_one(stream, passed, payload, wave.version)
+        else:
+            handed = self._hand_on_late(stream, passed, payload)
+            effects += handed if stream.outbox is None else stream.outbox.put(handed)
+        return effects
+
+    def _may_be_in_time(self, stream: Stream, wave: Wave, ranks: set[int]) -> bool:
+        return stream.counts_late and not wave.filtering and bool(ranks) and ranks <= wave.missing
+
+    def _take_in_time(
+        self, stream: Stream, wave: Wave, message: msg.Up, payload: Payload | None
+    ) -> Effects:
+        try:
+            wave.take(_kept(message, payload))
+        except ProtocolError:
+            raise
+        except SapwoodError as error:
+            return self._fail_for(stream, wave, message.ranks[0][0], error)
+        return self._complete_if_ready(stream, wave)
+
+    def _hand_on_late(self, stream: Stream, message: msg.Up, payload: Payload | None) -> Effects:
+        """Junction: give a late contribution to the parent, and keep it until it is confirmed."""
+        if message.wave <= stream.confirmed_to:
+            return [ev.Released(payload)] if payload is not None else []
+        if payload is None or payload.owner is None:
+            payload = _copied(payload)
+        kept = _kept(message, payload)
+        stream.keep(message.wave, kept)
+        return self._send_late(stream, message.wave, kept)
+
+    def _add_late(self, stream: Stream, wave: Wave) -> Effects:
+        """A wave is passed on: note who is missing; at the root, add what is late of others.
+
+        A late contribution that could not be made, or does not fit, fails the wave.
+        """
+        effects: Effects = [ev.Released(free) for free in stream.time_is_over(wave)]
+        late, stream.carried = stream.carried, []
+        for index, (message, payload) in enumerate(late):
+            if message.wave >= wave.number:
+                stream.carried.append((message, payload))
+                continue
+            try:
+                if isinstance(message, msg.Failed):
+                    raise SapwoodError.from_record(message.error)
+                wave.add_late(message, payload)
+            except SapwoodError as error:
+                stream.carried += late[index + 1 :]
+                who = message.rank if isinstance(message, msg.Failed) else message.ranks[0][0]
+                return effects + self._fail_for(stream, wave, who, error)
+        return effects
+
+    def _fail_for(self, stream: Stream, wave: Wave, rank: int, error: SapwoodError) -> Effects:
+        number, record = stream.spec.stream, error.to_record()
+        return self.fail_wave(msg.Failed(number, wave.number, wave.attempt, rank, record))
+
+    # --- loss policy -----------------------------------------------------------------------------
+    # With "replace" nothing happens here: the wave waits until the place is back and asked again.
+    # With "partial" it goes on without, with "fail" it fails and names who is lost; in both cases
+    # the place takes part again from the first wave after it is back. The root decides: agents that
+    # are only disconnected, because a junction above them is lost, are not lost.
+
+    def _leave_out_absent(self, stream: Stream, wave: Wave) -> Effects:
+        """Do not wait for agents that are lost, in a new wave."""
+        gone = wave.give_up(stream.absent) if stream.absent else set()
+        return self._go_on_without(stream, wave, gone, "lost and not back yet") if gone else []
+
+    def agents_lost(self, stream: Stream, ranks: Iterable[int], reason: str) -> Effects:
+        """Do not wait for agents that are lost just now."""
+        if stream.spec.on_loss == msg.REPLACE:
+            return []
+        gone = stream.members.intersection(ranks) - stream.absent
+        stream.absent |= gone
+        effects: Effects = []
+        for wave in list(stream.late_waves.values()):
+            wave.without(gone)
+            effects += [ev.Released(free) for free in stream.late_is_over(wave)]
+        for wave in list(stream.waves.values()):
+            missed = wave.give_up(gone)
+            if missed:
+                effects += self._go_on_without(stream, wave, missed, reason)
+        return effects
+
+    def _go_on_without(
+        self, stream: Stream, wave: Wave, gone: Iterable[int], reason: str
+    ) -> Effects:
+        if stream.spec.on_loss == msg.FAIL:
+            error = AgentLostError(
+                f"{fold('agent', gone)} ended: {reason}",
+                hint='on_loss="replace" waits for new processes, "partial" goes on without',
+            ).to_record()
+            number = stream.spec.stream
+            return self.fail_wave(msg.Failed(number, wave.number, wave.attempt, min(gone), error))
+        # Places below may have new processes there by now: they are not to wait for those.
+        told = self._tell_without(stream, wave, wave.asked_for(set(gone)))
+        return told + self._complete_if_ready(stream, wave)
+
+    def on_without(self, link: Link, message: msg.Without, _payload: Any) -> Effects:
+        """A wave goes on without agents that are lost."""
+        self._near.must_be_parent(link)
+        stream = self.open.get(message.stream)
+        wave = stream.waves.get(message.wave) if stream is not None else None
+        if stream is None or wave is None:
+            return []
+        told = self._tell_without(stream, wave, wave.without(from_ranges(message.ranks)))
+        return told + self._complete_if_ready(stream, wave)
+
+    def _tell_without(self, stream: Stream, wave: Wave, asked: dict[int, set[int]]) -> Effects:
+        tree, number = self._near.router.tree, stream.spec.stream
+        return [
+            ev.Transmit(
+                self._near.links_to((child,)), msg.Without(number, wave.number, to_ranges(ranks))
+            )
+            for child, ranks in sorted(asked.items())
+            if not tree.is_agent(child)
+        ]
+
+    # --- failures --------------------------------------------------------------------------------
+
+    def on_failed(self, link: Link, message: msg.Failed, _payload: Any) -> Effects:
+        """A place below could not contribute."""
+        self._near.must_be_below(link, message.rank)
+        return self.fail_wave(message)
+
+    def fail_wave(self, message: msg.Failed) -> Effects:
+        """Tell the root of a failure; there, end the wave everywhere."""
+        stream = self.open.get(message.stream)
+        wave = stream.waves.pop(message.wave, None) if stream is not None else None
+        if wave is not None:
+            self.bulk.over(message.stream, message.wave.__eq__)
+        if self._near.rank != ROOT:
+            return self._near.to_parent(message)
+        if stream is None:
+            return []
+        if wave is None and message.wave:
+            self._failed_late(stream, message)
+            return []
+        stream.late_waves.pop(message.wave, None)
+        failed = ev.WaveFailed(message.stream, message.wave, message.rank, message.error)
+        if wave is None:
+            return [failed]
+        links = self._near.links_to(stream.children)
+        abandon = msg.Abandon(message.stream, message.wave, stream.confirmed())
+        effects = _in_order(stream, ev.Transmit(links, abandon))
+        if wave.payload is not None:
+            effects.append(ev.Released(wave.payload))
+        return [*effects, failed]
+
+    def _failed_late(self, stream: Stream, message: msg.Failed) -> None:
+        """Note that somebody could not contribute to a wave whose time is over."""
+        wave = stream.late_waves.get(message.wave)
+        if wave is None or message.rank in wave.given_up:
+            return
+        wave.without({message.rank})
+        if stream.counters is not None:
+            stream.counters.late += 1
+        if stream.counts_late:
+            stream.carried.append((message, None))
+
+    def on_abandon(self, link: Link, message: msg.Abandon, _payload: Any) -> Effects:
+        """A wave failed elsewhere: forget it."""
+        self._near.must_be_parent(link)
+        stream = self.open.get(message.stream)
+        if stream is None:
+            return []
+        stream.abandon(message.wave)
+        self.bulk.over(message.stream, message.wave.__eq__)
+        effects: Effects = [ev.Released(kept) for kept in stream.forget(message.wave)]
+        links = self._near.links_to(stream.children)
+        return effects + _in_order(stream, ev.Transmit(links, message)) if links else effects
+
+    # --- user-defined filters --------------------------------------------------------------------
+    # The core calls no user code: it asks for it with a Filter event, whoever drives the core has a
+    # process run it, and the answer comes as an event. Until then what follows waits in the outbox.
+
+    def _filter_wave(self, stream: Stream, wave: Wave) -> Effects:
+        """Have the contributions to a wave put together."""
+        wave.filtering = True
+        gathering = wave.gathering
+        assert isinstance(gathering, Parts)  # noqa: S101 - Stream.begin() saw to it
+        parts = tuple(sorted(gathering.parts, key=_rank_of))
+        return self._ask_filter(stream, wave, wave.number, wave.version, parts)
+
+    def _filter_one(
+        self, stream: Stream, message: msg.Up, payload: Payload | None, version: int
+    ) -> Effects:
+        """Have one contribution looked at, with some version of the parameters."""
+        part = ev.Part(message.ranks[0][0], message.weight, message.body, payload)
+        return self._ask_filter(stream, message, message.wave, version, (part,))
+
+    def _send_down(self, stream: Stream, message: msg.Down, payload: Payload | None) -> Effects:
+        """Send a value down, through the filter if there is one."""
+        if not stream.filters_down:
+            send = self._downstream.ask_all if stream.waits else self._downstream.pass_on
+            effects = send(stream.shares(), message, payload)
+            return effects if stream.outbox is None else stream.outbox.put(effects)
+        assert stream.filters is not None  # noqa: S101 - filters_down says so
+        effects = []
+        for child in stream.children if stream.filters.per_child else (ALL,):
+            effects += self._filter_down(stream, message, payload, child)
+        return effects
+
+    def _filter_for(self, stream: Stream, wave: Wave, message: msg.Down, child: int) -> Effects:
+        """Have the value made for a child, unless that is under way."""
+        assert stream.filters is not None  # noqa: S101 - a filter makes the value
+        whom = child if stream.filters.per_child else ALL
+        if whom in self._made_for(stream, wave.number):
+            return []
+        return self._filter_down(stream, message, wave.payload, whom)
+
+    def _made_for(self, stream: Stream, wave: int) -> set[int]:
+        jobs = [job for job in stream.jobs.values() if isinstance(job, tuple)]
+        return {child for message, child in jobs if message.wave == wave}
+
+    def _filter_down(
+        self, stream: Stream, message: msg.Down, payload: Payload | None, child: int
+    ) -> Effects:
+        part = ev.Part(self._near.rank, 0.0, message.body, payload)
+        job = (message, child)
+        return self._ask_filter(stream, job, message.wave, message.version, (part,), child)
+
+    def filtered(self, _now: float, event: ev.Filtered) -> Effects:
+        """Go on with what a filter made."""
+        stream = self.open.get(event.stream)
+        if stream is None:
+            return [ev.Released(event.payload)] if event.payload is not None else []
+        job = stream.jobs.pop(event.ticket, None)
+        if stream.counters is not None:
+            stream.counters.filtered += 1
+            stream.counters.filter_seconds += event.seconds
+        if job is None:
+            return [ev.Released(event.payload)] if event.payload is not None else []
+        if isinstance(job, Wave):
+            effects = self._wave_filtered(stream, job, event)
+        elif isinstance(job, msg.Up):
+            effects = self._one_filtered(stream, job, event)
+        else:
+            effects = self._value_filtered(stream, *job, event)
+        return _outbox(stream).fill(event.ticket, effects)
+
+    def _ask_filter(
+        self,
+        stream: Stream,
+        job: Wave | msg.Up | tuple[msg.Down, int],
+        wave: int,
+        version: int,
+        parts: tuple[ev.Part, ...],
+        child: int = ALL,
+    ) -> Effects:
+        ticket = _outbox(stream).reserve()
+        stream.jobs[ticket] = job
+        upward = not isinstance(job, tuple)
+        parameters = stream.versions.get(version, b"")
+        return [ev.Filter(stream.spec, ticket, upward, wave, parts, version, parameters, child)]
+
+    def _wave_filtered(self, stream: Stream, wave: Wave, event: ev.Filtered) -> Effects:
+        if stream.waves.get(wave.number) is not wave:  # it failed meanwhile
+            return [ev.Released(event.payload)] if event.payload is not None else []
+        if event.error is not None:
+            return self._filter_failed(stream, wave.number, wave.attempt, event)
+        return self._send_result(stream, wave, event.body, event.payload)
+
+    def _one_filtered(self, stream: Stream, message: msg.Up, event: ev.Filtered) -> Effects:
+        if event.error is not None:
+            failed = self._filter_failed(stream, message.wave, message.attempt, event)
+            if message.wave:
+                return failed
+            # What was pushed is numbered: those after it are taken when it has come.
+            return failed + self._filtered_one(
+                stream, msgspec.structs.replace(message, body=b""), None
+            )
+        passed = msgspec.structs.replace(message, body=event.body)
+        return self._filtered_one(stream, passed, event.payload)
+
+    def _value_filtered(
+        self, stream: Stream, message: msg.Down, child: int, event: ev.Filtered
+    ) -> Effects:
+        if event.error is not None:
+            return self._filter_failed(stream, message.wave, message.attempt, event)
+        if event.payload is not None:
+            stream.lent.append((message.wave, event.payload))
+        number = message.wave
+        wave = stream.waves.get(number) or stream.late_waves.get(number)
+        if wave is not None:
+            wave.sent[child] = (event.body, event.payload)
+        made = msgspec.structs.replace(message, body=event.body)
+        if not stream.waits:
+            if child == ALL:
+                return self._downstream.pass_on(stream.shares(), made, event.payload, whole=True)
+            return self._downstream.to((child,), made, event.payload, whole=True)
+        effects: Effects = []
+        for each in (wave.waiting if child == ALL else (child,)) if wave is not None else ():
+            assert wave is not None  # noqa: S101 - the loop is empty without one
+            for ask in wave.waiting.get(each, ()):
+                asked = msgspec.structs.replace(made, attempt=ask.attempt, ranks=ask.ranges)
+                effects += self._downstream.to((each,), asked, event.payload)
+        return effects
+
+    def _filter_failed(
+        self, stream: Stream, wave: int, attempt: int, event: ev.Filtered
+    ) -> Effects:
+        assert event.error is not None  # noqa: S101 - asked for by the callers
+        message = msg.Failed(stream.spec.stream, wave, attempt, self._near.rank, event.error)
+        return self.fail_wave(message)
+
+    # --- parameters of user-defined filters ------------------------------------------------------
+    # Each set has a version, and each wave names the one it began with: all places use the same for
+    # the same wave, however far apart they are. Places learn of a version before any wave names it.
+
+    def configure(self, _now: float, event: ev.ConfigureStream) -> Effects:
+        """Root: give the filters other parameters from the next wave on."""
+        stream = self.open.get(event.stream)
+        if stream is None:
+            return []
+        version = stream.version + 1
+        _set_parameters(stream, version, event.parameters)
+        links = self._near.links_to(stream.children)
+        return [ev.Transmit(links, msg.Configure(event.stream, version, event.parameters))]
+
+    def on_configure(self, link: Link, message: msg.Configure, _payload: Any) -> Effects:
+        """The filters have other parameters from now on."""
+        self._near.must_be_parent(link)
+        stream = self.open.get(message.stream)
+        if stream is None:
+            return []
+        _set_parameters(stream, message.version, message.parameters)
+        links = self._near.links_to(stream.children)
+        return [ev.Transmit(links, message)] if links else []
+
+    # --- unsynchronised streams: each contribution goes up by itself, at once --------------------
+    # The root knows which agents have answered a wave, so each answer counts once, however often a
+    # place on its way was replaced. What agents push without a wave belongs to wave 0.
+
+    def _begin_unsynchronised(
+        self, stream: Stream, message: msg.Down, payload: Payload | None
+    ) -> Wave:
+        """Root: begin a wave that all members are to answer."""
+        return stream.begin(message.wave, message.body, payload, {}, set(stream.members))
+
+    def _send_on(self, stream: Stream, message: msg.Up, payload: Payload | None) -> Effects:
+        """Send a contribution to the root, or take it in there."""
+        if self._near.rank != ROOT:
+            return self._send_one_up(stream, message, payload)
+        if not message.wave:
+            return [self._one_arrived(stream, message, payload)] if message.body else []
+        wave = stream.waves.get(message.wave)
+        rank = message.ranks[0][0]
+        if wave is None or rank not in wave.missing:
+            stream.repeated()
+            return [ev.Released(payload)] if payload is not None else []
+        wave.missing.discard(rank)
+        wave.add_rank(message)
+        effects: Effects = [self._one_arrived(stream, message, payload)] if message.body else []
+        return effects if wave.missing else effects + self._complete_unsynchronised(stream, wave)
+
+    def _complete_unsynchronised(self, stream: Stream, wave: Wave) -> Effects:
+        """Root: tell that all members have answered."""
+        del stream.waves[wave.number]
+        done = ev.WaveCompleted(stream.spec.stream, wave.number, None, wave.ranks, wave.weight)
+        return [done] if wave.payload is None else [ev.Released(wave.payload), done]
+
+    def _send_one_up(self, stream: Stream, message: msg.Up, payload: Payload | None) -> Effects:
+        effects: Effects = []
+        if payload is not None and payload.owner is not None:
+            if message.wave:
+                stream.lent.append((message.wave, payload))
+            else:  # nothing confirms it: its memory must not be needed
+                effects.append(ev.Released(payload))
+                payload = Payload(bytes(payload.view))
+        return self._near.to_parent(message, payload) + effects
+
+    def _one_arrived(self, stream: Stream, message: msg.Up, payload: Payload | None) -> ev.Effect:
+        number = stream.spec.stream
+        if stream.paced and not message.wave:
+            stream.heard[message.ranks[0][0]].unread += 1
+        return ev.Contributed(
+            number, message.wave, message.ranks, message.weight, message.body, payload
+        )
+
+
+def split(router: Router, ranks: Iterable[int]) -> Iterator[tuple[int, set[int]]]:
+    """Return the children that lead to ranks at present, each with those that it leads to."""
+    found: dict[int, set[int]] = {}
+    for rank in ranks:
+        if router.is_below(rank):
+            found.setdefault(router.next_hop(rank), set()).add(rank)
+    yield from sorted(found.items())
+
+
+def told(message: msg.Down, ranks: Iterable[int]) -> msg.Down:
+    """Return a message that asks for some ranks."""
+    return msgspec.structs.replace(message, ranks=to_ranges(ranks))
+
+
+class Downstream:
+    """Sends waves to the children of one place.
+
+    Args:
+        near: The neighbours.
+        advertise: Tells children of a large value that they cannot map.
+    """
+
+    def __init__(self, near: Neighbourhood, advertise: Advertise) -> None:
+        self._near = near
+        self._advertise = advertise
+
+    def ask_all(self, shares: Shares, message: msg.Down, payload: Payload | None) -> Effects:
+        """Send a wave in its first attempt to all children that lead to members."""
+        effects: Effects = []
+        if shares.whole:
+            effects += self.to(shares.whole, message, payload)
+        for child in shares.partly:
+            named = msgspec.structs.replace(message, ranks=shares.asks[child][0].ranges)
+            effects += self.to((child,), named, payload)
+        return effects
+
+    def pass_on(
+        self,
+        shares: Shares,
+        message: msg.Down,
+        payload: Payload | None,
+        *,
+        whole: bool = False,
+    ) -> Effects:
+        """Send a value down that nobody gathers the answers to.
+
+        Args:
+            shares: Who is below.
+            message: The wave.
+            payload: Its arrays.
+            whole: Whether they go in one message, as they are kept nowhere to be fetched.
+        """
+        if not message.ranks:
+            return self.to(shares.concerned, message, payload, whole=whole)
+        effects: Effects = []
+        for child, ranks in split(self._near.router, from_ranges(message.ranks)):
+            effects += self.to((child,), told(message, ranks), payload, whole=whole)
+        return effects
+
+    def to(
+        self,
+        children: Collection[int],
+        message: msg.Down,
+        payload: Payload | None,
+        *,
+        whole: bool = False,
+    ) -> Effects:
+        """Send a wave to some children, those of them that are there."""
+        near = self._near
+        if payload is not None and payload.nbytes > near.timing.piece and not whole:
+            return self._large(children, message, payload)
+        links = near.links_to(children)
+        return [ev.Transmit(links, message, payload)] if links else []
+
+    def _large(self, children: Collection[int], message: msg.Down, payload: Payload) -> Effects:
+        """Send arrays to those that map them; tell the others of them."""
+        neighbours = self._near.neighbours
+        there = [child for child in children if child in neighbours]
+        sharing = {child for child in there if payload.is_here and neighbours[child].same_machine}
+        effects: Effects = []
+        if sharing:
+            links = self._near.links_to(sorted(sharing))
+            effects.append(ev.Transmit(links, message, payload))
+        others = [child for child in there if child not in sharing]
+        return effects + self._advertise(others, message, payload) if others else effects
+
+
+class LazyBulkTransfers:
+    """The bulk transfers of one place, made when the first large array comes.
+
+    Most places never see an array that a link cannot share. What moves them (``bulk.py``) is
+    imported here, with the first of them, and nowhere else: agents start faster.
+
+    Args:
+        near: The neighbours.
+        streams: The open streams.
+        engine: Goes on with waves.
+        is_agent: Whether this place is a leaf.
+
+    Attributes:
+        transfers: What there is of them; None as long as there was none.
+        on_message: Who takes which message.
+    """
+
+    def __init__(
+        self, near: Neighbourhood, streams: dict[int, Stream], engine: WaveEngine, *, is_agent: bool
+    ) -> None:
+        self.transfers: BulkTransfers | None = None
+        self._near = near
+        self._open = streams
+        self._engine = engine
+        self._is_agent = is_agent
+        kinds = (Offer, Retracted, Announced, Draw, Piece)
+        self.on_message: dict[type[Any], OnMessage] = dict.fromkeys(kinds, self._take)
+
+    def __len__(self) -> int:
+        return len(self.transfers) if self.transfers is not None else 0
+
+    def _started(self) -> BulkTransfers:
+        """Return what there is of large arrays, from now on."""
+        if self.transfers is None:
+            from sapwood.comm.streams.bulk import BulkTransfers  # noqa: PLC0415 - as said above
+
+            self.transfers = BulkTransfers(
+                self._near, self._open, self._engine, is_agent=self._is_agent
+            )
+        return self.transfers
+
+    def _take(self, link: Link, message: Any, payload: Payload | None) -> Effects:
+        return self._started().on_message[type(message)](link, message, payload)
+
+    def advertise(self, children: Collection[int], message: msg.Down, payload: Payload) -> Effects:
+        """Tell children of a value that is theirs to fetch."""
+        return self._started().advertise(children, message, payload)
+
+    def reduce(self, stream: Stream, wave: Wave) -> Effects:
+        """Reduce the large contributions to a wave.
+
+        Raises:
+            SapwoodError: They do not fit together.
+        """
+        return self._started().reduce(stream, wave)
+
+    def is_moving(self, stream: int) -> bool:
+        """Whether arrays of a stream are on their way to this place."""
+        return self.transfers is not None and self.transfers.is_moving(stream)
+
+    def fetches(self) -> tuple[Fetch, ...]:
+        """Return what is being fetched."""
+        return self.transfers.fetches() if self.transfers is not None else ()
+
+    def child_left(self, child: int) -> Effects:
+        """A child is attached here no more."""
+        return self.transfers.child_left(child) if self.transfers is not None else []
+
+    def parent_changed(self) -> None:
+        """The former parent fetches no more, and nothing more comes from it."""
+        if self.transfers is not None:
+            self.transfers.parent_changed()
+
+    def over(self, stream: int, is_over: Callable[[int], bool]) -> None:
+        """Waves of a stream are over: nothing of them comes or goes any more."""
+        if self.transfers is not None:
+            self.transfers.over(stream, is_over)
+
+
+def _copied(payload: Payload | None) -> Payload | None:
+    """Return bytes that stay when the memory of whoever made them is used again."""
+    return Payload(bytes(payload.view)) if payload is not None else None
+
+
+def _kept(message: msg.Up, payload: Payload | None) -> Kept:
+    ranks = message.ranks
+    return Kept(frozenset(from_ranges(ranks)), ranks, message.weight, message.body, payload)
+
+
+def _in_order(stream: Stream, effect: ev.Effect) -> Effects:
+    """Send after what still is in a filter."""
+    return [effect] if stream.outbox is None else stream.outbox.put([effect])
+
+
+def _outbox(stream: Stream) -> Outbox:
+    if stream.outbox is None:
+        raise ProtocolError("a stream without filters has no outbox")
+    return stream.outbox
+
+
+def _rank_of(part: ev.Part) -> int:
+    return part.rank
+
+
+def _set_parameters(stream: Stream, version: int, parameters: bytes) -> None:
+    stream.version = version
+    stream.versions[version] = parameters
+    used = [wave.version for wave in stream.waves.values()]
+    oldest = min([*used, *stream.wave_versions.values(), version])
+    stream.versions = {known: value for known, value in stream.versions.items() if known >= oldest}
+    stream.spec = msgspec.structs.replace(stream.spec, parameters=stream.versions)
