@@ -62,14 +62,14 @@ TRANSITIONS = StateTable(
 """(state, event) → next state; any other pair is a mistake of the program."""
 
 
-class Identity(msgspec.Struct, frozen=True):
+class Identity(msgspec.Struct):
     """Who a place is.
 
     Attributes:
         cluster: Name of the cluster; both ends must agree.
         rank: Place in the tree.
         incarnation: Counts the processes that have held this place.
-        pid: Process id.
+        pid: Process id; 0 until the process is there.
         machine: What decides whether two processes can share memory (see ``machine.py``).
         credential: What the other side checks.
     """

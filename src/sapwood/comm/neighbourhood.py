@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-import msgspec
-
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.attachment import Attachment, Effects
@@ -63,12 +61,6 @@ class Neighbourhood:
 
     # --- links -------------------------------------------------------------------------------
 
-    def begin(self, now: float, event: ev.Begin) -> Effects:
-        """Look for a parent, or greet the one that there is a connection with."""
-        if event.pid:
-            self.identity = msgspec.structs.replace(self.identity, pid=event.pid)
-        return self.attachment.begin(now) or self._hello(self.attachment.link)
-
     def unreachable(self, now: float, event: ev.Unreachable) -> Effects:
         """Nobody takes connections at a place."""
         return self.attachment.unreachable(now, event.rank, self.router.parent)
@@ -79,13 +71,11 @@ class Neighbourhood:
         link.advance(LinkEvent.OPENED)
         if event.initiator and self.attachment.sought == msg.NOBODY:
             return [ev.Disconnect(link.number, "no longer wanted")]
-        if event.initiator:
-            self.attachment.asked(link.number)
-        return self._hello(link.number) if event.initiator and self.attachment.stands else []
-
-    def _hello(self, number: int) -> Effects:
-        hello = self.identity.hello(self.timing.window, number, self.attachment.number)
-        return [ev.Transmit((number,), hello)]
+        if not event.initiator:
+            return []
+        self.attachment.asked(link.number)
+        hello = self.identity.hello(self.timing.window, link.number, self.attachment.number)
+        return [ev.Transmit((link.number,), hello)]
 
     def greeting(self, link: Link, message: msg.AnyMessage) -> Effects:
         """Take a message in before the handshake is complete."""

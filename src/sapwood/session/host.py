@@ -36,8 +36,6 @@ from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.places import census_of
 from sapwood.session.shared_reactor import SharedReactor
 
-REHEARSAL = "sapwood.session.member:rehearse"
-
 _log = logger("session")
 
 Handlers = Mapping[type[ev.Effect], Callable[[Any], None]]
@@ -204,7 +202,6 @@ class SessionHost:
                 () if lender is not None else (options.agent_entry.partition(":")[0],),
                 (options.junction_entry.partition(":")[0], *options.runner_modules),
                 options.runner_entry,
-                REHEARSAL,
                 options.interpreter,
             ),
             options.interpreters,
