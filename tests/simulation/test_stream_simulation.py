@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from sapwood.comm.neighbourhood import Effects
+from sapwood.comm.peers import Effects
 from sapwood.comm.streams.delays import Delays
 from sapwood.comm.streams.emissions import Emissions
 from sapwood.comm.streams.emitted import Heard

@@ -4,7 +4,7 @@ from sapwood.activity.filters import FilterHost
 from sapwood.activity.orders import OUTPUT, decode_settings
 from sapwood.comm import events as ev
 from sapwood.comm import plain
-from sapwood.comm.place import Handlers
+from sapwood.comm.driver import Handlers
 from sapwood.comm.streams.stream import Position
 from sapwood.contexts.forge import Forge
 from sapwood.contexts.plan import Main

@@ -15,10 +15,10 @@ from typing import Any, Protocol
 import msgspec
 
 from sapwood.comm import events as ev
+from sapwood.comm.driver import NodeDriver
 from sapwood.comm.link import Identity
 from sapwood.comm.machine import machine_id
 from sapwood.comm.node import Node
-from sapwood.comm.place import Place
 from sapwood.comm.pool import BlockPool
 from sapwood.comm.reduction import gathering
 from sapwood.comm.transport.base import Listener
@@ -112,12 +112,12 @@ class SessionHost:
             ),
             self._places_changed,
         )
-        self.place: Place
+        self.place: NodeDriver
 
     def connect(self, handlers: Handlers) -> None:
         """Give the effects of the root to whoever wants them; before anything is started."""
         own: Handlers = {ev.PlaceJoined: self.keeper.joined, ev.PlacesLost: self.keeper.lost}
-        self.place = Place(self.node, {**own, **handlers}, self._loop, _problem)
+        self.place = NodeDriver(self.node, {**own, **handlers}, self._loop, _problem)
 
     # --- any thread --------------------------------------------------------------------------
 

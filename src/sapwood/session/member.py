@@ -10,11 +10,10 @@ from functools import partial
 import msgspec
 
 from sapwood.comm import events as ev
+from sapwood.comm.driver import Handlers, NodeDriver, reconnect
 from sapwood.comm.link import Identity, LinkTiming
 from sapwood.comm.node import Node
-from sapwood.comm.place import Handlers, Place
 from sapwood.comm.reactor import Reactor
-from sapwood.comm.reconnecting import reconnect
 from sapwood.comm.streams.wave import NewGathering
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core import typed
@@ -103,7 +102,9 @@ class Member:
         )
         own: Handlers = {ev.ParentLost: self._parent_lost, ev.Connect: self._connect}
         self._transport = UnixTransport(self.loop)
-        self.place = Place(node, {**own, **handlers}, self.loop, self._problem, self._reconnect)
+        self.place = NodeDriver(
+            node, {**own, **handlers}, self.loop, self._problem, self._reconnect
+        )
 
     def run(self) -> None:
         """Live until no place of the tree takes this one any more.

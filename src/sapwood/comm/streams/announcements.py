@@ -13,8 +13,8 @@ from typing import Any
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.messages.pieces import Announced, Draw
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.draws import Assembly, Draws, Flow, pieces_of, too_large
 from sapwood.comm.streams.filtering import sent_to
 from sapwood.comm.streams.forwarding import Forwarding, Key
@@ -57,7 +57,7 @@ class Announcements:
 
     def __init__(
         self,
-        near: Neighbourhood,
+        near: PeerTable,
         streams: dict[int, Stream],
         draws: Draws,
         forwarding: Forwarding,
@@ -111,7 +111,7 @@ class Announcements:
         """Whether the bytes must be here: children map them, or a filter works on them."""
         if stream.filters_down or not stream.waits:
             return stream.filters_down
-        neighbours = self._near.neighbours
+        neighbours = self._near.peers
         return any(
             child in neighbours and neighbours[child].same_machine for child in stream.children
         )

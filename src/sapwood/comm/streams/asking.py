@@ -14,8 +14,8 @@ import msgspec
 
 from sapwood.comm import messages as msg
 from sapwood.comm.messages.pieces import Offer
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.filtering import Filtering, sent_to
 from sapwood.comm.streams.sending import Sending, split, told
 from sapwood.comm.streams.stream import NOT_WANTED, Stream
@@ -40,7 +40,7 @@ class Asking:
     """
 
     def __init__(
-        self, near: Neighbourhood, sending: Sending, filtering: Filtering, full: OnFull
+        self, near: PeerTable, sending: Sending, filtering: Filtering, full: OnFull
     ) -> None:
         self._near = near
         self._sending = sending

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from sapwood.comm.link import Link
 from sapwood.comm.messages.pieces import Draw, Piece
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.draws import Assembly, Draws, Flow, must_be_sensible
 from sapwood.comm.streams.offered import Blend, Offered, Strip
 from sapwood.core.errors import ProtocolError
@@ -113,7 +113,7 @@ class River(_Together):
 
     def __init__(
         self,
-        near: Neighbourhood,
+        near: PeerTable,
         draws: Draws,
         stream: tuple[int, int],
         sources: tuple[Offered, ...],

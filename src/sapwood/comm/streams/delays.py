@@ -15,8 +15,8 @@ import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.asking import Asking
 from sapwood.comm.streams.filtering import Filtering
 from sapwood.comm.streams.losses import OnFailed, OnFull
@@ -40,7 +40,7 @@ class Delays:
 
     def __init__(
         self,
-        near: Neighbourhood,
+        near: PeerTable,
         asking: Asking,
         filtering: Filtering,
         full: OnFull,

@@ -16,7 +16,7 @@ from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.messages.emissions import Taken
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.emitted import WINDOW, Heard, Sent
 from sapwood.comm.streams.life import StreamState
 from sapwood.comm.streams.stream import Stream
@@ -41,7 +41,7 @@ class Emissions:
 
     def __init__(
         self,
-        near: Neighbourhood,
+        near: PeerTable,
         streams: dict[int, Stream],
         arrived: Callable[[Stream, int], Effects],
     ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.large import Large
 from sapwood.comm.streams.stream import Stream
 from sapwood.core.topology import ROOT
@@ -22,7 +22,7 @@ class Failures:
         large: Large arrays on their way.
     """
 
-    def __init__(self, near: Neighbourhood, streams: dict[int, Stream], large: Large) -> None:
+    def __init__(self, near: PeerTable, streams: dict[int, Stream], large: Large) -> None:
         self.open = streams
         self._near = near
         self._large = large

@@ -13,8 +13,8 @@ import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.losses import OnFailed
 from sapwood.comm.streams.outbox import Outbox
 from sapwood.comm.streams.parts import Parts
@@ -43,7 +43,7 @@ class Filtering:
 
     def __init__(
         self,
-        near: Neighbourhood,
+        near: PeerTable,
         sending: Sending,
         finish: OnWave,
         single: OnSingle,

@@ -13,8 +13,8 @@ from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.messages.pieces import Announced, Draw, Piece
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.draws import Draws, Flow, must_be_sensible
 
 Key = tuple[int, int]
@@ -63,7 +63,7 @@ class Forwarding:
         draws: What this place draws.
     """
 
-    def __init__(self, near: Neighbourhood, draws: Draws) -> None:
+    def __init__(self, near: PeerTable, draws: Draws) -> None:
         self._near = near
         self._draws = draws
         self._deltas: dict[Key, list[Delta]] = {}
@@ -143,7 +143,7 @@ class Forwarding:
             self._forget(key, delta)  # nobody wants it of those who were told: nor does this place
             return self.decline(key, delta.flow.number if delta.flow is not None else 0)
         parent = self._near.router.parent
-        if parent not in self._near.neighbours:
+        if parent not in self._near.peers:
             return []  # a new one says when it has the value
         draws = list(delta.wanted.values())
         flow = delta.flow

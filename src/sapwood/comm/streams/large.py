@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.messages.pieces import Announced, Draw, Offer, Piece, Retracted
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.stream import Stream
 from sapwood.comm.streams.wave import Wave
 
@@ -39,7 +39,7 @@ class Large:
     """
 
     def __init__(
-        self, near: Neighbourhood, streams: dict[int, Stream], host: Host, *, is_agent: bool
+        self, near: PeerTable, streams: dict[int, Stream], host: Host, *, is_agent: bool
     ) -> None:
         self.pieces: Pieces | None = None
         self._near = near

@@ -14,7 +14,7 @@ from typing import Any
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.stream import Stream
 from sapwood.comm.streams.wave import Wave
 from sapwood.core.errors import AgentLostError
@@ -36,7 +36,7 @@ class Losses:
 
     def __init__(
         self,
-        near: Neighbourhood,
+        near: PeerTable,
         streams: dict[int, Stream],
         complete: OnFull,
         failed: OnFailed,

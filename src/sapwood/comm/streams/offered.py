@@ -12,7 +12,7 @@ import msgspec
 
 from sapwood.comm.link import Link
 from sapwood.comm.messages.pieces import Draw
-from sapwood.comm.neighbourhood import Effects
+from sapwood.comm.peers import Effects
 from sapwood.core.rankset import Ranges
 
 

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.messages.pieces import Draw, Offer, Retracted
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.confluence import Basin, OneByOne, River
 from sapwood.comm.streams.draws import Assembly, Draws, pieces_of, too_large
 from sapwood.comm.streams.offered import Blend, Confluence, Offered
@@ -63,7 +63,7 @@ class Offers:
     """
 
     def __init__(
-        self, near: Neighbourhood, streams: dict[int, Stream], draws: Draws, host: Host
+        self, near: PeerTable, streams: dict[int, Stream], draws: Draws, host: Host
     ) -> None:
         self.open = streams
         self.draws = draws

@@ -11,7 +11,7 @@ import msgspec
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.stream import Stream
 
 
@@ -23,7 +23,7 @@ class Parameters:
         streams: The open streams.
     """
 
-    def __init__(self, near: Neighbourhood, streams: dict[int, Stream]) -> None:
+    def __init__(self, near: PeerTable, streams: dict[int, Stream]) -> None:
         self.open = streams
         self._near = near
 

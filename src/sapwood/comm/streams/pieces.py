@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.messages.pieces import Announced, Draw, Offer, Piece, Retracted
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.announcements import Announcements
 from sapwood.comm.streams.draws import Draws, Flow
 from sapwood.comm.streams.forwarding import Forwarding
@@ -38,7 +38,7 @@ class Pieces:
     """
 
     def __init__(
-        self, near: Neighbourhood, streams: dict[int, Stream], host: Host, *, is_agent: bool
+        self, near: PeerTable, streams: dict[int, Stream], host: Host, *, is_agent: bool
     ) -> None:
         self._near = near
         self._open = streams

@@ -12,8 +12,8 @@ import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.routing import Router
 from sapwood.comm.streams.shares import Shares
 from sapwood.core.rankset import from_ranges, to_ranges
@@ -44,7 +44,7 @@ class Sending:
         announce: Tells children of a large value that they cannot map.
     """
 
-    def __init__(self, near: Neighbourhood, announce: Announce) -> None:
+    def __init__(self, near: PeerTable, announce: Announce) -> None:
         self._near = near
         self._announce = announce
 
@@ -98,7 +98,7 @@ class Sending:
 
     def _large(self, children: Collection[int], message: msg.Down, payload: Payload) -> Effects:
         """Send arrays to those that map them; tell the others of them."""
-        neighbours = self._near.neighbours
+        neighbours = self._near.peers
         there = [child for child in children if child in neighbours]
         sharing = {child for child in there if payload.is_here and neighbours[child].same_machine}
         effects: Effects = []

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.stream import Stream
 from sapwood.comm.streams.wave import Wave
 from sapwood.core.topology import ROOT
@@ -22,7 +22,7 @@ class Singles:
         near: The neighbours.
     """
 
-    def __init__(self, near: Neighbourhood) -> None:
+    def __init__(self, near: PeerTable) -> None:
         self._near = near
 
     def begin(self, stream: Stream, message: msg.Down, payload: Payload | None) -> Wave:

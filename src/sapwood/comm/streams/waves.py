@@ -9,8 +9,8 @@ from typing import Any
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.asking import Asking
 from sapwood.comm.streams.delays import Delays
 from sapwood.comm.streams.emissions import Emissions
@@ -41,7 +41,7 @@ class Waves:
 
     def __init__(
         self,
-        near: Neighbourhood,
+        near: PeerTable,
         streams: dict[int, Stream],
         emissions: Emissions,
         *,
