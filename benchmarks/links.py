@@ -31,11 +31,11 @@ import trustme
 from report import Figure, Options, Report, read_options
 from sapwood.comm import events as ev
 from sapwood.comm import frames, plain, values
+from sapwood.comm.driver import NodeDriver
 from sapwood.comm.link import Identity, LinkTiming
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.node import Node
 from sapwood.comm.payload import Payload
-from sapwood.comm.place import Place
 from sapwood.comm.reduction import gathering
 from sapwood.comm.transport.base import ConnectionHandler, Listener, Transport
 from sapwood.comm.transport.stream_socket import StreamSocket
@@ -107,7 +107,7 @@ def serve(folder: str, address: str) -> None:
             ev.ParentLost: lambda _: ended.set(),
         }
         node = Node(Identity("b", 1, 1, os.getpid(), "child"), flat(1))
-        place = Place(node, handlers, loop, print)
+        place = NodeDriver(node, handlers, loop, print)
         place.post(ev.Begin())
         await transport_of(folder).connect(address, place)
         place.start()
@@ -128,7 +128,7 @@ class Pair:
             (ev.PlaceJoined, ev.Answered, ev.WaveCompleted), self._note
         )
         node = Node(Identity("b", ROOT, 1, os.getpid(), "root"), flat(1), None, gathering())
-        self.place = Place(node, handlers, self.loop, print)
+        self.place = NodeDriver(node, handlers, self.loop, print)
         listening: Any = transport_of(folder).listen("127.0.0.1:0", self.place)
         self._listener = self.loop.run_until_complete(listening)
         port = self._listener.sockets[0].getsockname()[1]
@@ -235,7 +235,7 @@ def memory_of_links() -> float:
         tracemalloc.start()
         timing = LinkTiming()
         node = Node(Identity("b", ROOT, 1, 1, "root"), flat(IDLE), timing, gathering())
-        place = Place(node, {}, cast("Any", ClockLoop(VirtualClock())), print)
+        place = NodeDriver(node, {}, cast("Any", ClockLoop(VirtualClock())), print)
         before = tracemalloc.get_traced_memory()[0]
         for rank in range(1, count + 1):
             number = place.connection_opened(Mute(), initiator=False)

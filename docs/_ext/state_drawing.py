@@ -10,14 +10,14 @@ from typing import Any
 
 TABLES: dict[str, str] = {
     "link": "sapwood.comm.link",
-    "channel": "sapwood.comm.channel",
+    "channel": "sapwood.comm.link:CHANNEL_TRANSITIONS",
     "attachment": "sapwood.comm.attachment",
     "transfer": "sapwood.comm.letters.transfers",
     "stream": "sapwood.comm.streams.state",
     "place": "sapwood.session.places",
     "component": "sapwood.environment.lifecycle",
 }
-"""Module of each table that is drawn."""
+"""Module of each table that is drawn, and its name where that is not ``TRANSITIONS``."""
 
 RADIUS, WIDTH, HEIGHT, MARGIN = 190, 112, 34, 110
 """Of the circle, of a box, and around all, in pixels."""
@@ -30,7 +30,8 @@ Arrow = tuple[str, str, str]  # from, to, event
 
 def arrows(name: str) -> list[Arrow]:
     """Return the transitions of a table, as (state, next state, event)."""
-    table: Mapping[Any, Any] = importlib.import_module(TABLES[name]).TRANSITIONS
+    module, _, attribute = TABLES[name].partition(":")
+    table: Mapping[Any, Any] = getattr(importlib.import_module(module), attribute or "TRANSITIONS")
     found: list[Arrow] = []
     for key, value in table.items():
         if isinstance(key, tuple):

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from sapwood.comm.neighbourhood import Effects
+from sapwood.comm.peers import Effects
 from sapwood.comm.streams.control import ControlOperations
 from sapwood.comm.streams.engine import WaveEngine
 from sapwood.comm.streams.push import PushContributions

@@ -4,10 +4,10 @@ from sapwood.activity.filters import FilterHost
 from sapwood.activity.orders import OUTPUT, decode_settings
 from sapwood.comm import events as ev
 from sapwood.comm import plain
-from sapwood.comm.place import Handlers
+from sapwood.comm.driver import Handlers
 from sapwood.comm.streams.stream import Position
 from sapwood.contexts.forge import Forge
-from sapwood.contexts.plan import Assembled
+from sapwood.contexts.plan import Main
 from sapwood.core.topology import ROOT
 from sapwood.session.junction import Junction
 from sapwood.session.member import MemberConfiguration, read_configuration
@@ -50,7 +50,7 @@ class FilteringJunction(Junction):
         self.member.place.post(ev.Ask(ROOT, OUTPUT, self._asked, plain.encode(data), None))
 
 
-def main(configuration: bytes, rank: int, incarnation: int, forge: Forge) -> Assembled:
+def main(configuration: bytes, rank: int, incarnation: int, forge: Forge) -> Main:
     """Assemble a junction; entry of a forked process."""
     shared = read_configuration(configuration)
-    return FilteringJunction(shared, rank, incarnation, forge).member.assemble()
+    return FilteringJunction(shared, rank, incarnation, forge).member.run

@@ -18,7 +18,7 @@ from sapwood.code.runner.door import Door, Visit
 from sapwood.code.runner.host import RunnerHost
 from sapwood.comm import plain
 from sapwood.contexts.forge import Forge
-from sapwood.contexts.plan import Assembled
+from sapwood.contexts.plan import Main
 from sapwood.core.errors import ResourceError
 from sapwood.core.optional import fastpath
 from sapwood.core.topology import ROOT
@@ -95,9 +95,9 @@ class Workshop:
             self._agent.ask(ROOT, orders.OUTPUT, plain.encode(data))
 
 
-def main(configuration: bytes, rank: int, incarnation: int, forge: Forge) -> Assembled:
+def main(configuration: bytes, rank: int, incarnation: int, forge: Forge) -> Main:
     """Assemble an agent that runs user code; entry of a forked process."""
     settings = read_configuration(configuration)
     agent = Agent(settings, rank, incarnation)
     Workshop(agent, orders.decode_settings(settings.extra), forge)
-    return agent.assemble()
+    return agent.run

@@ -77,7 +77,6 @@ class Attachment:
         number: How often this process has asked to be attached.
         sought: The place that is asked; -1 for none.
         link: The connection on which it is asked; 0 for none.
-        stands: Whether the process is there; before that it may be connected, but asks nobody.
     """
 
     __slots__ = (
@@ -88,7 +87,6 @@ class Attachment:
         "link",
         "number",
         "sought",
-        "stands",
         "state",
     )
 
@@ -100,7 +98,6 @@ class Attachment:
         self.number = 0
         self.sought = -1
         self.link = 0
-        self.stands = False
         self.state = AttachmentState.SEEKING if ancestors else AttachmentState.ATTACHED
 
     def advance(self, event: AttachmentEvent) -> None:
@@ -111,15 +108,10 @@ class Attachment:
         """
         self.state = TRANSITIONS.after(self.state, event)
 
-    def approach(self, _now: float, _event: ev.Approach) -> Effects:
-        """Connect with the parent at home, if that can be done now."""
-        return self._seek(self._ancestors[0])
-
-    def begin(self, now: float) -> Effects:
-        """The process stands: look for the parent at home, if there is no connection with it."""
+    def begin(self, now: float, _event: ev.Begin) -> Effects:
+        """Look for the parent at home."""
         self._since = now
-        self.stands = True
-        return [] if self.link else self._seek(self._ancestors[0])
+        return self._seek(self._ancestors[0])
 
     def asked(self, link: int) -> None:
         """Note the connection to the place that is sought."""
@@ -174,7 +166,7 @@ class Attachment:
                 self.sought = -1
                 return []
             return self._seek(above)
-        if self.state is not AttachmentState.SEEKING or not self.stands:
+        if self.state is not AttachmentState.SEEKING:
             return []
         self.advance(AttachmentEvent.UNREACHABLE)
         waited = now - self._since

@@ -20,17 +20,8 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     """Base of what happens to a node."""
 
 
-class Approach(Event, frozen=True):
-    """The process will stand soon: connect with a parent; what is said waits for :class:`Begin`."""
-
-
 class Begin(Event, frozen=True):
-    """The process stands: look for a parent, or greet the one that was approached.
-
-    ``pid`` is its number where that was not known before; else 0.
-    """
-
-    pid: int = 0
+    """The process runs: look for a parent."""
 
 
 class WavesPassed(Event, frozen=True):

@@ -1,7 +1,7 @@
 """The protocol core of one place: ``step(now, event) -> effects``. No I/O.
 
 Front end, junctions and agents run the same core; what they do follows from their rank in
-the tree. It puts the layers together: links and membership (``link.py``, ``neighbourhood.py``),
+the tree. It puts the layers together: links and membership (``link.py``, ``peers.py``),
 next hops (``routing.py``), streams (``streams/``, ``reduction.py``), groups (``groups/``) and
 letters from place to place (``letters/``): requests and tagged messages.
 """
@@ -20,8 +20,8 @@ from sapwood.comm.letters.tagged import Tagged
 from sapwood.comm.letters.transfers import Transfers
 from sapwood.comm.link import Identity, Link, LinkTiming
 from sapwood.comm.messages import letters as letter_messages
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.streams import Streams
 from sapwood.comm.streams.wave import NewGathering, Summary
 from sapwood.core.errors import ProtocolError
@@ -51,7 +51,7 @@ class Node:
     ) -> None:
         self.rank = identity.rank
         self.timing = timing or LinkTiming()
-        near = self._near = Neighbourhood(identity, tree, self.timing)
+        near = self._near = PeerTable(identity, tree, self.timing)
         self.router = near.router
         self.links = near.links
         depth = sum(1 for _ in tree.ancestors(self.rank))
@@ -70,8 +70,7 @@ class Node:
             ev.Received: self._received,
             ev.LinkOpened: near.link_opened,
             ev.LinkClosed: near.link_closed,
-            ev.Approach: near.attachment.approach,
-            ev.Begin: near.begin,
+            ev.Begin: near.attachment.begin,
             ev.Unreachable: near.unreachable,
             ev.Tick: self._tick,
             ev.Leave: near.leave,

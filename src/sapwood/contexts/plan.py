@@ -1,42 +1,19 @@
 """What a zygote imports and forks."""
 
 import importlib
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, Protocol
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import msgspec
 
 from sapwood.contexts import forge
 
+Main = Callable[[], object]
+"""What a forked process runs until it ends."""
 
-class Opened(Protocol):
-    """Something with a descriptor that a process has from before its fork."""
-
-    def fileno(self) -> int:
-        """Return the descriptor."""
-
-    def abort(self) -> None:
-        """Close it here; who else has it keeps it."""
-
-
-class Assembled:
-    """A member of the tree before its fork.
-
-    Attributes:
-        run: What its process does.
-        opened: What its process has open already; the zygote closes its own side of it.
-    """
-
-    __slots__ = ("opened", "run")
-
-    def __init__(self, run: Callable[[], object], opened: Sequence[Opened] = ()) -> None:
-        self.run = run
-        self.opened = opened
-
-
-Entry = Callable[[bytes, int, int, forge.Forge], Assembled]
+Entry = Callable[[bytes, int, int, forge.Forge], Main]
 """What a member of the tree is: ``entry(configuration, rank, incarnation, forge)`` assembles it in
-the zygote. It may connect with others, but says nothing: there is no process yet."""
+the zygote, before the fork, and returns what its process runs. It opens nothing."""
 
 RunnerEntry = Callable[[bytes, int, list[int]], NoReturn]
 """What a runner runs: ``entry(options, parent, descriptors)``; it sets itself up."""
@@ -49,8 +26,6 @@ class Plan(msgspec.Struct, frozen=True):
         first: Modules to import before anything is forked.
         later: Modules to import once the first processes are forked.
         runner: ``module:function`` of runners; empty if there are none.
-        rehearsal: ``module:function`` that is given the configuration before the first fork: what
-            it makes and remembers, its children share.
         interpreter: The command that starts Python, for example another one under an emulator;
             empty for the one that runs.
     """
@@ -58,7 +33,6 @@ class Plan(msgspec.Struct, frozen=True):
     first: tuple[str, ...]
     later: tuple[str, ...] = ()
     runner: str = ""
-    rehearsal: str = ""
     interpreter: tuple[str, ...] = ()
 
 

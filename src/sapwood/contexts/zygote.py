@@ -24,16 +24,18 @@ from typing import NoReturn
 
 from sapwood.contexts import forge, orders, process
 from sapwood.contexts.importing import UnwantedError, import_while_wanted
-from sapwood.contexts.members import Draft, Member, Tree
-from sapwood.contexts.plan import Assembled, Entry, Plan, RunnerEntry, find_entry
+from sapwood.contexts.members import Member, Tree
+from sapwood.contexts.plan import Entry, Main, Plan, RunnerEntry, find_entry
 from sapwood.core import typed
 
 ALIVE_PAUSE = 0.1
 """Seconds between two signs of life while the zygote imports and obeys no orders."""
 
-BATCH = 16
-"""Processes that are assembled before they are forked: each has two sockets more open meanwhile,
-and a front end that may open one for each agent leaves room for few more."""
+FIRST_FD = 3
+"""First descriptor that is not stdin, stdout or stderr."""
+
+LAST_FD = 2**31 - 1
+"""No descriptor is above this one; one system call closes a range of any length."""
 
 
 class Zygote:
@@ -112,9 +114,6 @@ class Zygote:
         if isinstance(order, orders.Configure):
             tree.configuration, tree.folder = order.configuration, order.folder
             os.environ.update(order.environment)
-            if self._plan.rehearsal and tree is self._main:
-                find_entry(self._plan.rehearsal)(order.configuration)
-                gc.freeze()
         elif isinstance(order, orders.Spawn):
             self._spawn([(tree, spec) for spec in order.processes])
         elif isinstance(order, orders.Serve):
@@ -148,34 +147,16 @@ class Zygote:
         tree.control.close()
 
     def _spawn(self, wanted: Sequence[tuple[Tree, orders.ProcessSpec]]) -> None:
-        """Assemble what processes will be, fork one right after the other, then note who they are.
-
-        After a fork, whoever writes to a page copies it first. What is made before the forks is
-        on pages that the children share with each other, and its making costs them none; and the
-        less happens here between two forks, the sooner the last process is there.
-        """
+        """Fork processes, one right after the other."""
         parent = os.getpid()
-        forkable = [one for one in wanted if self._can_fork(*one)]
-        for start in range(0, len(forkable), BATCH):
-            some = [self._draft(*one) for one in forkable[start : start + BATCH]]
-            drafts = [draft for draft in some if draft is not None]
-            outcomes: list[int | OSError] = []
-            signal.set_wakeup_fd(-1)  # here, once: so that no child need do that
-            for draft in drafts:
-                try:
-                    pid = os.fork()
-                except OSError as error:
-                    outcomes.append(error)
-                    continue
-                if pid == 0:
-                    self._become(draft, parent)
-                outcomes.append(pid)
-            self._hear_of_ends()
-            for draft, outcome in zip(drafts, outcomes, strict=True):
-                self._note(draft, outcome)
+        signal.set_wakeup_fd(-1)  # here, once: so that no child need do that
+        for tree, spec in wanted:
+            if self._can_fork(tree, spec):
+                self._fork(tree, spec, parent)
+        self._hear_of_ends()
         self._reap()  # those that ended before the zygote listened again
         if self._complete:
-            gc.collect()  # the drafts: what refers to itself is not freed otherwise
+            gc.collect()  # what was assembled: what refers to itself is not freed otherwise
 
     def _can_fork(self, tree: Tree, spec: orders.ProcessSpec) -> bool:
         """Whether the module of an entry is there; else its process waits for that."""
@@ -185,30 +166,30 @@ class Zygote:
             return False
         return True
 
-    def _draft(self, tree: Tree, spec: orders.ProcessSpec) -> Draft | None:
-        """Assemble a process; what goes wrong in that is raised in the process."""
+    def _fork(self, tree: Tree, spec: orders.ProcessSpec, parent: int) -> None:
+        """Assemble a process and fork it.
+
+        After a fork, whoever writes to a page copies it first: what is made before the fork costs
+        the child no page. What goes wrong in that is raised in the child, which reports it.
+        """
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except OSError as error:
             tree.report(_not_spawned(spec, error))
-            return None
-        try:
-            entry: Entry = find_entry(spec.entry)
-            assembled = entry(tree.configuration, spec.rank, spec.incarnation, forge.Forge(theirs))
-        except Exception as error:  # noqa: BLE001 - its process reports it
-            assembled = Assembled(partial(_fail, error))
-        return Draft(tree, spec, ours, theirs, assembled)
-
-    def _note(self, draft: Draft, outcome: int | OSError) -> None:
-        draft.close()
-        tree, spec = draft.tree, draft.spec
-        if isinstance(outcome, OSError):
-            draft.ours.close()
-            tree.report(_not_spawned(spec, outcome))
             return
-        member = self._members[outcome] = Member(tree, spec, draft.ours)
+        with theirs:
+            main = _assemble(tree, spec, forge.Forge(theirs))
+            try:
+                pid = os.fork()
+            except OSError as error:
+                ours.close()
+                tree.report(_not_spawned(spec, error))
+                return
+            if pid == 0:
+                self._become(main, theirs.fileno(), parent)
+        member = self._members[pid] = Member(tree, spec, ours)
         self._listen_to(member)
-        tree.report(orders.Spawned(spec.rank, spec.incarnation, outcome))
+        tree.report(orders.Spawned(spec.rank, spec.incarnation, pid))
 
     def _listen_to(self, member: Member) -> None:
         """Fork runners when a process asks for them."""
@@ -216,16 +197,16 @@ class Zygote:
         self._channels[member.channel.fileno()] = member
         self._poll.register(member.channel, select.POLLIN)
 
-    def _become(self, draft: Draft, parent: int) -> NoReturn:
-        """Run what was assembled, in the child, and never return."""
+    def _become(self, main: Main, own: int, parent: int) -> NoReturn:
+        """Run what was assembled, in the child, and never return; ``own`` is its one descriptor."""
         status = 1
         try:
             process.die_with_parent(parent)
             # By descriptor: to look at the zygote's objects would copy the pages on which they lie.
-            for first, last in draft.strange:
-                os.closerange(first, last)
+            os.closerange(FIRST_FD, own)
+            os.closerange(own + 1, LAST_FD)
             gc.enable()
-            draft.assembled.run()
+            main()
             status = 0
         except BaseException:  # noqa: BLE001 - the last frame of a process reports everything
             sys.excepthook(*sys.exc_info())
@@ -366,6 +347,15 @@ class Zygote:
 
 def _not_spawned(spec: orders.ProcessSpec, error: OSError) -> orders.SpawnFailed:
     return orders.SpawnFailed(spec.rank, spec.incarnation, error.strerror or str(error))
+
+
+def _assemble(tree: Tree, spec: orders.ProcessSpec, forks: forge.Forge) -> Main:
+    """Return what a process runs; where it cannot be assembled, that raises the error."""
+    try:
+        entry: Entry = find_entry(spec.entry)
+        return entry(tree.configuration, spec.rank, spec.incarnation, forks)
+    except Exception as error:  # noqa: BLE001 - its process reports it
+        return partial(_fail, error)
 
 
 def _fail(error: Exception) -> NoReturn:

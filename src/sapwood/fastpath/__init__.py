@@ -12,5 +12,5 @@ off. Delete the folder, and everything works, some microseconds later.
     In a runner: native maps are called again by a library.
 
 Each of them anticipates, and keeps a journal; the protocol core replays that afterwards
-(``Place.replay``, ``RunnerHost.replay``), and what it wants to send must be what was sent.
+(``Channel.replay``, ``RunnerHost.replay``), and what it wants to send must be what was sent.
 """

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
 from sapwood.comm import messages as msg
+from sapwood.comm.driver import NodeDriver
 from sapwood.comm.frames import FrameDecoder
-from sapwood.comm.lines import Line
+from sapwood.comm.links import LinkConnection
 from sapwood.comm.payload import Payload
-from sapwood.comm.place import Place
 from sapwood.comm.streams.stream import Stream
 from sapwood.comm.transport.unix import UnixConnection
 from sapwood.fastpath.answers import Answers
@@ -41,7 +41,7 @@ class ArmedStream:
 
     def __init__(
         self,
-        lines: tuple[Line, ...],
+        lines: tuple[LinkConnection, ...],
         ticket: int,
         handle: WaveHandle,
         stream: Stream,
@@ -91,7 +91,7 @@ class Call:
 
 def arm(
     handle: WaveHandle,
-    place: Place,
+    place: NodeDriver,
     library: ExchangeLibrary,
     last: ArmedStream | None,
     calls: Mapping[int, Call],
@@ -131,10 +131,12 @@ def arm(
     return ArmedStream(lines, ticket, handle, stream, answers, calls)
 
 
-def lines_to(place: Place, children: Sequence[int]) -> tuple[tuple[Line, ...], list[int]]:
+def lines_to(
+    place: NodeDriver, children: Sequence[int]
+) -> tuple[tuple[LinkConnection, ...], list[int]]:
     """Return the connections to children, of those that are at rest, and their descriptors."""
-    found: dict[int, tuple[Line, int]] = {}
-    for line in place.lines.open.values():
+    found: dict[int, tuple[LinkConnection, int]] = {}
+    for line in place.links.connections.values():
         channel, connection = line.channel, line.connection
         if (
             channel.ready

@@ -16,9 +16,9 @@ from sapwood.code.runner import calls
 from sapwood.code.runner.host import RunnerHost
 from sapwood.comm import frames
 from sapwood.comm import messages as msg
-from sapwood.comm.channel import MESSAGE_COST
 from sapwood.comm.frames import Buffers
-from sapwood.comm.lines import Line
+from sapwood.comm.link import MESSAGE_COST
+from sapwood.comm.links import LinkConnection
 from sapwood.comm.replay import Sent
 from sapwood.comm.streams.stream import Counters
 from sapwood.fastpath.relay_library import Record, RecordKind
@@ -74,7 +74,7 @@ class CatchingUp:
         self,
         agent: Agent,
         runner: RunnerHost,
-        line: Line,
+        line: LinkConnection,
         account: Callable[[PassedCall], None],
         counters: Counters | None,
     ) -> None:

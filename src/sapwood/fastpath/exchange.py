@@ -28,7 +28,7 @@ from functools import partial
 from time import monotonic, sleep
 
 from sapwood.comm import values
-from sapwood.comm.place import Place
+from sapwood.comm.driver import NodeDriver
 from sapwood.comm.streams.stream import Counters
 from sapwood.core.errors import ResourceError, SapwoodError
 from sapwood.environment.cores import usable_cores
@@ -81,7 +81,7 @@ class WaveExchange:
         self._done: deque[Callable[[], None]] = deque()
         self._library: ExchangeLibrary | None = None
         self._outer: select.epoll | None = None
-        self._place: Place | None = None
+        self._place: NodeDriver | None = None
 
     # --- any thread ------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ class WaveExchange:
 
     # --- the event loop --------------------------------------------------------------------------
 
-    def start(self, place: Place) -> bool:
+    def start(self, place: NodeDriver) -> bool:
         """Exchange waves from now on; return whether that can be.
 
         Args:
@@ -228,7 +228,7 @@ class WaveExchange:
             counters.exchanged(*figures)
         return self._loop.wait(0)
 
-    def _arm(self, place: Place, library: ExchangeLibrary) -> ArmedStream | None:
+    def _arm(self, place: NodeDriver, library: ExchangeLibrary) -> ArmedStream | None:
         """Let waves that flow be exchanged."""
         handle = self._candidate if self._in_a_row >= FLOWING else None
         if handle is not None and handle.spec.stream not in place.node.streams:

@@ -11,15 +11,15 @@ from contextlib import ExitStack
 from operator import add
 
 from sapwood.comm import events as ev
-from sapwood.comm.channel import MESSAGE_COST
+from sapwood.comm.driver import NodeDriver
 from sapwood.comm.frames import Buffers
-from sapwood.comm.place import Place
+from sapwood.comm.link import MESSAGE_COST
 from sapwood.comm.replay import Sent
 from sapwood.fastpath.armed import ArmedStream
 from sapwood.fastpath.exchange_library import ExchangeLibrary
 
 
-def learn(library: ExchangeLibrary, place: Place, armed: ArmedStream) -> None:
+def learn(library: ExchangeLibrary, place: NodeDriver, armed: ArmedStream) -> None:
     """Let everybody know what passed since the library was armed.
 
     Args:
@@ -44,7 +44,7 @@ def learn(library: ExchangeLibrary, place: Place, armed: ArmedStream) -> None:
                 place.bytes_received(line.number, library.answer(number))
 
 
-def _count(library: ExchangeLibrary, place: Place, armed: ArmedStream) -> None:
+def _count(library: ExchangeLibrary, place: NodeDriver, armed: ArmedStream) -> None:
     """Count the waves that are done."""
     memory = library.memory
     sent: list[tuple[Buffers, int]] = []

@@ -26,7 +26,7 @@ from sapwood.activity import orders
 from sapwood.activity.measure import PassedCall
 from sapwood.code.runner.host import RunnerHost
 from sapwood.code.runner.jobs import Lease
-from sapwood.comm.lines import Line
+from sapwood.comm.links import LinkConnection
 from sapwood.comm.streams.stream import Stream
 from sapwood.comm.transport.unix import UnixConnection
 from sapwood.fastpath.catching_up import CatchingUp
@@ -120,7 +120,7 @@ class Relay:
             self._agent.place.bytes_received(line.number, library.frames_left())
         return library.events()
 
-    def _learn(self, line: Line) -> None:
+    def _learn(self, line: LinkConnection) -> None:
         """Let everybody know what passed."""
         stream = self._agent.place.node.streams[self._stream]
         context, counters = stream.spec.context, stream.counters
@@ -131,7 +131,7 @@ class Relay:
 
     # --- before ----------------------------------------------------------------------------------
 
-    def _armed(self) -> Line | None:
+    def _armed(self) -> LinkConnection | None:
         """Tell the library how things stand; None where it could not know all that matters."""
         place = self._agent.place
         stream = place.node.streams.get(self._stream)
@@ -149,10 +149,10 @@ class Relay:
         memory.runner_fd, memory.weight = -1, 1.0
         return line
 
-    def _line_to_parent(self) -> Line | None:
+    def _line_to_parent(self) -> LinkConnection | None:
         place = self._agent.place
         parent = place.node.router.parent
-        for line in place.lines.open.values():
+        for line in place.links.connections.values():
             channel, connection = line.channel, line.connection
             if channel.link.rank == parent and channel.link.initiator:
                 at_rest = channel.ready and not channel.queued and line.decoder.empty

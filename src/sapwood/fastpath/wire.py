@@ -11,8 +11,8 @@ import msgspec
 from sapwood.code import guarded
 from sapwood.code.runner import calls
 from sapwood.comm import frames, messages
-from sapwood.comm.channel import MESSAGE_COST
 from sapwood.comm.letters.active import ACTIVE
+from sapwood.comm.link import MESSAGE_COST
 from sapwood.comm.messages import letters
 from sapwood.comm.shared_memory import SharedRef
 from sapwood.core.topology import ROOT

@@ -15,7 +15,7 @@ from sapwood.comm.loop import Timer
 from sapwood.comm.payload import Payload
 from sapwood.comm.reactor import Reactor
 from sapwood.contexts.forge import Forge
-from sapwood.contexts.plan import Assembled
+from sapwood.contexts.plan import Main
 from sapwood.core.errors import ProtocolError, SapwoodError
 from sapwood.session.member import Member, MemberConfiguration, read_configuration
 
@@ -220,6 +220,6 @@ def _nothing() -> None:
     pass
 
 
-def main(configuration: bytes, rank: int, incarnation: int, _forge: Forge) -> Assembled:
+def main(configuration: bytes, rank: int, incarnation: int, _forge: Forge) -> Main:
     """Assemble an agent that runs no user code; entry of a forked process."""
-    return Agent(read_configuration(configuration), rank, incarnation).assemble()
+    return Agent(read_configuration(configuration), rank, incarnation).run

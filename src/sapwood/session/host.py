@@ -15,10 +15,10 @@ from typing import Any, Protocol
 import msgspec
 
 from sapwood.comm import events as ev
+from sapwood.comm.driver import NodeDriver
 from sapwood.comm.link import Identity
 from sapwood.comm.machine import machine_id
 from sapwood.comm.node import Node
-from sapwood.comm.place import Place
 from sapwood.comm.pool import BlockPool
 from sapwood.comm.reduction import gathering
 from sapwood.comm.transport.base import Listener
@@ -35,8 +35,6 @@ from sapwood.session.member import MemberConfiguration
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.places import census_of
 from sapwood.session.shared_reactor import SharedReactor
-
-REHEARSAL = "sapwood.session.member:rehearse"
 
 _log = logger("session")
 
@@ -114,12 +112,12 @@ class SessionHost:
             ),
             self._places_changed,
         )
-        self.place: Place
+        self.place: NodeDriver
 
     def connect(self, handlers: Handlers) -> None:
         """Give the effects of the root to whoever wants them; before anything is started."""
         own: Handlers = {ev.PlaceJoined: self.keeper.joined, ev.PlacesLost: self.keeper.lost}
-        self.place = Place(self.node, {**own, **handlers}, self._loop, _problem)
+        self.place = NodeDriver(self.node, {**own, **handlers}, self._loop, _problem)
 
     # --- any thread --------------------------------------------------------------------------
 
@@ -204,7 +202,6 @@ class SessionHost:
                 () if lender is not None else (options.agent_entry.partition(":")[0],),
                 (options.junction_entry.partition(":")[0], *options.runner_modules),
                 options.runner_entry,
-                REHEARSAL,
                 options.interpreter,
             ),
             options.interpreters,

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 
 from sapwood.comm import events as ev
+from sapwood.comm.driver import Handlers
 from sapwood.comm.groups import events as gev
 from sapwood.comm.payload import Payload
-from sapwood.comm.place import Handlers
 from sapwood.comm.pool import BlockPool
 from sapwood.comm.reduction import gathering
 from sapwood.comm.shared_memory import SharedBlock
 from sapwood.contexts.forge import Forge
-from sapwood.contexts.plan import Assembled
+from sapwood.contexts.plan import Main
 from sapwood.session.member import Member, MemberConfiguration, read_configuration
 
 
@@ -54,6 +54,6 @@ def _nobody(_payload: Payload) -> None:
     pass
 
 
-def main(configuration: bytes, rank: int, incarnation: int, _forge: Forge) -> Assembled:
+def main(configuration: bytes, rank: int, incarnation: int, _forge: Forge) -> Main:
     """Assemble a junction without own filters; entry of a forked process."""
-    return Junction(read_configuration(configuration), rank, incarnation, {}).member.assemble()
+    return Junction(read_configuration(configuration), rank, incarnation, {}).member.run

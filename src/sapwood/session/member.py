@@ -3,7 +3,6 @@
 import functools
 import gc
 import os
-import socket
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -11,29 +10,18 @@ from functools import partial
 import msgspec
 
 from sapwood.comm import events as ev
-from sapwood.comm import frames
+from sapwood.comm.driver import Handlers, NodeDriver, reconnect
 from sapwood.comm.link import Identity, LinkTiming
 from sapwood.comm.node import Node
-from sapwood.comm.place import Handlers, Place
 from sapwood.comm.reactor import Reactor
-from sapwood.comm.reconnecting import reconnect
 from sapwood.comm.streams.wave import NewGathering
-from sapwood.comm.transport.unix import UnixConnection, UnixTransport
-from sapwood.contexts.plan import Assembled
+from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError
 from sapwood.core.topology import Tree
 
 GARBAGE_THRESHOLD = 20_000
 """Objects that a member makes before Python looks for garbage among them."""
-
-
-REHEARSALS = 10
-"""Times after which CPython has made up its mind about a function's code."""
-
-
-NOT_FORKED = 0
-"""Process id of a member that is assembled and has no process yet."""
 
 
 class MemberConfiguration(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,27 +62,8 @@ def read_configuration(data: bytes) -> MemberConfiguration:
     return _decode_configuration(data)
 
 
-def rehearse(data: bytes) -> None:
-    """Do in the zygote, once, what its children would each do for themselves.
-
-    They share the configuration, the tree as everybody sees it, and code that has run before.
-    """
-    configuration = read_configuration(data)
-    parent = Identity(configuration.cluster, configuration.tree.parents[1], 1, 1, "")
-    welcome = b"".join(frames.encode(parent.welcome(), None, share=False))
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        for _ in range(REHEARSALS):
-            understudy = _Understudy(configuration, ours)
-            theirs.send(welcome)
-            understudy.begin()
-            understudy.loop.call_soon(understudy.end)
-            understudy.loop.run()
-            understudy.loop.close()
-
-
 class Member:
-    """A process of a session below the front end.
+    """A process of a session below the front end; it is assembled before it is forked.
 
     Args:
         configuration: What all processes share.
@@ -117,26 +86,25 @@ class Member:
         self.configuration = configuration
         self.rank = rank
         self.loop = Reactor() if loop is None else loop
-        identity = Identity(
+        self._identity = Identity(
             configuration.cluster,
             rank,
             incarnation,
-            NOT_FORKED,
+            0,
             configuration.machine or f"rank {rank}",
             configuration.credential,
         )
         tree, timing = configuration.tree, configuration.timing
-        node = Node(identity, tree, timing, gather) if gather else Node(identity, tree, timing)
+        node = (
+            Node(self._identity, tree, timing, gather)
+            if gather
+            else Node(self._identity, tree, timing)
+        )
         own: Handlers = {ev.ParentLost: self._parent_lost, ev.Connect: self._connect}
         self._transport = UnixTransport(self.loop)
-        self.place = Place(node, {**own, **handlers}, self.loop, self._problem, self._reconnect)
-
-    def assemble(self) -> Assembled:
-        """Connect with the parent, if it listens already; return what the process is to be."""
-        self.place.post(ev.Approach())
-        lines = self.place.lines.open.values()
-        opened = [one.connection for one in lines if isinstance(one.connection, UnixConnection)]
-        return Assembled(self.run, opened)
+        self.place = NodeDriver(
+            node, {**own, **handlers}, self.loop, self._problem, self._reconnect
+        )
 
     def run(self) -> None:
         """Live until no place of the tree takes this one any more.
@@ -167,7 +135,8 @@ class Member:
         self._stand()
 
     def _stand(self) -> None:
-        self.place.post(ev.Begin(os.getpid()))
+        self._identity.pid = os.getpid()
+        self.place.post(ev.Begin())
         self.place.start()
 
     def _connect(self, effect: ev.Connect) -> None:
@@ -191,14 +160,3 @@ class Member:
 
     def _problem(self, text: str) -> None:
         sys.stderr.write(f"sapwood: rank {self.rank}: {text}\n")
-
-
-class _Understudy(Member):
-    """A member that rehearses: its parent is at the other end of a given socket."""
-
-    def __init__(self, configuration: MemberConfiguration, to_parent: socket.socket) -> None:
-        self._to_parent = to_parent
-        super().__init__(configuration, 1, 1, {})
-
-    def _connect(self, _effect: ev.Connect) -> None:
-        UnixConnection(self._to_parent, self.place, self.loop, initiator=True)

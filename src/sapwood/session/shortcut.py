@@ -7,9 +7,9 @@ from concurrent.futures import Future
 from typing import Protocol
 
 from sapwood.comm import values
+from sapwood.comm.driver import NodeDriver
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.payload import Payload
-from sapwood.comm.place import Place
 from sapwood.session.wave_result import WaveResult
 
 
@@ -50,7 +50,7 @@ class Shortcut(Protocol):
     ) -> WaveResult | Future[WaveResult] | None:
         """Exchange a wave; None where it has to go by the event loop."""
 
-    def start(self, place: Place) -> bool:
+    def start(self, place: NodeDriver) -> bool:
         """Exchange waves from now on; return whether that can be."""
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class NoShortcut:
     ) -> None:
         """Leave it to the event loop."""
 
-    def start(self, place: Place) -> bool:
+    def start(self, place: NodeDriver) -> bool:
         """There is nothing to start."""
         del place
         return False

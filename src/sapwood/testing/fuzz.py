@@ -21,10 +21,10 @@ import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm import frames
+from sapwood.comm.driver import NodeDriver
 from sapwood.comm.link import Identity, LinkTiming
 from sapwood.comm.messages import PROTOCOL_VERSION, AnyMessage, StreamSpec, Welcome
 from sapwood.comm.node import Node
-from sapwood.comm.place import Place
 from sapwood.comm.reduction import gathering
 from sapwood.core.clock import VirtualClock
 from sapwood.core.topology import ROOT, kary
@@ -81,7 +81,7 @@ class Target:
         self._incarnation = 0
         node = Node(Identity("fuzz", rank, 1, 1, "m"), TREE, LinkTiming(grace=0.0), gathering())
         loop = cast("Any", ClockLoop(VirtualClock()))
-        self.place = Place(node, {}, loop, self.problems.append)
+        self.place = NodeDriver(node, {}, loop, self.problems.append)
 
     def meet(self, *, greeted: bool) -> int:
         """Let a peer connect, and greet; return its number."""

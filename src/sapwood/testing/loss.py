@@ -14,9 +14,9 @@ import msgspec
 from sapwood.comm import events as ev
 from sapwood.comm.messages import AnyMessage
 from sapwood.comm.messages.letters import Letter, Multiple, Receipt
-from sapwood.comm.neighbourhood import Effects
 from sapwood.comm.node import Node
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects
 from sapwood.testing.wires import ClockLoop
 
 ASTRAY = (Letter, Receipt, Multiple)

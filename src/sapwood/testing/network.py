@@ -19,12 +19,11 @@ import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm import frames, values
-from sapwood.comm.channel import MESSAGE_COST
-from sapwood.comm.link import Identity, LinkTiming
+from sapwood.comm.driver import NodeDriver
+from sapwood.comm.link import MESSAGE_COST, Identity, LinkTiming
 from sapwood.comm.messages import CONTROL, AnyMessage, StreamSpec
 from sapwood.comm.node import Node
 from sapwood.comm.payload import Payload
-from sapwood.comm.place import Place
 from sapwood.comm.reduction import gathering
 from sapwood.comm.transport.base import ConnectionHandler
 from sapwood.core.clock import VirtualClock
@@ -118,7 +117,7 @@ class Network:
         self.nodes: dict[int, Node] = {}
         self.observations: list[Observation] = []
         self.problems: list[str] = []
-        self.places: dict[int, Place] = {}
+        self.places: dict[int, NodeDriver] = {}
         self.breaks = 0
         self.apart: bool | Collection[int] = False
         self.skew = 0.0
@@ -172,7 +171,7 @@ class Network:
         observe = partial(self._observe, rank)
         lives = partial(self._is_at, rank, node)
         skewed = skewed_clock(self.clock, self.chance, self.skew)
-        self.places[rank] = Place(
+        self.places[rank] = NodeDriver(
             node,
             dict.fromkeys(ev.Effect.__subclasses__(), observe),
             cast("Any", PlaceLoop(self.clock_loop, lives, partial(self.is_paused, rank), skewed)),
@@ -380,7 +379,7 @@ class Network:
         if parent in self.places:
             self._lay_wires(rank, parent, place.resumption(link))
         else:
-            place.lines.give_up(link, "nobody listens any more")
+            place.give_up(link, "nobody listens any more")
 
     def _watch(self, rank: int, pid: int, ended: Callable[[], None]) -> Callable[[], None]:
         watched = self.nodes.get(self._place_of.get(pid, -1))

@@ -24,11 +24,10 @@ import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm import plain, values
+from sapwood.comm.driver import Handlers, NodeDriver, reconnect
 from sapwood.comm.link import Identity, LinkTiming
 from sapwood.comm.node import Node
 from sapwood.comm.payload import Payload
-from sapwood.comm.place import Handlers, Place
-from sapwood.comm.reconnecting import reconnect
 from sapwood.comm.reduction import gathering
 from sapwood.comm.transport.base import Transport
 from sapwood.comm.transport.tcp import TcpTransport
@@ -82,7 +81,7 @@ def transport_of(certificates: str) -> Transport:
 
 def new_place(
     options: Options, handlers: Handlers, loop: asyncio.AbstractEventLoop, problems: list[str]
-) -> tuple[Place, Transport]:
+) -> tuple[NodeDriver, Transport]:
     """Return a place and what connects it."""
     tree: Tree = plan(options.agents, options.fanout)
     machine = options.machine or f"machine {options.rank}"
@@ -112,7 +111,7 @@ def new_place(
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    place = Place(node, {**handlers, ev.Connect: seek}, loop, problems.append, make_again)
+    place = NodeDriver(node, {**handlers, ev.Connect: seek}, loop, problems.append, make_again)
     return place, transport
 
 

@@ -19,10 +19,10 @@ import trustme
 
 from sapwood.comm import events as ev
 from sapwood.comm import values
+from sapwood.comm.driver import NodeDriver
 from sapwood.comm.link import LinkTiming
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.payload import Payload
-from sapwood.comm.place import Place
 from sapwood.comm.transport.base import Listener
 from sapwood.core.topology import ROOT, plan
 from sapwood.testing.place_process import Options, new_place
@@ -170,7 +170,7 @@ class Grove:
         kinds = (ev.PlaceJoined, ev.PlacesLost, ev.WaveCompleted, ev.Answered, ev.SweepDone)
         handlers: dict[Any, Any] = dict.fromkeys(kinds, self.effects.append)
         root = Options(ROOT, agents, fanout, "", {}, "", machine, certificates, timing)
-        self.place: Place
+        self.place: NodeDriver
         self.place, transport = new_place(root, handlers, self.loop, self.problems)
         listening = transport.listen(addresses[ROOT], self.place)
         self._listener: Listener = self.loop.run_until_complete(listening)

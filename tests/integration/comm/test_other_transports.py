@@ -31,7 +31,7 @@ import asyncio, os
 from sapwood.comm import events as ev, plain
 from sapwood.comm.link import Identity
 from sapwood.comm.node import Node
-from sapwood.comm.place import Place
+from sapwood.comm.driver import NodeDriver
 from sapwood.comm.transport.registry import Transports
 from sapwood.core.topology import flat
 
@@ -48,8 +48,8 @@ async def main():
         done.set()
 
     handlers = {ev.PlaceJoined: lambda _: joined.set(), ev.Answered: take}
-    root = Place(Node(Identity("c", 0, 1, 1, "a"), flat(1)), handlers, loop, print)
-    child = Place(Node(Identity("c", 1, 1, 1, "b"), flat(1)), {ev.Asked: answer}, loop, print)
+    root = NodeDriver(Node(Identity("c", 0, 1, 1, "a"), flat(1)), handlers, loop, print)
+    child = NodeDriver(Node(Identity("c", 1, 1, 1, "b"), flat(1)), {ev.Asked: answer}, loop, print)
     listener = await transport.listen(name, root)
     child.post(ev.Begin())
     await transport.connect(name, child)

@@ -12,8 +12,8 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from sapwood.comm.channel import MESSAGE_COST, TRANSITIONS
 from sapwood.comm.frames import MAX_GREETING, MAX_HEADER, MAX_REFERENCE
+from sapwood.comm.link import CHANNEL_TRANSITIONS, MESSAGE_COST
 from sapwood.comm.messages import PROTOCOL_VERSION, WINDOW, AnyMessage
 from sapwood.comm.shared_memory import SharedRef
 from sapwood.comm.values import ArrayMeta
@@ -124,7 +124,8 @@ def test_the_table_of_states_is_that_of_the_code() -> None:
             (state, event): after for event, after in zip(events, following, strict=True) if after
         }
     assert written == {
-        (state.value, event.value): after.value for (state, event), after in TRANSITIONS.items()
+        (state.value, event.value): after.value
+        for (state, event), after in CHANNEL_TRANSITIONS.items()
     }
 
 

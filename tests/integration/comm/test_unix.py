@@ -14,12 +14,12 @@ import uvloop
 from sapwood.comm import events as ev
 from sapwood.comm import frames, values
 from sapwood.comm import messages as msg
+from sapwood.comm.driver import NodeDriver
 from sapwood.comm.link import Identity, LinkTiming
 from sapwood.comm.machine import machine_id
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.node import Node
 from sapwood.comm.payload import Payload
-from sapwood.comm.place import Place
 from sapwood.comm.pool import BlockPool
 from sapwood.comm.reduction import gathering
 from sapwood.comm.transport.base import Listener
@@ -41,7 +41,7 @@ class Grove:
         self.pool = BlockPool(64 * 1024)
         self.problems: list[str] = []
         self.effects: list[ev.Effect] = []
-        self.places: dict[int, Place] = {}
+        self.places: dict[int, NodeDriver] = {}
         self.servers: list[Listener] = []
         for rank in tree.subtree(ROOT):
             self._grow(rank)
@@ -59,7 +59,7 @@ class Grove:
         handlers[ev.Connect] = lambda effect: self.loop.create_task(
             transport.connect(self.address(effect.rank), place)
         )
-        place: Place = Place(node, handlers, self.loop, self.problems.append)
+        place: NodeDriver = NodeDriver(node, handlers, self.loop, self.problems.append)
         self.places[rank] = place
         if not self.tree.is_agent(rank):
             listening = transport.listen(self.address(rank), place)
@@ -207,7 +207,7 @@ def test_sockets_are_for_their_user_only(plant: Callable[..., Grove]) -> None:
 @pytest.mark.parametrize("what", ["too long", "taken", "no folder"])
 def test_an_address_that_cannot_be_used_is_a_clear_error(tmp_path: Path, what: str) -> None:
     loop = uvloop.new_event_loop()
-    place = Place(Node(Identity("c", 0, 1, 1, "m"), flat(1)), {}, loop, lambda _text: None)
+    place = NodeDriver(Node(Identity("c", 0, 1, 1, "m"), flat(1)), {}, loop, lambda _text: None)
     if what == "taken":
         (tmp_path / "x").mkdir()
     address = {

@@ -24,7 +24,7 @@ HOME, ABOVE, TOP = 7, 9, 0
 def seeking() -> Attachment:
     """Return a place that stands and asks its home to be its parent."""
     attachment = Attachment((HOME, ABOVE, TOP), TIMING)
-    assert attachment.begin(0.0) == [ev.Connect(HOME, 0.0)]
+    assert attachment.begin(0.0, ev.Begin()) == [ev.Connect(HOME, 0.0)]
     attachment.asked(1)
     return attachment
 
@@ -82,14 +82,6 @@ def test_a_place_that_was_attached_goes_up_at_once() -> None:
     attachment = attached()
     assert attachment.lost(5.0) == [ev.Connect(HOME, 0.0)]
     assert attachment.unreachable(5.0, HOME, -1) == [ev.Connect(ABOVE, 0.0)]
-
-
-def test_a_place_that_does_not_stand_yet_asks_nobody() -> None:
-    attachment = Attachment((HOME, ABOVE, TOP), TIMING)
-    assert attachment.approach(0.0, ev.Approach()) == [ev.Connect(HOME, 0.0)]
-    assert attachment.unreachable(1.0, HOME, -1) == []
-    assert attachment.state is AttachmentState.SEEKING
-    assert attachment.begin(2.0) == [ev.Connect(HOME, 0.0)]
 
 
 def test_while_the_parent_is_silent_those_above_are_asked_and_no_one_below() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sapwood.comm import messages
 from sapwood.comm import messages as msg
-from sapwood.comm.channel import MESSAGE_COST
+from sapwood.comm.link import MESSAGE_COST
 from sapwood.fastpath.exchange_library import READY
 
 from .conftest import OWNER, Front, encoded, up

@@ -7,7 +7,8 @@ from typing import get_args
 import pytest
 
 from sapwood.comm import frames, messages
-from sapwood.comm.place import Place
+from sapwood.comm.driver import NodeDriver
+from sapwood.comm.links import LinkTable
 from sapwood.core.errors import ProtocolError
 from sapwood.testing import fuzz as fuzz_module
 from sapwood.testing.fuzz import FuzzError, fuzz
@@ -48,7 +49,7 @@ def test_a_place_that_crashes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(*_: object) -> None:
         raise KeyError("gone")
 
-    monkeypatch.setattr(Place, "_take", crash)
+    monkeypatch.setattr(LinkTable, "_take", crash)
     with pytest.raises(FuzzError, match=r"KeyError: .*sapwood\.testing\.fuzz --seed 0"):
         fuzz(100)
 
@@ -66,12 +67,12 @@ def test_a_place_that_keeps_memory_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_place_that_complains_too_often_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Place.bytes_received
+    original = NodeDriver.bytes_received
 
-    def complain(place: Place, number: int, data: bytes) -> None:
-        place._on_problem("again")
+    def complain(place: NodeDriver, number: int, data: bytes) -> None:
+        place.problem("again")
         original(place, number, data)
 
-    monkeypatch.setattr(Place, "bytes_received", complain)
+    monkeypatch.setattr(NodeDriver, "bytes_received", complain)
     with pytest.raises(FuzzError, match="complaints of one peer"):
         fuzz(100)

@@ -10,13 +10,13 @@ from sapwood.comm.groups import portions
 from sapwood.comm.groups.group import Membership
 from sapwood.comm.groups.round import TO_ROOT
 from sapwood.comm.messages import groups as gmsg
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.core.rankset import contains
 
 
 def deliver(
-    near: Neighbourhood,
+    near: PeerTable,
     where: Membership,
     call: gmsg.GroupCall,
     result: gmsg.GroupResult,
@@ -41,7 +41,7 @@ def deliver(
 
 
 def _to_one(
-    near: Neighbourhood,
+    near: PeerTable,
     where: Membership,
     result: gmsg.GroupResult,
     payload: Payload | None,
@@ -65,7 +65,7 @@ def _to_one(
 
 
 def _portions(
-    near: Neighbourhood, where: Membership, result: gmsg.GroupResult, payload: Payload | None
+    near: PeerTable, where: Membership, result: gmsg.GroupResult, payload: Payload | None
 ) -> Effects:
     rows = portions.read(result.body)
     effects: Effects = []

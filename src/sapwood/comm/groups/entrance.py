@@ -15,7 +15,7 @@ from sapwood.comm.groups import events as gev
 from sapwood.comm.groups.group import Formation, Membership
 from sapwood.comm.link import Link
 from sapwood.comm.messages import groups as gmsg
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.core.errors import AgentLostError, ErrorRecord, GroupError, ProtocolError, SapwoodError
 from sapwood.core.rankset import Ranges, contains, count, from_ranges, to_ranges
 
@@ -41,7 +41,7 @@ class Entrance:
 
     def __init__(
         self,
-        near: Neighbourhood,
+        near: PeerTable,
         begin: Callable[[gmsg.GroupNumber, Membership], None],
         open_groups: Sized,
         *,

@@ -13,8 +13,8 @@ from sapwood.comm import events as ev
 from sapwood.comm.groups import events as gev
 from sapwood.comm.link import Link
 from sapwood.comm.messages import groups as gmsg
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.wave import NewGathering
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class FirstGroups:
         on_message: Who takes which message.
     """
 
-    def __init__(self, near: Neighbourhood, gather: NewGathering, *, is_agent: bool) -> None:
+    def __init__(self, near: PeerTable, gather: NewGathering, *, is_agent: bool) -> None:
         self.groups: Groups | None = None
         self._near = near
         self._gather = gather

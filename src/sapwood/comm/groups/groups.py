@@ -17,8 +17,8 @@ from sapwood.comm.groups.regrouping import Regrouping
 from sapwood.comm.groups.round import SETTLING, Round
 from sapwood.comm.link import Link
 from sapwood.comm.messages import groups as gmsg
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.wave import NewGathering
 from sapwood.core.errors import AgentLostError, GroupError, ProtocolError, SapwoodError
 from sapwood.core.rankset import contains, fold, from_ranges, to_ranges
@@ -36,7 +36,7 @@ class Groups:
         is_agent: Whether this place is a leaf.
     """
 
-    def __init__(self, near: Neighbourhood, gather: NewGathering, *, is_agent: bool) -> None:
+    def __init__(self, near: PeerTable, gather: NewGathering, *, is_agent: bool) -> None:
         self.open: dict[gmsg.GroupNumber, OpenGroup] = {}
         self._near = near
         self._gather = gather

@@ -24,7 +24,7 @@ from sapwood.comm.groups.entrance import MAX_REMEMBERED, Entrance
 from sapwood.comm.groups.group import OpenGroup
 from sapwood.comm.link import Link
 from sapwood.comm.messages import groups as gmsg
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.wave import NewGathering
 from sapwood.core.errors import ErrorRecord, GroupError, ProtocolError
 from sapwood.core.rankset import contains
@@ -44,7 +44,7 @@ class Regrouping:
 
     def __init__(
         self,
-        near: Neighbourhood,
+        near: PeerTable,
         open_groups: dict[gmsg.GroupNumber, OpenGroup],
         entrance: Entrance,
         gather: NewGathering,

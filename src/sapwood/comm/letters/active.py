@@ -14,8 +14,8 @@ from sapwood.comm.letters.letters import Letters
 from sapwood.comm.letters.parcel import Parcel
 from sapwood.comm.letters.transfers import Owner, Transfers, in_memory
 from sapwood.comm.messages import letters as msg
-from sapwood.comm.neighbourhood import Effects
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects
 from sapwood.core.errors import CancelledError, CommunicationError, ErrorRecord, SapwoodError
 
 ACTIVE = 0

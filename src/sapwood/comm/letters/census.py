@@ -10,7 +10,7 @@ from sapwood.comm.letters.letters import Letters
 from sapwood.comm.letters.parcel import Absence
 from sapwood.comm.link import Link
 from sapwood.comm.messages import letters as msg
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
+from sapwood.comm.peers import Effects, PeerTable
 
 
 class Census:
@@ -21,7 +21,7 @@ class Census:
         letters: Whose ends may be gone.
     """
 
-    def __init__(self, near: Neighbourhood, letters: Letters) -> None:
+    def __init__(self, near: PeerTable, letters: Letters) -> None:
         self._near = near
         self._letters = letters
         self._told = False

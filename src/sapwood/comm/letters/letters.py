@@ -32,8 +32,8 @@ from sapwood.comm.letters.parcel import (
 )
 from sapwood.comm.link import Link
 from sapwood.comm.messages import letters as msg
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.core.errors import AgentLostError, SapwoodError
 
 Key = tuple[int, int]
@@ -57,7 +57,7 @@ class Letters:
         max_payload: Bytes of the largest payload that is fetched.
     """
 
-    def __init__(self, near: Neighbourhood) -> None:
+    def __init__(self, near: PeerTable) -> None:
         self.rank = near.rank
         self.max_payload = near.timing.max_payload
         self.gone: dict[int, Absence] = {}
@@ -155,7 +155,7 @@ class Letters:
         """Send towards the destination; where there is no way now, it is sent again later."""
         if letter.destination == self.rank:
             return self._take_in(now, letter, payload)
-        hop = self._near.neighbours.get(self._near.router.next_hop(letter.destination))
+        hop = self._near.peers.get(self._near.router.next_hop(letter.destination))
         if hop is None:
             return []
         return [ev.Transmit((hop.number,), letter, fitting(hop, letter, payload))]
@@ -178,7 +178,7 @@ class Letters:
                 hop = self._near.router.next_hop(address.destination)
                 ways.setdefault(hop, []).append(address)
         for rank, those in ways.items():
-            link = self._near.neighbours.get(rank)
+            link = self._near.peers.get(rank)
             if link is None or link.number == came_by:
                 continue
             single = addressed(letter, those[0]) if len(those) == 1 else None
@@ -223,7 +223,7 @@ class Letters:
     def _pass_on(
         self, link: Link, message: msg.Letter | msg.Receipt, payload: Payload | None
     ) -> Effects:
-        hop = self._near.neighbours.get(self._near.router.next_hop(message.destination))
+        hop = self._near.peers.get(self._near.router.next_hop(message.destination))
         astray = hop is link or message.hops >= MAX_HOPS or not self._credible(link, message.source)
         if hop is None or astray:
             return []

@@ -9,8 +9,8 @@ import msgspec
 from sapwood.comm.letters.ordering import Inbox, Outbox
 from sapwood.comm.link import Link
 from sapwood.comm.messages import letters as msg
-from sapwood.comm.neighbourhood import Effects
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects
 from sapwood.core.errors import AgentLostError, ErrorRecord, SapwoodError
 
 EAGER = 64 * 1024

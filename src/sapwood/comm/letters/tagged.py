@@ -8,8 +8,8 @@ from sapwood.comm.letters.match import ANY, Matching, Receive
 from sapwood.comm.letters.parcel import Parcel, lost_error
 from sapwood.comm.letters.transfers import Allocate, Owner, Transfers, in_memory
 from sapwood.comm.messages import letters as msg
-from sapwood.comm.neighbourhood import Effects
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects
 from sapwood.core.errors import AgentLostError, CancelledError, SapwoodError
 
 TAGGED = 1

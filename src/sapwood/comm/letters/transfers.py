@@ -23,8 +23,8 @@ from typing import Protocol
 from sapwood.comm.letters.letters import Letters
 from sapwood.comm.letters.parcel import EAGER, Parcel
 from sapwood.comm.messages import letters as msg
-from sapwood.comm.neighbourhood import Effects
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects
 from sapwood.core.errors import CancelledError, ProtocolError, ResourceError, SapwoodError
 from sapwood.core.states import StateTable
 

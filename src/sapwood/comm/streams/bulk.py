@@ -24,8 +24,8 @@ from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.messages.pieces import Announced, Draw, Offer, Piece, Retracted
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.bulk_reduce import BufferedReduce, PassThroughReduce, WholeFetches
 from sapwood.comm.streams.fetch import Assembly, Fetch, Fetches, check_fetch, chunks_of, too_large
 from sapwood.comm.streams.stream import Stream
@@ -79,7 +79,7 @@ class BulkTransfers:
     """
 
     def __init__(
-        self, near: Neighbourhood, streams: dict[int, Stream], engine: Engine, *, is_agent: bool
+        self, near: PeerTable, streams: dict[int, Stream], engine: Engine, *, is_agent: bool
     ) -> None:
         self._near = near
         self._open = streams
@@ -181,7 +181,7 @@ class AdvertisedValues:
 
     def __init__(
         self,
-        near: Neighbourhood,
+        near: PeerTable,
         streams: dict[int, Stream],
         fetches: Fetches,
         forwarding: Forwarding,
@@ -235,7 +235,7 @@ class AdvertisedValues:
         """Whether the bytes must be here: children map them, or a filter works on them."""
         if stream.filters_down or not stream.waits:
             return stream.filters_down
-        neighbours = self._near.neighbours
+        neighbours = self._near.peers
         return any(
             child in neighbours and neighbours[child].same_machine for child in stream.children
         )
@@ -330,7 +330,7 @@ class Forwarding:
         fetches: What this place fetches.
     """
 
-    def __init__(self, near: Neighbourhood, fetches: Fetches) -> None:
+    def __init__(self, near: PeerTable, fetches: Fetches) -> None:
         self._near = near
         self._fetches = fetches
         self._shared: dict[Key, list[SharedFetch]] = {}
@@ -412,7 +412,7 @@ class Forwarding:
             fetch = shared_fetch.fetch
             return self.decline(key, fetch.number if fetch is not None else 0)
         parent = self._near.router.parent
-        if parent not in self._near.neighbours:
+        if parent not in self._near.peers:
             return []  # a new one says when it has the value
         draws = list(shared_fetch.wanted.values())
         fetch = shared_fetch.fetch
@@ -509,7 +509,7 @@ class AdvertisedContributions:
     """
 
     def __init__(
-        self, near: Neighbourhood, streams: dict[int, Stream], fetches: Fetches, engine: Engine
+        self, near: PeerTable, streams: dict[int, Stream], fetches: Fetches, engine: Engine
     ) -> None:
         self.open = streams
         self.fetches = fetches

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from sapwood.comm.link import Link
 from sapwood.comm.messages.pieces import Draw, Piece
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.fetch import Assembly, Fetch, Fetches, check_fetch
 from sapwood.comm.streams.wave import Advertised, Chunk, ChunkedReduction
 from sapwood.core.errors import ProtocolError
@@ -119,7 +119,7 @@ class PassThroughReduce(_ChunkedReduce):
 
     def __init__(
         self,
-        near: Neighbourhood,
+        near: PeerTable,
         fetches: Fetches,
         stream: tuple[int, int],
         sources: tuple[Advertised, ...],

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.state import TRANSITIONS, StreamEvent, StreamState
 from sapwood.comm.streams.stream import PendingOperation, Stream
 from sapwood.core.errors import ProtocolError
@@ -47,7 +47,7 @@ class ControlOperations:
 
     def __init__(
         self,
-        near: Neighbourhood,
+        near: PeerTable,
         has_large: Callable[[int], bool],
         moving: Callable[[float, Stream], Effects],
         *,
@@ -140,7 +140,7 @@ class ControlOperations:
             if self._is_agent:
                 moved.append(ev.StreamResumed(message.stream))
             moved += self._moving(now, stream)
-        there = [child for child in stream.children if child in self._near.neighbours]
+        there = [child for child in stream.children if child in self._near.peers]
         sweep = stream.sweeps[message.number] = PendingOperation(message, set(there))
         if self._is_agent:
             sweep.reached.append((self._near.rank, self._near.rank + 1))

@@ -33,8 +33,8 @@ from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.messages.pieces import Announced, Draw, Offer, Piece, Retracted
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.routing import Router
 from sapwood.comm.streams.filters import ALL, Outbox, Parts
 from sapwood.comm.streams.push import PushContributions
@@ -74,7 +74,7 @@ class WaveEngine:
 
     def __init__(
         self,
-        near: Neighbourhood,
+        near: PeerTable,
         streams: dict[int, Stream],
         push: PushContributions,
         *,
@@ -1042,7 +1042,7 @@ class Downstream:
         advertise: Tells children of a large value that they cannot map.
     """
 
-    def __init__(self, near: Neighbourhood, advertise: Advertise) -> None:
+    def __init__(self, near: PeerTable, advertise: Advertise) -> None:
         self._near = near
         self._advertise = advertise
 
@@ -1096,7 +1096,7 @@ class Downstream:
 
     def _large(self, children: Collection[int], message: msg.Down, payload: Payload) -> Effects:
         """Send arrays to those that map them; tell the others of them."""
-        neighbours = self._near.neighbours
+        neighbours = self._near.peers
         there = [child for child in children if child in neighbours]
         sharing = {child for child in there if payload.is_here and neighbours[child].same_machine}
         effects: Effects = []
@@ -1125,7 +1125,7 @@ class LazyBulkTransfers:
     """
 
     def __init__(
-        self, near: Neighbourhood, streams: dict[int, Stream], engine: WaveEngine, *, is_agent: bool
+        self, near: PeerTable, streams: dict[int, Stream], engine: WaveEngine, *, is_agent: bool
     ) -> None:
         self.transfers: BulkTransfers | None = None
         self._near = near

@@ -14,8 +14,8 @@ from typing import Protocol
 from sapwood.comm import events as ev
 from sapwood.comm.link import Link
 from sapwood.comm.messages.pieces import Announced, Draw, Offer, Piece
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.core.errors import ProtocolError
 from sapwood.core.rankset import Ranges
 
@@ -95,7 +95,7 @@ class Fetches:
         touched: Whether there may be something large of a wave that is not over.
     """
 
-    def __init__(self, near: Neighbourhood) -> None:
+    def __init__(self, near: PeerTable) -> None:
         self.touched = False
         self._near = near
         self._under_way: dict[int, Fetch] = {}
@@ -240,7 +240,7 @@ def check_fetch(link: Link, message: Draw, size: int) -> None:
         raise ProtocolError(f"rank {link.rank} fetches bytes {start} to {stop} of {size}")
 
 
-def too_large(near: Neighbourhood, message: Offer | Announced, link: Link) -> str:
+def too_large(near: PeerTable, message: Offer | Announced, link: Link) -> str:
     """Say why a size is not acceptable; nothing if it is.
 
     Raises:

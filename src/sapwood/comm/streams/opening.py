@@ -8,7 +8,7 @@ import msgspec
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.state import StreamEvent, StreamState
 from sapwood.comm.streams.stream import Position, Stream
 from sapwood.comm.streams.wave import NewGathering
@@ -51,7 +51,7 @@ class Opening:
 
     def __init__(
         self,
-        near: Neighbourhood,
+        near: PeerTable,
         streams: dict[int, Stream],
         gather: NewGathering,
         position: Position,

@@ -17,7 +17,7 @@ from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.messages.emissions import Taken
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.state import StreamState
 from sapwood.comm.streams.stream import WINDOW, PushReceived, PushSent, Stream
 from sapwood.core.errors import ResourceError
@@ -41,7 +41,7 @@ class PushContributions:
 
     def __init__(
         self,
-        near: Neighbourhood,
+        near: PeerTable,
         streams: dict[int, Stream],
         arrived: Callable[[Stream, int], Effects],
     ) -> None:

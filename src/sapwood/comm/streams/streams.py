@@ -8,8 +8,8 @@ from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.messages.emissions import Taken
 from sapwood.comm.messages.pieces import Piece
-from sapwood.comm.neighbourhood import Effects, Neighbourhood
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.control import ControlOperations
 from sapwood.comm.streams.engine import WaveEngine
 from sapwood.comm.streams.opening import Life, Opening
@@ -37,7 +37,7 @@ class Streams:
     """
 
     def __init__(
-        self, near: Neighbourhood, gather: NewGathering, *, is_agent: bool, depth: int = 0
+        self, near: PeerTable, gather: NewGathering, *, is_agent: bool, depth: int = 0
     ) -> None:
         self.open: dict[int, Stream] = {}
         position = Position(near.rank, depth)

@@ -17,8 +17,8 @@ import msgspec
 from sapwood.comm.link import Link
 from sapwood.comm.messages import Up
 from sapwood.comm.messages.pieces import Draw, Offer
-from sapwood.comm.neighbourhood import Effects
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects
 from sapwood.core.errors import ErrorRecord, ProtocolError
 from sapwood.core.rankset import Ranges, from_ranges, joined, to_ranges
 

@@ -254,7 +254,7 @@ def test_links_that_break_go_on(standing: sapwood.Cluster, until: Until, tmp_pat
     place = embedded(cluster.session).host.place
 
     def cut() -> None:
-        for line in list(place.lines.open.values()):
+        for line in list(place.links.connections.values()):
             line.connection.abort()
 
     for _ in range(4):

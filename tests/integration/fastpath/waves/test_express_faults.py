@@ -97,7 +97,7 @@ def test_links_that_break_go_on_where_they_were(make: MakeSession, flow: Flow) -
     pids = [session.keeper.places[rank].pid for rank in (1, 2, 3)]
 
     def cut() -> None:
-        for line in list(place.lines.open.values()):
+        for line in list(place.links.connections.values()):
             line.connection.abort()
 
     for _ in range(5):

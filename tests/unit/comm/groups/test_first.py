@@ -11,7 +11,7 @@ from sapwood.comm.groups import events as gev
 from sapwood.comm.groups.first import EVENTS, MESSAGES
 from sapwood.comm.groups.groups import Groups
 from sapwood.comm.link import Identity, LinkTiming
-from sapwood.comm.neighbourhood import Neighbourhood
+from sapwood.comm.peers import PeerTable
 from sapwood.core.topology import flat
 from sapwood.testing.network import Network
 
@@ -25,7 +25,7 @@ def test_a_place_without_groups_and_large_arrays_imports_none_of_it(module: str)
 
 
 def test_the_first_of_each_kind_finds_somebody_who_takes_it() -> None:
-    near = Neighbourhood(Identity("c", 1, 0, 0, ""), flat(2), LinkTiming())
+    near = PeerTable(Identity("c", 1, 0, 0, ""), flat(2), LinkTiming())
     groups = Groups(near, lambda _reduce: pytest.fail("nothing to gather"), is_agent=True)
     assert set(groups.on_event) == set(EVENTS)
     assert set(groups.on_message) == set(MESSAGES)

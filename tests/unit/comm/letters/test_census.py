@@ -73,7 +73,7 @@ def test_who_is_back_is_known_below_a_junction_that_was_cut_off_meanwhile() -> N
     wire.pieces = deque([b""])  # what was on its way is lost
     network.sever(top)
     network.run()
-    network.places[ROOT].lines.give_up(link, "cut off")
+    network.places[ROOT].give_up(link, "cut off")
     network.resume(top)
     network.advance(2.0)
     assert network.nodes[top].router.parent == ROOT

@@ -224,32 +224,6 @@ def test_who_does_not_greet_in_time_is_cut_off(initiator: bool) -> None:
     assert after == ([ev.Connect(ROOT, RETRY_PAUSE)] if initiator else [])
 
 
-def test_who_approached_greets_when_its_process_stands() -> None:
-    node = greeted_node(flat(2), msgspec.structs.replace(KIDS, pid=0))
-    assert node.step(0.0, ev.Approach()) == [ev.Connect(ROOT)]
-    assert node.step(0.0, ev.LinkOpened(1, initiator=True)) == []
-    (transmit,) = node.step(1.0, ev.Begin(77))
-    assert isinstance(transmit, ev.Transmit)
-    assert transmit.links == (1,)
-    assert isinstance(transmit.message, msg.Hello)
-    assert (transmit.message.pid, transmit.message.attachment) == (77, 1)
-    effects = say(node, msg.Welcome(PROTOCOL_VERSION, ROOT, 100, "here"))
-    assert ev.ParentUp() in effects
-
-
-@pytest.mark.parametrize("gone", [ev.Unreachable(ROOT), ev.LinkClosed(1, "gone")], ids=str)
-def test_who_approached_in_vain_looks_again_when_its_process_stands(gone: ev.Event) -> None:
-    node = greeted_node(flat(2), KIDS)
-    node.step(0.0, ev.Approach())
-    if isinstance(gone, ev.LinkClosed):
-        node.step(0.0, ev.LinkOpened(1, initiator=True))
-    assert node.step(0.0, gone) == []
-    assert node.step(1.0, ev.Begin(77)) == [ev.Connect(ROOT)]
-    (transmit,) = node.step(1.0, ev.LinkOpened(2, initiator=True))
-    assert isinstance(transmit, ev.Transmit)
-    assert isinstance(transmit.message, msg.Hello)
-
-
 def test_a_parent_that_is_somebody_else_is_refused() -> None:
     node = greeted_node(flat(2), KIDS)
     assert node.step(0.0, ev.Begin()) == [ev.Connect(ROOT)]

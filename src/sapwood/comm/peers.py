@@ -1,9 +1,12 @@
-"""The links of one place to its neighbours: handshake, heartbeats, who hangs where. No I/O."""
+"""The peer table of one place: handshake, heartbeat time-out, who hangs where. No I/O.
+
+:meth:`PeerTable.tick` sends heartbeats and detects failures: a peer from which nothing is heard
+for ``LinkTiming.failure_after`` seconds has missed the heartbeat time-out. A child that does so is
+condemned and its link is closed; while a parent is silent, this place asks one further up.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
-
-import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
@@ -15,7 +18,7 @@ from sapwood.core.errors import ProtocolError
 from sapwood.core.rankset import Ranges, from_ranges, to_ranges
 from sapwood.core.topology import ROOT, Tree
 
-__all__ = ["Effects", "Listener", "Neighbourhood"]
+__all__ = ["Effects", "Listener", "PeerTable"]
 
 
 class Listener(Protocol):
@@ -40,8 +43,8 @@ class Listener(Protocol):
         """What the former parent asked for is not to be answered any more."""
 
 
-class Neighbourhood:
-    """Which neighbours a place has, and what it hears of places further away.
+class PeerTable:
+    """The peers of a place, parent and children, and what they tell of places further away.
 
     Args:
         identity: Who this place is.
@@ -58,16 +61,10 @@ class Neighbourhood:
         self.attachment = Attachment(self.router.ancestors, timing)
         self.timing = timing
         self.links: dict[int, Link] = {}
-        self.neighbours: dict[int, Link] = {}
+        self.peers: dict[int, Link] = {}
         self._last_tick: float | None = None
 
     # --- links -------------------------------------------------------------------------------
-
-    def begin(self, now: float, event: ev.Begin) -> Effects:
-        """Look for a parent, or greet the one that there is a connection with."""
-        if event.pid:
-            self.identity = msgspec.structs.replace(self.identity, pid=event.pid)
-        return self.attachment.begin(now) or self._hello(self.attachment.link)
 
     def unreachable(self, now: float, event: ev.Unreachable) -> Effects:
         """Nobody takes connections at a place."""
@@ -79,13 +76,11 @@ class Neighbourhood:
         link.advance(LinkEvent.OPENED)
         if event.initiator and self.attachment.sought == msg.NOBODY:
             return [ev.Disconnect(link.number, "no longer wanted")]
-        if event.initiator:
-            self.attachment.asked(link.number)
-        return self._hello(link.number) if event.initiator and self.attachment.stands else []
-
-    def _hello(self, number: int) -> Effects:
-        hello = self.identity.hello(self.timing.window, number, self.attachment.number)
-        return [ev.Transmit((number,), hello)]
+        if not event.initiator:
+            return []
+        self.attachment.asked(link.number)
+        hello = self.identity.hello(self.timing.window, link.number, self.attachment.number)
+        return [ev.Transmit((link.number,), hello)]
 
     def greeting(self, link: Link, message: msg.AnyMessage) -> Effects:
         """Take a message in before the handshake is complete."""
@@ -106,11 +101,11 @@ class Neighbourhood:
             raise ProtocolError(f"expected rank {self.attachment.sought}, met {link.rank}")
         self.attachment.welcomed()
         effects: Effects = []
-        former = self.neighbours.pop(self.router.parent, None)
+        former = self.peers.pop(self.router.parent, None)
         if former is not None:
             effects.append(ev.Disconnect(former.number, f"moved to rank {link.rank}"))
         self.router.parent = link.rank
-        self.neighbours[link.rank] = link
+        self.peers[link.rank] = link
         effects.append(ev.ParentUp())
         below = self.router.everybody()
         if below:
@@ -130,7 +125,7 @@ class Neighbourhood:
                 ev.Disconnect(link.number, reason),
             ]
         effects: Effects = [ev.Transmit((link.number,), self.identity.welcome(self.timing.window))]
-        former = self.neighbours.pop(link.rank, None)
+        former = self.peers.pop(link.rank, None)
         if former is not None:
             effects.append(ev.Disconnect(former.number, "replaced by a newer link"))
             gone = self.router.detach(former.rank, former.incarnation, former.attachment)
@@ -139,7 +134,7 @@ class Neighbourhood:
                 link.rank, lost=former.incarnation != link.incarnation
             )
         placed = msg.Placed(link.rank, link.incarnation, link.attachment, link.pid, self.rank)
-        self.neighbours[link.rank] = link
+        self.peers[link.rank] = link
         effects += self._told(msg.Attached((placed,), link.rank))
         effects += self.listener.child_came(link.rank, fresh=link.attachment == 1)
         return effects + self.listener.places_came((link.rank,))
@@ -162,9 +157,9 @@ class Neighbourhood:
         if link.number == self.attachment.link:
             sought, parent = self.attachment.sought, self.router.parent
             return self.attachment.unreachable(now, sought, parent)
-        if self.neighbours.get(link.rank) is not link:
+        if self.peers.get(link.rank) is not link:
             return []
-        del self.neighbours[link.rank]
+        del self.peers[link.rank]
         if link.rank == self.router.parent:
             self.router.parent = msg.NOBODY
             return self.listener.parent_changed(event.reason) + self.attachment.lost(now)
@@ -183,13 +178,13 @@ class Neighbourhood:
         above = link.rank == self.router.parent
         if not above or not (link.rank == ROOT or message.all_end):
             return [ev.Disconnect(link.number, reason)]
-        del self.neighbours[link.rank]
+        del self.peers[link.rank]
         return self.leave(0.0, ev.Leave(reason)) + self.attachment.refused(reason)
 
     # --- time --------------------------------------------------------------------------------
 
     def tick(self, now: float, _event: ev.Tick) -> Effects:
-        """Time passed: show life, notice silence."""
+        """Send heartbeats where nothing else was sent; find peers past the heartbeat time-out."""
         effects: Effects = []
         if self._last_tick is not None:
             # A process that was stopped must not blame its neighbours for the silence.
@@ -209,15 +204,16 @@ class Neighbourhood:
         return alive + effects
 
     def _silent(self, link: Link, seconds: float) -> Effects:
+        """Act on a heartbeat time-out."""
         reason = f"nothing heard for {seconds:.1f} s"
         if link.state is LinkState.GREETING:
             return [ev.Disconnect(link.number, f"no greeting for {seconds:.1f} s")]
-        if self.neighbours.get(link.rank) is not link:
+        if self.peers.get(link.rank) is not link:
             return []
         if link.rank == self.router.parent:
             return self._parent_silent(link, seconds)
         link.advance(LinkEvent.SILENT)
-        del self.neighbours[link.rank]
+        del self.peers[link.rank]
         effects: Effects = [ev.PlaceSilent(link.rank, link.number, seconds)]
         effects += self._child_lost(link, reason, condemned=True)
         return [*effects, ev.Disconnect(link.number, reason)]
@@ -282,13 +278,13 @@ class Neighbourhood:
 
     def _let_go(self, before: int, placed: msg.Placed) -> Effects:
         """Have those who had a place before let it go, and forget what they had."""
-        former = self.neighbours.get(before)
+        former = self.peers.get(before)
         if former is None:
             return []
         if before != placed.rank:
             release = msg.Release(placed.rank, placed.incarnation, placed.attachment)
             return [ev.Transmit((former.number,), release)]
-        del self.neighbours[before]  # it was here and is at one of our children now
+        del self.peers[before]  # it was here and is at one of our children now
         reason = f"moved to rank {placed.parent}"
         return [ev.Disconnect(former.number, reason), *self.listener.child_left(before, lost=False)]
 
@@ -298,7 +294,7 @@ class Neighbourhood:
         spare = tree.spare_beside(rank)  # it may have some of them, and tells them
         links = [
             link.number
-            for child, link in self.neighbours.items()
+            for child, link in self.peers.items()
             if child not in (self.router.parent, rank)
             and (child == spare or tree.parents[child] != self.rank)
             and (child == spare or self.router.is_home(child, rank))
@@ -319,7 +315,7 @@ class Neighbourhood:
         if router.is_stale(message.rank, message.incarnation, message.attachment):
             return []
         hop = router.next_hop(message.rank)
-        former = self.neighbours.get(hop) if hop != router.parent else None
+        former = self.peers.get(hop) if hop != router.parent else None
         gone = router.detach(message.rank, message.incarnation, message.attachment - 1)
         router.note(message.rank, message.incarnation, message.attachment)
         left = self.listener.places_left(gone, "attached elsewhere", msg.NOBODY) if gone else []
@@ -329,7 +325,7 @@ class Neighbourhood:
             return [ev.Transmit((former.number,), message), *left]
         if not gone:
             return []  # it is this attachment that is meant
-        del self.neighbours[hop]
+        del self.peers[hop]
         effects: Effects = [ev.Disconnect(former.number, "attached elsewhere"), *left]
         return effects + self.listener.child_left(hop, lost=False)
 
@@ -389,14 +385,14 @@ class Neighbourhood:
     @property
     def shares_with_parent(self) -> bool:
         """Whether the parent can map this place's memory."""
-        parent = self.neighbours.get(self.router.parent)
+        parent = self.peers.get(self.router.parent)
         return parent is not None and parent.same_machine
 
     def to_parent(self, message: msg.AnyMessage, payload: Payload | None = None) -> Effects:
         """Send to the parent, if it is there."""
-        parent = self.neighbours.get(self.router.parent)
+        parent = self.peers.get(self.router.parent)
         return [ev.Transmit((parent.number,), message, payload)] if parent is not None else []
 
     def links_to(self, ranks: Iterable[int]) -> tuple[int, ...]:
         """Return the links to those of these neighbours that are there."""
-        return tuple(self.neighbours[rank].number for rank in ranks if rank in self.neighbours)
+        return tuple(self.peers[rank].number for rank in ranks if rank in self.peers)

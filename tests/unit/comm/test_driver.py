@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from sapwood.comm import events as ev
 from sapwood.comm import frames
 from sapwood.comm import messages as msg
-from sapwood.comm.channel import MESSAGE_COST, ChannelState
-from sapwood.comm.link import LinkTiming
+from sapwood.comm.link import MESSAGE_COST, ChannelState, LinkTiming
 from sapwood.comm.messages import PROTOCOL_VERSION
 from sapwood.comm.messages.letters import Letter
 from sapwood.comm.shared_memory import SharedBlock

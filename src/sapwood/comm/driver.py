@@ -1,0 +1,275 @@
+"""The driver of a node: what a process adds to the protocol, which is I/O and time.
+
+Bytes of a transport go into the link table (``links.py``), which runs the protocol; the driver
+does what comes out of it. It reads the clock, ticks, hands effects to the layer above, watches
+the processes of peers, and makes broken connections anew (:func:`reconnect`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from sapwood.comm import events as ev
+from sapwood.comm.links import LinkTable
+from sapwood.comm.loop import Loop, Timer
+from sapwood.comm.node import Node
+from sapwood.comm.shared_memory import MappedBlocks
+from sapwood.comm.transport.base import Connection, ConnectionHandler
+from sapwood.core.errors import CommunicationError
+
+PAUSE = 0.005
+"""Seconds before the second try to reconnect; each later one waits that much longer."""
+
+MAX_PAUSE = 0.25
+"""Seconds between two tries to reconnect at most."""
+
+Handlers = Mapping[type[ev.Effect], Callable[[Any], None]]
+"""What the layer above does with each kind of effect that concerns it."""
+
+Reconnect = Callable[[int, int], None]
+"""``reconnect(link, attempt)`` begins to make the connection of a link anew."""
+
+
+class Watch(Protocol):
+    """Tells of the end of a process."""
+
+    def __call__(self, pid: int, ended: Callable[[], None]) -> Callable[[], None]:
+        """Have ``ended`` called once the process is gone, perhaps at once.
+
+        Returns:
+            A function that ends the watch.
+        """
+
+
+class NodeDriver:
+    """Drives a node and its link table: bytes in, effects out.
+
+    Args:
+        node: The protocol core.
+        handlers: What to do with the effects that are not about connections.
+        loop: The event loop; all calls happen on its thread.
+        on_problem: Told what was wrong with a peer that broke the protocol.
+        reconnect: Makes the connection to the parent anew, with :meth:`resumption`; without it
+            a broken connection to the parent is its loss.
+        watch: Tells of the end of processes of this machine.
+
+    Attributes:
+        node: The protocol core.
+        links: The link table.
+        channels: The channels of the link table.
+        blocks: Memory of others that is mapped here.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        handlers: Handlers,
+        loop: Loop,
+        on_problem: Callable[[str], None],
+        reconnect: Reconnect | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        self.node = node
+        self.blocks = MappedBlocks()
+        self.problem = on_problem
+        self._loop = loop
+        self._reconnect = reconnect
+        self._watch = watch or ProcessWatch(loop)
+        self.links = LinkTable(node, self, self.blocks, reconnects=reconnect is not None)
+        self.channels = self.links.channels
+        self._queue: deque[ev.Effect] = deque()
+        self._performing = False
+        self._timer: Timer | None = None
+        self._handlers: dict[type[ev.Effect], Callable[[Any], None]] = {
+            **handlers,
+            ev.Transmit: self._transmit,
+            ev.Disconnect: self._disconnect,
+            ev.Wake: self._wake,
+        }
+
+    def start(self) -> None:
+        """Begin to tick: there is nothing to do yet."""
+        self._timer = self._loop.call_later(self.node.timing.heartbeat / 2, self._beat)
+
+    def _beat(self) -> None:
+        self.tick()
+        self.start()
+
+    def tick(self) -> None:
+        """Let links and node do what they do by themselves; let go of what others gave up."""
+        self.blocks.forget_gone()
+        self.links.tick(self._loop.time())
+
+    def post(self, event: ev.Event) -> None:
+        """Give the node an event and do what it wants done."""
+        self.links.step(self._loop.time(), event)
+
+    def close(self) -> None:
+        """End all links at once."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.links.close()
+        self.blocks.forget()
+        self.node.forget()
+
+    # --- what a transport tells ------------------------------------------------------------------
+
+    def connection_opened(self, connection: Connection, *, initiator: bool) -> int:
+        """Take a new connection in and return a number for it."""
+        return self.links.opened(self._loop.time(), connection, initiator=initiator)
+
+    def bytes_received(self, number: int, data: bytes) -> None:
+        """Take bytes in; a peer that breaks the protocol is cut off."""
+        self.links.receive(self._loop.time(), number, data)
+
+    def connection_closed(self, number: int, reason: str) -> None:
+        """Note that a connection ended; its link may go on over another one."""
+        self.links.closed(self._loop.time(), number, reason)
+
+    def resumption(self, link: int) -> ConnectionHandler:
+        """Return what a new connection is to be given to, on which a broken link is to go on."""
+        return _Resumption(self, link)
+
+    def give_up(self, link: int, reason: str) -> None:
+        """End a broken link: nobody listens any more."""
+        self.links.give_up(self._loop.time(), link, reason)
+
+    def cut(self, link: int, reason: str) -> None:
+        """End a link at once, as if its process had ended."""
+        self.links.cut(self._loop.time(), link, reason)
+
+    # --- what the link table has done ------------------------------------------------------------
+
+    def perform(self, effects: list[ev.Effect]) -> None:
+        """Do what the node wants; what a handler causes comes after what was wanted before."""
+        if self._performing:
+            self._queue.extend(effects)
+            return
+        self._performing = True
+        handlers, queue = self._handlers, self._queue
+        try:
+            for effect in effects:
+                handler = handlers.get(type(effect))
+                if handler is not None:
+                    handler(effect)
+            while queue:
+                effect = queue.popleft()
+                handler = handlers.get(type(effect))
+                if handler is not None:
+                    handler(effect)
+        finally:
+            self._performing = False
+
+    def reconnect(self, link: int, attempt: int) -> None:
+        """Begin to make a new connection for a broken link."""
+        if self._reconnect is not None:
+            self._reconnect(link, attempt)
+
+    def watch(self, link: int, pid: int) -> Callable[[], None]:
+        """Tell the link table of the end of a process."""
+        return self._watch(pid, partial(self._process_ended, link))
+
+    def _process_ended(self, link: int) -> None:
+        self.links.process_ended(self._loop.time(), link)
+
+    def _transmit(self, effect: ev.Transmit) -> None:
+        self.links.transmit(self._loop.time(), effect)
+
+    def _disconnect(self, effect: ev.Disconnect) -> None:
+        self.links.disconnect(self._loop.time(), effect.link, effect.reason)
+
+    def _wake(self, effect: ev.Wake) -> None:
+        self._loop.call_later(effect.seconds, self.post, ev.TimeUp(effect.stream))
+
+
+class _Resumption:
+    """What a transport gives a new connection to, for a link that is to go on over it."""
+
+    def __init__(self, driver: NodeDriver, link: int) -> None:
+        self._links = driver.links
+        self._link = link
+        self.bytes_received = driver.bytes_received
+        self.connection_closed = driver.connection_closed
+
+    def connection_opened(self, connection: Connection, *, initiator: bool) -> int:
+        """Say on the new connection which link goes on."""
+        assert initiator, "links go on over connections that this side made"  # noqa: S101
+        return self._links.reconnected(self._link, connection)
+
+
+async def reconnect(
+    driver: NodeDriver,
+    link: int,
+    attempt: int,
+    connect: Callable[[ConnectionHandler], Awaitable[None]],
+    sleep: Callable[[float], Awaitable[None]],
+) -> None:
+    """Reconnect: try until a broken link has a connection again, or has ended.
+
+    It has ended when nobody listens any more, when its process is known to have ended, or when
+    the grace time is over; the last two are the link table's business.
+
+    Args:
+        driver: The driver of this place.
+        link: The link.
+        attempt: Connections for it that broke before the link went on.
+        connect: Connects a handler to the peer's address.
+        sleep: Waits, seconds.
+    """
+    handler = driver.resumption(link)
+    if attempt:
+        await sleep(min(MAX_PAUSE, PAUSE * attempt))
+    while driver.links.is_broken(link):
+        try:
+            await connect(handler)
+        except CommunicationError as error:
+            if isinstance(error.__cause__, ConnectionRefusedError | FileNotFoundError):
+                driver.give_up(link, error.what)
+                return
+            attempt += 1
+            await sleep(min(MAX_PAUSE, PAUSE * attempt))
+        else:
+            return
+
+
+class ProcessWatch:
+    """Watches processes of this machine through ``pidfd_open``: the kernel tells, also of zombies.
+
+    Args:
+        loop: Waits for the kernel.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+
+    def __call__(self, pid: int, ended: Callable[[], None]) -> Callable[[], None]:
+        """Have ``ended`` called once the process is gone; see :class:`Watch`."""
+        try:
+            fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            ended()
+            return _nothing
+        except OSError:  # no more descriptors: then time decides
+            return _nothing
+
+        watching = [fd]
+
+        def end() -> None:
+            while watching:
+                self._loop.remove_reader(watching[0])
+                os.close(watching.pop())
+
+        def readable() -> None:
+            end()
+            ended()
+
+        self._loop.add_reader(fd, readable)
+        return end
+
+
+def _nothing() -> None:
+    pass

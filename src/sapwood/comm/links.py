@@ -1,0 +1,457 @@
+"""The link table of one place: the link protocol at work. No I/O, no clock, no loop.
+
+:meth:`LinkTable.receive` is the one entrance for bytes. Here frames are cut; the messages of the
+link itself (greeting, ``Credit``, ``Resume``, ``Goodbye``) are obeyed; the others go to the node;
+and what the node wants sent waits here for credit. What is left to do is told to the
+:class:`Surroundings`: the driver of a process (``driver.py``), which the simulators drive, too.
+
+**One reconnect, from beginning to end.** A connection ends (:meth:`LinkTable.closed`); its link
+stays, BROKEN, and keeps what the peer has not acknowledged. The surroundings watch the peer's
+process and make a new connection (:meth:`LinkTable.reconnected`), on which this side says
+``Resume`` with the number of messages it has received. The peer (:meth:`LinkTable._on_resume`)
+finds the link, answers ``Resumed`` with its own number, and both retransmit what the other lacks
+(:meth:`LinkTable._goes_on`). A link that stays broken for the grace time, or whose peer's process
+has ended, is over: the node hears of :class:`~sapwood.comm.events.LinkClosed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from sapwood.comm import events as ev
+from sapwood.comm import frames
+from sapwood.comm import messages as msg
+from sapwood.comm.frames import Buffers, FrameDecoder
+from sapwood.comm.link import (
+    MAX_QUEUED,
+    MESSAGE_COST,
+    Channel,
+    ChannelState,
+    Hold,
+    check_greeting,
+    holds_back,
+)
+from sapwood.comm.payload import Payload
+from sapwood.core.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from sapwood.comm.node import Node
+    from sapwood.comm.shared_memory import MappedBlocks
+    from sapwood.comm.transport.base import Connection
+
+
+class Surroundings(Protocol):
+    """What a link table has done by whoever drives it."""
+
+    def perform(self, effects: list[ev.Effect]) -> None:
+        """Do what the node wants, in order.
+
+        ``Transmit`` and ``Disconnect`` come back to the table that wanted them.
+        """
+
+    def reconnect(self, link: int, attempt: int) -> None:
+        """Begin to make a new connection for a broken link."""
+
+    def watch(self, link: int, pid: int) -> Callable[[], None]:
+        """Call :meth:`LinkTable.process_ended` once a process of this machine ends, or at once.
+
+        Returns:
+            A function that ends the watch.
+        """
+
+    def problem(self, text: str) -> None:
+        """Report what a peer did that the protocol does not allow."""
+
+
+class LinkConnection:
+    """A connection and the channel that it carries at present.
+
+    Args:
+        number: The connection's number.
+        connection: The connection.
+        channel: The channel; a connection on which a link goes on changes it.
+        decoder: Cuts its bytes into frames.
+    """
+
+    __slots__ = ("channel", "connection", "decoder", "number")
+
+    def __init__(
+        self, number: int, connection: Connection, channel: Channel, decoder: FrameDecoder
+    ) -> None:
+        self.number = number
+        self.connection = connection
+        self.channel = channel
+        self.decoder = decoder
+
+
+class LinkTable:
+    """The links of one place, with the connections that carry them.
+
+    Args:
+        node: The protocol core above the links.
+        surroundings: Does what is neither protocol nor state.
+        blocks: Maps shared memory that messages refer to.
+        reconnects: Whether this side makes broken connections to the parent anew; without it a
+            broken connection to the parent is its loss.
+
+    Attributes:
+        connections: The open connections, by their number.
+        channels: Channels by the number of their link.
+    """
+
+    def __init__(
+        self, node: Node, surroundings: Surroundings, blocks: MappedBlocks, *, reconnects: bool
+    ) -> None:
+        self.connections: dict[int, LinkConnection] = {}
+        self.channels: dict[int, Channel] = {}
+        self._node = node
+        self._surroundings = surroundings
+        self._perform = surroundings.perform
+        self._blocks = blocks
+        self._reconnects = reconnects
+        self._broken: dict[int, Callable[[], None]] = {}
+        self._next_number = 1
+        self._source: Channel | None = None
+        self._source_frame: frames.Frame | None = None
+        self._hold: Hold | None = None
+
+    def step(self, now: float, event: ev.Event) -> None:
+        """Give the node an event and have done what it wants."""
+        effects = self._node.step(now, event)
+        if effects:
+            self._perform(effects)
+
+    def tick(self, now: float) -> None:
+        """Give credit that is due, end what stayed broken; then the node sends heartbeats."""
+        grace = self._node.timing.grace
+        for channel in list(self.channels.values()):
+            if channel.state is ChannelState.OPEN:
+                self._give_credit(channel, now)
+            elif channel.number in self._broken and now - channel.broken_at > grace:
+                self._end(now, channel, channel.reason)
+        self.step(now, ev.Tick())
+
+    # --- connections -----------------------------------------------------------------------------
+
+    def opened(self, now: float, connection: Connection, *, initiator: bool) -> int:
+        """Take in a connection with a new link; return its number, which is the link's, too."""
+        number = self._new_number()
+        effects = self._node.step(now, ev.LinkOpened(number, initiator))
+        channel = Channel(self._node.links[number], self._node.timing.window)
+        channel.write = connection.write
+        decoder = self._decoder() if initiator else FrameDecoder.of_stranger()
+        self.channels[number] = channel
+        self.connections[number] = LinkConnection(number, connection, channel, decoder)
+        self._perform(effects)
+        return number
+
+    def _new_number(self) -> int:
+        number = self._next_number
+        self._next_number += 1
+        return number
+
+    def _decoder(self) -> FrameDecoder:
+        return FrameDecoder(self._node.timing.max_payload)
+
+    def closed(self, now: float, number: int, reason: str) -> None:
+        """A connection ended: its link waits for another one, unless its process is gone."""
+        carrier = self.connections.pop(number, None)
+        if carrier is None:
+            return
+        channel = carrier.channel
+        link = channel.link
+        final = not self._node.timing.grace or (link.initiator and not self._reconnects)
+        if channel.state is ChannelState.FRESH or final:
+            self._end(now, channel, reason)
+            return
+        channel.broke(now, reason)
+        self._broken.pop(channel.number, _nothing)()
+        self._broken[channel.number] = _nothing
+        if link.same_machine:
+            unwatch = self._surroundings.watch(channel.number, link.pid)
+            if self.channels.get(channel.number) is not channel:
+                return
+            self._broken[channel.number] = unwatch
+        if self._reconnects and link.initiator:
+            self._surroundings.reconnect(channel.number, channel.attempts)
+
+    def process_ended(self, now: float, link: int) -> None:
+        """End a broken link: its peer's process is known to have ended."""
+        channel = self.channels.get(link)
+        if channel is not None and link in self._broken:
+            self._end(now, channel, channel.reason)
+
+    def give_up(self, now: float, link: int, reason: str) -> None:
+        """End a broken link: nobody listens any more."""
+        if self.is_broken(link):
+            self._end(now, self.channels[link], reason)
+
+    def cut(self, now: float, link: int, reason: str) -> None:
+        """End a link at once; the peer is told if it still listens."""
+        channel = self.channels.get(link)
+        if channel is not None:
+            channel.write(_goodbye(reason))
+            self._end(now, channel, reason)
+
+    def disconnect(self, now: float, link: int, reason: str) -> None:
+        """End a link after what was sent."""
+        channel = self.channels.get(link)
+        if channel is not None:
+            self._hang_up(channel, politely=True)
+            self._end(now, channel, reason)
+
+    def close(self) -> None:
+        """End all links at once."""
+        farewell = _goodbye("the other side ended")
+        for carrier in self.connections.values():
+            carrier.connection.write(farewell)
+            carrier.connection.abort()
+        for unwatch in self._broken.values():
+            unwatch()
+        self._broken.clear()
+        self.connections.clear()
+        self.channels.clear()
+
+    def _end(self, now: float, channel: Channel, reason: str) -> None:
+        """A link is over."""
+        if channel.state is ChannelState.CLOSED:
+            return
+        self.channels.pop(channel.number, None)
+        self._broken.pop(channel.number, _nothing)()
+        self._hang_up(channel, politely=False)
+        self._release(now, channel.gone())
+        self.step(now, ev.LinkClosed(channel.number, reason))
+
+    def _hang_up(self, channel: Channel, *, politely: bool) -> None:
+        """Close the connection that carries a channel, if there is one."""
+        for carrier in list(self.connections.values()):
+            if carrier.channel is channel:
+                del self.connections[carrier.number]
+                (carrier.connection.close if politely else carrier.connection.abort)()
+
+    # --- receiving -------------------------------------------------------------------------------
+
+    def receive(self, now: float, number: int, data: bytes) -> None:
+        """Take bytes in; a peer that breaks the protocol is cut off."""
+        carrier = self.connections.get(number)
+        if carrier is None:
+            return
+        try:
+            arrived = carrier.decoder.feed(data)
+            self._take(carrier, arrived, now)
+        except ProtocolError as error:
+            channel = carrier.channel
+            self._surroundings.problem(f"{channel.link}: {error}")
+            self._end(now, channel, str(error))
+            return
+        finally:
+            self._source = None
+        channel = carrier.channel
+        unpaid = channel.unpaid = channel.unpaid + len(data) + len(arrived) * MESSAGE_COST
+        if unpaid >= channel.credit_at:
+            self._give_credit(channel, now)
+
+    def _take(self, carrier: LinkConnection, arrived: list[frames.Frame], now: float) -> None:
+        """Take frames in, in order."""
+        receive, channel = self._node.receive, carrier.channel
+        for frame in arrived:
+            message = frame.message
+            if message.__class__ in msg.CONTROL:
+                self._source = None
+                self._control(carrier, message, now)
+                channel = carrier.channel
+                continue
+            self._source = channel
+            self._source_frame = frame
+            channel.received += 1
+            if frame.payload is not None or frame.shared is not None:
+                effects = receive(now, channel.number, message, self._payload(frame))
+            else:
+                effects = receive(now, channel.number, message, None)
+            if effects:
+                self._perform(effects)
+                self._hold = None
+        if channel.overdrawn:
+            raise ProtocolError("it sends more than it has credit for")
+
+    def _payload(self, frame: frames.Frame) -> Payload | None:
+        if frame.shared is not None:
+            return Payload.mapped(frame.shared, self._blocks)
+        return Payload(frame.payload) if frame.payload is not None else None
+
+    def _control(self, carrier: LinkConnection, message: msg.AnyMessage, now: float) -> None:
+        """Deal with a message of the link itself."""
+        channel = carrier.channel
+        if channel.state is ChannelState.RESUMING:
+            if isinstance(message, msg.Resumed):
+                channel.link.heard(now)
+                self._goes_on(carrier, message.received, now)
+            elif isinstance(message, msg.Refused):
+                self._end(now, channel, message.reason)
+            else:
+                raise ProtocolError(f"unexpected {type(message).__name__} before Resumed")
+        elif isinstance(message, msg.Credit) and channel.state is ChannelState.OPEN:
+            channel.link.heard(now)
+            self._release(now, channel.credited(message.consumed))
+        elif isinstance(message, msg.Resume):
+            self._on_resume(carrier, message, now)
+            carrier.channel.link.heard(now)
+        else:
+            self._greeting_or_sign(carrier, message, now)
+
+    def _greeting_or_sign(
+        self, carrier: LinkConnection, message: msg.AnyMessage, now: float
+    ) -> None:
+        """Take a greeting in, or a sign of life: a heartbeat or a goodbye."""
+        channel = carrier.channel
+        if isinstance(message, msg.Hello) and channel.state is ChannelState.FRESH:
+            self._forget_former(message, now)
+        effects = self._node.receive(now, channel.number, message, None)
+        if channel.state is ChannelState.FRESH and channel.link.usable:
+            assert isinstance(message, msg.Hello | msg.Welcome)  # noqa: S101 - no other greets
+            peer_link = message.link if isinstance(message, msg.Hello) else 0
+            channel.greeted(message.window, peer_link, carrier.connection.write)
+            carrier.decoder.trust(self._node.timing.max_payload)
+        self._perform(effects)
+
+    def _forget_former(self, hello: msg.Hello, now: float) -> None:
+        """A process that greets anew does not go on where it, or one before it, had been."""
+        if hello.credential != self._node.identity.credential:
+            return
+        for number in list(self._broken):
+            link = self.channels[number].link
+            if link.rank == hello.rank and link.incarnation <= hello.incarnation:
+                self._end(now, self.channels[number], "greeted anew")
+
+    # --- sending ---------------------------------------------------------------------------------
+
+    def transmit(self, now: float, effect: ev.Transmit) -> None:
+        """Send a message on several links, where there is credit; encode it once."""
+        message, payload = effect.message, effect.payload
+        channels, control = self.channels, message.__class__ in msg.CONTROL
+        encoded: dict[bool, tuple[Buffers, int]] = {}
+        for number in effect.links:
+            channel = channels.get(number)
+            if channel is None:
+                continue
+            link = channel.link
+            entry = encoded.get(link.same_machine)
+            if entry is None:
+                buffers = frames.encode(message, payload, share=link.same_machine)
+                cost = MESSAGE_COST + sum(map(len, buffers))
+                entry = encoded[link.same_machine] = (buffers, cost)
+            else:
+                buffers, cost = entry
+            if channel.ready and not control:
+                link.last_sent = now
+                channel.send(buffers, cost)
+            elif control:
+                link.last_sent = now
+                channel.write(buffers)
+            else:
+                self._queue_up(now, channel, buffers, cost)
+
+    def _queue_up(self, now: float, channel: Channel, buffers: Buffers, cost: int) -> None:
+        """Back-pressure: a message waits for credit; what it was made of gives none meanwhile."""
+        source = self._source
+        hold = None
+        frame = self._source_frame
+        if source is not None and frame is not None and holds_back(source, channel):
+            hold = self._hold
+            if hold is None:
+                hold = self._hold = source.hold(frame.nbytes + MESSAGE_COST)
+        channel.send(buffers, cost, hold)
+        if channel.queued > MAX_QUEUED and hold is None:
+            self.cut(now, channel.number, f"{channel.queued} bytes wait and are not read")
+
+    def _give_credit(self, channel: Channel, now: float) -> None:
+        """Tell a peer what has been consumed, if that is news."""
+        consumed = channel.owed()
+        if consumed:
+            channel.link.last_sent = now
+            channel.write(frames.encode(msg.Credit(consumed), None, share=False))
+
+    def _release(self, now: float, holds: list[Hold]) -> None:
+        """What was kept back has been sent: those it came from get their credit."""
+        for hold in holds:
+            source = hold.channel
+            if source.release(hold) and source.state is ChannelState.OPEN:
+                self._give_credit(source, now)
+
+    # --- links that go on: reconnect and resume --------------------------------------------------
+
+    def is_broken(self, link: int) -> bool:
+        """Whether a link waits for a new connection."""
+        channel = self.channels.get(link)
+        return channel is not None and channel.state is ChannelState.BROKEN
+
+    def reconnected(self, link: int, connection: Connection) -> int:
+        """Say on a new connection which link goes on, and where; return its number."""
+        if not self.is_broken(link):
+            connection.abort()
+            return -1
+        channel, number = self.channels[link], self._new_number()
+        self.connections[number] = LinkConnection(number, connection, channel, self._decoder())
+        channel.reconnected()
+        message = self._node.identity.resume(link, channel.received)
+        connection.write(frames.encode(message, None, share=False))
+        return number
+
+    def _on_resume(self, carrier: LinkConnection, message: msg.Resume, now: float) -> None:
+        """A peer has made a new connection for a link.
+
+        Raises:
+            ProtocolError: It may not say so here, or is of another version or cluster.
+        """
+        fresh = carrier.channel
+        if fresh.state is not ChannelState.FRESH or fresh.link.initiator:
+            raise ProtocolError("unexpected Resume")
+        channel = self._resumable(message)
+        if channel is None:
+            reason = f"rank {message.rank} has no such link here"
+            fresh.write(frames.encode(msg.Refused(reason), None, share=False))
+            self.disconnect(now, fresh.number, reason)
+            return
+        del self.channels[fresh.number]
+        fresh.gone()
+        self.step(now, ev.LinkClosed(fresh.number, "a link goes on"))
+        self._hang_up(channel, politely=False)  # perhaps it is not known here that it broke
+        carrier.channel = channel
+        carrier.decoder.trust(self._node.timing.max_payload)
+        answer = msg.Resumed(channel.received)
+        carrier.connection.write(frames.encode(answer, None, share=False))
+        self._goes_on(carrier, message.received, now)
+
+    def _resumable(self, message: msg.Resume) -> Channel | None:
+        """Return the channel that a peer may go on with."""
+        identity = self._node.identity
+        check_greeting(message, identity)
+        if message.credential != identity.credential:
+            return None
+        for channel in self.channels.values():
+            link = channel.link
+            known = (link.rank, link.incarnation, channel.peer_link)
+            if known == (message.rank, message.incarnation, message.link) and not link.initiator:
+                return channel
+        return None
+
+    def _goes_on(self, carrier: LinkConnection, received: int, now: float) -> None:
+        """Both sides know where a link goes on: retransmit what the peer has not received.
+
+        Raises:
+            ProtocolError: The peer cannot have received so many messages.
+        """
+        channel = carrier.channel
+        self._broken.pop(channel.number, _nothing)()
+        self._release(now, channel.resumed(received, carrier.connection.write))
+        self._give_credit(channel, now)
+
+
+def _goodbye(reason: str) -> Buffers:
+    """Return a frame that ends a link on purpose."""
+    return frames.encode(msg.Goodbye(reason), None, share=False)
+
+
+def _nothing() -> None:
+    pass

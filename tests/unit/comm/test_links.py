@@ -1,0 +1,200 @@
+"""The link protocol by itself: two link tables and lists of bytes, no loop, no clock, no driver."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from sapwood.comm import events as ev
+from sapwood.comm import frames
+from sapwood.comm import messages as msg
+from sapwood.comm.link import MESSAGE_COST, ChannelState, Identity, LinkTiming
+from sapwood.comm.links import LinkTable
+from sapwood.comm.node import Node
+from sapwood.comm.shared_memory import MappedBlocks
+from sapwood.core.topology import ROOT, flat
+
+TREE = flat(1)
+GRACE = 5.0
+
+
+class Pipe:
+    """A connection: what one side writes lies in a list until the test delivers it."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.open = True
+
+    def write(self, buffers: Iterable[bytes | memoryview]) -> None:
+        if self.open:
+            self.written.append(b"".join(buffers))
+
+    def close(self) -> None:
+        self.open = False
+
+    abort = close
+
+    def said(self) -> list[msg.AnyMessage]:
+        found = frames.FrameDecoder().feed(b"".join(self.written))
+        return [frame.message for frame in found]
+
+
+class Side:
+    """One place: its link table and what that has done, as plain lists."""
+
+    def __init__(self, rank: int, window: int = msg.WINDOW) -> None:
+        identity = Identity("cluster", rank, 1, 100 + rank, "here")
+        timing = LinkTiming(grace=GRACE, window=window)
+        self.node = Node(identity, TREE, timing)
+        self.blocks = MappedBlocks()
+        self.links = LinkTable(self.node, self, self.blocks, reconnects=rank != ROOT)
+        self.now = 0.0
+        self.seen: list[ev.Effect] = []
+        self.reconnects: list[tuple[int, int]] = []
+        self.watched: list[tuple[int, int]] = []
+        self.problems: list[str] = []
+
+    def perform(self, effects: list[ev.Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, ev.Transmit):
+                self.links.transmit(self.now, effect)
+            elif isinstance(effect, ev.Disconnect):
+                self.links.disconnect(self.now, effect.link, effect.reason)
+            else:
+                self.seen.append(effect)
+
+    def reconnect(self, link: int, attempt: int) -> None:
+        self.reconnects.append((link, attempt))
+
+    def watch(self, link: int, pid: int) -> Callable[[], None]:
+        self.watched.append((link, pid))
+        return lambda: None
+
+    def problem(self, text: str) -> None:
+        self.problems.append(text)
+
+    def asked(self) -> list[int]:
+        return [effect.number for effect in self.seen if isinstance(effect, ev.Asked)]
+
+
+class Pair:
+    """A root and its agent, with a connection between them."""
+
+    def __init__(self, window: int = msg.WINDOW) -> None:
+        self.root, self.agent = Side(ROOT, window), Side(1, window)
+        self.agent.links.step(0.0, ev.Begin())
+        self.down, self.up = Pipe(), Pipe()
+        self.root_number = self.root.links.opened(0.0, self.down, initiator=False)
+        self.agent_number = self.agent.links.opened(0.0, self.up, initiator=True)
+        self.link = self.agent_number
+        self.deliver()
+
+    def deliver(self) -> None:
+        """Deliver what was written, each write by itself, until nobody writes any more."""
+        while self.down.written or self.up.written:
+            for pipe, side, number in (
+                (self.up, self.root, self.root_number),
+                (self.down, self.agent, self.agent_number),
+            ):
+                written, pipe.written = pipe.written, []
+                for data in written:
+                    side.links.receive(side.now, number, data)
+
+    def break_connection(self) -> None:
+        """End the connection; what was written and not delivered is lost."""
+        self.down, self.up = Pipe(), Pipe()
+        self.root.links.closed(0.0, self.root_number, "cut")
+        self.agent.links.closed(0.0, self.agent_number, "cut")
+
+    def reconnect(self) -> None:
+        self.root_number = self.root.links.opened(0.0, self.down, initiator=False)
+        self.agent_number = self.agent.links.reconnected(self.link, self.up)
+
+    def ask(self, *numbers: int) -> None:
+        for number in numbers:
+            self.root.links.step(0.0, ev.Ask(1, "x", number, b"\xc0", None))
+
+
+def test_a_greeting_makes_a_link_of_two_connections() -> None:
+    pair = Pair()
+    (channel,) = pair.root.links.channels.values()
+    assert (channel.state, channel.link.rank, channel.peer_link) == (ChannelState.OPEN, 1, 1)
+    assert any(isinstance(effect, ev.PlaceJoined) for effect in pair.root.seen)
+    assert any(isinstance(effect, ev.ParentUp) for effect in pair.agent.seen)
+
+
+def test_what_was_lost_with_a_connection_is_sent_again_once() -> None:
+    pair = Pair()
+    pair.ask(1)
+    pair.deliver()
+    pair.ask(2, 3)
+    pair.break_connection()  # 2 and 3 are lost with it
+    pair.ask(4)  # and this one waits
+    assert pair.agent.reconnects == [(pair.link, 0)]
+    assert pair.root.watched == [(1, 101)]
+    pair.reconnect()
+    assert [type(message) for message in pair.up.said()] == [msg.Resume]
+    pair.deliver()
+    assert pair.agent.asked() == [1, 2, 3, 4]
+    assert pair.root.problems == pair.agent.problems == []
+    assert not any(isinstance(effect, ev.PlacesLost) for effect in pair.root.seen)
+
+
+def test_what_exceeds_the_window_waits_for_credit() -> None:
+    pair = Pair(window=2 * MESSAGE_COST)
+    (channel,) = pair.root.links.channels.values()
+    pair.ask(*range(10))
+    assert channel.queued > 0
+    assert len(pair.down.written) < 10
+    for _ in range(10):
+        pair.deliver()
+        pair.agent.links.tick(0.0)  # gives the credit that is due
+    assert pair.agent.asked() == list(range(10))
+
+
+def test_a_link_that_stays_broken_for_the_grace_time_is_over() -> None:
+    pair = Pair()
+    pair.break_connection()
+    pair.root.links.tick(GRACE)
+    assert not any(isinstance(effect, ev.PlacesLost) for effect in pair.root.seen)
+    pair.root.links.tick(GRACE + 0.1)
+    assert any(isinstance(effect, ev.PlacesLost) for effect in pair.root.seen)
+    assert pair.root.links.channels == {}
+
+
+def test_a_broken_link_is_over_once_its_process_has_ended() -> None:
+    pair = Pair()
+    pair.root.links.process_ended(0.0, 1)  # it is not broken: nobody asked
+    assert len(pair.root.links.channels) == 1
+    pair.break_connection()
+    pair.root.links.process_ended(0.0, 1)
+    assert any(isinstance(effect, ev.PlacesLost) for effect in pair.root.seen)
+
+
+def test_a_peer_that_breaks_the_protocol_is_cut_off() -> None:
+    pair = Pair()
+    bad = b"".join(frames.encode(msg.Credit(7), None, share=False))
+    pair.root.links.receive(0.0, pair.root_number, bad)
+    (problem,) = pair.root.problems
+    assert "credit for 7 messages" in problem
+    assert not pair.down.open
+    assert pair.root.links.connections == pair.root.links.channels == {}
+
+
+@pytest.mark.parametrize("name", ["attachment", "link", "links", "node", "peers", "routing"])
+def test_the_core_has_neither_input_nor_output_nor_a_clock(name: str) -> None:
+    impure = {"asyncio", "os", "random", "select", "selectors", "socket", "threading", "time"}
+    impure |= {"sapwood.comm.driver", "sapwood.comm.loop", "sapwood.comm.reactor"}
+    module = importlib.import_module(f"sapwood.comm.{name}")
+    tree = ast.parse(Path(str(module.__file__)).read_text())
+    imported = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported |= {one.name for one in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add(str(node.module))
+    assert not imported & impure
