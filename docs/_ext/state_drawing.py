@@ -12,7 +12,7 @@ TABLES: dict[str, str] = {
     "link": "sapwood.comm.link",
     "channel": "sapwood.comm.channel",
     "attachment": "sapwood.comm.attachment",
-    "transfer": "sapwood.comm.letters.transfers",
+    "transfer": "sapwood.comm.messaging.rendezvous",
     "stream": "sapwood.comm.streams.life",
     "place": "sapwood.session.places",
     "component": "sapwood.environment.lifecycle",

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from sapwood.comm import events as ev
-from sapwood.comm.letters import events as le
 from sapwood.comm.messages import FAIL, PARTIAL, REPLACE, StreamSpec
+from sapwood.comm.messaging import events as mev
 from sapwood.comm.reduction import WHOLE
 from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import ROOT, plan
@@ -28,7 +28,7 @@ def after_a_loss(seed: int, on_loss: str) -> Network:
     network.broadcast(1, {"x": 1})
     network.run(chance.randint(0, 12))
     network.kill(1)
-    network.post(ROOT, le.Announce(((1, 1),), (), "killed"))
+    network.post(ROOT, mev.AnnounceMembership(((1, 1),), (), "killed"))
     network.begin([1])
     junction = network.nodes[tree.parents[1]].router
     while (placed := junction.placed(1)) is None or placed.incarnation < 2:
@@ -81,7 +81,7 @@ def test_a_wave_that_begins_while_an_agent_is_lost_does_not_wait_for_it(on_loss:
     network.run()
     network.kill(1)
     network.run()
-    network.post(ROOT, le.Announce(((1, 1),), (), "killed"))
+    network.post(ROOT, mev.AnnounceMembership(((1, 1),), (), "killed"))
     network.run()
     for _ in range(2):
         network.broadcast(1, None)
