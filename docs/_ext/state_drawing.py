@@ -12,7 +12,7 @@ TABLES: dict[str, str] = {
     "link": "sapwood.comm.link",
     "channel": "sapwood.comm.link:CHANNEL_TRANSITIONS",
     "attachment": "sapwood.comm.attachment",
-    "transfer": "sapwood.comm.letters.transfers",
+    "transfer": "sapwood.comm.messaging.rendezvous",
     "stream": "sapwood.comm.streams.state",
     "place": "sapwood.session.places",
     "component": "sapwood.environment.lifecycle",

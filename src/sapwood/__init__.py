@@ -194,7 +194,7 @@ _FOR_PROGRAMS = {
     "Group": "sapwood.comm.groups.handle",
     "Here": "sapwood.code.runner.here",
     "here": "sapwood.code.runner.here",
-    "ANY": "sapwood.comm.letters.match",
+    "ANY": "sapwood.comm.messaging.envelope",
     "Message": "sapwood.core.request",
     "Request": "sapwood.core.request",
     "wait_all": "sapwood.core.request",

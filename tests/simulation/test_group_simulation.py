@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from sapwood.comm.groups.group import OpenGroup
-from sapwood.comm.groups.regrouping import Regrouping
+from sapwood.comm.groups.groups import GroupRecovery, OpenGroup
 from sapwood.testing.group_simulation import GroupSimulation
 from sapwood.testing.injector import Faults
 from sapwood.testing.simulation import InvariantError, SimulationOptions, SimulationReport
@@ -136,7 +135,7 @@ def until_one_fails(first: int = 0) -> None:
 def test_a_place_that_says_nothing_of_a_disturbance_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Regrouping, "parent_changed", lambda _regrouping: [])
+    monkeypatch.setattr(GroupRecovery, "parent_changed", lambda _regrouping: [])
     # Few courses of events say anything of this mistake.
     options = SimulationOptions(
         seed=25, agents=12, fanout=2, waves=8, faults=Faults(crash=0.003, sever=0.003)
@@ -146,9 +145,9 @@ def test_a_place_that_says_nothing_of_a_disturbance_is_found(
 
 
 def test_a_value_that_is_counted_in_two_attempts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Regrouping._begin
+    original = GroupRecovery._begin
 
-    def begin(self: Regrouping, group: OpenGroup, attempt: int) -> Any:
+    def begin(self: GroupRecovery, group: OpenGroup, attempt: int) -> Any:
         rounds = dict(group.rounds)
         effects = original(self, group, attempt)
         for number, kept in rounds.items():
@@ -156,9 +155,9 @@ def test_a_value_that_is_counted_in_two_attempts_is_found(monkeypatch: pytest.Mo
                 group.rounds[number]._gathering = kept._gathering
         return effects
 
-    monkeypatch.setattr(Regrouping, "_begin", begin)
+    monkeypatch.setattr(GroupRecovery, "_begin", begin)
     monkeypatch.setattr(
-        Regrouping,
+        GroupRecovery,
         "disturb",
         lambda self, group: keep_rounds(self, group, disturb),
     )
@@ -166,10 +165,10 @@ def test_a_value_that_is_counted_in_two_attempts_is_found(monkeypatch: pytest.Mo
         until_one_fails(11)
 
 
-disturb = Regrouping.disturb
+disturb = GroupRecovery.disturb
 
 
-def keep_rounds(regrouping: Regrouping, group: OpenGroup, original: Any) -> Any:
+def keep_rounds(regrouping: GroupRecovery, group: OpenGroup, original: Any) -> Any:
     rounds = dict(group.rounds)
     effects = original(regrouping, group)
     group.rounds.update({n: one for n, one in rounds.items() if n not in group.rounds})

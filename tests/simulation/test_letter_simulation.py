@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from sapwood.comm import events as ev
-from sapwood.comm.letters import events as le
-from sapwood.comm.letters.census import Census
-from sapwood.comm.letters.letters import Letters
-from sapwood.comm.letters.tagged import Tagged
+from sapwood.comm.messaging import events as mev
+from sapwood.comm.messaging.delivery import ReliableDelivery
+from sapwood.comm.messaging.membership import MembershipNotices
+from sapwood.comm.messaging.point_to_point import PointToPoint
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import AgentLostError
 from sapwood.core.topology import plan
@@ -100,13 +100,13 @@ def until_one_fails() -> None:
 
 
 def test_a_letter_that_is_never_sent_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Letters, "tick", lambda *_: [])
+    monkeypatch.setattr(ReliableDelivery, "tick", lambda *_: [])
     with pytest.raises(InvariantError, match="no progress"):
         until_one_fails()
 
 
 def test_a_sender_that_is_told_nothing_of_an_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Letters, "lose", lambda *_: [])
+    monkeypatch.setattr(ReliableDelivery, "lose", lambda *_: [])
     with pytest.raises(InvariantError, match="no progress"):
         until_one_fails()
 
@@ -163,28 +163,28 @@ def test_agents_below_a_junction_that_was_cut_off_can_write_to_who_was_replaced(
 
 def test_a_place_that_everybody_takes_for_gone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistake on purpose: who is back is not told."""
-    original = Census.announce
+    original = MembershipNotices.announce
 
-    def announce(census: Census, now: float, event: le.Announce) -> Any:
-        return original(census, now, le.Announce(event.gone, (), event.reason))
+    def announce(census: MembershipNotices, now: float, event: mev.AnnounceMembership) -> Any:
+        return original(census, now, mev.AnnounceMembership(event.gone, (), event.reason))
 
-    monkeypatch.setattr(Census, "announce", announce)
+    monkeypatch.setattr(MembershipNotices, "announce", announce)
     with pytest.raises(InvariantError, match="all live, and cannot be written to"):
         until_one_fails()
 
 
 def test_a_message_that_was_acknowledged_and_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Tagged.arrived
+    original = PointToPoint.arrived
 
-    def lose(tagged: Tagged, now: float, letter: Any, payload: Any) -> Any:
+    def lose(tagged: PointToPoint, now: float, letter: Any, payload: Any) -> Any:
         return [] if letter.number == 2 else original(tagged, now, letter, payload)
 
-    monkeypatch.setattr(Tagged, "arrived", lose)
+    monkeypatch.setattr(PointToPoint, "arrived", lose)
     with pytest.raises(InvariantError, match=r"message \d+ to rank \d+ is lost"):
         until_one_fails()
 
 
-@pytest.mark.parametrize("kind", [le.TaggedArrived, ev.Answered], ids=["message", "answer"])
+@pytest.mark.parametrize("kind", [mev.TaggedArrived, ev.Answered], ids=["message", "answer"])
 def test_arrays_that_are_not_those_that_were_sent_are_found(
     kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

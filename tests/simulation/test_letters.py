@@ -15,17 +15,17 @@ import pytest
 
 from sapwood.comm import events as ev
 from sapwood.comm import frames
-from sapwood.comm.letters import events as le
-from sapwood.comm.letters.match import ANY
 from sapwood.comm.link import Identity, LinkTiming
-from sapwood.comm.messages.letters import Letter, Multiple, Receipt
+from sapwood.comm.messages.messaging import Acknowledgement, Multicast, RoutedMessage
+from sapwood.comm.messaging import events as mev
+from sapwood.comm.messaging.envelope import ANY
 from sapwood.comm.node import Node
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import SapwoodError
 from sapwood.core.topology import ROOT, plan
 
 TIMING = LinkTiming(heartbeat=1.0, failure_after=1e9)
-FRAGILE = (Letter, Receipt, Multiple)
+FRAGILE = (RoutedMessage, Acknowledgement, Multicast)
 BLOCKS, SEEDS_OF_A_BLOCK = 20, 50
 
 
@@ -72,7 +72,7 @@ class Chaos:
             self.post(rank, ev.Begin())
             self.post(rank, ev.LinkOpened(near, initiator=True))
         if rank in self.places:
-            self.post(rank, le.PostReceive(0, ANY, ANY))
+            self.post(rank, mev.PostReceive(0, ANY, ANY))
 
     def replace(self, rank: int) -> None:
         """Let an agent's process end, and a new one take its place."""
@@ -85,10 +85,10 @@ class Chaos:
             del self.links[parent, far]
             self.queue = [one for one in self.queue if one[:2] != (parent, far)]
             self.post(parent, ev.LinkClosed(far, "killed"))
-        self.post(ROOT, le.Announce(((rank, lost),), (), "killed"))
+        self.post(ROOT, mev.AnnounceMembership(((rank, lost),), (), "killed"))
         self.begin(rank)
         self.settle(lambda: not self.queue, faults=False)
-        self.post(ROOT, le.Announce((), (rank,)))
+        self.post(ROOT, mev.AnnounceMembership((), (rank,)))
 
     # --- what happens --------------------------------------------------------------------------
 
@@ -118,14 +118,14 @@ class Chaos:
 
     def observe(self, rank: int, effect: ev.Effect) -> None:
         incarnation = self.incarnation[rank]
-        if isinstance(effect, le.TaggedArrived):
+        if isinstance(effect, mev.TaggedArrived):
             sender = int.from_bytes(effect.body[:4], "big")
             value = int.from_bytes(effect.body[4:8], "big")
             nbytes = effect.payload.nbytes if effect.payload is not None else 0
             assert nbytes == size_of(value)
             self.got[effect.source, sender, rank, incarnation].append(value)
-            self.post(rank, le.PostReceive(0, ANY, ANY))
-        elif isinstance(effect, le.SendEnded):
+            self.post(rank, mev.PostReceive(0, ANY, ANY))
+        elif isinstance(effect, mev.SendEnded):
             error = SapwoodError.from_record(effect.error) if effect.error else None
             end = (rank, incarnation, effect.number, effect.destination)
             assert end not in self.ends
@@ -177,7 +177,7 @@ class Chaos:
         self.next += 1
         for destination in destinations:
             self.sends[source, incarnation, number, destination] = count
-        self.post(source, le.SendTagged(number, destinations, 1, body, payload))
+        self.post(source, mev.SendTagged(number, destinations, 1, body, payload))
 
     def ask(self, source: int, destination: int) -> None:
         number = self.next
@@ -264,16 +264,16 @@ def test_a_lost_receipt_that_is_taken_for_a_lost_letter_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The checks do find what they are for: an inbox that takes what it had already."""
-    from sapwood.comm.letters.ordering import Inbox, Order  # noqa: PLC0415 - only this test breaks it
+    from sapwood.comm.messaging.ordering import ReceiveWindow, SequenceOrder  # noqa: PLC0415 - only this test breaks it
 
-    def order(inbox: Inbox[Any], number: int) -> Order:
+    def order(inbox: ReceiveWindow[Any], number: int) -> SequenceOrder:
         del inbox, number
-        return Order.EXPECTED
+        return SequenceOrder.EXPECTED
 
-    monkeypatch.setattr(Inbox, "_order", order)
-    monkeypatch.setattr(Inbox, "is_next", lambda *_: False)
-    monkeypatch.setattr(Inbox, "waiting", property(lambda inbox: bool(inbox._early)))
-    monkeypatch.setattr(Inbox, "next", lambda inbox: next(iter(inbox._early.values())))
-    monkeypatch.setattr(Inbox, "take", lambda inbox: inbox._early.clear())
+    monkeypatch.setattr(ReceiveWindow, "_order", order)
+    monkeypatch.setattr(ReceiveWindow, "is_next", lambda *_: False)
+    monkeypatch.setattr(ReceiveWindow, "waiting", property(lambda inbox: bool(inbox._early)))
+    monkeypatch.setattr(ReceiveWindow, "next", lambda inbox: next(iter(inbox._early.values())))
+    monkeypatch.setattr(ReceiveWindow, "take", lambda inbox: inbox._early.clear())
     with pytest.raises((AssertionError, KeyError)):
         run_without_restarts(seeds=30)

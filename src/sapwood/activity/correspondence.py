@@ -7,8 +7,8 @@ from sapwood.code.runner.asks import RECEIVE, SEND
 from sapwood.code.runner.door import Visit, close_owner
 from sapwood.comm import events as ev
 from sapwood.comm import plain
-from sapwood.comm.letters import events as le
-from sapwood.comm.letters.match import check_places, check_tag
+from sapwood.comm.messaging import events as mev
+from sapwood.comm.messaging.envelope import check_places, check_tag
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import SharedBlock
 from sapwood.core import typed
@@ -45,15 +45,15 @@ class Correspondence:
         self._sends: dict[int, Sending] = {}
         self._receives: dict[int, Visit] = {}
         self._next = 1
-        self._node.tagged.allocate = _shared
+        self._node.point_to_point.allocate = _shared
         visits[SEND] = self._send
         visits[RECEIVE] = self._receive
         agent.on_mail = self._mail
         self._handlers: dict[type[ev.Effect], Callable[[Any], None]] = {
-            le.TaggedArrived: self._arrived,
-            le.ReceiveFailed: self._failed,
-            le.SendEnded: self._ended,
-            le.Progressed: self._progressed,
+            mev.TaggedArrived: self._arrived,
+            mev.ReceiveFailed: self._failed,
+            mev.SendEnded: self._ended,
+            mev.Progressed: self._progressed,
         }
 
     def _mail(self, effect: ev.Effect) -> None:
@@ -71,13 +71,13 @@ class Correspondence:
 
         def withdraw() -> bool:
             for destination in tuple(sending.missing):
-                self._agent.post(le.WithdrawTagged(number, destination))
+                self._agent.post(mev.CancelSend(number, destination))
             return False  # its end comes as that of any other
 
         visit.on_cancel = withdraw
-        self._agent.post(le.SendTagged(number, tuple(destinations), tag, body, visit.payload))
+        self._agent.post(mev.SendTagged(number, tuple(destinations), tag, body, visit.payload))
 
-    def _ended(self, effect: le.SendEnded) -> None:
+    def _ended(self, effect: mev.SendEnded) -> None:
         sending = self._sends.get(effect.number)
         if sending is None:
             return
@@ -101,15 +101,15 @@ class Correspondence:
         self._next += 1
         self._receives[number] = visit
         visit.on_cancel = lambda: self._cancel(number)
-        self._agent.post(le.PostReceive(number, source, tag))
+        self._agent.post(mev.PostReceive(number, source, tag))
 
     def _cancel(self, number: int) -> bool:
-        if not self._node.tagged.cancel(number):
+        if not self._node.point_to_point.cancel(number):
             return False
         self._receives.pop(number, None)
         return True
 
-    def _arrived(self, effect: le.TaggedArrived) -> None:
+    def _arrived(self, effect: mev.TaggedArrived) -> None:
         visit = self._receives.pop(effect.number)
         payload = effect.payload
         if payload is not None and payload.ref is not None and payload.owner is None:
@@ -120,10 +120,10 @@ class Correspondence:
                 return
         visit.answer(plain.encode([effect.source, effect.tag, effect.body]), payload)
 
-    def _failed(self, effect: le.ReceiveFailed) -> None:
+    def _failed(self, effect: mev.ReceiveFailed) -> None:
         self._receives.pop(effect.number).fail(SapwoodError.from_record(effect.error))
 
-    def _progressed(self, effect: le.Progressed) -> None:
+    def _progressed(self, effect: mev.Progressed) -> None:
         sending = self._sends.get(effect.number)
         visit = sending.visit if sending and effect.outgoing else self._receives.get(effect.number)
         if visit is not None:

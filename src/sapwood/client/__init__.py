@@ -19,8 +19,8 @@ from sapwood.code.result_memory import empty, zeros
 from sapwood.code.runner.here import Here, here
 from sapwood.code.watch import Version, Watch
 from sapwood.comm.groups.handle import Group
-from sapwood.comm.letters.match import ANY
 from sapwood.comm.messages import PlaceReport
+from sapwood.comm.messaging.envelope import ANY
 from sapwood.core.errors import (
     AgentLostError,
     ArgumentError,

@@ -8,9 +8,8 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
 from sapwood.code.runner.taking_part import take_part
-from sapwood.comm.groups.entrance import ONCE
 from sapwood.comm.groups.handle import NOTHING, Group, GroupOptions
-from sapwood.comm.groups.round import LEFT
+from sapwood.comm.messages.groups import LEFT, ONCE
 from sapwood.comm.reductions import make_reduction
 from sapwood.core.errors import (
     AgentLostError,

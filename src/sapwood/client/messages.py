@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sapwood.comm import values
-from sapwood.comm.letters.match import ANY, check_places
+from sapwood.comm.messaging.envelope import ANY, check_places
 from sapwood.core.errors import ConfigurationError, SapwoodError, TimeLimitError
 from sapwood.core.rankset import fold
 from sapwood.core.request import Message, Request, take_message

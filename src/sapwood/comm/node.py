@@ -11,15 +11,15 @@ from typing import Any
 
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
-from sapwood.comm.groups.first import FirstGroups
-from sapwood.comm.letters import events as letter_events
-from sapwood.comm.letters.active import Active
-from sapwood.comm.letters.census import Census
-from sapwood.comm.letters.letters import Letters
-from sapwood.comm.letters.tagged import Tagged
-from sapwood.comm.letters.transfers import Transfers
+from sapwood.comm.groups.lazy import LazyGroups
 from sapwood.comm.link import Identity, Link, LinkTiming
-from sapwood.comm.messages import letters as letter_messages
+from sapwood.comm.messages import messaging
+from sapwood.comm.messaging import events
+from sapwood.comm.messaging.active import ActiveMessages
+from sapwood.comm.messaging.delivery import ReliableDelivery
+from sapwood.comm.messaging.membership import MembershipNotices
+from sapwood.comm.messaging.point_to_point import PointToPoint
+from sapwood.comm.messaging.rendezvous import BulkTransfers
 from sapwood.comm.payload import Payload
 from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.streams import Streams
@@ -59,13 +59,13 @@ class Node:
         self._streams = streams
         self.streams = streams.open
         self.large = streams.bulk
-        groups = self.groups = FirstGroups(near, gather, is_agent=tree.is_agent(self.rank))
-        letters = self.letters = Letters(near)
-        self._census = Census(near, letters)
+        groups = self.groups = LazyGroups(near, gather, is_agent=tree.is_agent(self.rank))
+        delivery = self.delivery = ReliableDelivery(near)
+        self._membership = MembershipNotices(near, delivery)
         near.listener = self
-        self.transfers = Transfers(letters)
-        requests = self.requests = Active(letters, self.transfers)
-        tagged = self.tagged = Tagged(letters, self.transfers)
+        self.transfers = BulkTransfers(delivery)
+        requests = self.requests = ActiveMessages(delivery, self.transfers)
+        tagged = self.point_to_point = PointToPoint(delivery, self.transfers)
         self._on_event: dict[type[ev.Event], Callable[[float, Any], Effects]] = {
             ev.Received: self._received,
             ev.LinkOpened: near.link_opened,
@@ -78,11 +78,11 @@ class Node:
             **groups.on_event,
             ev.Ask: requests.ask,
             ev.Answer: requests.answer,
-            letter_events.Withdraw: requests.withdraw,
-            letter_events.SendTagged: tagged.send,
-            letter_events.WithdrawTagged: tagged.withdraw,
-            letter_events.PostReceive: tagged.receive,
-            letter_events.Announce: self._announce,
+            events.CancelRequest: requests.cancel,
+            events.SendTagged: tagged.send,
+            events.CancelSend: tagged.cancel_send,
+            events.PostReceive: tagged.receive,
+            events.AnnounceMembership: self._announce,
         }
         self._on_message: dict[type[Any], Callable[[Link, Any, Payload | None], Effects]] = {
             msg.Heartbeat: near.on_heartbeat,
@@ -93,10 +93,10 @@ class Node:
             msg.Return: near.on_return,
             **streams.messages(),
             **groups.on_message,
-            letter_messages.Letter: letters.on_letter,
-            letter_messages.Receipt: letters.on_receipt,
-            letter_messages.Multiple: letters.on_multiple,
-            letter_messages.Census: self._on_census,
+            messaging.RoutedMessage: delivery.on_message,
+            messaging.Acknowledgement: delivery.on_acknowledgement,
+            messaging.Multicast: delivery.on_multicast,
+            messaging.MembershipNotice: self._on_notice,
         }
 
     @property
@@ -138,7 +138,7 @@ class Node:
 
     def child_came(self, rank: int, *, fresh: bool) -> Effects:
         """A place was attached to this one; a fresh process knows of nothing yet."""
-        return self._census.tell(rank) + self._streams.child_came(rank, fresh=fresh)
+        return self._membership.tell(rank) + self._streams.child_came(rank, fresh=fresh)
 
     def child_left(self, rank: int, *, lost: bool) -> Effects:
         """A place is attached to this one no more, and will not answer; or it is elsewhere."""
@@ -162,28 +162,28 @@ class Node:
     def parent_changed(self, _reason: str) -> Effects:
         """What the former parent asked for is not to be answered any more."""
         self._streams.parent_changed()
-        return self._census.parent_changed() + self.groups.parent_changed()
+        return self._membership.parent_changed() + self.groups.parent_changed()
 
-    def _announce(self, now: float, event: letter_events.Announce) -> Effects:
+    def _announce(self, now: float, event: events.AnnounceMembership) -> Effects:
         """Root: say who is gone and who is back."""
-        effects = self._census.announce(now, event) + self.groups.gone(event.gone, event.reason)
+        effects = self._membership.announce(now, event) + self.groups.gone(event.gone, event.reason)
         ranks = [rank for rank, _ in event.gone]
         return effects + self._streams.agents_lost(ranks, event.reason) if ranks else effects
 
-    def _on_census(self, link: Link, message: letter_messages.Census, payload: Any) -> Effects:
+    def _on_notice(self, link: Link, message: messaging.MembershipNotice, payload: Any) -> Effects:
         """Places are gone, or back."""
-        effects = self._census.on_census(link, message, payload)
+        effects = self._membership.on_notice(link, message, payload)
         return effects + self.groups.gone(message.gone, message.reason)
 
-    # --- letters ---------------------------------------------------------------------------
+    # --- messages --------------------------------------------------------------------------
 
     def _tick(self, now: float, event: ev.Tick) -> Effects:
-        effects = self._near.tick(now, event) + self.letters.tick(now, event)
+        effects = self._near.tick(now, event) + self.delivery.tick(now, event)
         return effects + self._streams.tick()
 
     def forget(self) -> None:
-        """Drop all letters: this place ends, and their memory is wanted back."""
-        self.letters.forget()
+        """Drop all messages: this place ends, and their memory is wanted back."""
+        self.delivery.forget()
         self.transfers.forget_all()
         self.requests.forget()
-        self.tagged.forget()
+        self.point_to_point.forget()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sapwood.comm import values
-from sapwood.comm.alike import Alike
+from sapwood.comm.cached_codec import CachedDecoder
 from sapwood.comm.payload import Payload
 from sapwood.comm.reductions import make_reduction
 from sapwood.comm.reductions.chunked import ElementwiseReduction, chunked
@@ -111,7 +111,7 @@ class ValueGathering:
         self,
         reduce: Mapping[str, str],
         place: Callable[[values.Encoded], Payload | None],
-        alike: Alike,
+        alike: CachedDecoder,
     ) -> None:
         self._accumulator = Accumulator(reduce)
         self._decode = alike.decode
@@ -159,5 +159,5 @@ def gathering(
     place: Callable[[values.Encoded], Payload | None] = inline,
 ) -> Callable[[Mapping[str, str]], ValueGathering]:
     """Return what a node needs to gather values."""
-    alike = Alike()
+    alike = CachedDecoder()
     return lambda reduce: ValueGathering(reduce, place, alike)

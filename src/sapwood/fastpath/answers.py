@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from sapwood.comm import messages as msg
-from sapwood.comm.alike import Alike
+from sapwood.comm.cached_codec import CachedDecoder
 from sapwood.comm.frames import FLAG_SHARED, PREFIX_SIZE, FrameDecoder
 from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.core.rankset import Ranges
@@ -47,7 +47,7 @@ class AnswerReader:
 
     __slots__ = ("_alike", "_blocks", "_ranges", "like")
 
-    def __init__(self, ranges: Ranges, alike: Alike, blocks: MappedBlocks) -> None:
+    def __init__(self, ranges: Ranges, alike: CachedDecoder, blocks: MappedBlocks) -> None:
         self._ranges = ranges
         self._alike = alike
         self._blocks = blocks
@@ -107,7 +107,7 @@ class Answers:
     def __init__(
         self, ranges: tuple[Ranges, ...], blocks: MappedBlocks, library: ExchangeLibrary
     ) -> None:
-        alike = Alike()
+        alike = CachedDecoder()
         self.ranges = ranges
         self._library = library
         self._readers = [AnswerReader(those, alike, blocks) for those in ranges]

@@ -11,9 +11,9 @@ import msgspec
 from sapwood.code import guarded
 from sapwood.code.runner import calls
 from sapwood.comm import frames, messages
-from sapwood.comm.letters.active import ACTIVE
 from sapwood.comm.link import MESSAGE_COST
-from sapwood.comm.messages import letters
+from sapwood.comm.messages import messaging
+from sapwood.comm.messaging.active import ACTIVE
 from sapwood.comm.shared_memory import SharedRef
 from sapwood.core.topology import ROOT
 
@@ -40,7 +40,7 @@ def constants() -> dict[str, int]:
         messages.Up,
         messages.Heartbeat,
         messages.Credit,
-        letters.Receipt,
+        messaging.Acknowledgement,
     ):
         name = message.__name__.upper()
         found[name] = int(str(message.__struct_config__.tag))

@@ -9,9 +9,9 @@ from typing import Any
 
 from sapwood.comm import events as ev
 from sapwood.comm import plain
-from sapwood.comm.groups.members import Members
-from sapwood.comm.letters import events as le
+from sapwood.comm.groups.members import GroupMemberships
 from sapwood.comm.loop import Timer
+from sapwood.comm.messaging import events as mev
 from sapwood.comm.payload import Payload
 from sapwood.comm.reactor import Reactor
 from sapwood.contexts.forge import Forge
@@ -103,7 +103,7 @@ class Agent(Member):
         incarnation: int,
         loop: Reactor | None = None,
     ) -> None:
-        self.groups = Members(rank, self._post, self._later)
+        self.groups = GroupMemberships(rank, self._post, self._later)
         super().__init__(
             configuration,
             rank,
@@ -116,11 +116,11 @@ class Agent(Member):
                 ev.Released: self._give_back,
                 ev.Answered: self._answered,
                 **self.groups.handlers,
-                le.Withdrawn: self._withdrawn,
-                le.TaggedArrived: self._mailed,
-                le.ReceiveFailed: self._mailed,
-                le.SendEnded: self._mailed,
-                le.Progressed: self._mailed,
+                mev.RequestCancelled: self._withdrawn,
+                mev.TaggedArrived: self._mailed,
+                mev.ReceiveFailed: self._mailed,
+                mev.SendEnded: self._mailed,
+                mev.Progressed: self._mailed,
             },
             loop=loop,
         )
@@ -182,7 +182,7 @@ class Agent(Member):
     def _give_back(self, effect: ev.Released) -> None:
         self.on_released(effect.payload)
 
-    def _withdrawn(self, effect: le.Withdrawn) -> None:
+    def _withdrawn(self, effect: mev.RequestCancelled) -> None:
         self.on_withdrawn(effect.source, effect.number)
 
     def _mailed(self, effect: ev.Effect) -> None:

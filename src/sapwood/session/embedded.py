@@ -80,7 +80,7 @@ class EmbeddedSession:
         self.ready_seconds = 0.0
         gate = Gate(4 * options.backlog, self._thread)
         self.questions = Questions(self._thread, host.post, host.pool, gate)
-        tagged = host.node.tagged
+        tagged = host.node.point_to_point
         self.mailbox = Mailbox(self._thread, host.post, options.inline_limit, tagged)
         self.groups = SessionGroups(self._thread, host.post, host.pool)
         host.connect(

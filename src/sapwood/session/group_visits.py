@@ -11,7 +11,7 @@ from sapwood.code.runner.door import Visit
 from sapwood.code.runner.grouping_orders import CALL, ENTER, STAY, CallOrder, EnterOrder
 from sapwood.comm import plain
 from sapwood.comm.groups import events as gev
-from sapwood.comm.groups.members import Members
+from sapwood.comm.groups.members import GroupMemberships
 from sapwood.comm.messages.groups import GroupNumber, Key
 from sapwood.comm.payload import Payload
 from sapwood.core import typed
@@ -43,7 +43,7 @@ class GroupVisits:
         members: The memberships of this agent.
     """
 
-    def __init__(self, members: Members) -> None:
+    def __init__(self, members: GroupMemberships) -> None:
         self._members = members
         self._stays: dict[int, Stay] = {}
         self.handlers: dict[str, Callable[[Visit], None]] = {

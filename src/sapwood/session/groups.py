@@ -9,7 +9,7 @@ from sapwood.comm import events as ev
 from sapwood.comm import values
 from sapwood.comm.groups import events as gev
 from sapwood.comm.groups.handle import Group, GroupOptions
-from sapwood.comm.groups.members import Members
+from sapwood.comm.groups.members import GroupMemberships
 from sapwood.comm.messages.groups import GroupCall, GroupNumber
 from sapwood.comm.payload import Payload
 from sapwood.comm.pool import BlockPool
@@ -35,7 +35,7 @@ class SessionGroups:
         self._thread = thread
         self._pool = pool
         self._post = post
-        self._members = Members(ROOT, post, thread.loop.call_later)
+        self._members = GroupMemberships(ROOT, post, thread.loop.call_later)
         self.handlers = self._members.handlers
         self._closed: SapwoodError | None = None
 

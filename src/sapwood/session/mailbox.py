@@ -6,9 +6,9 @@ from typing import Any
 
 from sapwood.comm import events as ev
 from sapwood.comm import values
-from sapwood.comm.letters import events as le
-from sapwood.comm.letters.match import check_tag, to_ranks
-from sapwood.comm.letters.tagged import TAGGED, Tagged
+from sapwood.comm.messaging import events as mev
+from sapwood.comm.messaging.envelope import check_tag, to_ranks
+from sapwood.comm.messaging.point_to_point import TAGGED, PointToPoint
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import SharedBlock, private_view
 from sapwood.core.errors import ClosedError, SapwoodError
@@ -46,7 +46,7 @@ class Mailbox:
         thread: LoopThread,
         post: Callable[[ev.Event], None],
         inline_limit: int,
-        tagged: Tagged,
+        tagged: PointToPoint,
     ) -> None:
         self._thread = thread
         self._post = post
@@ -62,10 +62,10 @@ class Mailbox:
     def handlers(self) -> Mapping[type[ev.Effect], Callable[[Any], None]]:
         """Return what to do with effects."""
         return {
-            le.TaggedArrived: self._arrived,
-            le.ReceiveFailed: self._failed,
-            le.SendEnded: self._ended,
-            le.Progressed: self._progressed,
+            mev.TaggedArrived: self._arrived,
+            mev.ReceiveFailed: self._failed,
+            mev.SendEnded: self._ended,
+            mev.Progressed: self._progressed,
         }
 
     def send(self, destination: int | Iterable[int], value: Any, tag: int) -> Request:
@@ -130,7 +130,7 @@ class Mailbox:
             return
         self._sends[number] = sending
         destinations = tuple(sorted(sending.missing))
-        self._post(le.SendTagged(number, destinations, tag, encoded.body, payload))
+        self._post(mev.SendTagged(number, destinations, tag, encoded.body, payload))
 
     def _place(self, sending: Sending, encoded: values.Encoded) -> Payload | None:
         """Put arrays where the receiver can have them for itself: it is not used again."""
@@ -145,12 +145,12 @@ class Mailbox:
             return
         self._receives[number] = request
         try:
-            self._post(le.PostReceive(number, source, tag))
+            self._post(mev.PostReceive(number, source, tag))
         except SapwoodError as error:
             del self._receives[number]
             request.set_exception(error)
 
-    def _arrived(self, effect: le.TaggedArrived) -> None:
+    def _arrived(self, effect: mev.TaggedArrived) -> None:
         request = self._receives.pop(effect.number, None)
         if request is None or not request.set_running_or_notify_cancel():
             return
@@ -160,12 +160,12 @@ class Mailbox:
         except SapwoodError as error:
             request.set_exception(error)
 
-    def _failed(self, effect: le.ReceiveFailed) -> None:
+    def _failed(self, effect: mev.ReceiveFailed) -> None:
         request = self._receives.pop(effect.number, None)
         if request is not None and request.set_running_or_notify_cancel():
             request.set_exception(SapwoodError.from_record(effect.error))
 
-    def _ended(self, effect: le.SendEnded) -> None:
+    def _ended(self, effect: mev.SendEnded) -> None:
         sending = self._sends.get(effect.number)
         if sending is None:
             return
@@ -187,7 +187,7 @@ class Mailbox:
         else:
             sending.request.set_result(None)
 
-    def _progressed(self, effect: le.Progressed) -> None:
+    def _progressed(self, effect: mev.Progressed) -> None:
         if effect.channel != TAGGED:
             return
         if effect.outgoing:
@@ -212,7 +212,7 @@ class Mailbox:
     def _withdraw(self, number: int, destinations: tuple[int, ...]) -> bool:
         """Take a message back; its request ends with CancelledError where that was in time."""
         for destination in destinations:
-            self._thread.post(self._post, le.WithdrawTagged(number, destination))
+            self._thread.post(self._post, mev.CancelSend(number, destination))
         return False
 
     def _number(self) -> int:

@@ -17,7 +17,7 @@ import enum
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from sapwood.comm.letters import events as le
+from sapwood.comm.messaging import events as mev
 from sapwood.core.states import StateTable
 from sapwood.core.topology import Tree
 
@@ -149,9 +149,11 @@ class Places:
         return [rank for rank in ranks if self._records[rank].state in absent]
 
 
-def census_of(places: Places, ranks: Sequence[int], reason: str, *, back: bool) -> le.Announce:
+def census_of(
+    places: Places, ranks: Sequence[int], reason: str, *, back: bool
+) -> mev.AnnounceMembership:
     """Return what all places are to hear of some that are gone or back."""
     if back:
-        return le.Announce((), tuple(ranks))
+        return mev.AnnounceMembership((), tuple(ranks))
     gone = tuple((rank, places[rank].incarnation) for rank in ranks)
-    return le.Announce(gone, (), reason)
+    return mev.AnnounceMembership(gone, (), reason)

@@ -12,7 +12,7 @@ import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm import plain, values
-from sapwood.comm.letters import events as le
+from sapwood.comm.messaging import events as mev
 from sapwood.comm.pool import BlockPool
 from sapwood.core.errors import (
     AgentLostError,
@@ -177,7 +177,7 @@ class Questions:
 
     def _withdraw(self, number: int) -> None:
         if number in self._open:
-            self._post(le.Withdraw(number))
+            self._post(mev.CancelRequest(number))
 
     def _send(self, question: Question) -> None:
         try:

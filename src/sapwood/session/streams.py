@@ -9,7 +9,7 @@ import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm import values
-from sapwood.comm.alike_encoder import AlikeEncoder
+from sapwood.comm.cached_codec import CachedEncoder
 from sapwood.comm.messages import (
     REPLACE,
     FilterAt,
@@ -98,7 +98,7 @@ class StreamHandle:
         self._forget = forget
         self.gate = gate
         self._shortcut = shortcut
-        self._encoder = AlikeEncoder()
+        self._encoder = CachedEncoder()
         self._waves: dict[int, tuple[Future[WaveResult], int]] = {}
         self._next_wave = 1
         self._sweeps: dict[int, Future[Swept]] = {}

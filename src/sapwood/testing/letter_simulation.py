@@ -21,9 +21,9 @@ import numpy as np
 
 from sapwood.comm import events as ev
 from sapwood.comm import values
-from sapwood.comm.letters import events as le
-from sapwood.comm.letters.match import ANY
-from sapwood.comm.letters.transfers import PIECE
+from sapwood.comm.messaging import events as mev
+from sapwood.comm.messaging.envelope import ANY
+from sapwood.comm.messaging.rendezvous import PIECE
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import AgentLostError
 from sapwood.core.topology import ROOT
@@ -187,7 +187,7 @@ class LetterSimulation(Simulation):
         self._sends.update({(source, number, rank): UnderWay(rank, now) for rank in ranks})
         said = {"pid": source.pid, "number": number, "data": _data(number, size)}
         body, payload = _encoded(said)
-        self.network.post(source.rank, le.SendTagged(number, tuple(ranks), 1, body, payload))
+        self.network.post(source.rank, mev.SendTagged(number, tuple(ranks), 1, body, payload))
 
     def _living(self, rank: int) -> Process:
         return Process(rank, self.network.nodes[rank].identity.pid)
@@ -200,7 +200,7 @@ class LetterSimulation(Simulation):
         """Have a place wait for a message, if it does not yet."""
         if process not in self._waiting:
             self._waiting.add(process)
-            self.network.post(process.rank, le.PostReceive(0, ANY, ANY))
+            self.network.post(process.rank, mev.PostReceive(0, ANY, ANY))
 
     def _is_over(self, number: int) -> bool:
         self._all_receive()
@@ -245,9 +245,9 @@ class LetterSimulation(Simulation):
         process = self._process(rank)
         if process is None:
             return
-        if isinstance(effect, le.TaggedArrived):
+        if isinstance(effect, mev.TaggedArrived):
             self._saw_arrival(process, effect)
-        elif isinstance(effect, le.SendEnded):
+        elif isinstance(effect, mev.SendEnded):
             self._saw_end(process, effect)
         elif isinstance(effect, ev.Asked):
             if (process, effect.number) in self._handled:
@@ -262,7 +262,7 @@ class LetterSimulation(Simulation):
             else:
                 self._check_answer(effect, asked.destination)
 
-    def _saw_arrival(self, process: Process, effect: le.TaggedArrived) -> None:
+    def _saw_arrival(self, process: Process, effect: mev.TaggedArrived) -> None:
         said = _decoded(effect.body, effect.payload)
         way = Way(Process(effect.source, int(said["pid"])), process)
         number = int(said["number"])
@@ -278,7 +278,7 @@ class LetterSimulation(Simulation):
         self._waiting.discard(process)
         self._receive(process)
 
-    def _saw_end(self, source: Process, effect: le.SendEnded) -> None:
+    def _saw_end(self, source: Process, effect: mev.SendEnded) -> None:
         key = (source, effect.number, effect.destination)
         if key not in self._sends:
             raise InvariantError(f"message {effect.number} of rank {source.rank} ends twice")

@@ -13,13 +13,13 @@ import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm.messages import AnyMessage
-from sapwood.comm.messages.letters import Letter, Multiple, Receipt
+from sapwood.comm.messages.messaging import Acknowledgement, Multicast, RoutedMessage
 from sapwood.comm.node import Node
 from sapwood.comm.payload import Payload
 from sapwood.comm.peers import Effects
 from sapwood.testing.wires import ClockLoop
 
-ASTRAY = (Letter, Receipt, Multiple)
+ASTRAY = (RoutedMessage, Acknowledgement, Multicast)
 """Messages that may go astray: those that are numbered end to end."""
 
 OVERTAKEN_SECONDS = 0.02

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sapwood.cli.main import app
-from sapwood.comm.letters.ordering import Inbox, Order
+from sapwood.comm.messaging.ordering import ReceiveWindow, SequenceOrder
 from sapwood.comm.streams.streams import Streams
 
 
@@ -68,15 +68,15 @@ def test_streams_of_every_kind_are_simulated(kind: str) -> None:
 def test_a_letter_that_is_taken_twice_is_told_with_the_command_that_repeats_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def order(inbox: Inbox[Any], number: int) -> Order:
+    def order(inbox: ReceiveWindow[Any], number: int) -> SequenceOrder:
         del inbox, number
-        return Order.EXPECTED
+        return SequenceOrder.EXPECTED
 
-    monkeypatch.setattr(Inbox, "_order", order)
-    monkeypatch.setattr(Inbox, "is_next", lambda *_: False)
-    monkeypatch.setattr(Inbox, "waiting", property(lambda inbox: bool(inbox._early)))
-    monkeypatch.setattr(Inbox, "next", lambda inbox: next(iter(inbox._early.values())))
-    monkeypatch.setattr(Inbox, "take", lambda inbox: inbox._early.clear())
+    monkeypatch.setattr(ReceiveWindow, "_order", order)
+    monkeypatch.setattr(ReceiveWindow, "is_next", lambda *_: False)
+    monkeypatch.setattr(ReceiveWindow, "waiting", property(lambda inbox: bool(inbox._early)))
+    monkeypatch.setattr(ReceiveWindow, "next", lambda inbox: next(iter(inbox._early.values())))
+    monkeypatch.setattr(ReceiveWindow, "take", lambda inbox: inbox._early.clear())
     words = "simulate --what letters --seeds 5 --duplicate 0.05 --reorder 0.05"
     done = CliRunner().invoke(app, words.split())
     assert done.exit_code == 1

@@ -15,7 +15,7 @@ from sapwood.comm import frames
 from sapwood.comm import messages as msg
 from sapwood.comm.link import MESSAGE_COST, ChannelState, LinkTiming
 from sapwood.comm.messages import PROTOCOL_VERSION
-from sapwood.comm.messages.letters import Letter
+from sapwood.comm.messages.messaging import RoutedMessage
 from sapwood.comm.shared_memory import SharedBlock
 from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import ROOT, Tree, flat, kary, plan
@@ -293,7 +293,7 @@ def test_the_side_that_has_not_noticed_the_break_goes_on_as_well() -> None:
     number = place.connection_opened(tap, initiator=False)
     place.bytes_received(number, raw(resume_of(network)))
     kinds = [type(message) for message in tap.said()]
-    assert kinds == [msg.Resumed, Letter, Letter]
+    assert kinds == [msg.Resumed, RoutedMessage, RoutedMessage]
     assert network.observed(ev.PlacesLost) == []
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from sapwood.comm import frames, messages
 from sapwood.comm import messages as msg
-from sapwood.comm.letters.active import ACTIVE
-from sapwood.comm.messages import letters
+from sapwood.comm.messages import messaging
+from sapwood.comm.messaging.active import ACTIVE
 from sapwood.comm.payload import Payload
 from sapwood.fastpath.exchange_library import SLOT, ExchangeLibrary
 
@@ -40,7 +40,9 @@ ALIVE = encoded(msg.Heartbeat())
 
 
 def receipt(source: int = 3, destination: int = 0, channel: int = ACTIVE, *missing: int) -> bytes:
-    return encoded(letters.Receipt(source, destination, channel, 1 << 32, 1, 0, 12, missing))
+    return encoded(
+        messaging.Acknowledgement(source, destination, channel, 1 << 32, 1, 0, 12, missing)
+    )
 
 
 ODD = {

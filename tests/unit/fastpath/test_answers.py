@@ -10,7 +10,7 @@ import pytest
 
 from sapwood.comm import frames, messages, values
 from sapwood.comm import messages as msg
-from sapwood.comm.alike import Alike
+from sapwood.comm.cached_codec import CachedDecoder
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import MappedBlocks, SharedBlock
 from sapwood.core.errors import ProtocolError
@@ -56,7 +56,7 @@ def child_fixture() -> Iterator[Child]:
 
 
 def new_reader() -> AnswerReader:
-    return AnswerReader(RANKS, Alike(), MappedBlocks())
+    return AnswerReader(RANKS, CachedDecoder(), MappedBlocks())
 
 
 def is_same(answer: Any, expected: dict[str, Any], weight: float = 2.0) -> bool:

@@ -29,7 +29,7 @@ from sapwood.code.runner.options import ORDINAL, RunnerOptions
 from sapwood.code.runner.printing import Printing
 from sapwood.code.runner.shortcut import CallShortcut, NoCallShortcut
 from sapwood.comm import values
-from sapwood.comm.alike import Alike
+from sapwood.comm.cached_codec import CachedDecoder
 from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.contexts import process
 from sapwood.core import typed
@@ -155,7 +155,7 @@ class Runner:
         self._blocks = blocks
         self._procedures = procedures
         self._lending = Lending()
-        self._alike = Alike()
+        self._alike = CachedDecoder()
         result_memory.use(self._lending.allocate)
         here.serve(control)
         self._printing = printing

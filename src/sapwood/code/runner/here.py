@@ -9,7 +9,7 @@ from sapwood.code.runner import asks
 from sapwood.code.runner.calls import MAX_DATAGRAM
 from sapwood.code.runner.channel import AgentRequest, Channel
 from sapwood.comm import plain, values
-from sapwood.comm.letters.match import ANY, check_places, check_tag, to_ranks
+from sapwood.comm.messaging.envelope import ANY, check_places, check_tag, to_ranks
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.request import Message, Request, take_message
 

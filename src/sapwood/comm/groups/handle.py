@@ -10,8 +10,7 @@ import msgspec
 import numpy as np
 
 from sapwood.comm import plain, values
-from sapwood.comm.groups.round import FIELD
-from sapwood.comm.messages.groups import GroupCall, GroupNumber
+from sapwood.comm.messages.groups import FIELD, GroupCall, GroupNumber
 from sapwood.comm.reductions import make_reduction
 from sapwood.core.errors import ClosedError, ConfigurationError
 from sapwood.core.rankset import fold
@@ -28,7 +27,7 @@ PIECES_AHEAD = 8
 """Pieces of one array that are under way at a time."""
 
 
-class Envelope(Protocol):
+class GroupCaller(Protocol):
     """How calls get from a member to its place in the tree."""
 
     def call(
@@ -88,13 +87,13 @@ class Group:
         rank: int,
         members: Sequence[int],
         number: GroupNumber,
-        envelope: Envelope,
+        caller: GroupCaller,
         options: GroupOptions,
     ) -> None:
         self.rank = rank
         self.members = tuple(members)
         self._number = number
-        self._envelope = envelope
+        self._caller = caller
         self._options = options
         self._round = 0
         self._taken = 0
@@ -249,7 +248,7 @@ class Group:
         """Leave the group; members that call something after that get an error."""
         if self._open:
             self._open = False
-            self._envelope.leave(self._number)
+            self._caller.leave(self._number)
 
     def __enter__(self) -> Self:
         return self
@@ -317,7 +316,7 @@ class Group:
                 self._read.discard(self._taken)
             return result[FIELD] if isinstance(result, dict) else None
 
-        request = self._envelope.call(order, value, convert)
+        request = self._caller.call(order, value, convert)
         return request.result() if wait else request
 
 

@@ -32,7 +32,7 @@ class Waiter:
             self.timer.cancel()
 
 
-class Entered:
+class JoinedGroup:
     """A group that this place has entered and not left.
 
     Attributes:
@@ -51,7 +51,7 @@ class Entered:
         self.error: SapwoodError | None = None
 
 
-class Members:
+class GroupMemberships:
     """The memberships of one place.
 
     Args:
@@ -70,7 +70,7 @@ class Members:
         self._post = post
         self._later = later
         self._entering: dict[Key, Waiter] = {}
-        self._groups: dict[GroupNumber, Entered] = {}
+        self._groups: dict[GroupNumber, JoinedGroup] = {}
         self.handlers: dict[type[ev.Effect], Callable[[Any], None]] = {
             gev.GroupEntered: self._entered,
             gev.GroupFinished: self._finished,
@@ -175,7 +175,7 @@ class Members:
     def _entered(self, effect: gev.GroupEntered) -> None:
         key = (effect.members, effect.name)
         waiter = self._entering.pop(key, None)
-        self._groups[effect.group] = Entered(key)
+        self._groups[effect.group] = JoinedGroup(key)
         if waiter is None:
             self.leave(effect.group)
             return

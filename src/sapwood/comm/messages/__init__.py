@@ -12,16 +12,21 @@ import msgspec
 from sapwood.comm.messages.base import Message
 from sapwood.comm.messages.emissions import Taken
 from sapwood.comm.messages.groups import (
-    Disturbed,
-    Enter,
-    Entered,
+    GroupDisturbed,
     GroupEnded,
+    GroupJoin,
+    GroupJoinCancelled,
+    GroupJoined,
     GroupPart,
+    GroupRestart,
     GroupResult,
-    Regroup,
-    Withdrawn,
 )
-from sapwood.comm.messages.letters import Census, Letter, Multiple, Receipt
+from sapwood.comm.messages.messaging import (
+    Acknowledgement,
+    MembershipNotice,
+    Multicast,
+    RoutedMessage,
+)
 from sapwood.comm.messages.pieces import Announced, Draw, Offer, Piece, Retracted
 from sapwood.comm.messages.tree import NOBODY as NOBODY
 from sapwood.comm.messages.tree import Attached as Attached
@@ -345,18 +350,18 @@ AnyMessage = (
     | Piece
     | Retracted
     | Taken
-    | Enter
-    | Entered
+    | GroupJoin
+    | GroupJoined
     | GroupPart
     | GroupResult
     | GroupEnded
-    | Withdrawn
-    | Disturbed
-    | Regroup
-    | Letter
-    | Receipt
-    | Multiple
-    | Census
+    | GroupJoinCancelled
+    | GroupDisturbed
+    | GroupRestart
+    | RoutedMessage
+    | Acknowledgement
+    | Multicast
+    | MembershipNotice
 )
 
 CONTROL: frozenset[type[Message]] = frozenset(

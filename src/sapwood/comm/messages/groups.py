@@ -1,4 +1,4 @@
-"""Messages of groups: tags 60 to 69."""
+"""Messages of groups (collectives): tags 60 to 69."""
 
 import msgspec
 
@@ -17,6 +17,15 @@ Key = tuple[Ranges, str]
 
 MAX_ROUNDS = 64
 """Rounds of one group that are under way at a time."""
+
+FIELD = "x"
+"""Field of a contribution that holds the value."""
+
+LEFT = "left"
+"""Detail of the error of a group that a member left; its own error may say why."""
+
+ONCE = "once:"
+"""Prefix of the names that are used once: who enters such a group after its end is told of it."""
 
 
 class GroupCall(msgspec.Struct, frozen=True, array_like=True):
@@ -48,7 +57,7 @@ LEAVE = GroupCall("leave")
 """The last operation of every member."""
 
 
-class Enter(Message, tag=60, frozen=True):
+class GroupJoin(Message, tag=60, frozen=True):
     """Members ``ranks`` at or below the sender have entered a group, upwards.
 
     It is said when all that are attached there have, and again whenever there are more.
@@ -59,7 +68,7 @@ class Enter(Message, tag=60, frozen=True):
     ranks: Ranges
 
 
-class Entered(Message, tag=61, frozen=True):
+class GroupJoined(Message, tag=61, frozen=True):
     """All members have entered a group; its number, downwards."""
 
     members: Ranges
@@ -111,15 +120,15 @@ class GroupEnded(Message, tag=64, frozen=True):
     missing: Ranges = ()
 
 
-class Withdrawn(Message, tag=65, frozen=True):
-    """An :class:`Enter` of these ranks does not hold any more, upwards."""
+class GroupJoinCancelled(Message, tag=65, frozen=True):
+    """A :class:`GroupJoin` of these ranks does not hold any more, upwards."""
 
     members: Ranges
     name: str
     ranks: Ranges
 
 
-class Disturbed(Message, tag=66, frozen=True):
+class GroupDisturbed(Message, tag=66, frozen=True):
     """The way to members of a group has changed, upwards: the front end is to put it together."""
 
     group: GroupNumber
@@ -128,7 +137,7 @@ class Disturbed(Message, tag=66, frozen=True):
     attempt: int
 
 
-class Regroup(Message, tag=67, frozen=True):
+class GroupRestart(Message, tag=67, frozen=True):
     """The next attempt of a group begins, downwards: members give again what is not confirmed."""
 
     group: GroupNumber

@@ -280,7 +280,7 @@ static uint64_t past_number(const uint8_t *header, uint64_t at, uint64_t size)
 static int is_receipt(const uint8_t *header, uint64_t size)
 {
     uint64_t at = past_number(header, 2, size);
-    if (size < 9 || header[0] != 0x90 + RECEIPT_FIELDS || header[1] != RECEIPT || header[2] > 0xcd || !at || at + 2 > size ||
+    if (size < 9 || header[0] != 0x90 + ACKNOWLEDGEMENT_FIELDS || header[1] != ACKNOWLEDGEMENT || header[2] > 0xcd || !at || at + 2 > size ||
         header[at] != ROOT || header[at + 1] != REQUESTS)
         return 0;
     at += 2;

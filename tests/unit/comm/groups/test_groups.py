@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from sapwood.comm import values
 from sapwood.comm.groups import events as gev
-from sapwood.comm.letters import events as le
 from sapwood.comm.messages.groups import NO_GROUP, GroupCall
+from sapwood.comm.messaging import events as mev
 from sapwood.core.errors import AgentLostError, ExecutionError, GroupError
 from sapwood.core.topology import ROOT, Tree, flat, kary
 from sapwood.testing.troupe import Member, Step, Troupe
@@ -239,7 +239,7 @@ def test_a_member_that_ended_is_an_error_at_every_other_one(victim: int, entered
     troupe.network.kill(victim)
     troupe.settle()
     assert all(member.error is None for member in members), "it might only be cut off"
-    troupe.network.post(ROOT, le.Announce(((victim, 1),), (), "killed"))
+    troupe.network.post(ROOT, mev.AnnounceMembership(((victim, 1),), (), "killed"))
     troupe.settle()
     for member in members:
         if member.rank not in {victim, 0 if entered else 8}:

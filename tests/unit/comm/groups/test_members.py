@@ -7,7 +7,7 @@ import pytest
 
 from sapwood.comm import events as ev
 from sapwood.comm.groups import events as gev
-from sapwood.comm.groups.members import Members
+from sapwood.comm.groups.members import GroupMemberships
 from sapwood.comm.messages.groups import LEAVE, NO_GROUP, GroupCall
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import AgentLostError, ClosedError, GroupError, SapwoodError
@@ -36,7 +36,7 @@ class Place:
         self.posted: list[Any] = []
         self.timers: list[Timer] = []
         self.heard: list[Any] = []
-        self.members = Members(1, self.posted.append, self.later)
+        self.members = GroupMemberships(1, self.posted.append, self.later)
 
     def later(self, _seconds: float, function: Callable[..., None], *args: Any) -> Timer:
         self.timers.append(Timer(function, *args))

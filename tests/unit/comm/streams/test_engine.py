@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm import values
-from sapwood.comm.letters import events as le
 from sapwood.comm.link import LinkTiming
 from sapwood.comm.messages import FAIL, PARTIAL, REPLACE, FilterAt, StreamSpec, Synchronisation
+from sapwood.comm.messaging import events
 from sapwood.comm.reduction import WHOLE
 from sapwood.core.errors import ExecutionError, ProtocolError
 from sapwood.core.rankset import from_ranges, to_ranges
@@ -392,7 +392,7 @@ def after_a_loss(seed: int, on_loss: str) -> Network:
     network.broadcast(1, {"x": 1})
     network.run(chance.randint(0, 12))
     network.kill(1)
-    network.post(ROOT, le.Announce(((1, 1),), (), "killed"))
+    network.post(ROOT, events.AnnounceMembership(((1, 1),), (), "killed"))
     network.begin([1])
     junction = network.nodes[tree.parents[1]].router
     while (placed := junction.placed(1)) is None or placed.incarnation < 2:
@@ -445,7 +445,7 @@ def test_a_wave_that_begins_while_an_agent_is_lost_does_not_wait_for_it(on_loss:
     network.run()
     network.kill(1)
     network.run()
-    network.post(ROOT, le.Announce(((1, 1),), (), "killed"))
+    network.post(ROOT, events.AnnounceMembership(((1, 1),), (), "killed"))
     network.run()
     for _ in range(2):
         network.broadcast(1, None)

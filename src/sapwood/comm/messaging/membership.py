@@ -1,82 +1,81 @@
-"""Who is gone and who is back: told to all places by the front end, which decides it. No I/O."""
+"""Membership notices: the front end decides who is gone or back, and tells all places. No I/O."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from sapwood.comm import events as ev
-from sapwood.comm.letters import events as le
-from sapwood.comm.letters.letters import Letters
-from sapwood.comm.letters.parcel import Absence
 from sapwood.comm.link import Link
-from sapwood.comm.messages import letters as msg
+from sapwood.comm.messages import messaging as msg
+from sapwood.comm.messaging import events as mev
+from sapwood.comm.messaging.delivery import LostProcess, ReliableDelivery
 from sapwood.comm.peers import Effects, PeerTable
 
 
-class Census:
-    """What one place hears of the others, and what follows for its letters.
+class MembershipNotices:
+    """What one place hears of the others, and what follows for its messages.
 
     Args:
         near: The neighbours.
-        letters: Whose ends may be gone.
+        delivery: Ends what is under way with a process that is gone.
     """
 
-    def __init__(self, near: PeerTable, letters: Letters) -> None:
+    def __init__(self, near: PeerTable, delivery: ReliableDelivery) -> None:
         self._near = near
-        self._letters = letters
+        self._delivery = delivery
         self._told = False
 
-    def announce(self, now: float, event: le.Announce) -> Effects:
+    def announce(self, now: float, event: mev.AnnounceMembership) -> Effects:
         """Root: tell all places; those that are new hear of earlier losses as well."""
-        known = self._letters.gone
+        known = self._delivery.gone
         earlier = tuple(
             (rank, absence.incarnation)
             for rank, absence in known.items()
             if rank not in event.back and all(rank != other for other, _ in event.gone)
         )
         reason = event.reason or "its process has ended"
-        return self._spread(now, msg.Census(event.gone + earlier, event.back, reason))
+        return self._spread(now, msg.MembershipNotice(event.gone + earlier, event.back, reason))
 
     def tell(self, rank: int) -> Effects:
         """Tell a place that was attached who is gone."""
-        known = self._letters.gone
+        known = self._delivery.gone
         links = self._near.links_to((rank,)) if known else ()
         if not links:
             return []
         self._told = True
         gone = tuple((other, absence.incarnation) for other, absence in known.items())
         reason = next(iter(known.values())).reason
-        return [ev.Transmit(links, msg.Census(gone, (), reason))]
+        return [ev.Transmit(links, msg.MembershipNotice(gone, (), reason))]
 
     def parent_changed(self) -> Effects:
         """The new parent tells who is gone: forget what the former one had told, here and below.
 
         Who came back while this place was cut off would be taken for gone ever after.
         """
-        self._letters.gone.clear()
+        self._delivery.gone.clear()
         if not self._told:
             return []
         self._told = False
         links = self._near.links_to(tuple(self._near.router.children))
-        return [ev.Transmit(links, msg.Census((), anew=True))] if links else []
+        return [ev.Transmit(links, msg.MembershipNotice((), anew=True))] if links else []
 
-    def on_census(self, link: Link, census: msg.Census, _payload: Any) -> Effects:
+    def on_notice(self, link: Link, notice: msg.MembershipNotice, _payload: Any) -> Effects:
         """Places are gone, or back."""
         self._near.must_be_parent(link)
-        return self._spread(link.last_heard, census)
+        return self._spread(link.last_heard, notice)
 
-    def _spread(self, now: float, census: msg.Census) -> Effects:
+    def _spread(self, now: float, notice: msg.MembershipNotice) -> Effects:
         links = self._near.links_to(tuple(self._near.router.children))
-        effects: Effects = [ev.Transmit(links, census)] if links else []
-        self._told |= bool(links and census.gone)
-        gone = self._letters.gone
-        if census.anew:
+        effects: Effects = [ev.Transmit(links, notice)] if links else []
+        self._told |= bool(links and notice.gone)
+        gone = self._delivery.gone
+        if notice.anew:
             gone.clear()
-        for rank in census.back:
+        for rank in notice.back:
             gone.pop(rank, None)
-        for rank, incarnation in census.gone:
+        for rank, incarnation in notice.gone:
             if rank == self._near.rank or rank in gone:
                 continue
-            gone[rank] = Absence(incarnation, census.reason)
-            effects += self._letters.lose(now, rank, incarnation, census.reason)
+            gone[rank] = LostProcess(incarnation, notice.reason)
+            effects += self._delivery.lose(now, rank, incarnation, notice.reason)
         return effects

@@ -1,4 +1,4 @@
-"""The messages that letters are: from any place to any other (tags 50 to 59)."""
+"""End-to-end messages, from any place to any other, and who is gone: tags 50 to 59."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from sapwood.comm.messages.base import Message
 from sapwood.core.errors import ErrorRecord
 
 
-class Letter(Message, tag=50, frozen=True):
+class RoutedMessage(Message, tag=50, frozen=True):
     """A message from any place to any other, exactly once and in order on its channel.
 
     Attributes:
@@ -42,8 +42,8 @@ class Letter(Message, tag=50, frozen=True):
     error: ErrorRecord | None = None
 
 
-class Receipt(Message, tag=51, frozen=True):
-    """Says which letters have arrived: all up to a number; and which are missing above it."""
+class Acknowledgement(Message, tag=51, frozen=True):
+    """Acknowledges the messages up to a number, and names those above it that are missing."""
 
     source: int
     destination: int
@@ -55,8 +55,8 @@ class Receipt(Message, tag=51, frozen=True):
     missing: tuple[int, ...] = ()
 
 
-class Address(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What differs in the copies of a letter to several places."""
+class MulticastAddress(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What differs in the copies of a multicast."""
 
     destination: int
     epoch: int
@@ -65,14 +65,14 @@ class Address(msgspec.Struct, frozen=True, array_like=True, gc=False):
     large: int = 0
 
 
-class Multiple(Message, tag=52, frozen=True):
-    """One letter to several places; it travels each link once."""
+class Multicast(Message, tag=52, frozen=True):
+    """One message to several places; it travels each link once."""
 
-    letter: Letter
-    addresses: tuple[Address, ...]
+    message: RoutedMessage
+    addresses: tuple[MulticastAddress, ...]
 
 
-class Census(Message, tag=53, frozen=True):
+class MembershipNotice(Message, tag=53, frozen=True):
     """From the front end to all: places whose process is gone, and places that are back.
 
     Attributes:

@@ -4,7 +4,7 @@ from collections import deque
 
 import pytest
 
-from sapwood.comm.letters import events as le
+from sapwood.comm.messaging import events as mev
 from sapwood.core.topology import ROOT, Tree, flat, kary
 from sapwood.testing.network import Network
 
@@ -13,46 +13,46 @@ from sapwood.testing.network import Network
 def test_everybody_hears_who_is_gone_and_who_is_back(tree: Tree) -> None:
     network = Network(tree)
     network.start()
-    network.post(ROOT, le.Announce(((2, 1),), (), "killed"))
+    network.post(ROOT, mev.AnnounceMembership(((2, 1),), (), "killed"))
     network.run()
     for rank, node in network.nodes.items():
-        gone = {other: absence.reason for other, absence in node.letters.gone.items()}
+        gone = {other: absence.reason for other, absence in node.delivery.gone.items()}
         assert gone == ({} if rank == 2 else {2: "killed"})
-    network.post(ROOT, le.Announce((), (2,)))
+    network.post(ROOT, mev.AnnounceMembership((), (2,)))
     network.run()
-    assert all(not node.letters.gone for node in network.nodes.values())
+    assert all(not node.delivery.gone for node in network.nodes.values())
 
 
 def test_who_is_new_hears_of_earlier_losses() -> None:
     network = Network(flat(3))
     network.start()
-    network.post(ROOT, le.Announce(((1, 1),), (), "killed"))
+    network.post(ROOT, mev.AnnounceMembership(((1, 1),), (), "killed"))
     network.run()
     network.kill(2)
     network.run()
-    network.post(ROOT, le.Announce(((2, 1),), (), "killed"))
+    network.post(ROOT, mev.AnnounceMembership(((2, 1),), (), "killed"))
     network.begin([2])
     network.run()
-    network.post(ROOT, le.Announce((), (2,)))
+    network.post(ROOT, mev.AnnounceMembership((), (2,)))
     network.run()
-    assert list(network.nodes[2].letters.gone) == [1]
-    assert list(network.nodes[3].letters.gone) == [1]
+    assert list(network.nodes[2].delivery.gone) == [1]
+    assert list(network.nodes[3].delivery.gone) == [1]
 
 
 def test_receives_from_a_place_alone_end_with_it_and_others_wait_on() -> None:
     network = Network(flat(3))
     network.start()
-    network.post(1, le.PostReceive(1, 2, -1))
-    network.post(1, le.PostReceive(2, -1, -1))
-    network.post(ROOT, le.Announce(((2, 1),), (), "killed"))
+    network.post(1, mev.PostReceive(1, 2, -1))
+    network.post(1, mev.PostReceive(2, -1, -1))
+    network.post(ROOT, mev.AnnounceMembership(((2, 1),), (), "killed"))
     network.run()
-    (failed,) = network.observed(le.ReceiveFailed, 1)
+    (failed,) = network.observed(mev.ReceiveFailed, 1)
     assert (failed.number, failed.error.what) == (1, "agent 2 is gone: killed")
-    network.post(1, le.PostReceive(3, 2, -1))  # at once, while it is gone
-    assert [one.number for one in network.observed(le.ReceiveFailed, 1)] == [1, 3]
-    network.post(3, le.SendTagged(1, (1,), 0, b"\x01", None))
+    network.post(1, mev.PostReceive(3, 2, -1))  # at once, while it is gone
+    assert [one.number for one in network.observed(mev.ReceiveFailed, 1)] == [1, 3]
+    network.post(3, mev.SendTagged(1, (1,), 0, b"\x01", None))
     network.run()
-    (arrived,) = network.observed(le.TaggedArrived, 1)
+    (arrived,) = network.observed(mev.TaggedArrived, 1)
     assert arrived.number == 2
 
 
@@ -61,12 +61,12 @@ def test_who_is_back_is_known_below_a_junction_that_was_cut_off_meanwhile() -> N
     tree = kary(8, 2)
     network = Network(tree)
     network.start()
-    network.post(ROOT, le.Announce(((8, 1),), (), "killed"))
+    network.post(ROOT, mev.AnnounceMembership(((8, 1),), (), "killed"))
     network.run()
     top = tree.children(ROOT)[0]  # over agents 1 to 4
-    assert all(8 in network.nodes[rank].letters.gone for rank in tree.subtree(top))
+    assert all(8 in network.nodes[rank].delivery.gone for rank in tree.subtree(top))
     network.pause(top)
-    network.post(ROOT, le.Announce((), (8,)))
+    network.post(ROOT, mev.AnnounceMembership((), (8,)))
     network.run()
     (link,) = [one.number for one in network.nodes[ROOT].links.values() if one.rank == top]
     (wire,) = [one for one in network.wires(ROOT) if one.target == top]
@@ -77,5 +77,5 @@ def test_who_is_back_is_known_below_a_junction_that_was_cut_off_meanwhile() -> N
     network.resume(top)
     network.advance(2.0)
     assert network.nodes[top].router.parent == ROOT
-    told = {rank: dict(network.nodes[rank].letters.gone) for rank in tree.subtree(ROOT)}
+    told = {rank: dict(network.nodes[rank].delivery.gone) for rank in tree.subtree(ROOT)}
     assert not any(told.values())

@@ -1,12 +1,12 @@
-"""Exactly once and in order, from end to end: numbers, acknowledgements, windows. No I/O.
+"""Exactly once and in order: sequence numbers, acknowledgements, sliding windows. No I/O.
 
-Between two places there is, for each channel and direction, one :class:`Outbox` at the sender
-and one :class:`Inbox` at the receiver. Links below may lose what was on its way when they broke,
-and bring things twice or in another order when the tree changed; what comes out of an inbox is
+Between two places there is, for each channel and direction, one :class:`SendWindow` at the sender
+and one :class:`ReceiveWindow` at the receiver. Links below may lose what was on its way when they
+broke, and bring things twice or in another order when the tree changed; a receive window hands out
 each item once, in the order in which it was posted.
 
 Numbers belong to an *epoch*: the sender's incarnation, and how often it had to begin anew
-because the receiver's process was replaced. What an inbox does with an arrival is a table::
+because the receiver's process was replaced. What a receive window does with an arrival is a table::
 
     epoch     number      what happens
     old       any         DROP      the sender's process, or its hope, is gone
@@ -14,7 +14,7 @@ because the receiver's process was replaced. What an inbox does with an arrival 
     current   duplicate   REPEAT    the acknowledgement was lost: say it again
     current   early       KEEP      and say what is missing
     current   beyond      DROP      outside of the window: no sender of ours does that
-    new       any         the inbox begins anew, then as current
+    new       any         the window begins anew, then as current
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from sapwood.core.errors import CommunicationError
 T = TypeVar("T")
 
 MAX_BACKLOG = 100_000
-"""Items of one outbox that wait until the window has room."""
+"""Items of one send window that wait until there is room (back-pressure)."""
 
 MAX_WINDOW = 256
 """Largest window: items on their way between two places on one channel."""
 
 MAX_MISSING = 64
-"""Missing numbers that one receipt names."""
+"""Missing numbers that one acknowledgement names."""
 
 EPOCH_SHIFT = 32
 """An epoch is the incarnation of the sender's process, shifted, plus a count of beginnings."""
@@ -44,8 +44,8 @@ LONGEST_PATIENCE = 8
 """Factor to which the time-out of an item that is sent again and again grows."""
 
 
-class Order(enum.Enum):
-    """How a number relates to what an inbox expects."""
+class SequenceOrder(enum.Enum):
+    """How a number relates to what a receive window expects."""
 
     EXPECTED = "expected"
     DUPLICATE = "duplicate"
@@ -54,7 +54,7 @@ class Order(enum.Enum):
 
 
 class Action(enum.Enum):
-    """What an inbox does with an arrival."""
+    """What a receive window does with an arrival."""
 
     DELIVER = "deliver"
     REPEAT = "repeat"
@@ -62,11 +62,11 @@ class Action(enum.Enum):
     DROP = "drop"
 
 
-ARRIVALS: dict[Order, Action] = {
-    Order.EXPECTED: Action.DELIVER,
-    Order.DUPLICATE: Action.REPEAT,
-    Order.EARLY: Action.KEEP,
-    Order.BEYOND: Action.DROP,
+ARRIVALS: dict[SequenceOrder, Action] = {
+    SequenceOrder.EXPECTED: Action.DELIVER,
+    SequenceOrder.DUPLICATE: Action.REPEAT,
+    SequenceOrder.EARLY: Action.KEEP,
+    SequenceOrder.BEYOND: Action.DROP,
 }
 """Order within the current epoch → action; an older epoch is dropped, a newer one becomes it."""
 
@@ -90,7 +90,7 @@ class Posted(Generic[T]):
         self.tries = 1
 
 
-class Outbox(Generic[T]):
+class SendWindow(Generic[T]):
     """What one place sends another on one channel.
 
     Args:
@@ -103,10 +103,10 @@ class Outbox(Generic[T]):
         peer: Incarnation of the receiver's process, 0 while nothing was heard of it.
 
     Example:
-        >>> outbox = Outbox(incarnation=1, window=2, patience=1.0)
-        >>> [outbox.post(0.0, letter) for letter in "abc"]
+        >>> send_window = SendWindow(incarnation=1, window=2, patience=1.0)
+        >>> [send_window.post(0.0, message) for message in "abc"]
         [1, 2, 0]
-        >>> acknowledged, more = outbox.receipt(0.1, outbox.epoch, 1, upto=1)
+        >>> acknowledged, more = send_window.acknowledge(0.1, send_window.epoch, 1, upto=1)
         >>> [one.item for one in acknowledged], [one.item for one in more]
         (['a'], ['c'])
     """
@@ -151,10 +151,10 @@ class Outbox(Generic[T]):
         self._backlog.append(item)
         return 0
 
-    def receipt(
+    def acknowledge(
         self, now: float, epoch: int, peer: int, upto: int, missing: tuple[int, ...] = ()
     ) -> tuple[list[Posted[T]], list[Posted[T]]]:
-        """Take a receipt in.
+        """Take an acknowledgement in.
 
         Args:
             now: Time, seconds.
@@ -187,7 +187,7 @@ class Outbox(Generic[T]):
             self._again(now, one)
         return late
 
-    def withdraw(self, item: T) -> bool:
+    def cancel(self, item: T) -> bool:
         """Take an item back; return whether it had not been sent yet."""
         try:
             self._backlog.remove(item)
@@ -216,11 +216,11 @@ class Outbox(Generic[T]):
         one.tries += 1
 
 
-class Inbox(Generic[T]):
+class ReceiveWindow(Generic[T]):
     """What one place gets from another on one channel.
 
-    Items wait in the inbox until whoever reads takes them; only what was taken is acknowledged,
-    so a reader that does not keep up stops the sender.
+    Items wait in the window until whoever reads takes them; only what was taken is acknowledged,
+    so a reader that does not keep up stops the sender (flow control).
 
     Args:
         first_epoch: Oldest epoch that is listened to.
@@ -230,9 +230,9 @@ class Inbox(Generic[T]):
         owed: Items that were taken and not acknowledged yet.
 
     Example:
-        >>> inbox = Inbox()
+        >>> window = ReceiveWindow()
         >>> epoch = 1 << EPOCH_SHIFT
-        >>> inbox.arrive(epoch, 2, "b"), inbox.arrive(epoch, 1, "a"), list(inbox.take_all())
+        >>> window.arrive(epoch, 2, "b"), window.arrive(epoch, 1, "a"), list(window.take_all())
         (<Action.KEEP: 'keep'>, <Action.DELIVER: 'deliver'>, ['a', 'b'])
     """
 
@@ -266,7 +266,7 @@ class Inbox(Generic[T]):
         return number == self._expected and epoch == self.epoch and not self._early
 
     def passed(self) -> int:
-        """The expected item went by without waiting here; return how many are owed a receipt."""
+        """The expected item went by without waiting here; return how many to acknowledge."""
         self._expected += 1
         self.owed += 1
         return self.owed
@@ -317,7 +317,7 @@ class Inbox(Generic[T]):
         return tuple(found)
 
     def acknowledged(self) -> int:
-        """Note that a receipt goes out now; return up to where."""
+        """Note that an acknowledgement goes out now; return up to where."""
         self.owed = 0
         return self._expected - 1
 
@@ -330,9 +330,9 @@ class Inbox(Generic[T]):
         self._named = 0
         self._early.clear()
 
-    def _order(self, number: int) -> Order:
+    def _order(self, number: int) -> SequenceOrder:
         if number == self._expected:
-            return Order.DUPLICATE if number in self._early else Order.EXPECTED
+            return SequenceOrder.DUPLICATE if number in self._early else SequenceOrder.EXPECTED
         if number < self._expected or number in self._early:
-            return Order.DUPLICATE
-        return Order.EARLY if number < self._expected + MAX_WINDOW else Order.BEYOND
+            return SequenceOrder.DUPLICATE
+        return SequenceOrder.EARLY if number < self._expected + MAX_WINDOW else SequenceOrder.BEYOND

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapwood.comm.letters import ordering
-from sapwood.comm.letters.ordering import (
+from sapwood.comm.messaging import ordering
+from sapwood.comm.messaging.ordering import (
     ARRIVALS,
     EPOCH_SHIFT,
     Action,
-    Inbox,
-    Order,
-    Outbox,
     Posted,
+    ReceiveWindow,
+    SendWindow,
+    SequenceOrder,
 )
 from sapwood.core.errors import CommunicationError
 
@@ -31,8 +31,8 @@ class Wire:
 
     def __init__(self, seed: int, window: int, *, lossy: bool) -> None:
         self.chance = random.Random(seed)  # noqa: S311 - chance that can be repeated
-        self.outbox: Outbox[int] = Outbox(1, window, 1.0)
-        self.inbox: Inbox[int] = Inbox()
+        self.outbox: SendWindow[int] = SendWindow(1, window, 1.0)
+        self.inbox: ReceiveWindow[int] = ReceiveWindow()
         self.lossy = lossy
         self.now = 0.0
         self.letters: list[tuple[int, int, int]] = []
@@ -73,7 +73,7 @@ class Wire:
                 self.receipt(self.inbox.missing(again=again))
         elif kind == 1 and self.receipts:
             epoch, upto, missing = self._draw(self.receipts)
-            done, again_ = self.outbox.receipt(self.now, epoch, 1, upto, missing)
+            done, again_ = self.outbox.acknowledge(self.now, epoch, 1, upto, missing)
             self.acknowledged += [one.item for one in done]
             self.transmit(again_)
         else:
@@ -145,7 +145,7 @@ def test_a_new_epoch_begins_without_what_was_before(seed: int, before: int, afte
         wire.step()
     left = wire.outbox.begin_anew()
     assert left == [*range(len(wire.acknowledged), before)]
-    wire.inbox = Inbox()  # another process
+    wire.inbox = ReceiveWindow()  # another process
     old, wire.letters = wire.letters, []
     wire.got.clear()
     wire.acknowledged.clear()
@@ -161,17 +161,17 @@ def test_a_new_epoch_begins_without_what_was_before(seed: int, before: int, afte
 
 
 def test_the_table_says_what_happens() -> None:
-    inbox: Inbox[str] = Inbox()
-    assert inbox.arrive(EPOCH, 1, "a") is ARRIVALS[Order.EXPECTED] is Action.DELIVER
-    assert inbox.arrive(EPOCH, 1, "a") is ARRIVALS[Order.DUPLICATE] is Action.REPEAT
+    inbox: ReceiveWindow[str] = ReceiveWindow()
+    assert inbox.arrive(EPOCH, 1, "a") is ARRIVALS[SequenceOrder.EXPECTED] is Action.DELIVER
+    assert inbox.arrive(EPOCH, 1, "a") is ARRIVALS[SequenceOrder.DUPLICATE] is Action.REPEAT
     assert list(inbox.take_all()) == ["a"]
     assert inbox.arrive(EPOCH, 1, "a") is Action.REPEAT
-    assert inbox.arrive(EPOCH, 4, "d") is ARRIVALS[Order.EARLY] is Action.KEEP
+    assert inbox.arrive(EPOCH, 4, "d") is ARRIVALS[SequenceOrder.EARLY] is Action.KEEP
     assert inbox.missing() == (2, 3)
     assert inbox.missing() == ()  # they were named
     assert inbox.missing(again=True) == (2, 3)
     beyond = 2 + ordering.MAX_WINDOW
-    assert inbox.arrive(EPOCH, beyond, "z") is ARRIVALS[Order.BEYOND] is Action.DROP
+    assert inbox.arrive(EPOCH, beyond, "z") is ARRIVALS[SequenceOrder.BEYOND] is Action.DROP
     assert inbox.arrive(EPOCH - 1, 2, "old") is Action.DROP
     assert inbox.arrive(EPOCH + 1, 1, "new") is Action.DELIVER
     assert list(inbox.take_all()) == ["new"]
@@ -179,7 +179,7 @@ def test_the_table_says_what_happens() -> None:
 
 
 def test_what_passes_by_counts_as_taken() -> None:
-    inbox: Inbox[str] = Inbox(EPOCH)
+    inbox: ReceiveWindow[str] = ReceiveWindow(EPOCH)
     assert inbox.is_next(EPOCH, 1)
     assert not inbox.is_next(EPOCH, 2)
     assert not inbox.is_next(EPOCH + 1, 1)
@@ -191,7 +191,7 @@ def test_what_passes_by_counts_as_taken() -> None:
 
 
 def test_patience_grows_and_ends() -> None:
-    outbox: Outbox[str] = Outbox(1, 4, 1.0)
+    outbox: SendWindow[str] = SendWindow(1, 4, 1.0)
     outbox.post(0.0, "a")
     due = []
     now = 0.0
@@ -205,17 +205,17 @@ def test_patience_grows_and_ends() -> None:
 
 
 def test_what_has_not_left_can_be_taken_back() -> None:
-    outbox: Outbox[str] = Outbox(1, 1, 1.0)
+    outbox: SendWindow[str] = SendWindow(1, 1, 1.0)
     assert outbox.post(0.0, "a") == 1
     assert outbox.post(0.0, "b") == 0
-    assert not outbox.withdraw("a")
-    assert outbox.withdraw("b")
+    assert not outbox.cancel("a")
+    assert outbox.cancel("b")
     assert len(outbox) == 1
 
 
 def test_the_backlog_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ordering, "MAX_BACKLOG", 2)
-    outbox: Outbox[int] = Outbox(1, 1, 1.0)
+    outbox: SendWindow[int] = SendWindow(1, 1, 1.0)
     for item in range(3):
         outbox.post(0.0, item)
     with pytest.raises(CommunicationError, match="more than 2 messages"):
@@ -223,7 +223,7 @@ def test_the_backlog_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_receipts_of_another_epoch_are_not_looked_at() -> None:
-    outbox: Outbox[str] = Outbox(1, 4, 1.0)
+    outbox: SendWindow[str] = SendWindow(1, 4, 1.0)
     outbox.post(0.0, "a")
-    assert outbox.receipt(0.0, outbox.epoch + 1, 1, 1) == ([], [])
+    assert outbox.acknowledge(0.0, outbox.epoch + 1, 1, 1) == ([], [])
     assert len(outbox) == 1

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapwood.comm.letters import match
-from sapwood.comm.letters.match import ANY, Matching, Receive, check_tag, to_ranks
+from sapwood.comm.messaging import point_to_point
+from sapwood.comm.messaging.envelope import ANY, check_tag, to_ranks
+from sapwood.comm.messaging.point_to_point import Matching, Receive
 from sapwood.core.errors import CommunicationError, ConfigurationError
 
 steps = st.lists(
@@ -55,9 +56,9 @@ def test_a_receive_can_be_taken_back_while_it_waits() -> None:
 
 
 def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(match, "MAX_UNEXPECTED", 2)
-    monkeypatch.setattr(match, "MAX_UNEXPECTED_BYTES", 100)
-    monkeypatch.setattr(match, "MAX_RECEIVES", 1)
+    monkeypatch.setattr(point_to_point, "MAX_UNEXPECTED", 2)
+    monkeypatch.setattr(point_to_point, "MAX_UNEXPECTED_BYTES", 100)
+    monkeypatch.setattr(point_to_point, "MAX_RECEIVES", 1)
     matching: Matching[str] = Matching()
     assert matching.has_room(1000)  # a single one always has
     matching.arrived(1, 1, 60, "a")

@@ -1,4 +1,4 @@
-"""Events and effects of letters from place to place; the others are in ``events.py``."""
+"""Events and effects of messages from place to place; the others are in ``comm/events.py``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sapwood.comm.payload import Payload
 from sapwood.core.errors import ErrorRecord
 
 
-class Withdraw(Event, frozen=True):
+class CancelRequest(Event, frozen=True):
     """Take an active message back that was not answered yet."""
 
     number: int
@@ -23,7 +23,7 @@ class SendTagged(Event, frozen=True):
     payload: Payload | None
 
 
-class WithdrawTagged(Event, frozen=True):
+class CancelSend(Event, frozen=True):
     """Take a tagged message back; where that is possible, :class:`SendEnded` says so."""
 
     number: int
@@ -38,7 +38,7 @@ class PostReceive(Event, frozen=True):
     tag: int
 
 
-class Announce(Event, frozen=True):
+class AnnounceMembership(Event, frozen=True):
     """Root: tell all places whose process is gone, as (rank, incarnation), and who is back."""
 
     gone: tuple[tuple[int, int], ...]
@@ -46,7 +46,7 @@ class Announce(Event, frozen=True):
     reason: str = ""
 
 
-class Withdrawn(Effect, frozen=True):
+class RequestCancelled(Effect, frozen=True):
     """Whoever sent an active message does not want its answer any more."""
 
     source: int

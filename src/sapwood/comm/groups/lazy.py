@@ -24,19 +24,19 @@ EVENTS = (gev.EnterGroup, gev.CallGroup, gev.BreakGroup, gev.MissResult, gev.For
 """What the members of groups want."""
 
 MESSAGES = (
-    gmsg.Enter,
-    gmsg.Entered,
+    gmsg.GroupJoin,
+    gmsg.GroupJoined,
     gmsg.GroupPart,
     gmsg.GroupResult,
     gmsg.GroupEnded,
-    gmsg.Withdrawn,
-    gmsg.Disturbed,
-    gmsg.Regroup,
+    gmsg.GroupJoinCancelled,
+    gmsg.GroupDisturbed,
+    gmsg.GroupRestart,
 )
 """What places tell each other of groups."""
 
 
-class FirstGroups:
+class LazyGroups:
     """The groups of one place, if there ever was one.
 
     Args:

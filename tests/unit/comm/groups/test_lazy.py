@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from sapwood.comm.groups import events as gev
-from sapwood.comm.groups.first import EVENTS, MESSAGES
 from sapwood.comm.groups.groups import Groups
+from sapwood.comm.groups.lazy import EVENTS, MESSAGES
 from sapwood.comm.link import Identity, LinkTiming
 from sapwood.comm.peers import PeerTable
 from sapwood.core.topology import flat

@@ -5,19 +5,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapwood.comm import events as ev
-from sapwood.comm.letters import events as le
-from sapwood.comm.letters.match import ANY
-from sapwood.comm.letters.parcel import Parcel
-from sapwood.comm.letters.tagged import TAGGED
-from sapwood.comm.letters.transfers import (
+from sapwood.comm.link import Identity
+from sapwood.comm.messaging import events as mev
+from sapwood.comm.messaging.delivery import OutgoingMessage
+from sapwood.comm.messaging.envelope import ANY
+from sapwood.comm.messaging.point_to_point import TAGGED
+from sapwood.comm.messaging.rendezvous import (
     PIECE,
     TRANSITIONS,
     WINDOW,
-    Outgoing,
+    OutgoingTransfer,
     TransferEvent,
     TransferState,
 )
-from sapwood.comm.link import Identity
 from sapwood.comm.node import Node
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import ProtocolError, ResourceError, SapwoodError
@@ -74,15 +74,15 @@ def test_what_is_large_comes_in_pieces_of_which_few_are_on_their_way(
     pair = Pair()
     data = content(nbytes)
     for number in range(count):
-        pair.post(0, le.SendTagged(number, (1,), number, b"\x01", Payload(data)))
-        pair.post(1, le.PostReceive(number, 0, number))
+        pair.post(0, mev.SendTagged(number, (1,), number, b"\x01", Payload(data)))
+        pair.post(1, mev.PostReceive(number, 0, number))
     pair.run()
-    arrived = pair.of(le.TaggedArrived, 1)
+    arrived = pair.of(mev.TaggedArrived, 1)
     assert len(arrived) == count
     for one in arrived:
-        assert isinstance(one, le.TaggedArrived)
+        assert isinstance(one, mev.TaggedArrived)
         assert bytes(one.payload.view if one.payload is not None else b"") == data
-    assert len(pair.of(le.SendEnded, 0)) == count
+    assert len(pair.of(mev.SendEnded, 0)) == count
     assert pair.most <= WINDOW * PIECE
     assert all(len(node.transfers) == 0 for node in pair.nodes)
 
@@ -90,14 +90,14 @@ def test_what_is_large_comes_in_pieces_of_which_few_are_on_their_way(
 @pytest.mark.row("C2-AM")
 def test_a_large_message_waits_at_its_sender_until_somebody_wants_it() -> None:
     pair = Pair()
-    pair.post(0, le.SendTagged(1, (1,), 5, b"\x01", Payload(content(20 * PIECE))))
+    pair.post(0, mev.SendTagged(1, (1,), 5, b"\x01", Payload(content(20 * PIECE))))
     pair.run()
     assert pair.most == 0
-    assert pair.of(le.SendEnded, 0) == []
-    pair.post(1, le.PostReceive(1, ANY, 5))
+    assert pair.of(mev.SendEnded, 0) == []
+    pair.post(1, mev.PostReceive(1, ANY, 5))
     pair.run()
-    assert len(pair.of(le.SendEnded, 0)) == 1
-    moved = [one for one in pair.of(le.Progressed, 1) if isinstance(one, le.Progressed)]
+    assert len(pair.of(mev.SendEnded, 0)) == 1
+    moved = [one for one in pair.of(mev.Progressed, 1) if isinstance(one, mev.Progressed)]
     assert [one.done for one in moved] == [PIECE * (1 + number) for number in range(20)]
     assert {(one.channel, one.number, one.outgoing, one.total) for one in moved} == {
         (TAGGED, 1, False, 20 * PIECE)
@@ -107,19 +107,19 @@ def test_a_large_message_waits_at_its_sender_until_somebody_wants_it() -> None:
 @pytest.mark.parametrize("steps", [0, 1, 3, 10])
 def test_taken_back_it_was_never_there(steps: int) -> None:
     pair = Pair()
-    pair.post(0, le.SendTagged(1, (1,), 5, b"\x01", Payload(content(40 * PIECE))))
-    pair.post(1, le.PostReceive(1, ANY, 5))
+    pair.post(0, mev.SendTagged(1, (1,), 5, b"\x01", Payload(content(40 * PIECE))))
+    pair.post(1, mev.PostReceive(1, ANY, 5))
     pair.run(steps)
-    pair.post(0, le.WithdrawTagged(1, 1))
+    pair.post(0, mev.CancelSend(1, 1))
     pair.run()
-    (ended,) = pair.of(le.SendEnded, 0)
-    assert isinstance(ended, le.SendEnded)
+    (ended,) = pair.of(mev.SendEnded, 0)
+    assert isinstance(ended, mev.SendEnded)
     assert ended.error is not None
     assert ended.error.code == "SW205"
-    pair.post(0, le.SendTagged(2, (1,), 5, b"\x02", None))
+    pair.post(0, mev.SendTagged(2, (1,), 5, b"\x02", None))
     pair.run()
-    (arrived,) = pair.of(le.TaggedArrived, 1)
-    assert isinstance(arrived, le.TaggedArrived)
+    (arrived,) = pair.of(mev.TaggedArrived, 1)
+    assert isinstance(arrived, mev.TaggedArrived)
     assert arrived.body == b"\x02"
     assert all(len(node.transfers) == 0 for node in pair.nodes)
 
@@ -129,25 +129,25 @@ def test_no_room_at_the_receiver_is_told_to_both() -> None:
         raise ResourceError(f"not {nbytes}")
 
     pair = Pair()
-    pair.nodes[1].tagged.allocate = refuse
-    pair.post(1, le.PostReceive(1, ANY, ANY))
-    pair.post(0, le.SendTagged(1, (1,), 5, b"\x01", Payload(content(PIECE))))
+    pair.nodes[1].point_to_point.allocate = refuse
+    pair.post(1, mev.PostReceive(1, ANY, ANY))
+    pair.post(0, mev.SendTagged(1, (1,), 5, b"\x01", Payload(content(PIECE))))
     pair.run()
-    for kind, rank in ((le.ReceiveFailed, 1), (le.SendEnded, 0)):
+    for kind, rank in ((mev.ReceiveFailed, 1), (mev.SendEnded, 0)):
         (effect,) = pair.of(kind, rank)
-        assert isinstance(effect, le.ReceiveFailed | le.SendEnded)
+        assert isinstance(effect, mev.ReceiveFailed | mev.SendEnded)
         assert effect.error is not None
         assert isinstance(SapwoodError.from_record(effect.error), ResourceError)
 
 
 def test_what_is_too_large_is_refused_before_room_is_made() -> None:
     pair = Pair()
-    pair.nodes[1].letters.max_payload = PIECE
-    pair.post(1, le.PostReceive(1, ANY, ANY))
-    pair.post(0, le.SendTagged(1, (1,), 5, b"\x01", Payload(content(PIECE + 1))))
+    pair.nodes[1].delivery.max_payload = PIECE
+    pair.post(1, mev.PostReceive(1, ANY, ANY))
+    pair.post(0, mev.SendTagged(1, (1,), 5, b"\x01", Payload(content(PIECE + 1))))
     pair.run()
-    (ended,) = pair.of(le.SendEnded, 0)
-    assert isinstance(ended, le.SendEnded)
+    (ended,) = pair.of(mev.SendEnded, 0)
+    assert isinstance(ended, mev.SendEnded)
     assert ended.error is not None
     assert "over the limit" in ended.error.what
 
@@ -155,7 +155,9 @@ def test_what_is_too_large_is_refused_before_room_is_made() -> None:
 @pytest.mark.parametrize("state", TransferState)
 @pytest.mark.parametrize("event", TransferEvent)
 def test_the_table_is_what_happens(state: TransferState, event: TransferEvent) -> None:
-    outgoing = Outgoing(1, Parcel(1, 1), Node(Identity("c", 0, 1, 1, "m"), flat(1)).tagged)
+    outgoing = OutgoingTransfer(
+        1, OutgoingMessage(1, 1), Node(Identity("c", 0, 1, 1, "m"), flat(1)).point_to_point
+    )
     outgoing.state = state
     if (state, event) in TRANSITIONS:
         outgoing.advance(event)

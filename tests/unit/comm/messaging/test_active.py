@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from sapwood.comm import events as ev
 from sapwood.comm import values
-from sapwood.comm.letters import active
-from sapwood.comm.letters import events as le
-from sapwood.comm.messages.letters import Letter
+from sapwood.comm.messages.messaging import RoutedMessage
+from sapwood.comm.messaging import active
+from sapwood.comm.messaging import events as mev
 from sapwood.core.errors import CommunicationError, ExecutionError, SapwoodError
 from sapwood.core.topology import ROOT, Tree, flat, kary, plan
 from sapwood.testing.network import Network
@@ -46,28 +46,28 @@ def test_a_request_that_is_taken_back_is_answered_at_once_and_its_handler_told()
     network.pause(4)
     network.ask(1, 4, 7, None)
     network.run()
-    network.post(1, le.Withdraw(7))
-    network.post(1, le.Withdraw(7))  # a second time is no harm
+    network.post(1, mev.CancelRequest(7))
+    network.post(1, mev.CancelRequest(7))  # a second time is no harm
     (answered,) = network.observed(ev.Answered, 1)
     assert answered.error is not None
     assert SapwoodError.from_record(answered.error).what == "the request was taken back"
     network.resume(4)
     network.run()
-    assert network.observed(le.Withdrawn, 4) == [le.Withdrawn(1, 7)]
+    assert network.observed(mev.RequestCancelled, 4) == [mev.RequestCancelled(1, 7)]
     assert len(network.observed(ev.Answered, 1)) == 1  # the late answer is dropped
 
 
 def test_a_request_that_has_not_left_is_taken_back_without_a_word() -> None:
     network = started()
     network.pause(4)
-    count = active.Active.window + 1
+    count = active.ActiveMessages.window + 1
     for number in range(count):
         network.ask(1, 4, number, None)
-    network.post(1, le.Withdraw(count - 1))
+    network.post(1, mev.CancelRequest(count - 1))
     network.resume(4)
     network.run()
     assert len(network.observed(ev.Asked, 4)) == count - 1
-    assert network.observed(le.Withdrawn, 4) == []
+    assert network.observed(mev.RequestCancelled, 4) == []
 
 
 def test_an_answer_comes_from_who_was_asked_and_from_nobody_else() -> None:
@@ -112,8 +112,8 @@ def test_a_request_goes_from_anywhere_to_anywhere(
     assert asked.source == source
 
 
-def loss_of(tree: Tree, lost: int) -> le.Announce:
-    return le.Announce(tuple((rank, 1) for rank in tree.subtree(lost)), (), "killed")
+def loss_of(tree: Tree, lost: int) -> mev.AnnounceMembership:
+    return mev.AnnounceMembership(tuple((rank, 1) for rank in tree.subtree(lost)), (), "killed")
 
 
 def error_of(answered: ev.Answered) -> SapwoodError:
@@ -209,6 +209,6 @@ def test_who_waits_for_an_answer_of_another_agent_hears_of_its_loss() -> None:
 def test_a_letter_in_the_name_of_somebody_else_is_dropped(source: int, destination: int) -> None:
     network = Network(flat(3))
     network.start()
-    network.send(1, ROOT, Letter(source, destination, 0, 1 << 32, 0, 1, 0, 1, 1, "test"))
+    network.send(1, ROOT, RoutedMessage(source, destination, 0, 1 << 32, 0, 1, 0, 1, 1, "test"))
     network.run()
     assert network.observed(ev.Asked) == []
