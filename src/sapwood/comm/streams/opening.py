@@ -1,14 +1,14 @@
 """How streams begin and end at one place, and how a place that is attached hears of them."""
 
-from collections.abc import Callable
 from typing import Any
-
-import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.peers import Effects, PeerTable
+from sapwood.comm.streams.control import ControlOperations
+from sapwood.comm.streams.engine import LazyBulkTransfers
+from sapwood.comm.streams.push import PushContributions
 from sapwood.comm.streams.state import StreamEvent, StreamState
 from sapwood.comm.streams.stream import Position, Stream
 from sapwood.comm.streams.wave import NewGathering
@@ -17,20 +17,6 @@ from sapwood.core.topology import ROOT
 
 MAX_STREAMS = 4096
 """Streams that are open at one place at a time."""
-
-
-class Life(msgspec.Struct, frozen=True):
-    """What others do when a stream comes, changes or goes.
-
-    Attributes:
-        follow: Has a stream be quiet, or be quiet no more.
-        again: Sends what the root has not confirmed to a parent that has the stream.
-        ended: Told the number of each stream that ends.
-    """
-
-    follow: Callable[[float, Stream], Effects]
-    again: Callable[[Stream], Effects]
-    ended: Callable[[int], None]
 
 
 class Opening:
@@ -46,7 +32,9 @@ class Opening:
         streams: The open streams.
         gather: Makes what puts contributions together.
         position: Where this place is.
-        life: What others do meanwhile.
+        control: Has a stream be quiet, or be quiet no more.
+        push: Sends what the root has not confirmed to a parent that has the stream.
+        bulk: Forgets the large arrays of a stream that ends.
     """
 
     def __init__(
@@ -55,12 +43,16 @@ class Opening:
         streams: dict[int, Stream],
         gather: NewGathering,
         position: Position,
-        life: Life,
+        control: ControlOperations,
+        push: PushContributions,
+        bulk: LazyBulkTransfers,
     ) -> None:
         self.open = streams
         self._near = near
         self._gather = gather
-        self._life = life
+        self._control = control
+        self._push = push
+        self._bulk = bulk
         self._position = position
         self._is_agent = near.router.tree.is_agent(near.rank)
         self._knows = near.rank == ROOT
@@ -98,7 +90,7 @@ class Opening:
     def _left_over(self, stream: Stream) -> Effects:
         """Give back what a stream that ends still holds at this place."""
         stream.advance(StreamEvent.CLOSE)
-        self._life.ended(stream.spec.stream)
+        self._bulk.over(stream.spec.stream, lambda _wave: True)
         payloads = [*stream.held(), *(payload for _, payload in stream.lent)]
         if self._near.rank == ROOT:
             payloads += stream.values()
@@ -140,7 +132,7 @@ class Opening:
             if stream is None:
                 continue  # it does not concern this place
             if stream.quiet != (number in message.quiet):  # a sweep has passed by the former parent
-                effects += self._life.follow(link.last_heard, stream)
+                effects += self._control.follow(link.last_heard, stream)
             elif stream.state is StreamState.DRAINING:  # what it waits for came by elsewhere
                 stream.settle()
         return effects
@@ -154,7 +146,7 @@ class Opening:
         self._near.must_be_parent(link)
         known = self.open.get(message.spec.stream)
         if known is not None:
-            return [] if known.waits else self._life.again(known) + self._pass_on(known, message)
+            return [] if known.waits else self._push.again(known) + self._pass_on(known, message)
         stream = self._new_stream(message.spec)
         effects: Effects = [ev.StreamOpened(message.spec)] if self._is_agent else []
         return effects + self._pass_on(stream, message)

@@ -12,7 +12,7 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.control import ControlOperations
 from sapwood.comm.streams.engine import WaveEngine
-from sapwood.comm.streams.opening import Life, Opening
+from sapwood.comm.streams.opening import Opening
 from sapwood.comm.streams.push import PushContributions
 from sapwood.comm.streams.stream import Position, Stream
 from sapwood.comm.streams.wave import NewGathering
@@ -47,8 +47,7 @@ class Streams:
         push = self._push = PushContributions(near, self.open, control.sent_arrived)
         self._engine = WaveEngine(near, self.open, push, is_agent=is_agent)
         self.bulk = self._engine.bulk
-        life = Life(control.follow, push.again, self._ended)
-        self._opening = Opening(near, self.open, gather, position, life)
+        self._opening = Opening(near, self.open, gather, position, control, push, self.bulk)
 
     def events(self) -> dict[type[ev.Event], OnEvent]:
         """Return who takes which event."""
@@ -140,9 +139,6 @@ class Streams:
         if stream is not None and stream.sweeps and not self.bulk.is_moving(message.stream):
             effects += self._control.look_again(stream)
         return effects
-
-    def _ended(self, stream: int) -> None:
-        self.bulk.over(stream, lambda _wave: True)
 
     def _sweep(self, now: float, event: ev.SweepStream) -> Effects:
         stream = self.open.get(event.stream)

@@ -29,7 +29,7 @@ UPPER, LOWER, AGENT = 13, 9, 1
 def opening_with(stream: Any) -> Opening:
     near: Any = SimpleNamespace(rank=ROOT, router=SimpleNamespace(tree=kary(4, 2)), links_to=tuple)
     unused: Any = None
-    return Opening(near, {1: stream}, unused, Position(ROOT, 0), unused)
+    return Opening(near, {1: stream}, unused, Position(ROOT, 0), unused, unused, unused)
 
 
 @pytest.mark.parametrize("fresh", [False, True])
