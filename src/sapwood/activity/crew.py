@@ -107,14 +107,14 @@ class Crew:
         if not mine:
             return
         if change.back:
-            if not change.adrift:
+            if not change.disconnected:
                 self.replaced += len(mine)
             with self._changed:
                 unready = [rank for rank in mine if rank in self._unready]
             for rank in unready:
                 self._open(rank)
             return
-        if change.adrift:
+        if change.disconnected:
             return  # the same processes come back by another way, and go on
         with self._changed:
             self._unready.update(mine)

@@ -6,8 +6,8 @@ from sapwood.comm import events as ev
 from sapwood.comm import plain
 from sapwood.comm.place import Handlers
 from sapwood.comm.streams.stream import Position
-from sapwood.contexts.forge import Forge
 from sapwood.contexts.plan import Assembled
+from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.topology import ROOT
 from sapwood.session.junction import Junction
 from sapwood.session.member import MemberConfiguration, read_configuration
@@ -20,11 +20,15 @@ class FilteringJunction(Junction):
         shared: What all processes share.
         rank: Place in the tree.
         incarnation: Which process at this place it is.
-        forge: Has its runner forked.
+        runner_factory: Has its runner forked.
     """
 
     def __init__(
-        self, shared: MemberConfiguration, rank: int, incarnation: int, forge: Forge
+        self,
+        shared: MemberConfiguration,
+        rank: int,
+        incarnation: int,
+        runner_factory: RunnerFactory,
     ) -> None:
         more: Handlers = {ev.Filter: self._filter, ev.StreamClosed: self._stream_closed}
         super().__init__(shared, rank, incarnation, more)
@@ -33,7 +37,7 @@ class FilteringJunction(Junction):
             Position(rank, sum(1 for _ in shared.tree.ancestors(rank))),
             self.member.loop,
             decode_settings(shared.extra).runner,
-            lambda: forge,
+            lambda: runner_factory,
             self.member.place.post,
             self._printed,
         )
@@ -50,7 +54,9 @@ class FilteringJunction(Junction):
         self.member.place.post(ev.Ask(ROOT, OUTPUT, self._asked, plain.encode(data), None))
 
 
-def main(configuration: bytes, rank: int, incarnation: int, forge: Forge) -> Assembled:
+def main(
+    configuration: bytes, rank: int, incarnation: int, runner_factory: RunnerFactory
+) -> Assembled:
     """Assemble a junction; entry of a forked process."""
     shared = read_configuration(configuration)
-    return FilteringJunction(shared, rank, incarnation, forge).member.assemble()
+    return FilteringJunction(shared, rank, incarnation, runner_factory).member.assemble()

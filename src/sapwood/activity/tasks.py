@@ -24,7 +24,7 @@ from sapwood.core.errors import (
 )
 from sapwood.session.options import PlacesChanged
 from sapwood.session.port import SessionPort
-from sapwood.session.questions import Answer
+from sapwood.session.requests import RequestFuture
 
 MAX_QUEUED_TASKS = 1_000_000
 """Tasks that may wait for an agent."""
@@ -99,7 +99,7 @@ class Task:
         self.attempts = 0
         self.rank = rank
         self.retries = retries
-        self.answer: Answer | None = None
+        self.answer: RequestFuture | None = None
         self.is_wanted_back = False
 
 

@@ -118,8 +118,8 @@ def local(
             None if lender is None else embedded(lender),
         )
         session.host_filters(
-            lambda loop, forge, post: FilterHost(
-                Position(), loop, runners, forge, post, partial(printer.take, ROOT)
+            lambda loop, runner_factory, post: FilterHost(
+                Position(), loop, runners, runner_factory, post, partial(printer.take, ROOT)
             )
         )
         return session

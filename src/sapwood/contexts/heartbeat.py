@@ -1,14 +1,14 @@
 """Whether a process that is asked for signs of life still gives any."""
 
 
-class Pulse:
+class HeartbeatMonitor:
     """Counts how often a sign of life was waited for in vain.
 
     It counts looks and not seconds: who was stopped itself looks once when it goes on, and does not
     blame the other for the time in between.
 
     Example:
-        >>> pulse = Pulse()
+        >>> pulse = HeartbeatMonitor()
         >>> pulse.look(), pulse.look(), pulse.missed
         (True, False, 1)
         >>> pulse.heard()

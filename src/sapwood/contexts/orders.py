@@ -14,7 +14,7 @@ MAX_ORDER = 160 * 1024
 """Bytes of one message; a Unix datagram of the default buffer size holds it."""
 
 
-class Configure(msgspec.Struct, frozen=True, tag="configure"):
+class ConfigureProcesses(msgspec.Struct, frozen=True, tag="configure"):
     """What every process that is forked from now on gets.
 
     Attributes:
@@ -61,12 +61,12 @@ class Attend(msgspec.Struct, frozen=True, tag="attend"):
     """
 
 
-class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
+class HeartbeatRequest(msgspec.Struct, frozen=True, tag="heartbeat"):
     """Give a sign of life."""
 
 
-class Alive(msgspec.Struct, frozen=True, tag="alive"):
-    """The answer to :class:`Heartbeat`; every other report is a sign of life, too."""
+class HeartbeatReply(msgspec.Struct, frozen=True, tag="alive"):
+    """The answer to :class:`HeartbeatRequest`; every other report is a sign of life, too."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
@@ -114,8 +114,8 @@ class Exited(msgspec.Struct, frozen=True, tag="exited"):
     reason: str = ""
 
 
-Order = Configure | Spawn | Kill | Serve | Attend | Heartbeat
-Report = Ready | Spawned | SpawnFailed | Exited | Alive
+Order = ConfigureProcesses | Spawn | Kill | Serve | Attend | HeartbeatRequest
+Report = Ready | Spawned | SpawnFailed | Exited | HeartbeatReply
 
 encode = msgspec.msgpack.Encoder().encode
 decode_order: Callable[[bytes], Order] = typed.unpacker(Order)

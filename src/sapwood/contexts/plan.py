@@ -6,7 +6,7 @@ from typing import Any, NoReturn, Protocol
 
 import msgspec
 
-from sapwood.contexts import forge
+from sapwood.contexts import runner_factory
 
 
 class Opened(Protocol):
@@ -34,15 +34,15 @@ class Assembled:
         self.opened = opened
 
 
-Entry = Callable[[bytes, int, int, forge.Forge], Assembled]
-"""What a member of the tree is: ``entry(configuration, rank, incarnation, forge)`` assembles it in
-the zygote. It may connect with others, but says nothing: there is no process yet."""
+Entry = Callable[[bytes, int, int, runner_factory.RunnerFactory], Assembled]
+"""What a member of the tree is: ``entry(configuration, rank, incarnation, runner_factory)``
+assembles it in the zygote. It may connect with others, but says nothing: it has no process yet."""
 
 RunnerEntry = Callable[[bytes, int, list[int]], NoReturn]
 """What a runner runs: ``entry(options, parent, descriptors)``; it sets itself up."""
 
 
-class Plan(msgspec.Struct, frozen=True):
+class ZygotePlan(msgspec.Struct, frozen=True):
     """What a zygote imports and forks.
 
     Attributes:

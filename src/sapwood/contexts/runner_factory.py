@@ -52,7 +52,7 @@ decode_fork: Callable[[bytes], Fork] = typed.unpacker(Fork)
 decode_news: Callable[[bytes], News] = typed.unpacker(News)
 
 
-class Forge:
+class RunnerFactory:
     """A process' end of the connection to its zygote.
 
     Args:

@@ -14,10 +14,10 @@ from sapwood.comm.letters import events as le
 from sapwood.comm.loop import Timer
 from sapwood.comm.payload import Payload
 from sapwood.comm.reactor import Reactor
-from sapwood.contexts.forge import Forge
 from sapwood.contexts.plan import Assembled
+from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.errors import ProtocolError, SapwoodError
-from sapwood.session.member import Member, MemberConfiguration, read_configuration
+from sapwood.session.member import MemberConfiguration, TreeMember, read_configuration
 
 READY = "ready"
 """Handler of the service stream: all places of the tree are there."""
@@ -50,7 +50,7 @@ class Contribution:
         self._agent.post(ev.Fail(wave.spec.stream, wave.wave, record))
 
 
-class Question:
+class IncomingRequest:
     """A request that an agent is to answer, once."""
 
     __slots__ = ("_agent", "asked")
@@ -80,7 +80,7 @@ class Question:
         self._agent.post(ev.Answer(self.asked.source, self.asked.number, b"", None, record))
 
 
-class Agent(Member):
+class Agent(TreeMember):
     """A leaf of the tree.
 
     Attributes:
@@ -130,7 +130,7 @@ class Agent(Member):
             "echo": _echo,
             READY: self._note_readiness,
         }
-        self.requests: dict[str, Callable[[Question], None]] = {"ping": _ping}
+        self.requests: dict[str, Callable[[IncomingRequest], None]] = {"ping": _ping}
         self.on_stream_closed: Callable[[int], None] = _ignore
         self.on_stream_resumed: Callable[[int], None] = _ignore
         self.on_released: Callable[[Payload], None] = _not_mine
@@ -159,15 +159,15 @@ class Agent(Member):
             handler(contribution)
 
     def _asked(self, effect: ev.Asked) -> None:
-        question = Question(self, effect)
+        request = IncomingRequest(self, effect)
         handler = self.requests.get(effect.handler)
         if handler is None:
-            question.fail(ProtocolError(f"no request handler '{effect.handler}'"))
+            request.fail(ProtocolError(f"no request handler '{effect.handler}'"))
             return
         try:
-            handler(question)
+            handler(request)
         except SapwoodError as error:
-            question.fail(error)
+            request.fail(error)
 
     def _note_readiness(self, contribution: Contribution) -> None:
         self.all_ready = True
@@ -196,8 +196,8 @@ def _echo(contribution: Contribution) -> None:
     contribution.give(contribution.arrived.body, contribution.arrived.payload)
 
 
-def _ping(question: Question) -> None:
-    question.give(question.asked.body, question.asked.payload)
+def _ping(request: IncomingRequest) -> None:
+    request.give(request.asked.body, request.asked.payload)
 
 
 def _ignore(_stream: int) -> None:
@@ -220,6 +220,8 @@ def _nothing() -> None:
     pass
 
 
-def main(configuration: bytes, rank: int, incarnation: int, _forge: Forge) -> Assembled:
+def main(
+    configuration: bytes, rank: int, incarnation: int, _runner_factory: RunnerFactory
+) -> Assembled:
     """Assemble an agent that runs no user code; entry of a forked process."""
     return Agent(read_configuration(configuration), rank, incarnation).assemble()

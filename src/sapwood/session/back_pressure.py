@@ -12,7 +12,7 @@ ENTRY_COST = 1024
 """Bytes that anything under way costs beyond its own: its future and what belongs to it."""
 
 
-class Gate:
+class ByteLimiter:
     """Lets bytes in up to a limit; whoever comes later waits until others have left.
 
     One is always let in when nobody else is inside, however large. The loop's own thread never
@@ -24,7 +24,7 @@ class Gate:
 
     Example:
         >>> thread = LoopThread("none")
-        >>> gate = Gate(3000, thread)
+        >>> gate = ByteLimiter(3000, thread)
         >>> gate.enter(1000)
         >>> gate.inside
         2024

@@ -93,7 +93,7 @@ def rehearse(data: bytes) -> None:
             understudy.loop.close()
 
 
-class Member:
+class TreeMember:
     """A process of a session below the front end.
 
     Args:
@@ -193,7 +193,7 @@ class Member:
         sys.stderr.write(f"sapwood: rank {self.rank}: {text}\n")
 
 
-class _Understudy(Member):
+class _Understudy(TreeMember):
     """A member that rehearses: its parent is at the other end of a given socket."""
 
     def __init__(self, configuration: MemberConfiguration, to_parent: socket.socket) -> None:

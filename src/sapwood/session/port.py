@@ -22,9 +22,9 @@ from sapwood.core.request import Request
 from sapwood.core.topology import Tree
 from sapwood.session.options import PlacesChanged
 from sapwood.session.places import PlaceState
-from sapwood.session.questions import Answer
+from sapwood.session.requests import RequestFuture
 from sapwood.session.shortcut import Shortcut
-from sapwood.session.streams import StreamOptions, Swept
+from sapwood.session.streams import StreamOptions, SweepResult
 from sapwood.session.wave_result import WaveResult
 
 
@@ -92,7 +92,7 @@ class StreamPort(Protocol):
     ) -> WaveResult:
         """Send a value to all members and return the reduction of their answers."""
 
-    def sweep(self, action: str) -> Future[Swept]:
+    def sweep(self, action: str) -> Future[SweepResult]:
         """Flush, quiesce, resume or query the stream; the future is done when that is."""
 
     def read(self, counts: dict[int, int]) -> None:
@@ -148,18 +148,18 @@ class SessionPort(Protocol):
         """Why places stay lost, if the restart policy gave up."""
 
     @property
-    def is_own_thread(self) -> bool:
+    def on_loop_thread(self) -> bool:
         """Whether the caller is the session's own thread, which must not wait for it."""
 
     @property
-    def is_foreign(self) -> bool:
+    def in_forked_child(self) -> bool:
         """Whether this process was forked from the one that has the session."""
 
     @property
     def platforms(self) -> tuple[tuple[str, str], ...]:
         """Architecture and C library of each kind of processes; none before the start."""
 
-    def must_be_own(self) -> None:
+    def refuse_forked_child(self) -> None:
         """Raise ClosedError in a process that was forked from the one that has the session."""
 
     def places(self, ranks: Iterable[int] | None = None) -> list[PlaceView]:
@@ -175,7 +175,7 @@ class SessionPort(Protocol):
     ) -> StreamPort:
         """Open a stream to agents."""
 
-    def ask(self, rank: int, handler: str, value: Any) -> Answer:
+    def ask(self, rank: int, handler: str, value: Any) -> RequestFuture:
         """Have a handler called at an agent; the future is its answer."""
 
     def ask_encoded(
@@ -184,11 +184,11 @@ class SessionPort(Protocol):
         handler: str,
         body: bytes,
         arrays: values.Encoded,
-        future: Answer | None = None,
-    ) -> Answer:
+        future: RequestFuture | None = None,
+    ) -> RequestFuture:
         """As :meth:`ask`, with a body that the caller encoded and the arrays that belong to it."""
 
-    def withdraw(self, answer: Answer) -> None:
+    def withdraw(self, answer: RequestFuture) -> None:
         """Take a request back: its future ends with CancelledError."""
 
     def answer(self, handler: str, function: Callable[[int, Any], None]) -> None:

@@ -1,40 +1,65 @@
-"""The agents of a session get places in a further tree: in the keeper's eyes, a kind of zygote.
+"""Secondary trees: the agents of one session take places in further trees as well.
 
-A place of an agent in a further tree is begun by asking the agent to join, and ended by asking it
-to leave. When its process ends, the session that it belongs to replaces that, and the new
-one is asked to join.
+The front end of a secondary tree starts no agents. It asks the agents of the primary session to
+attach (:class:`AttachRequest`): in the eyes of its supervisor they are a kind of zygote
+(:class:`SharedAgentStarter`). An agent that is asked takes a :class:`SecondaryPlace`, in the same
+process and on the same loop. When an agent's process ends, the primary session replaces it, and the
+new one is asked to attach.
 """
 
 from __future__ import annotations
 
 import contextlib
-import socket
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from sapwood.contexts import orders
+from sapwood.core import typed
 from sapwood.core.errors import AgentLostError, ClosedError, SapwoodError
-from sapwood.session.agent import JOIN, LEAVE
-from sapwood.session.guest import Invitation
-from sapwood.session.keeper import Keeper
-from sapwood.session.options import PlacesChanged
-from sapwood.session.shared_reactor import SharedReactor
-from sapwood.session.zygotes import Starter
+from sapwood.session.agent import JOIN, LEAVE, Agent, IncomingRequest
+from sapwood.session.member import MemberConfiguration, read_configuration
+
+if TYPE_CHECKING:  # agents import this module, and are to stay small
+    import socket
+
+    from sapwood.session.options import PlacesChanged
+    from sapwood.session.shared_reactor import SharedReactor
+    from sapwood.session.supervisor import ProcessStarter, ProcessSupervisor
 
 LEAVE_TIMEOUT = 5.0
 """Seconds that agents get to leave a tree when it ends."""
 
 
-class Home(Protocol):
+class AttachRequest(msgspec.Struct, frozen=True):
+    """Which place of which tree an agent is to take.
+
+    Attributes:
+        configuration: What all places of the tree share, encoded.
+        incarnation: Which process at its place it is to be.
+    """
+
+    configuration: bytes
+    incarnation: int
+
+
+# --- in the front end -----------------------------------------------------------------------------
+
+
+class PrimarySession(Protocol):
     """The session that the agents belong to."""
 
     @property
-    def keeper(self) -> Keeper:
+    def supervisor(self) -> ProcessSupervisor:
         """Supervises its processes."""
+
+    @property
+    def platforms(self) -> tuple[tuple[str, str], ...]:
+        """Architecture and C library of each kind of its processes."""
 
     def ask(self, rank: int, handler: str, value: Any) -> Future[Any]:
         """Have a handler called at an agent."""
@@ -43,7 +68,7 @@ class Home(Protocol):
         """Have a function told of lost and replaced places; what is returned ends that."""
 
 
-class Tenancy:
+class SharedAgents:
     """What a further tree has of the session of its agents.
 
     Args:
@@ -52,14 +77,14 @@ class Tenancy:
         configuration: What all its places share, encoded.
     """
 
-    def __init__(self, session: Home, tree: str, configuration: bytes) -> None:
+    def __init__(self, session: PrimarySession, tree: str, configuration: bytes) -> None:
         self._session = session
         self._tree = tree
         self._configuration = configuration
 
-    def agents(self, on_report: Callable[[orders.Report], None]) -> Starter:
+    def agents(self, on_report: Callable[[orders.Report], None]) -> ProcessStarter:
         """Return what begins and ends the places of agents."""
-        return Hosts(self._session, self._tree, self._configuration, on_report)
+        return SharedAgentStarter(self._session, self._tree, self._configuration, on_report)
 
     def lend(self) -> socket.socket:
         """Return a control socket of the session's zygote, for the junctions.
@@ -67,10 +92,10 @@ class Tenancy:
         Raises:
             ResourceError: It is gone.
         """
-        return self._session.keeper.lend()
+        return self._session.supervisor.lend()
 
 
-class Hosts:
+class SharedAgentStarter:
     """Has the agents of a session take their places in a further tree.
 
     Args:
@@ -82,7 +107,7 @@ class Hosts:
 
     def __init__(
         self,
-        session: Home,
+        session: PrimarySession,
         tree: str,
         configuration: bytes,
         on_report: Callable[[orders.Report], None],
@@ -152,7 +177,7 @@ class Hosts:
             return
         self._invited.add(rank)
         spec = self._wanted[rank]
-        invitation = Invitation(self._configuration, spec.incarnation)
+        invitation = AttachRequest(self._configuration, spec.incarnation)
         try:
             joined = self._session.ask(
                 rank, JOIN, msgspec.to_builtins(invitation, builtin_types=(bytes,))
@@ -181,13 +206,13 @@ class Hosts:
             self._invite(rank)  # another one is wanted meanwhile
 
     def _is_ready(self, rank: int) -> bool:
-        return self._session.keeper.places[rank].is_ready
+        return self._session.supervisor.places[rank].is_ready
 
     def _changed(self, change: PlacesChanged) -> None:
         for rank in change.agents:
             if change.back and rank in self._wanted:
                 self._invite(rank)
-            elif not change.back and not change.adrift and rank in self._there:
+            elif not change.back and not change.disconnected and rank in self._there:
                 self._gone(rank, self._there[rank][0].incarnation, change.reason)
 
     def _has_left(self, rank: int, incarnation: int, _left: Future[Any]) -> None:
@@ -202,11 +227,101 @@ class Hosts:
     def _on_loop(self, function: Callable[..., None], *args: Any) -> None:
         if self._loop is not None:
             with contextlib.suppress(ClosedError):  # the loop has ended
-                self._loop.call_from_any_thread(self._if_listening, function, args)
+                self._loop.call_soon_threadsafe(self._if_listening, function, args)
 
     def _if_listening(self, function: Callable[..., None], args: tuple[Any, ...]) -> None:
         if self._loop is not None:
             function(*args)
+
+
+# --- in the process of an agent -------------------------------------------------------------------
+
+
+class SecondaryPlace(Agent):
+    """A leaf of a further tree, in the process of an agent and on its loop.
+
+    What happens in that tree is no reason for the process to end: a guest that no place takes
+    any more only leaves.
+
+    Args:
+        configuration: What all places of the tree share.
+        incarnation: Which process at its place it is.
+        host: The agent whose process and loop it shares; its rank is the same.
+        on_end: Told when it has left.
+    """
+
+    def __init__(
+        self,
+        configuration: MemberConfiguration,
+        incarnation: int,
+        host: Agent,
+        on_end: Callable[[], None],
+    ) -> None:
+        super().__init__(configuration, host.rank, incarnation, host.loop)
+        self.tree = configuration.cluster
+        self._on_end = on_end
+        self._left = False
+
+    def end(self) -> None:
+        """Leave the tree; what it kept for others is given back."""
+        if self._left:
+            return
+        self._left = True
+        for stream in self.place.node.streams.values():
+            for several in stream.kept.values():
+                for one in several:
+                    if one.payload is not None:
+                        self.on_released(one.payload)
+        self.place.close()
+        self._on_end()
+
+    async def _try_to_reach(self, rank: int, pause: float) -> None:
+        if pause:
+            await self.loop.sleep(pause)
+        if not self._left:
+            await super()._try_to_reach(rank, 0.0)
+
+
+class SecondaryPlaces:
+    """The further trees of an agent: joined and left as the front end asks.
+
+    Args:
+        host: The agent.
+        settle: Makes a guest work; what it returns ends that.
+    """
+
+    def __init__(self, host: Agent, settle: Callable[[SecondaryPlace], Callable[[], None]]) -> None:
+        self._host = host
+        self._settle = settle
+        self._guests: dict[str, SecondaryPlace] = {}
+        host.requests[JOIN] = self.join
+        host.requests[LEAVE] = self._leave
+
+    def join(self, request: IncomingRequest) -> None:
+        """Take a place as a request asks."""
+        invitation = typed.convert(request.value(), AttachRequest)
+        configuration = read_configuration(invitation.configuration)
+        self._end(configuration.cluster)
+
+        def left() -> None:
+            if self._guests.get(guest.tree) is guest:
+                del self._guests[guest.tree]
+            stop_working()
+
+        guest = SecondaryPlace(configuration, invitation.incarnation, self._host, left)
+        stop_working = self._settle(guest)
+        self._guests[guest.tree] = guest
+        request.reply(os.getpid())
+        guest.begin()
+
+    def _leave(self, request: IncomingRequest) -> None:
+        self._end(str(request.value()))
+        request.reply(None)
+
+    def _end(self, tree: str) -> None:
+        guest = self._guests.get(tree)
+        if guest is not None:
+            guest.end()
 
 
 def _nothing() -> None:

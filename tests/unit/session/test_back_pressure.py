@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from sapwood.core.errors import ClosedError
-from sapwood.session.gate import ENTRY_COST, Gate
+from sapwood.session.back_pressure import ENTRY_COST, ByteLimiter
 from sapwood.session.loop_thread import LoopThread
 
 LIMIT = 10 * ENTRY_COST
@@ -21,7 +21,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def entering(gate: Gate, nbytes: int, failures: list[Exception]) -> threading.Thread:
+def entering(gate: ByteLimiter, nbytes: int, failures: list[Exception]) -> threading.Thread:
     def enter() -> None:
         try:
             gate.enter(nbytes)
@@ -34,18 +34,18 @@ def entering(gate: Gate, nbytes: int, failures: list[Exception]) -> threading.Th
 
 
 @pytest.fixture
-def gate() -> Iterator[Gate]:
+def gate() -> Iterator[ByteLimiter]:
     thread = LoopThread("none")
-    yield Gate(LIMIT, thread)
+    yield ByteLimiter(LIMIT, thread)
     thread.stop()
 
 
-def test_one_is_always_let_in(gate: Gate) -> None:
+def test_one_is_always_let_in(gate: ByteLimiter) -> None:
     gate.enter(100 * LIMIT)
     assert gate.inside == 100 * LIMIT + ENTRY_COST
 
 
-def test_who_comes_over_the_limit_waits_until_others_have_left(gate: Gate) -> None:
+def test_who_comes_over_the_limit_waits_until_others_have_left(gate: ByteLimiter) -> None:
     gate.enter(LIMIT // 2)
     thread = entering(gate, LIMIT // 2, [])
     until(lambda: gate.waiting == 1)
@@ -56,7 +56,7 @@ def test_who_comes_over_the_limit_waits_until_others_have_left(gate: Gate) -> No
     assert gate.inside == LIMIT // 2 + ENTRY_COST
 
 
-def test_those_who_wait_fail_when_it_closes(gate: Gate) -> None:
+def test_those_who_wait_fail_when_it_closes(gate: ByteLimiter) -> None:
     gate.enter(LIMIT)
     failures: list[Exception] = []
     threads = [entering(gate, 1, failures) for _ in range(3)]
@@ -68,7 +68,7 @@ def test_those_who_wait_fail_when_it_closes(gate: Gate) -> None:
     assert gate.inside == LIMIT + ENTRY_COST
 
 
-def test_many_threads_never_hold_more_than_the_limit(gate: Gate) -> None:
+def test_many_threads_never_hold_more_than_the_limit(gate: ByteLimiter) -> None:
     seen: list[int] = []
 
     def work() -> None:
@@ -89,7 +89,7 @@ def test_many_threads_never_hold_more_than_the_limit(gate: Gate) -> None:
 def test_the_loops_own_thread_never_waits() -> None:
     thread = LoopThread("loop")
     thread.start()
-    gate = Gate(LIMIT, thread)
+    gate = ByteLimiter(LIMIT, thread)
     gate.enter(LIMIT)
     thread.call(gate.enter, LIMIT)
     assert gate.inside == 2 * (LIMIT + ENTRY_COST)
