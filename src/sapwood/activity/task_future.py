@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from sapwood.code.pickling import open_exception, open_pickled
 from sapwood.comm.values import Pickled
 from sapwood.core.errors import CancelledError, DataValueError, UserCodeError, with_exception
-from sapwood.session.requests import RequestFuture
+from sapwood.session.port import RequestFuture
 
 
 class TaskFuture(RequestFuture):

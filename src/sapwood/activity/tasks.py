@@ -22,9 +22,7 @@ from sapwood.core.errors import (
     ResourceError,
     SapwoodError,
 )
-from sapwood.session.options import PlacesChanged
-from sapwood.session.port import SessionPort
-from sapwood.session.requests import RequestFuture
+from sapwood.session.port import PlacesChanged, RequestFuture, SessionPort
 
 MAX_QUEUED_TASKS = 1_000_000
 """Tasks that may wait for an agent."""

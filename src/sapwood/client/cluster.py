@@ -24,7 +24,6 @@ from sapwood.core.errors import (
     ClosedError,
     ConfigurationError,
 )
-from sapwood.core.optional import fastpath
 from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.environment.logs import LogOutput
 from sapwood.environment.settings import Settings
@@ -76,9 +75,6 @@ class Cluster(TreeWork, Messaging, Submitting):
         self._topologies: list[Topology] = []
         self._watches: list[Watch] = []
         session.answer(orders.OUTPUT, printer.take)
-        shortcuts = fastpath("offer") if settings.comm.fastpath else None
-        if shortcuts is not None:
-            shortcuts.Offer(session)
 
     # --- programs ------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from sapwood.session.port import SessionPort
 
 if TYPE_CHECKING:
     from sapwood.activity.tasks import Call, TaskPool
-    from sapwood.session.requests import RequestFuture
+    from sapwood.session.port import RequestFuture
 
 
 class QueryResult(msgspec.Struct, frozen=True):

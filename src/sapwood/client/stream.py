@@ -14,10 +14,7 @@ from sapwood.comm.streams import sweeps
 from sapwood.core.errors import CancelledError, ClosedError, DataValueError, SapwoodError
 from sapwood.core.rankset import Ranges, fold, from_ranges
 from sapwood.core.staying import StaysHere
-from sapwood.session.options import PlacesChanged
-from sapwood.session.port import SessionPort, StreamPort
-from sapwood.session.streams import SweepResult
-from sapwood.session.wave_result import WaveResult
+from sapwood.session.port import PlacesChanged, SessionPort, StreamPort, SweepResult, WaveResult
 
 CLOSING = 5.0
 """Seconds that the end of a stream waits for what agents have sent."""
@@ -331,7 +328,7 @@ class Stream(StaysHere):
         if members.isdisjoint(change.agents) or change.back:
             return
         if self._session.failure is not None and self._handle.spec.on_loss == "replace":
-            self._handle.abandon(self._session.failure)
+            self._handle.close(self._session.failure)
 
 
 def parameters_body(parameters: dict[str, Any]) -> bytes:

@@ -312,7 +312,7 @@ class EmbeddedSession:
         return self.shortcut.start(self.host.place)
 
     def on_loop(self, function: Callable[..., Any], *args: Any) -> None:
-        """Have a function called on the loop's thread."""
+        """Have a function called on the loop's thread, from any other."""
         self._thread.post(function, *args)
 
     @property

@@ -203,9 +203,13 @@ class StreamHandle:
         """Give the filters other parameters, from the next wave on."""
         self._thread.post(self._post, ev.ConfigureStream(self.spec.stream, parameters))
 
-    def close(self) -> None:
-        """Close the stream; what its agents do for it is cancelled."""
-        self._thread.post(self.abandon, ClosedError("the stream was closed"))
+    def close(self, reason: SapwoodError | None = None) -> None:
+        """Close the stream; what its agents do for it is cancelled.
+
+        Args:
+            reason: What open waves fail with; by default a ClosedError.
+        """
+        self._thread.post(self.abandon, reason or ClosedError("the stream was closed"))
 
     # --- on the loop's thread ----------------------------------------------------------------
 

@@ -259,7 +259,7 @@ def test_links_that_break_go_on(standing: sapwood.Cluster, until: Until, tmp_pat
 
     for _ in range(4):
         goes_on(run, until)
-        cluster.session.on_loop(cut)
+        embedded(cluster.session).on_loop(cut)
     for _ in range(3):
         goes_on(run, until)
     ends_well(run, 2, tmp_path)

@@ -34,7 +34,7 @@ Flow = Callable[[StreamHandle, EmbeddedSession], None]
 
 
 TIMEOUT = 60.0
-STANDING = {"agents": 2, "exchanges": True, "awake": 0.001}
+STANDING = {"agents": 2, "exchanges": True, "spin": 0.001}
 HASTY = LinkTiming(heartbeat=0.01)
 """Each place has something to say a hundred times in a second."""
 
