@@ -54,7 +54,7 @@ class Serve(msgspec.Struct, frozen=True, tag="serve"):
 
 
 class Attend(msgspec.Struct, frozen=True, tag="attend"):
-    """Fork the processes of a further tree, too: the datagram brings its control socket.
+    """Fork the processes of a secondary tree, too: the datagram brings its control socket.
 
     What is ordered there has a configuration of its own. Its end ends those processes only; when
     all are gone, the zygote closes its side.

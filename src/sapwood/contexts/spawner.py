@@ -71,7 +71,7 @@ class Spawner:
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._unsent: deque[bytes] = deque()
-        self._pulse = HeartbeatMonitor()
+        self._heartbeats = HeartbeatMonitor()
         self._ready = False
 
     @property
@@ -132,9 +132,9 @@ class Spawner:
         """
         if self._process is None:  # who lent it looks after it
             return False
-        if self._pulse.look():
+        if self._heartbeats.look():
             self._send(orders.HeartbeatRequest())
-        return self._pulse.missed >= (looks if self._ready else first)
+        return self._heartbeats.missed >= (looks if self._ready else first)
 
     def end(self) -> None:
         """Kill the zygote, and with it its processes; called on the loop's thread."""
@@ -151,7 +151,7 @@ class Spawner:
         return RunnerFactory(self._hand_over(orders.Serve()))
 
     def lend(self) -> socket.socket:
-        """Return a control socket for a further tree; from any thread.
+        """Return a control socket for a secondary tree; from any thread.
 
         Raises:
             ResourceError: The zygote is gone.
@@ -261,7 +261,7 @@ class Spawner:
                 self._on_end()
                 return
             report = orders.decode_report(data)
-            self._pulse.heard()
+            self._heartbeats.heard()
             self._ready = self._ready or isinstance(report, orders.Ready)
             if not isinstance(report, orders.HeartbeatReply):
                 self._on_report(report)

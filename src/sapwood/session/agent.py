@@ -23,7 +23,7 @@ READY = "ready"
 """Handler of the service stream: all places of the tree are there."""
 
 JOIN = "tree.join"
-"""Request that an agent take its place in a further tree; the answer is its process id."""
+"""Request that an agent take its place in a secondary tree; the answer is its process id."""
 
 LEAVE = "tree.leave"
 """Request that it leave that tree again."""

@@ -1,4 +1,4 @@
-"""Back-pressure for the threads of the user: who writes faster than is read has to wait."""
+"""Back-pressure (flow control) for the user's threads: a fast writer waits for slow readers."""
 
 import threading
 
@@ -13,9 +13,9 @@ ENTRY_COST = 1024
 
 
 class ByteLimiter:
-    """Lets bytes in up to a limit; whoever comes later waits until others have left.
+    """Bounds the bytes that are under way; a thread that would exceed the limit blocks.
 
-    One is always let in when nobody else is inside, however large. The loop's own thread never
+    When nothing is inside, the limiter lets a value of any size in. The loop's own thread never
     waits: it is the one that lets others out.
 
     Args:
@@ -24,11 +24,11 @@ class ByteLimiter:
 
     Example:
         >>> thread = LoopThread("none")
-        >>> gate = ByteLimiter(3000, thread)
-        >>> gate.enter(1000)
-        >>> gate.inside
+        >>> limiter = ByteLimiter(3000, thread)
+        >>> limiter.enter(1000)
+        >>> limiter.inside
         2024
-        >>> gate.leave(1000)
+        >>> limiter.leave(1000)
         >>> thread.stop()
     """
 
@@ -54,7 +54,7 @@ class ByteLimiter:
         """Go in; wait for room.
 
         Raises:
-            SapwoodError: The gate was closed meanwhile.
+            SapwoodError: The limiter was closed meanwhile.
         """
         cost = nbytes + ENTRY_COST
         with self._changed:

@@ -57,7 +57,7 @@ class EmbeddedSession:
 
     Args:
         options: How it is made.
-        lender: The session whose agents take part, as leaves of this further tree; without one it
+        lender: The session whose agents take part, as leaves of this secondary tree; without one it
             starts its own.
 
     Raises (from :meth:`start`):
@@ -78,8 +78,8 @@ class EmbeddedSession:
         self._closed = False
         self.life = Lifecycle("session", MonotonicClock())
         self.ready_seconds = 0.0
-        gate = ByteLimiter(4 * options.backlog, self._thread)
-        self.requests = PendingRequests(self._thread, host.post, host.pool, gate)
+        limiter = ByteLimiter(4 * options.backlog, self._thread)
+        self.requests = PendingRequests(self._thread, host.post, host.pool, limiter)
         tagged = host.node.tagged
         self.mailbox = Mailbox(self._thread, host.post, options.inline_limit, tagged)
         self.groups = FrontEndGroups(self._thread, host.post, host.pool)
@@ -178,7 +178,7 @@ class EmbeddedSession:
                 return
             self._closed = True
         if self.life.state is State.READY and not self.on_loop_thread:
-            self.drain(self.streams.unasked(), CLOSING)
+            self.drain(self.streams.pushing(), CLOSING)
         if self.life.state is not State.CREATED:
             self.life.move(State.STOPPING)
         if self._thread.started:

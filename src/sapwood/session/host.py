@@ -55,8 +55,8 @@ class SessionHost:
     Args:
         options: How the session is made.
         loop: The loop that drives it.
-        lender: The session whose agents take part, as leaves of this further tree; without one the
-            session starts its own.
+        lender: The session whose agents take part, as leaves of this secondary tree; without one
+            the session starts its own.
 
     Attributes:
         tree: The shape of the tree.

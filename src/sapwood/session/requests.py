@@ -85,7 +85,7 @@ class PendingRequests:
         thread: The loop's thread.
         post: Gives the front end's node an event; to be called on the loop's thread.
         pool: Where large arrays are put.
-        gate: What the bytes of requests go through, unless they are few.
+        limiter: What the bytes of requests go through, unless they are few.
     """
 
     def __init__(
@@ -93,12 +93,12 @@ class PendingRequests:
         thread: LoopThread,
         post: Callable[[ev.Event], None],
         pool: BlockPool,
-        gate: ByteLimiter,
+        limiter: ByteLimiter,
     ) -> None:
         self._thread = thread
         self._post = post
         self._pool = pool
-        self._gate = gate
+        self._limiter = limiter
         self._open: dict[int, PendingRequest] = {}
         self._handlers: dict[str, Callable[[int, Any], None]] = {}
         self._numbers = itertools.count(1)
@@ -128,8 +128,8 @@ class PendingRequests:
             future.set_running_or_notify_cancel()  # what was asked cannot be taken back
         nbytes = len(body) + arrays.nbytes
         if nbytes > SMALL_REQUEST:
-            self._gate.enter(nbytes)
-            future.add_done_callback(lambda _: self._gate.leave(nbytes))
+            self._limiter.enter(nbytes)
+            future.add_done_callback(lambda _: self._limiter.leave(nbytes))
         future.number = next(self._numbers)
         request = PendingRequest(rank, handler, future.number, body, arrays, future)
         self._thread.post(self._send, request)
@@ -146,7 +146,7 @@ class PendingRequests:
     def abandon(self, reason: SapwoodError) -> None:
         """Answer what is open, and all that comes, with an error; on the loop's thread."""
         self._closed = reason
-        self._gate.close(reason)
+        self._limiter.close(reason)
         requests, self._open = self._open, {}
         for request in requests.values():
             request.end(None, reason)

@@ -1,4 +1,4 @@
-"""Secondary trees: the agents of one session take places in further trees as well.
+"""Secondary trees: the agents of a primary session take places in further trees.
 
 The front end of a secondary tree starts no agents. It asks the agents of the primary session to
 attach (:class:`AttachRequest`): in the eyes of its supervisor they are a kind of zygote
@@ -69,11 +69,11 @@ class PrimarySession(Protocol):
 
 
 class SharedAgents:
-    """What a further tree has of the session of its agents.
+    """What a secondary tree has of the primary session, whose agents it shares.
 
     Args:
         session: Theirs.
-        tree: Name of the further tree.
+        tree: Name of the secondary tree.
         configuration: What all its places share, encoded.
     """
 
@@ -96,11 +96,11 @@ class SharedAgents:
 
 
 class SharedAgentStarter:
-    """Has the agents of a session take their places in a further tree.
+    """Has the agents of the primary session take their places in a secondary tree.
 
     Args:
         session: Theirs.
-        tree: Name of the further tree.
+        tree: Name of the secondary tree.
         configuration: What all its places share, encoded.
         on_report: Told what becomes of the places, on the loop's thread.
     """
@@ -118,7 +118,7 @@ class SharedAgentStarter:
         self._on_report = on_report
         self._loop: SharedReactor | None = None
         self._wanted: dict[int, orders.ProcessSpec] = {}
-        self._invited: set[int] = set()
+        self._asked: set[int] = set()
         self._there: dict[int, tuple[orders.ProcessSpec, int]] = {}
         self._unsubscribe: Callable[[], None] = _nothing
 
@@ -132,14 +132,14 @@ class SharedAgentStarter:
         """Invite those that are wanted; called on the loop's thread."""
         self._loop = loop
         for rank in self._wanted:
-            self._invite(rank)
+            self._ask_to_attach(rank)
 
     def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
         """Have agents take places."""
         for spec in processes:
             self._wanted[spec.rank] = spec
             if self._loop is not None:
-                self._invite(spec.rank)
+                self._ask_to_attach(spec.rank)
 
     def kill(self, pid: int) -> None:
         """Have the agent of a process leave its place."""
@@ -172,15 +172,15 @@ class SharedAgentStarter:
 
     # --- on the loop's thread --------------------------------------------------------------------
 
-    def _invite(self, rank: int) -> None:
-        if rank in self._invited:
+    def _ask_to_attach(self, rank: int) -> None:
+        if rank in self._asked:
             return
-        self._invited.add(rank)
+        self._asked.add(rank)
         spec = self._wanted[rank]
-        invitation = AttachRequest(self._configuration, spec.incarnation)
+        attach = AttachRequest(self._configuration, spec.incarnation)
         try:
             joined = self._session.ask(
-                rank, JOIN, msgspec.to_builtins(invitation, builtin_types=(bytes,))
+                rank, JOIN, msgspec.to_builtins(attach, builtin_types=(bytes,))
             )
         except ClosedError as error:
             self._on_report(orders.SpawnFailed(rank, spec.incarnation, error.what))
@@ -189,7 +189,7 @@ class SharedAgentStarter:
 
     def _answered(self, spec: orders.ProcessSpec, joined: Future[Any]) -> None:
         rank = spec.rank
-        self._invited.discard(rank)
+        self._asked.discard(rank)
         error = joined.exception()
         if error is None:
             pid = int(joined.result())
@@ -201,9 +201,9 @@ class SharedAgentStarter:
             what = error.what if isinstance(error, SapwoodError) else repr(error)
             self._on_report(orders.SpawnFailed(rank, spec.incarnation, what))
         elif self._is_ready(rank):
-            self._invite(rank)  # it is back already
+            self._ask_to_attach(rank)  # it is back already
         if self._wanted.get(rank, spec) is not spec:
-            self._invite(rank)  # another one is wanted meanwhile
+            self._ask_to_attach(rank)  # another one is wanted meanwhile
 
     def _is_ready(self, rank: int) -> bool:
         return self._session.supervisor.places[rank].is_ready
@@ -211,7 +211,7 @@ class SharedAgentStarter:
     def _changed(self, change: PlacesChanged) -> None:
         for rank in change.agents:
             if change.back and rank in self._wanted:
-                self._invite(rank)
+                self._ask_to_attach(rank)
             elif not change.back and not change.disconnected and rank in self._there:
                 self._gone(rank, self._there[rank][0].incarnation, change.reason)
 
@@ -238,10 +238,10 @@ class SharedAgentStarter:
 
 
 class SecondaryPlace(Agent):
-    """A leaf of a further tree, in the process of an agent and on its loop.
+    """A leaf of a secondary tree, in the process of an agent and on its loop.
 
-    What happens in that tree is no reason for the process to end: a guest that no place takes
-    any more only leaves.
+    What happens in that tree is no reason for the process to end: a secondary place that no
+    parent takes any more only leaves.
 
     Args:
         configuration: What all places of the tree share.
@@ -283,45 +283,45 @@ class SecondaryPlace(Agent):
 
 
 class SecondaryPlaces:
-    """The further trees of an agent: joined and left as the front end asks.
+    """The secondary trees of an agent: joined and left as the front end asks.
 
     Args:
         host: The agent.
-        settle: Makes a guest work; what it returns ends that.
+        settle: Makes a secondary place work; what it returns ends that.
     """
 
     def __init__(self, host: Agent, settle: Callable[[SecondaryPlace], Callable[[], None]]) -> None:
         self._host = host
         self._settle = settle
-        self._guests: dict[str, SecondaryPlace] = {}
+        self._places: dict[str, SecondaryPlace] = {}
         host.requests[JOIN] = self.join
         host.requests[LEAVE] = self._leave
 
     def join(self, request: IncomingRequest) -> None:
         """Take a place as a request asks."""
-        invitation = typed.convert(request.value(), AttachRequest)
-        configuration = read_configuration(invitation.configuration)
+        attach = typed.convert(request.value(), AttachRequest)
+        configuration = read_configuration(attach.configuration)
         self._end(configuration.cluster)
 
         def left() -> None:
-            if self._guests.get(guest.tree) is guest:
-                del self._guests[guest.tree]
+            if self._places.get(place.tree) is place:
+                del self._places[place.tree]
             stop_working()
 
-        guest = SecondaryPlace(configuration, invitation.incarnation, self._host, left)
-        stop_working = self._settle(guest)
-        self._guests[guest.tree] = guest
+        place = SecondaryPlace(configuration, attach.incarnation, self._host, left)
+        stop_working = self._settle(place)
+        self._places[place.tree] = place
         request.reply(os.getpid())
-        guest.begin()
+        place.begin()
 
     def _leave(self, request: IncomingRequest) -> None:
         self._end(str(request.value()))
         request.reply(None)
 
     def _end(self, tree: str) -> None:
-        guest = self._guests.get(tree)
-        if guest is not None:
-            guest.end()
+        place = self._places.get(tree)
+        if place is not None:
+            place.end()
 
 
 def _nothing() -> None:

@@ -76,7 +76,7 @@ class StreamHandle:
         post: Gives the front end's node an event; to be called on the loop's thread.
         pool: Where large values are put.
         forget: Called when the stream is closed.
-        gate: What the bytes of open waves go through.
+        limiter: What the bytes of open waves go through.
         shortcut: May exchange waves in the place of the event loop.
 
     Attributes:
@@ -92,7 +92,7 @@ class StreamHandle:
         post: Callable[[ev.Event], None],
         pool: BlockPool,
         forget: Callable[[int], None],
-        gate: ByteLimiter,
+        limiter: ByteLimiter,
         shortcut: Shortcut,
     ) -> None:
         self.spec = spec
@@ -103,7 +103,7 @@ class StreamHandle:
         self._post = post
         self._pool = pool
         self._forget = forget
-        self.gate = gate
+        self.limiter = limiter
         self._shortcut = shortcut
         self._encoder = AlikeEncoder()
         self._waves: dict[int, tuple[Future[WaveResult], int]] = {}
@@ -181,7 +181,7 @@ class StreamHandle:
         encoded: values.Encoded,
         begin: Callable[[values.Encoded, "Future[WaveResult]"], None],
     ) -> "Future[WaveResult]":
-        self.gate.enter(_size(encoded))
+        self.limiter.enter(_size(encoded))
         future = self.new_future()
         future.set_running_or_notify_cancel()  # a wave cannot be taken back; its stream can
         self._thread.post(begin, encoded, future)
@@ -220,7 +220,7 @@ class StreamHandle:
         self._closed = reason
         self._forget(self.spec.stream)
         self._post(ev.CloseStream(self.spec.stream))
-        self.gate.close(reason)
+        self.limiter.close(reason)
         for future, _ in self._waves.values():
             future.set_exception(reason)
         self._waves.clear()
@@ -273,7 +273,7 @@ class StreamHandle:
 
     def go_on(self, body: bytes, payload: Payload | None, future: "Future[WaveResult]") -> None:
         """Begin a wave that somebody else has begun already; on the loop's thread."""
-        self.gate.enter(0)  # as it leaves it in the end
+        self.limiter.enter(0)  # as it leaves it in the end
         self._waves[self._next_wave] = (future, 0)
         self._next_wave += 1
         self._post(ev.Broadcast(self.spec.stream, body, payload))
@@ -292,7 +292,7 @@ class StreamHandle:
     def _ended(self, wave: int) -> "Future[WaveResult] | None":
         future, nbytes = self._waves.pop(wave, (None, 0))
         if future is not None:
-            self.gate.leave(nbytes)
+            self.limiter.leave(nbytes)
         return future
 
     def _begin_awaited(self, encoded: values.Encoded, future: "Future[WaveResult]") -> None:
@@ -306,7 +306,7 @@ class StreamHandle:
         try:
             payload: Payload | None = self._pool.place(encoded)
         except SapwoodError as error:
-            self.gate.leave(_size(encoded))
+            self.limiter.leave(_size(encoded))
             future.set_exception(error)
             return
         self._waves[self._next_wave] = (future, _size(encoded))
@@ -423,17 +423,17 @@ class StreamTable:
             {1: options.parameters} if options.filters else {},
             options.counted,
         )
-        gate = ByteLimiter(self._backlog, self._thread)
+        limiter = ByteLimiter(self._backlog, self._thread)
         with self._lock:  # places hear of streams in the order of their numbers
             spec = msgspec.structs.replace(spec, stream=self._new_number())
             handle = StreamHandle(
-                spec, self._thread, self._post, self._pool, self._forget, gate, self._shortcut
+                spec, self._thread, self._post, self._pool, self._forget, limiter, self._shortcut
             )
             self._thread.post(self._open, handle, ev.OpenStream(spec, options.paced))
         return handle
 
-    def unasked(self) -> list[StreamHandle]:
-        """Return the streams on which agents send of themselves; from any thread."""
+    def pushing(self) -> list[StreamHandle]:
+        """Return the streams on which agents push values; from any thread."""
         streams = list(self._streams.values())
         return [stream for stream in streams if stream.spec.sync.kind == NO_WAIT]
 

@@ -1,9 +1,12 @@
-"""Keeps the processes of a tree alive: starts them, and replaces those that end.
+"""The supervisor of a session: it starts the processes of a tree and replaces those that end.
 
-A process that ended, or that its parent in the tree has taken for dead, is ended and started
-anew. What was below it lives on: it is disconnected until it is attached elsewhere, and taken for
-lost only if it is not in time. How often processes are replaced within a window is the restart
-policy.
+The supervisor ends and restarts a process that exited, hangs or does not join the tree, and one
+whose parent in the tree has given it up. Processes below it keep running: they are disconnected
+until another parent takes them, and count as lost only if none does in time. The restart policy
+says how often the supervisor replaces processes within a window.
+
+There is one zygote for each interpreter (:class:`Zygotes`); the supervisor sends it heartbeat
+requests and replaces it, too.
 """
 
 from __future__ import annotations
@@ -253,7 +256,7 @@ class Zygotes:
 
 
 class ProcessSupervisor:
-    """Keeps the processes of a tree alive; its methods run on the loop's thread.
+    """Supervises the processes of a tree; its methods run on the loop's thread.
 
     Args:
         tree: The tree.
@@ -334,7 +337,7 @@ class ProcessSupervisor:
         return self._zygotes.new_runner_factory()
 
     def lend(self) -> socket.socket:
-        """Return a control socket of the zygote, for a further tree; from any thread.
+        """Return a control socket of the zygote, for a secondary tree; from any thread.
 
         Raises:
             ResourceError: The zygote is gone.

@@ -216,12 +216,14 @@ def test_a_zygote_gives_signs_of_life_until_it_is_stopped(front: Front) -> None:
     front.until(lambda: any(isinstance(report, orders.Ready) for report in front.reports))
     for _ in range(3):
         assert not front.spawner.is_silent(1, 100)
-        front.until(lambda: front.spawner._pulse.missed == 0 and front.spawner._pulse._looks == 0)
+        front.until(
+            lambda: front.spawner._heartbeats.missed == 0 and front.spawner._heartbeats._looks == 0
+        )
     os.kill(front.spawner.pid, signal.SIGSTOP)
     asked = [front.spawner.is_silent(2, 100) for _ in range(3)]
     assert asked == [False, False, True]
     os.kill(front.spawner.pid, signal.SIGCONT)
-    front.until(lambda: front.spawner._pulse._looks == 0)
+    front.until(lambda: front.spawner._heartbeats._looks == 0)
     assert not front.spawner.is_silent(2, 100)
     assert not any(isinstance(report, orders.HeartbeatReply) for report in front.reports)
 
@@ -235,7 +237,7 @@ def test_a_zygote_gives_signs_of_life_while_it_imports(
     front.until(lambda: front.spawned() and (tmp_path / "begun").exists())
     for _ in range(3):
         assert not front.spawner.is_silent(100, 100)
-        front.until(lambda: front.spawner._pulse._looks == 0)
+        front.until(lambda: front.spawner._heartbeats._looks == 0)
 
 
 def test_a_zygote_that_is_ended_takes_its_processes_with_it(front: Front) -> None:

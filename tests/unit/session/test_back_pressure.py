@@ -21,10 +21,10 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def entering(gate: ByteLimiter, nbytes: int, failures: list[Exception]) -> threading.Thread:
+def entering(limiter: ByteLimiter, nbytes: int, failures: list[Exception]) -> threading.Thread:
     def enter() -> None:
         try:
-            gate.enter(nbytes)
+            limiter.enter(nbytes)
         except ClosedError as error:
             failures.append(error)
 
@@ -34,48 +34,48 @@ def entering(gate: ByteLimiter, nbytes: int, failures: list[Exception]) -> threa
 
 
 @pytest.fixture
-def gate() -> Iterator[ByteLimiter]:
+def limiter() -> Iterator[ByteLimiter]:
     thread = LoopThread("none")
     yield ByteLimiter(LIMIT, thread)
     thread.stop()
 
 
-def test_one_is_always_let_in(gate: ByteLimiter) -> None:
-    gate.enter(100 * LIMIT)
-    assert gate.inside == 100 * LIMIT + ENTRY_COST
+def test_one_is_always_let_in(limiter: ByteLimiter) -> None:
+    limiter.enter(100 * LIMIT)
+    assert limiter.inside == 100 * LIMIT + ENTRY_COST
 
 
-def test_who_comes_over_the_limit_waits_until_others_have_left(gate: ByteLimiter) -> None:
-    gate.enter(LIMIT // 2)
-    thread = entering(gate, LIMIT // 2, [])
-    until(lambda: gate.waiting == 1)
-    assert gate.inside == LIMIT // 2 + ENTRY_COST
-    gate.leave(LIMIT // 2)
+def test_who_comes_over_the_limit_waits_until_others_have_left(limiter: ByteLimiter) -> None:
+    limiter.enter(LIMIT // 2)
+    thread = entering(limiter, LIMIT // 2, [])
+    until(lambda: limiter.waiting == 1)
+    assert limiter.inside == LIMIT // 2 + ENTRY_COST
+    limiter.leave(LIMIT // 2)
     thread.join(PATIENCE)
     assert not thread.is_alive()
-    assert gate.inside == LIMIT // 2 + ENTRY_COST
+    assert limiter.inside == LIMIT // 2 + ENTRY_COST
 
 
-def test_those_who_wait_fail_when_it_closes(gate: ByteLimiter) -> None:
-    gate.enter(LIMIT)
+def test_those_who_wait_fail_when_it_closes(limiter: ByteLimiter) -> None:
+    limiter.enter(LIMIT)
     failures: list[Exception] = []
-    threads = [entering(gate, 1, failures) for _ in range(3)]
-    until(lambda: gate.waiting == 3)
-    gate.close(ClosedError("over"))
+    threads = [entering(limiter, 1, failures) for _ in range(3)]
+    until(lambda: limiter.waiting == 3)
+    limiter.close(ClosedError("over"))
     for thread in threads:
         thread.join(PATIENCE)
     assert len(failures) == 3
-    assert gate.inside == LIMIT + ENTRY_COST
+    assert limiter.inside == LIMIT + ENTRY_COST
 
 
-def test_many_threads_never_hold_more_than_the_limit(gate: ByteLimiter) -> None:
+def test_many_threads_never_hold_more_than_the_limit(limiter: ByteLimiter) -> None:
     seen: list[int] = []
 
     def work() -> None:
         for _ in range(200):
-            gate.enter(2 * ENTRY_COST)
-            seen.append(gate.inside)
-            gate.leave(2 * ENTRY_COST)
+            limiter.enter(2 * ENTRY_COST)
+            seen.append(limiter.inside)
+            limiter.leave(2 * ENTRY_COST)
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
@@ -83,14 +83,14 @@ def test_many_threads_never_hold_more_than_the_limit(gate: ByteLimiter) -> None:
     for thread in threads:
         thread.join(PATIENCE)
     assert max(seen) <= LIMIT
-    assert gate.inside == gate.waiting == 0
+    assert limiter.inside == limiter.waiting == 0
 
 
 def test_the_loops_own_thread_never_waits() -> None:
     thread = LoopThread("loop")
     thread.start()
-    gate = ByteLimiter(LIMIT, thread)
-    gate.enter(LIMIT)
-    thread.call(gate.enter, LIMIT)
-    assert gate.inside == 2 * (LIMIT + ENTRY_COST)
+    limiter = ByteLimiter(LIMIT, thread)
+    limiter.enter(LIMIT)
+    thread.call(limiter.enter, LIMIT)
+    assert limiter.inside == 2 * (LIMIT + ENTRY_COST)
     thread.stop()

@@ -142,7 +142,10 @@ def test_what_is_printed_meanwhile_is_shown(
     def all_said() -> bool:
         said.append(capsys.readouterr().err)
         text = "".join(said)
-        return all(text.count(f"turn {turn}\n") == 2 for turn in range(0, ROUNDS, 7))
+        return all(
+            f"agent[1-2]: turn {turn}\n" in text or text.count(f": turn {turn}\n") == 2
+            for turn in range(0, ROUNDS, 7)
+        )
 
     until(all_said)
     assert relayed(run) > 0
