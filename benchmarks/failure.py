@@ -121,11 +121,14 @@ def measure_attachment(cluster: sapwood.Cluster, number: signal.Signals) -> floa
     run = cluster.run(Course, data=range(len(cluster.agents)))
     while len(Course.times) < 20:
         time.sleep(0.001)
-    keeper, junction = embedded(cluster.session).keeper, next(iter(cluster.session.tree.junctions))
-    victim = keeper.places[junction].pid
+    supervisor, junction = (
+        embedded(cluster.session).supervisor,
+        next(iter(cluster.session.tree.junctions)),
+    )
+    victim = supervisor.places[junction].pid
     begin = time.monotonic()
     os.kill(victim, number)
-    while keeper.places[junction].pid in {0, victim} or not keeper.places.all_ready():
+    while supervisor.places[junction].pid in {0, victim} or not supervisor.places.all_ready():
         time.sleep(0.001)
     until = time.monotonic()
     while Course.times[-1] < until:

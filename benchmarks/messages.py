@@ -25,9 +25,8 @@ import sapwood
 from floors import measure_floor
 from report import Figure, Options, Report, read_options
 from sapwood.core.topology import ROOT, Tree
-from sapwood.session.embedded import EmbeddedSession
+from sapwood.session.embedded import EmbeddedSession, embedded
 from sapwood.session.options import SessionOptions
-from sapwood.session.port import SessionPort
 
 WARM_UP = 50
 
@@ -58,7 +57,7 @@ def round_trips(options: Options, report: Report) -> None:
     waited: list[float] = []
     floors: list[float] = []
     with sapwood.local(agents=1) as cluster:
-        session = cluster.session
+        session = embedded(cluster.session)
         for _ in range(options.runs):
             floors += measure_floor("echo", agents=1, nbytes=0, rounds=rounds)
             chained += chain(session, WARM_UP + rounds)[WARM_UP:]
@@ -71,7 +70,7 @@ def round_trips(options: Options, report: Report) -> None:
     report.add(Figure.of("messages.round_trip_waiting", 1, waited, floors, unit="us", nbytes=0))
 
 
-def chain(session: SessionPort, rounds: int) -> list[float]:
+def chain(session: EmbeddedSession, rounds: int) -> list[float]:
     """Return the seconds of round trips, each of which begins where the last one ends."""
     seconds: list[float] = []
     finished = threading.Event()

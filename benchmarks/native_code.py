@@ -52,9 +52,9 @@ from sapwood.code.watch import Watch
 from sapwood.comm import plain, values
 from sapwood.comm.payload import Payload
 from sapwood.comm.reactor import Reactor
-from sapwood.contexts import members, orders, plan, process
+from sapwood.contexts import orders, plan, process
 from sapwood.contexts import zygote as zygotes
-from sapwood.contexts.forge import Forge
+from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.data.slice import SliceRef
 
 TEN = HERE / "programs" / "ten"
@@ -193,8 +193,10 @@ def serve_runners(control: socket.socket, channel: socket.socket) -> NoReturn:
     entry = "sapwood.activity.procedures"
     try:
         process.adopt_orphans()
-        server = zygotes.Zygote(control, plan.Plan((), (entry,), f"{entry}:main"))
-        agent = members.Member(members.Tree(control), orders.ProcessSpec("", 1, 1), channel)
+        server = zygotes.Zygote(control, plan.ZygotePlan((), (entry,), f"{entry}:main"))
+        agent = zygotes.ForkedProcess(
+            zygotes.ForkedTree(control), orders.ProcessSpec("", 1, 1), channel
+        )
         server._listen_to(agent)  # noqa: SLF001 - it would have forked the agent
         server._complete_imports()  # noqa: SLF001 - as above
         server.run()
@@ -219,7 +221,7 @@ def runner(
     other.close()
     loop = StartingReactor()
     setup = RunnerOptions(bound_agents=bound_agents)
-    host = RunnerHost(loop, setup, Forge(channel), lambda _data: None)
+    host = RunnerHost(loop, setup, RunnerFactory(channel), lambda _data: None)
     binding = Binding(setup.ordinal, bound_agents)
     binding.hold("run")
     image = msgspec.msgpack.encode(make_image(program, built))

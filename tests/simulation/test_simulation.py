@@ -12,7 +12,7 @@ from sapwood.comm import events as ev
 from sapwood.comm.streams.streams import Streams
 from sapwood.comm.streams.wave import Wave
 from sapwood.core.topology import ROOT, kary, plan
-from sapwood.session.keeper import Patience
+from sapwood.session.supervisor import SupervisionTimeouts
 from sapwood.testing.injector import Faults
 from sapwood.testing.network import Network
 from sapwood.testing.simulation import (
@@ -163,13 +163,13 @@ def test_who_waits_for_ever_for_those_that_hang_is_found(
     monkeypatch: pytest.MonkeyPatch, faults: Faults, without: str
 ) -> None:
     """A mistake on purpose: the keeper does not look for those that hang."""
-    original = Patience.looks
+    original = SupervisionTimeouts.looks
 
-    def looks(patience: Patience, seconds: float) -> int:
+    def looks(patience: SupervisionTimeouts, seconds: float) -> int:
         ours = {"join": patience.join, "silence": patience.silence}[without]
         return 10**9 if seconds == ours else original(patience, seconds)
 
-    monkeypatch.setattr(Patience, "looks", looks)
+    monkeypatch.setattr(SupervisionTimeouts, "looks", looks)
 
     def run_all() -> None:
         for seed in range(20):

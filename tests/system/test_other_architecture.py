@@ -261,7 +261,7 @@ def test_places_of_both_kinds_are_replaced_by_their_own(
         os.kill(agent.pid, signal.SIGKILL)
         assert mixed.run(program, data).result(PATIENCE)["total"] == 1200.0
     emulated = next(
-        z for z in embedded(mixed.session).keeper.zygotes if z.architecture == "aarch64"
+        z for z in embedded(mixed.session).supervisor.zygotes if z.architecture == "aarch64"
     )
     os.kill(emulated.pid, signal.SIGKILL)
     assert mixed.run(program, data).result(PATIENCE)["total"] == 1200.0

@@ -70,3 +70,21 @@ def test_types_are_read_by_what_lets_one_thread_at_a_time_look_at_them() -> None
         if reads_a_type.search(path.read_text(encoding="utf-8").replace("FrameDecoder(", ""))
     }
     assert found == {Path("src/sapwood/core/typed.py")}
+
+
+AGENT_SIDE = {"agent", "agent_groups", "junction", "member", "secondary_tree"}
+"""What agents and junctions are made of; what runs in them imports it."""
+
+
+def test_the_rooms_of_the_front_end_know_a_session_by_its_port_only() -> None:
+    local = ROOT / "src" / "sapwood" / "client" / "local.py"  # makes the session
+    for room in ("client", "compat", "cli", "activity"):
+        for path in (ROOT / "src" / "sapwood" / room).rglob("*.py"):
+            text = path.read_text(encoding="utf-8")
+            known = set(re.findall(r"^\s*from sapwood\.session\.(\w+) import", text, re.MULTILINE))
+            assert not re.search(r"import sapwood\.session|from sapwood\.session import", text), (
+                path
+            )
+            allowed = {"port"} | (AGENT_SIDE if room == "activity" else set())
+            allowed |= {"embedded", "options"} if path == local else set()
+            assert known <= allowed, path

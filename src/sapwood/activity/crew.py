@@ -10,8 +10,7 @@ import msgspec
 from sapwood.activity import orders
 from sapwood.core.errors import AgentLostError, ExecutionError, SapwoodError
 from sapwood.core.rankset import fold
-from sapwood.session.options import PlacesChanged
-from sapwood.session.port import SessionPort, StreamPort
+from sapwood.session.port import PlacesChanged, SessionPort, StreamPort
 
 CLOSE_TIMEOUT = 5.0
 """Seconds that agents get to answer when a run is over."""
@@ -73,7 +72,7 @@ class Crew:
                 self._failure = error
             self._changed.notify_all()
         if self._stream is not None:
-            self._session.on_loop(self._stream.abandon, error)
+            self._stream.close(error)
 
     def close(self) -> list[dict[str, Any]]:
         """Let the agents forget the run; return their statistics, where they still have any."""
@@ -107,14 +106,14 @@ class Crew:
         if not mine:
             return
         if change.back:
-            if not change.adrift:
+            if not change.disconnected:
                 self.replaced += len(mine)
             with self._changed:
                 unready = [rank for rank in mine if rank in self._unready]
             for rank in unready:
                 self._open(rank)
             return
-        if change.adrift:
+        if change.disconnected:
             return  # the same processes come back by another way, and go on
         with self._changed:
             self._unready.update(mine)

@@ -19,7 +19,7 @@ from sapwood.comm.loop import Loop
 from sapwood.comm.messages import FAIL
 from sapwood.comm.payload import Payload
 from sapwood.comm.streams.stream import Position, filter_at
-from sapwood.contexts.forge import Forge
+from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.errors import RunnerCrashError, SapwoodError
 
 
@@ -30,7 +30,7 @@ class FilterHost:
         position: Where the place is.
         loop: Its event loop.
         options: How runners are set up.
-        make_forge: Returns what has runners forked.
+        make_runner_factory: Returns what has runners forked.
         post: Gives the place's node an event.
         on_output: Gets what filters print.
     """
@@ -40,17 +40,17 @@ class FilterHost:
         position: Position,
         loop: Loop,
         options: RunnerOptions,
-        make_forge: Callable[[], Forge],
+        make_runner_factory: Callable[[], RunnerFactory],
         post: Callable[[ev.Event], None],
         on_output: Callable[[bytes], None],
     ) -> None:
         self._position = position
         self._loop = loop
         self._options = options
-        self._make_forge = make_forge
+        self._make_runner_factory = make_runner_factory
         self._post = post
         self._on_output = on_output
-        self._forge: Forge | None = None
+        self._runner_factory: RunnerFactory | None = None
         self._runner: RunnerHost | None = None
         self._limits: dict[int, float] = {}
         self._open: dict[tuple[int, int], ev.Filter] = {}
@@ -88,9 +88,9 @@ class FilterHost:
         if self._runner is not None:
             self._runner.close()
             self._runner = None
-        if self._forge is not None:
-            self._forge.close()
-            self._forge = None
+        if self._runner_factory is not None:
+            self._runner_factory.close()
+            self._runner_factory = None
 
     def _orphaned(self) -> None:
         """The zygote is gone, and the runner with it: the next call finds new ones."""
@@ -132,8 +132,8 @@ class FilterHost:
         )
 
     def _new_runner(self) -> RunnerHost:
-        forge = self._forge = self._make_forge()
-        runner = RunnerHost(self._loop, self._options, forge, self._on_output)
+        runner_factory = self._runner_factory = self._make_runner_factory()
+        runner = RunnerHost(self._loop, self._options, runner_factory, self._on_output)
         runner.on_orphaned = self._orphaned
         self._runner = runner
         return runner

@@ -6,8 +6,8 @@ from sapwood.comm import events as ev
 from sapwood.comm import plain
 from sapwood.comm.driver import Handlers
 from sapwood.comm.streams.stream import Position
-from sapwood.contexts.forge import Forge
 from sapwood.contexts.plan import Main
+from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.topology import ROOT
 from sapwood.session.junction import Junction
 from sapwood.session.member import MemberConfiguration, read_configuration
@@ -24,7 +24,7 @@ class FilteringJunction(Junction):
     """
 
     def __init__(
-        self, shared: MemberConfiguration, rank: int, incarnation: int, forge: Forge
+        self, shared: MemberConfiguration, rank: int, incarnation: int, forge: RunnerFactory
     ) -> None:
         more: Handlers = {ev.Filter: self._filter, ev.StreamClosed: self._stream_closed}
         super().__init__(shared, rank, incarnation, more)
@@ -50,7 +50,7 @@ class FilteringJunction(Junction):
         self.member.place.post(ev.Ask(ROOT, OUTPUT, self._asked, plain.encode(data), None))
 
 
-def main(configuration: bytes, rank: int, incarnation: int, forge: Forge) -> Main:
+def main(configuration: bytes, rank: int, incarnation: int, forge: RunnerFactory) -> Main:
     """Assemble a junction; entry of a forked process."""
     shared = read_configuration(configuration)
     return FilteringJunction(shared, rank, incarnation, forge).member.run

@@ -11,7 +11,7 @@ from sapwood.code.program import Program
 from sapwood.code.reducers import has_reducers
 from sapwood.comm.messages import FilterAt
 from sapwood.core.errors import DataValueError, ProgramError
-from sapwood.session.streams import StreamOptions
+from sapwood.session.port import StreamOptions
 
 
 def stream_options(

@@ -9,10 +9,10 @@ from typing import Any, NoReturn
 from sapwood.code.pickling import open_exception, open_pickled
 from sapwood.comm.values import Pickled
 from sapwood.core.errors import CancelledError, DataValueError, UserCodeError, with_exception
-from sapwood.session.questions import Answer
+from sapwood.session.port import RequestFuture
 
 
-class TaskFuture(Answer):
+class TaskFuture(RequestFuture):
     """What comes of a task: a ``concurrent.futures.Future``, but ``cancel`` ends a running call.
 
     A result or exception that came pickled is opened on the thread that first asks for it.

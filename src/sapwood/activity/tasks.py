@@ -22,9 +22,7 @@ from sapwood.core.errors import (
     ResourceError,
     SapwoodError,
 )
-from sapwood.session.options import PlacesChanged
-from sapwood.session.port import SessionPort
-from sapwood.session.questions import Answer
+from sapwood.session.port import PlacesChanged, RequestFuture, SessionPort
 
 MAX_QUEUED_TASKS = 1_000_000
 """Tasks that may wait for an agent."""
@@ -99,7 +97,7 @@ class Task:
         self.attempts = 0
         self.rank = rank
         self.retries = retries
-        self.answer: Answer | None = None
+        self.answer: RequestFuture | None = None
         self.is_wanted_back = False
 
 

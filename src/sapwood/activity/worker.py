@@ -19,7 +19,7 @@ from sapwood.comm import plain
 from sapwood.comm.payload import Payload
 from sapwood.core import typed
 from sapwood.core.errors import CancelledError, SapwoodError
-from sapwood.session.agent import Agent, Contribution, Question
+from sapwood.session.agent import Agent, Contribution, IncomingRequest
 
 
 class OpenedRun:
@@ -84,7 +84,7 @@ class Worker:
 
     # --- runs ----------------------------------------------------------------------------------
 
-    def _open_run(self, question: Question) -> None:
+    def _open_run(self, question: IncomingRequest) -> None:
         order = typed.convert(question.value(), orders.OpenRun)
         names = ("image", "slice", "crash_handlers")
         body = plain.encode({name: getattr(order, name) for name in names})
@@ -150,7 +150,7 @@ class Worker:
         )
         self._runner.submit(job)
 
-    def _close_run(self, question: Question) -> None:
+    def _close_run(self, question: IncomingRequest) -> None:
         name = str(question.value())
         run = self._forget_run(name)
         question.reply(None if run is None else msgspec.to_builtins(self._statistics(run)))
@@ -204,7 +204,7 @@ class Worker:
 
     # --- tasks ---------------------------------------------------------------------------------
 
-    def _call_task(self, question: Question) -> None:
+    def _call_task(self, question: IncomingRequest) -> None:
         asked = question.asked
         order = typed.convert(question.value(), orders.CallTask)
         meter = self._meters.setdefault(order.function, FunctionMeter(order.function))
@@ -240,7 +240,7 @@ class Worker:
             )
         )
 
-    def _give_back_task(self, question: Question) -> None:
+    def _give_back_task(self, question: IncomingRequest) -> None:
         name = self._task(question.asked.source, int(question.value()))
         reason = CancelledError("the task was given back", details={orders.GIVEN_BACK: name})
         question.reply(self._runner.drop(name, reason))

@@ -17,17 +17,17 @@ from sapwood.code.runner.binding import Binding
 from sapwood.code.runner.door import Door, Visit
 from sapwood.code.runner.host import RunnerHost
 from sapwood.comm import plain
-from sapwood.contexts.forge import Forge
 from sapwood.contexts.plan import Main
+from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.errors import ResourceError
 from sapwood.core.optional import fastpath
 from sapwood.core.topology import ROOT
-from sapwood.session.agent import JOIN, Agent, Contribution, Question
-from sapwood.session.group_visits import GroupVisits
+from sapwood.session.agent import JOIN, Agent, Contribution, IncomingRequest
+from sapwood.session.agent_groups import AgentGroups
 from sapwood.session.member import read_configuration
 
 if TYPE_CHECKING:
-    from sapwood.session.guest import Guest
+    from sapwood.session.secondary_tree import SecondaryPlace
 
 
 class Workshop:
@@ -42,14 +42,14 @@ class Workshop:
         visits: Who answers what user code asks while it runs, by the question's name.
     """
 
-    def __init__(self, agent: Agent, settings: orders.AgentSettings, forge: Forge) -> None:
+    def __init__(self, agent: Agent, settings: orders.AgentSettings, forge: RunnerFactory) -> None:
         self._agent = agent
         self._output = Printed()
         self._output_sent = False
         options = msgspec.structs.replace(settings.runner, ordinal=max(agent.rank - 1, 0))
         self._runner = RunnerHost(agent.loop, options, forge, self._printed)
         self._binding = Binding(options.ordinal, options.bound_agents)
-        self.visits: dict[str, Callable[[Visit], None]] = {**GroupVisits(agent.groups).handlers}
+        self.visits: dict[str, Callable[[Visit], None]] = {**AgentGroups(agent.groups).handlers}
         welcome = asks.Welcome(agent.rank, agent.configuration.tree.agents)
         self._runner.door = Door(agent.loop, welcome, self.visits)
         self._worker = Worker(agent, self._runner, self._binding)
@@ -59,12 +59,12 @@ class Workshop:
         agent.on_answered = self._output_taken
         self._has_shortcut = False
 
-    def _first_guest(self, question: Question) -> None:
-        from sapwood.session.guest import Guests  # noqa: PLC0415 - most agents know one tree
+    def _first_guest(self, question: IncomingRequest) -> None:
+        from sapwood.session.secondary_tree import SecondaryPlaces  # noqa: PLC0415 - most agents know one tree
 
-        Guests(self._agent, self._settle).join(question)
+        SecondaryPlaces(self._agent, self._settle).join(question)
 
-    def _settle(self, guest: Guest) -> Callable[[], None]:
+    def _settle(self, guest: SecondaryPlace) -> Callable[[], None]:
         """Make a place in a further tree work: it shares the runner."""
         return Worker(guest, self._runner, self._binding, f"{guest.tree} ").close
 
@@ -95,7 +95,7 @@ class Workshop:
             self._agent.ask(ROOT, orders.OUTPUT, plain.encode(data))
 
 
-def main(configuration: bytes, rank: int, incarnation: int, forge: Forge) -> Main:
+def main(configuration: bytes, rank: int, incarnation: int, forge: RunnerFactory) -> Main:
     """Assemble an agent that runs user code; entry of a forked process."""
     settings = read_configuration(configuration)
     agent = Agent(settings, rank, incarnation)

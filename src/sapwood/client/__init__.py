@@ -52,7 +52,7 @@ from sapwood.core.errors import (
 from sapwood.core.request import Message, Request, wait_all, wait_any
 from sapwood.data import Dataset, load
 from sapwood.environment.settings import Settings
-from sapwood.session.wave_result import WaveResult
+from sapwood.session.port import WaveResult
 
 __all__ = [
     "ANY",

@@ -24,7 +24,6 @@ from sapwood.core.errors import (
     ClosedError,
     ConfigurationError,
 )
-from sapwood.core.optional import fastpath
 from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.environment.logs import LogOutput
 from sapwood.environment.settings import Settings
@@ -40,7 +39,8 @@ class AgentView(msgspec.Struct, frozen=True):
     Attributes:
         rank: Its place in the tree, from 1.
         pid: Its process id; 0 while it is being replaced, and when the cluster is closed.
-        state: ``starting``, ``ready``, ``adrift`` (between two parents), ``lost`` or ``closed``.
+        state: ``starting``, ``ready``, ``disconnected`` (between two parents), ``lost`` or
+            ``closed``.
         incarnation: Counts the processes that have been this agent.
     """
 
@@ -75,9 +75,6 @@ class Cluster(TreeWork, Messaging, Submitting):
         self._topologies: list[Topology] = []
         self._watches: list[Watch] = []
         session.answer(orders.OUTPUT, printer.take)
-        shortcuts = fastpath("offer") if settings.comm.fastpath else None
-        if shortcuts is not None:
-            shortcuts.Offer(session)
 
     # --- programs ------------------------------------------------------------------------------
 
@@ -219,7 +216,7 @@ class Cluster(TreeWork, Messaging, Submitting):
             wait: Whether to return when that has happened, or at once.
             cancel_futures: Whether to cancel the tasks that no agent has begun.
         """
-        if self._session.is_foreign or self.closed:
+        if self._session.in_forked_child or self.closed:
             return
         self._tasks.refuse(cancel=cancel_futures)
         if wait:
@@ -240,7 +237,7 @@ class Cluster(TreeWork, Messaging, Submitting):
 
         A process that was forked from the cluster's owner closes nothing.
         """
-        if self._session.is_foreign:
+        if self._session.in_forked_child:
             return
         for watch in self._watches:
             watch.close()
@@ -254,7 +251,7 @@ class Cluster(TreeWork, Messaging, Submitting):
         self._wait_for_runs()
 
     def _must_be_open(self) -> None:
-        self._session.must_be_own()
+        self._session.refuse_forked_child()
         if self.closed:
             raise ClosedError("the cluster is closed", hint="make a new one with sapwood.local()")
         self._printer.follow()

@@ -16,6 +16,7 @@ from sapwood.code.runner.options import RunnerOptions
 from sapwood.comm.link import LinkTiming
 from sapwood.comm.streams.stream import Position
 from sapwood.core.errors import ConfigurationError, ResourceError
+from sapwood.core.optional import fastpath
 from sapwood.core.rankset import parse_ranks
 from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.core.whole import whole
@@ -118,8 +119,8 @@ def local(
             None if lender is None else embedded(lender),
         )
         session.host_filters(
-            lambda loop, forge, post: FilterHost(
-                Position(), loop, runners, forge, post, partial(printer.take, ROOT)
+            lambda loop, runner_factory, post: FilterHost(
+                Position(), loop, runners, runner_factory, post, partial(printer.take, ROOT)
             )
         )
         return session
@@ -130,6 +131,9 @@ def local(
     except BaseException:
         output.close()
         raise
+    shortcuts = fastpath("offer") if chosen.comm.fastpath else None
+    if shortcuts is not None:
+        shortcuts.Offer(session)
     return Cluster(session, chosen, exports, output, printer, new_tree)
 
 

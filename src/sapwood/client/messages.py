@@ -16,7 +16,7 @@ from sapwood.session.port import SessionPort
 
 if TYPE_CHECKING:
     from sapwood.activity.tasks import Call, TaskPool
-    from sapwood.session.questions import Answer
+    from sapwood.session.port import RequestFuture
 
 
 class QueryResult(msgspec.Struct, frozen=True):
@@ -175,7 +175,7 @@ class Messaging:
 
     def _ask_all(
         self, ranks: tuple[int, ...], question: Callable[..., Any] | str, args: tuple[Any, ...]
-    ) -> "Mapping[int, Answer]":
+    ) -> "Mapping[int, RequestFuture]":
         if not isinstance(question, str):
             return self._call_on(ranks, question, args, {})
         if len(args) > 1:
@@ -193,7 +193,7 @@ class Messaging:
         function: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-    ) -> "Mapping[int, Answer]":
+    ) -> "Mapping[int, RequestFuture]":
         return self._tasks.ask(ranks, self._call_of(function, args, kwargs))
 
     def _places(self, ranks: int | Iterable[int]) -> tuple[int, ...]:
@@ -203,7 +203,7 @@ class Messaging:
             ConfigurationError: One of them is not.
             ClosedError: The cluster is another process's.
         """
-        self._session.must_be_own()
+        self._session.refuse_forked_child()
         found = (ranks,) if isinstance(ranks, int) else tuple(dict.fromkeys(ranks))
         check_places(found, self._session.tree.agents)
         return found

@@ -14,10 +14,7 @@ from sapwood.comm.streams import control
 from sapwood.core.errors import CancelledError, ClosedError, DataValueError, SapwoodError
 from sapwood.core.rankset import Ranges, fold, from_ranges
 from sapwood.core.staying import StaysHere
-from sapwood.session.options import PlacesChanged
-from sapwood.session.port import SessionPort, StreamPort
-from sapwood.session.streams import Swept
-from sapwood.session.wave_result import WaveResult
+from sapwood.session.port import PlacesChanged, SessionPort, StreamPort, SweepResult, WaveResult
 
 CLOSING = 5.0
 """Seconds that the end of a stream waits for what agents have sent."""
@@ -137,7 +134,7 @@ class Stream(StaysHere):
             TimeoutError: The next one is not there in time.
         """
         while True:
-            self._session.must_be_own()
+            self._session.refuse_forked_child()
             with self._changed:
                 if self._is_endless:
                     there = self._changed.wait_for(self._is_something_there, timeout)
@@ -265,10 +262,10 @@ class Stream(StaysHere):
             timeout: Seconds to wait for that; what is not there then is lost. Agents whose
                 process has ended are not waited for.
         """
-        if self._session.is_foreign:
+        if self._session.in_forked_child:
             return
         open_still = not self._session.closed and self._handle.closed is None
-        may_wait = timeout > 0 and not self._session.is_own_thread
+        may_wait = timeout > 0 and not self._session.on_loop_thread
         if open_still and may_wait and self._is_endless:
             self._session.drain([self._handle], timeout)
         self._unsubscribe()
@@ -306,16 +303,16 @@ class Stream(StaysHere):
         with self._changed:
             self._changed.notify_all()
 
-    def _sweep(self, action: str, timeout: float | None) -> Swept:
+    def _sweep(self, action: str, timeout: float | None) -> SweepResult:
         self._must_be_open()
         return self._handle.sweep(action).result(timeout)
 
-    def _missing(self, swept: Swept) -> list[int]:
+    def _missing(self, swept: SweepResult) -> list[int]:
         reached: Ranges = swept.reached
         return sorted(from_ranges(self._handle.spec.members) - from_ranges(reached))
 
     def _must_be_open(self) -> None:
-        self._session.must_be_own()
+        self._session.refuse_forked_child()
         reason = self._handle.closed
         if reason is None and self._state == "closed":  # the loop's thread will hear of it
             reason = ClosedError("the stream was closed")
@@ -331,7 +328,7 @@ class Stream(StaysHere):
         if members.isdisjoint(change.agents) or change.back:
             return
         if self._session.failure is not None and self._handle.spec.on_loss == "replace":
-            self._handle.abandon(self._session.failure)
+            self._handle.close(self._session.failure)
 
 
 def parameters_body(parameters: dict[str, Any]) -> bytes:

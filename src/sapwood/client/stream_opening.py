@@ -24,9 +24,7 @@ from sapwood.code.program import NativeFunctionRef
 from sapwood.code.spelling import suggest
 from sapwood.comm.messages import NO_WAIT, REPLACE
 from sapwood.core.errors import ConfigurationError
-from sapwood.session.places import PlaceState
-from sapwood.session.port import SessionPort
-from sapwood.session.streams import StreamOptions
+from sapwood.session.port import PlaceState, SessionPort, StreamOptions
 
 LATEST = "latest"
 """Of results that nobody reads, only the latest are kept."""

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from sapwood.core.errors import ResourceError, SapwoodError
-from sapwood.session.wave_result import WaveResult
+from sapwood.session.port import WaveResult
 
 UNREAD = 256
 """Results of waves that are kept to be read once more, also where their future has told them."""

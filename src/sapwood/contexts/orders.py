@@ -14,7 +14,7 @@ MAX_ORDER = 160 * 1024
 """Bytes of one message; a Unix datagram of the default buffer size holds it."""
 
 
-class Configure(msgspec.Struct, frozen=True, tag="configure"):
+class ConfigureProcesses(msgspec.Struct, frozen=True, tag="configure"):
     """What every process that is forked from now on gets.
 
     Attributes:
@@ -54,19 +54,19 @@ class Serve(msgspec.Struct, frozen=True, tag="serve"):
 
 
 class Attend(msgspec.Struct, frozen=True, tag="attend"):
-    """Fork the processes of a further tree, too: the datagram brings its control socket.
+    """Fork the processes of a secondary tree, too: the datagram brings its control socket.
 
     What is ordered there has a configuration of its own. Its end ends those processes only; when
     all are gone, the zygote closes its side.
     """
 
 
-class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
+class HeartbeatRequest(msgspec.Struct, frozen=True, tag="heartbeat"):
     """Give a sign of life."""
 
 
-class Alive(msgspec.Struct, frozen=True, tag="alive"):
-    """The answer to :class:`Heartbeat`; every other report is a sign of life, too."""
+class HeartbeatReply(msgspec.Struct, frozen=True, tag="alive"):
+    """The answer to :class:`HeartbeatRequest`; every other report is a sign of life, too."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
@@ -114,8 +114,8 @@ class Exited(msgspec.Struct, frozen=True, tag="exited"):
     reason: str = ""
 
 
-Order = Configure | Spawn | Kill | Serve | Attend | Heartbeat
-Report = Ready | Spawned | SpawnFailed | Exited | Alive
+Order = ConfigureProcesses | Spawn | Kill | Serve | Attend | HeartbeatRequest
+Report = Ready | Spawned | SpawnFailed | Exited | HeartbeatReply
 
 encode = msgspec.msgpack.Encoder().encode
 decode_order: Callable[[bytes], Order] = typed.unpacker(Order)

@@ -6,20 +6,20 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from sapwood.contexts import forge
+from sapwood.contexts import runner_factory
 
 Main = Callable[[], object]
 """What a forked process runs until it ends."""
 
-Entry = Callable[[bytes, int, int, forge.Forge], Main]
-"""What a member of the tree is: ``entry(configuration, rank, incarnation, forge)`` assembles it in
-the zygote, before the fork, and returns what its process runs. It opens nothing."""
+Entry = Callable[[bytes, int, int, runner_factory.RunnerFactory], Main]
+"""What a member of the tree is: ``entry(configuration, rank, incarnation, runner_factory)``
+assembles it in the zygote, before the fork, and returns what its process runs. It opens nothing."""
 
 RunnerEntry = Callable[[bytes, int, list[int]], NoReturn]
 """What a runner runs: ``entry(options, parent, descriptors)``; it sets itself up."""
 
 
-class Plan(msgspec.Struct, frozen=True):
+class ZygotePlan(msgspec.Struct, frozen=True):
     """What a zygote imports and forks.
 
     Attributes:

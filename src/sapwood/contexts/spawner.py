@@ -14,9 +14,9 @@ import msgspec
 
 from sapwood.comm.loop import Loop
 from sapwood.contexts import orders
-from sapwood.contexts.forge import Forge
-from sapwood.contexts.plan import Plan
-from sapwood.contexts.pulse import Pulse
+from sapwood.contexts.heartbeat import HeartbeatMonitor
+from sapwood.contexts.plan import ZygotePlan
+from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.errors import ResourceError
 
 BATCH = 64
@@ -56,8 +56,8 @@ class Spawner:
 
     def __init__(
         self,
-        plan: Plan,
-        configure: orders.Configure,
+        plan: ZygotePlan,
+        configure: orders.ConfigureProcesses,
         on_report: Callable[[orders.Report], None],
         on_end: Callable[[], None],
         borrow: Callable[[], socket.socket] | None = None,
@@ -71,7 +71,7 @@ class Spawner:
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._unsent: deque[bytes] = deque()
-        self._pulse = Pulse()
+        self._heartbeats = HeartbeatMonitor()
         self._ready = False
 
     @property
@@ -132,9 +132,9 @@ class Spawner:
         """
         if self._process is None:  # who lent it looks after it
             return False
-        if self._pulse.look():
-            self._send(orders.Heartbeat())
-        return self._pulse.missed >= (looks if self._ready else first)
+        if self._heartbeats.look():
+            self._send(orders.HeartbeatRequest())
+        return self._heartbeats.missed >= (looks if self._ready else first)
 
     def end(self) -> None:
         """Kill the zygote, and with it its processes; called on the loop's thread."""
@@ -142,16 +142,16 @@ class Spawner:
         if self._process is not None:
             self._process.kill()
 
-    def forge(self) -> Forge:
+    def new_runner_factory(self) -> RunnerFactory:
         """Return what has runners forked for the front end itself.
 
         Raises:
             ResourceError: The zygote is gone.
         """
-        return Forge(self._hand_over(orders.Serve()))
+        return RunnerFactory(self._hand_over(orders.Serve()))
 
     def lend(self) -> socket.socket:
-        """Return a control socket for a further tree; from any thread.
+        """Return a control socket for a secondary tree; from any thread.
 
         Raises:
             ResourceError: The zygote is gone.
@@ -261,13 +261,13 @@ class Spawner:
                 self._on_end()
                 return
             report = orders.decode_report(data)
-            self._pulse.heard()
+            self._heartbeats.heard()
             self._ready = self._ready or isinstance(report, orders.Ready)
-            if not isinstance(report, orders.Alive):
+            if not isinstance(report, orders.HeartbeatReply):
                 self._on_report(report)
 
 
-def _command(plan: Plan, descriptor: int) -> list[str]:
+def _command(plan: ZygotePlan, descriptor: int) -> list[str]:
     """Return the command that starts a zygote with its end of the control socket.
 
     It finds modules where this process does. Another interpreter finds its own: it only gets

@@ -6,7 +6,7 @@ is safe; it runs no user code.
 
 It works in two steps. With the little that agents need it forks them, so that they are ready
 early and small; then it imports numpy and what runners need, and forks those when agents ask
-(``forge.py``). Processes whose entries need the second step wait for it.
+(``runner_factory.py``). Processes whose entries need the second step wait for it.
 """
 
 import contextlib
@@ -20,12 +20,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib.machinery import ModuleSpec
 from typing import NoReturn
 
-from sapwood.contexts import forge, orders, process
-from sapwood.contexts.importing import UnwantedError, import_while_wanted
-from sapwood.contexts.members import Member, Tree
-from sapwood.contexts.plan import Entry, Main, Plan, RunnerEntry, find_entry
+from sapwood.contexts import orders, process, runner_factory
+from sapwood.contexts.plan import Entry, Main, RunnerEntry, ZygotePlan, find_entry
 from sapwood.core import typed
 
 ALIVE_PAUSE = 0.1
@@ -38,6 +37,81 @@ LAST_FD = 2**31 - 1
 """No descriptor is above this one; one system call closes a range of any length."""
 
 
+class UnwantedError(BaseException):
+    """An import was given up; no handler of exceptions in the module takes it for its own."""
+
+
+class _ImportWatch:
+    """Asked for each module that is not imported yet, before those that find it."""
+
+    def __init__(self, unwanted: Callable[[], object]) -> None:
+        self._unwanted = unwanted
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """Find nothing."""
+        del name, path, target
+        if self._unwanted():
+            raise UnwantedError
+        return None
+
+
+def import_while_wanted(module: str, unwanted: Callable[[], object]) -> None:
+    """Import a module.
+
+    Args:
+        module: Its name.
+        unwanted: Whether nobody wants it any more; asked before each module that it imports.
+
+    Raises:
+        UnwantedError: Nobody does; what is imported by then is of no use to anybody.
+
+    Example:
+        >>> import_while_wanted("json", lambda: False)
+    """
+    watch = _ImportWatch(unwanted)
+    sys.meta_path.insert(0, watch)
+    try:
+        importlib.import_module(module)
+    finally:
+        sys.meta_path.remove(watch)
+
+
+class ForkedTree:
+    """A tree whose processes this zygote forks: who orders them, and what they get."""
+
+    __slots__ = ("configuration", "control", "folder", "over")
+
+    def __init__(self, control: socket.socket) -> None:
+        self.control = control
+        self.configuration = b""
+        self.folder = ""
+        self.over = False
+
+    def report(self, report: orders.Report) -> None:
+        """Tell the front end, if it is still there."""
+        with contextlib.suppress(OSError):
+            self.control.send(orders.encode(report))
+
+    def remove_folder(self) -> None:
+        """Remove its folder, if it is still there."""
+        if self.folder:
+            import shutil  # noqa: PLC0415 - it imports all compressors, and is needed at the end
+
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class ForkedProcess:
+    """A process of a tree that this zygote forked."""
+
+    __slots__ = ("channel", "runners", "spec", "tree")
+
+    def __init__(self, tree: ForkedTree, spec: orders.ProcessSpec, channel: socket.socket) -> None:
+        self.tree = tree
+        self.spec = spec
+        self.channel = channel
+        self.runners: set[int] = set()
+
+
 class Zygote:
     """The state of the zygote process.
 
@@ -46,16 +120,16 @@ class Zygote:
         plan: What it imports and forks.
     """
 
-    def __init__(self, control: socket.socket, plan: Plan) -> None:
-        self._main = Tree(control)
+    def __init__(self, control: socket.socket, plan: ZygotePlan) -> None:
+        self._main = ForkedTree(control)
         self._trees = {control.fileno(): self._main}
         self._plan = plan
         self._complete = False
         self._imported: set[str] = set()
-        self._waiting: list[tuple[Tree, orders.ProcessSpec]] = []
-        self._members: dict[int, Member] = {}
-        self._channels: dict[int, Member] = {}
-        self._runners: dict[int, Member] = {}
+        self._waiting: list[tuple[ForkedTree, orders.ProcessSpec]] = []
+        self._members: dict[int, ForkedProcess] = {}
+        self._channels: dict[int, ForkedProcess] = {}
+        self._runners: dict[int, ForkedProcess] = {}
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()
 
@@ -94,12 +168,12 @@ class Zygote:
                 if not self._obey(self._trees[descriptor]):
                     return False
             elif descriptor in self._channels:
-                self._forge(self._channels[descriptor])
+                self._fork_runner(self._channels[descriptor])
         return True
 
     # --- members of the tree -------------------------------------------------------------------
 
-    def _obey(self, tree: Tree) -> bool:
+    def _obey(self, tree: ForkedTree) -> bool:
         """Do what a front end wants; False when the main one is gone."""
         try:
             data, descriptors, _, _ = socket.recv_fds(tree.control, orders.MAX_ORDER, 1)
@@ -111,24 +185,24 @@ class Zygote:
             self._part_with(tree)
             return True
         order = orders.decode_order(data)
-        if isinstance(order, orders.Configure):
+        if isinstance(order, orders.ConfigureProcesses):
             tree.configuration, tree.folder = order.configuration, order.folder
             os.environ.update(order.environment)
         elif isinstance(order, orders.Spawn):
             self._spawn([(tree, spec) for spec in order.processes])
         elif isinstance(order, orders.Serve):
             front_end = orders.ProcessSpec("", 0, 0)
-            self._listen_to(Member(tree, front_end, socket.socket(fileno=descriptors[0])))
+            self._listen_to(ForkedProcess(tree, front_end, socket.socket(fileno=descriptors[0])))
         elif isinstance(order, orders.Attend):
-            self._trees[descriptors[0]] = Tree(socket.socket(fileno=descriptors[0]))
+            self._trees[descriptors[0]] = ForkedTree(socket.socket(fileno=descriptors[0]))
             self._poll.register(descriptors[0], select.POLLIN)
-        elif isinstance(order, orders.Heartbeat):
-            tree.report(orders.Alive())
+        elif isinstance(order, orders.HeartbeatRequest):
+            tree.report(orders.HeartbeatReply())
         elif order.pid in self._members:
             os.kill(order.pid, order.signal)
         return True
 
-    def _part_with(self, tree: Tree) -> None:
+    def _part_with(self, tree: ForkedTree) -> None:
         """A front end wants nothing any more: end the processes of its tree."""
         tree.over = True
         self._poll.unregister(tree.control)
@@ -138,7 +212,7 @@ class Zygote:
                 os.kill(pid, signal.SIGKILL)
         self._clear_away(tree)
 
-    def _clear_away(self, tree: Tree) -> None:
+    def _clear_away(self, tree: ForkedTree) -> None:
         """Leave nothing of a tree whose processes are gone."""
         if any(member.tree is tree for member in self._members.values()):
             return
@@ -146,7 +220,7 @@ class Zygote:
         tree.remove_folder()
         tree.control.close()
 
-    def _spawn(self, wanted: Sequence[tuple[Tree, orders.ProcessSpec]]) -> None:
+    def _spawn(self, wanted: Sequence[tuple[ForkedTree, orders.ProcessSpec]]) -> None:
         """Fork processes, one right after the other."""
         parent = os.getpid()
         signal.set_wakeup_fd(-1)  # here, once: so that no child need do that
@@ -158,7 +232,7 @@ class Zygote:
         if self._complete:
             gc.collect()  # what was assembled: what refers to itself is not freed otherwise
 
-    def _can_fork(self, tree: Tree, spec: orders.ProcessSpec) -> bool:
+    def _can_fork(self, tree: ForkedTree, spec: orders.ProcessSpec) -> bool:
         """Whether the module of an entry is there; else its process waits for that."""
         module = spec.entry.partition(":")[0]
         if module in self._plan.later and module not in self._imported:
@@ -166,7 +240,7 @@ class Zygote:
             return False
         return True
 
-    def _fork(self, tree: Tree, spec: orders.ProcessSpec, parent: int) -> None:
+    def _fork(self, tree: ForkedTree, spec: orders.ProcessSpec, parent: int) -> None:
         """Assemble a process and fork it.
 
         After a fork, whoever writes to a page copies it first: what is made before the fork costs
@@ -178,7 +252,7 @@ class Zygote:
             tree.report(_not_spawned(spec, error))
             return
         with theirs:
-            main = _assemble(tree, spec, forge.Forge(theirs))
+            main = _assemble(tree, spec, runner_factory.RunnerFactory(theirs))
             try:
                 pid = os.fork()
             except OSError as error:
@@ -187,11 +261,11 @@ class Zygote:
                 return
             if pid == 0:
                 self._become(main, theirs.fileno(), parent)
-        member = self._members[pid] = Member(tree, spec, ours)
+        member = self._members[pid] = ForkedProcess(tree, spec, ours)
         self._listen_to(member)
         tree.report(orders.Spawned(spec.rank, spec.incarnation, pid))
 
-    def _listen_to(self, member: Member) -> None:
+    def _listen_to(self, member: ForkedProcess) -> None:
         """Fork runners when a process asks for them."""
         member.channel.settimeout(0)
         self._channels[member.channel.fileno()] = member
@@ -242,15 +316,15 @@ class Zygote:
                 return True
             if found and time.monotonic() > last + ALIVE_PAUSE:  # its orders are obeyed afterwards
                 last = time.monotonic()
-                self._main.report(orders.Alive())
+                self._main.report(orders.HeartbeatReply())
             return False
 
         return unwanted
 
-    def _forge(self, member: Member) -> None:
+    def _fork_runner(self, member: ForkedProcess) -> None:
         """Fork a runner for a member."""
         try:
-            order = forge.receive_order(member.channel)
+            order = runner_factory.receive_order(member.channel)
         except BlockingIOError:
             return  # the descriptor was closed and is another's now
         except ConnectionResetError:
@@ -268,13 +342,13 @@ class Zygote:
         try:
             pid = os.fork()
         except OSError as error:
-            self._tell(member, forge.NotForked(error.strerror or str(error)))
+            self._tell(member, runner_factory.NotForked(error.strerror or str(error)))
         else:
             if pid == 0:
                 self._become_runner(order[0].options, parent, order[1])
             member.runners.add(pid)
             self._runners[pid] = member
-            self._tell(member, forge.Forked(pid))
+            self._tell(member, runner_factory.Forked(pid))
         for descriptor in order[1]:
             os.close(descriptor)
 
@@ -285,11 +359,11 @@ class Zygote:
         finally:
             os._exit(1)
 
-    def _tell(self, member: Member, news: forge.News) -> None:
+    def _tell(self, member: ForkedProcess, news: runner_factory.News) -> None:
         with contextlib.suppress(OSError):
-            member.channel.send(forge.encode(news))
+            member.channel.send(runner_factory.encode(news))
 
-    def _forget(self, member: Member) -> None:
+    def _forget(self, member: ForkedProcess) -> None:
         """Stop listening to a member that ended, and end its runners."""
         if self._channels.pop(member.channel.fileno(), None) is not None:
             self._poll.unregister(member.channel)
@@ -330,7 +404,7 @@ class Zygote:
                 # What user code started in the runner's process group ends with it.
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(pid, signal.SIGKILL)
-                self._tell(member, forge.Ended(pid, status))
+                self._tell(member, runner_factory.Ended(pid, status))
 
     def _end(self) -> None:
         """Kill all descendants, orphans included, and remove the folders."""
@@ -349,11 +423,13 @@ def _not_spawned(spec: orders.ProcessSpec, error: OSError) -> orders.SpawnFailed
     return orders.SpawnFailed(spec.rank, spec.incarnation, error.strerror or str(error))
 
 
-def _assemble(tree: Tree, spec: orders.ProcessSpec, forks: forge.Forge) -> Main:
+def _assemble(
+    tree: ForkedTree, spec: orders.ProcessSpec, factory: runner_factory.RunnerFactory
+) -> Main:
     """Return what a process runs; where it cannot be assembled, that raises the error."""
     try:
         entry: Entry = find_entry(spec.entry)
-        return entry(tree.configuration, spec.rank, spec.incarnation, forks)
+        return entry(tree.configuration, spec.rank, spec.incarnation, factory)
     except Exception as error:  # noqa: BLE001 - its process reports it
         return partial(_fail, error)
 
@@ -370,7 +446,7 @@ def main(descriptor: int, encoded_plan: str) -> None:
         encoded_plan: The plan as msgpack, in hexadecimal digits.
     """
     begin = time.perf_counter()
-    plan = typed.unpacker(Plan)(bytes.fromhex(encoded_plan))
+    plan = typed.unpacker(ZygotePlan)(bytes.fromhex(encoded_plan))
     process.adopt_orphans()
     for module in plan.first:
         importlib.import_module(module)

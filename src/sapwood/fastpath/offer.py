@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from sapwood.activity import orders
 from sapwood.core.errors import SapwoodError
+from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import SessionPort, StreamPort
+from sapwood.session.port import StreamPort
 
 
 class Offer:
@@ -18,7 +19,7 @@ class Offer:
         session: The session.
     """
 
-    def __init__(self, session: SessionPort) -> None:
+    def __init__(self, session: EmbeddedSession) -> None:
         self._session = session
         self._stream: StreamPort | None = None
         session.shortcut.on_flowing = self._begin

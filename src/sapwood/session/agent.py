@@ -11,19 +11,19 @@ from sapwood.comm import events as ev
 from sapwood.comm import plain
 from sapwood.comm.groups.members import GroupMemberships
 from sapwood.comm.loop import Timer
-from sapwood.comm.messaging import events as mev
+from sapwood.comm.messaging import events
 from sapwood.comm.payload import Payload
 from sapwood.comm.reactor import Reactor
-from sapwood.contexts.forge import Forge
 from sapwood.contexts.plan import Main
+from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.errors import ProtocolError, SapwoodError
-from sapwood.session.member import Member, MemberConfiguration, read_configuration
+from sapwood.session.member import MemberConfiguration, TreeMember, read_configuration
 
 READY = "ready"
 """Handler of the service stream: all places of the tree are there."""
 
 JOIN = "tree.join"
-"""Request that an agent take its place in a further tree; the answer is its process id."""
+"""Request that an agent take its place in a secondary tree; the answer is its process id."""
 
 LEAVE = "tree.leave"
 """Request that it leave that tree again."""
@@ -50,7 +50,7 @@ class Contribution:
         self._agent.post(ev.Fail(wave.spec.stream, wave.wave, record))
 
 
-class Question:
+class IncomingRequest:
     """A request that an agent is to answer, once."""
 
     __slots__ = ("_agent", "asked")
@@ -80,7 +80,7 @@ class Question:
         self._agent.post(ev.Answer(self.asked.source, self.asked.number, b"", None, record))
 
 
-class Agent(Member):
+class Agent(TreeMember):
     """A leaf of the tree.
 
     Attributes:
@@ -116,11 +116,11 @@ class Agent(Member):
                 ev.Released: self._give_back,
                 ev.Answered: self._answered,
                 **self.groups.handlers,
-                mev.RequestCancelled: self._withdrawn,
-                mev.TaggedArrived: self._mailed,
-                mev.ReceiveFailed: self._mailed,
-                mev.SendEnded: self._mailed,
-                mev.Progressed: self._mailed,
+                events.RequestCancelled: self._withdrawn,
+                events.TaggedArrived: self._mailed,
+                events.ReceiveFailed: self._mailed,
+                events.SendEnded: self._mailed,
+                events.Progressed: self._mailed,
             },
             loop=loop,
         )
@@ -130,7 +130,7 @@ class Agent(Member):
             "echo": _echo,
             READY: self._note_readiness,
         }
-        self.requests: dict[str, Callable[[Question], None]] = {"ping": _ping}
+        self.requests: dict[str, Callable[[IncomingRequest], None]] = {"ping": _ping}
         self.on_stream_closed: Callable[[int], None] = _ignore
         self.on_stream_resumed: Callable[[int], None] = _ignore
         self.on_released: Callable[[Payload], None] = _not_mine
@@ -159,15 +159,15 @@ class Agent(Member):
             handler(contribution)
 
     def _asked(self, effect: ev.Asked) -> None:
-        question = Question(self, effect)
+        request = IncomingRequest(self, effect)
         handler = self.requests.get(effect.handler)
         if handler is None:
-            question.fail(ProtocolError(f"no request handler '{effect.handler}'"))
+            request.fail(ProtocolError(f"no request handler '{effect.handler}'"))
             return
         try:
-            handler(question)
+            handler(request)
         except SapwoodError as error:
-            question.fail(error)
+            request.fail(error)
 
     def _note_readiness(self, contribution: Contribution) -> None:
         self.all_ready = True
@@ -182,7 +182,7 @@ class Agent(Member):
     def _give_back(self, effect: ev.Released) -> None:
         self.on_released(effect.payload)
 
-    def _withdrawn(self, effect: mev.RequestCancelled) -> None:
+    def _withdrawn(self, effect: events.RequestCancelled) -> None:
         self.on_withdrawn(effect.source, effect.number)
 
     def _mailed(self, effect: ev.Effect) -> None:
@@ -196,8 +196,8 @@ def _echo(contribution: Contribution) -> None:
     contribution.give(contribution.arrived.body, contribution.arrived.payload)
 
 
-def _ping(question: Question) -> None:
-    question.give(question.asked.body, question.asked.payload)
+def _ping(request: IncomingRequest) -> None:
+    request.give(request.asked.body, request.asked.payload)
 
 
 def _ignore(_stream: int) -> None:
@@ -220,6 +220,6 @@ def _nothing() -> None:
     pass
 
 
-def main(configuration: bytes, rank: int, incarnation: int, _forge: Forge) -> Main:
+def main(configuration: bytes, rank: int, incarnation: int, _runner_factory: RunnerFactory) -> Main:
     """Assemble an agent that runs no user code; entry of a forked process."""
     return Agent(read_configuration(configuration), rank, incarnation).run

@@ -18,7 +18,7 @@ from sapwood.comm import values
 from sapwood.comm.loop import Loop
 from sapwood.comm.pool import BlockPool
 from sapwood.comm.streams.control import FLUSH
-from sapwood.contexts.forge import Forge
+from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.clock import MonotonicClock
 from sapwood.core.errors import ClosedError, SapwoodError
 from sapwood.core.optional import fastpath
@@ -27,19 +27,19 @@ from sapwood.core.request import Request
 from sapwood.environment.lifecycle import Lifecycle, State
 from sapwood.environment.logs import logger
 from sapwood.session.agent import READY
-from sapwood.session.gate import Gate
-from sapwood.session.groups import SessionGroups
-from sapwood.session.host import LendingHost, SessionHost
-from sapwood.session.keeper import Keeper
+from sapwood.session.back_pressure import ByteLimiter
+from sapwood.session.front_end_groups import FrontEndGroups
+from sapwood.session.host import SessionHost
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.mailbox import Mailbox
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.places import PlaceState
 from sapwood.session.port import PlaceView, SessionPort, StreamPort
-from sapwood.session.questions import Answer, Questions
+from sapwood.session.requests import PendingRequests, RequestFuture
+from sapwood.session.secondary_tree import PrimarySession
 from sapwood.session.shortcut import NoShortcut, Shortcut
-from sapwood.session.stream_table import Filters, StreamTable
-from sapwood.session.streams import StreamHandle, StreamOptions
+from sapwood.session.streams import Filters, StreamHandle, StreamOptions, StreamTable
+from sapwood.session.supervisor import ProcessSupervisor
 
 CLOSING = 5.0
 """Seconds that the end of a cluster waits for what agents have sent of themselves."""
@@ -49,7 +49,7 @@ DRAIN_PAUSE = 0.02
 
 _log = logger("session")
 
-MakeFilters = Callable[[Loop, Callable[[], Forge], Callable[[ev.Event], None]], Filters]
+MakeFilters = Callable[[Loop, Callable[[], RunnerFactory], Callable[[ev.Event], None]], Filters]
 
 
 class EmbeddedSession:
@@ -57,7 +57,7 @@ class EmbeddedSession:
 
     Args:
         options: How it is made.
-        lender: The session whose agents take part, as leaves of this further tree; without one it
+        lender: The session whose agents take part, as leaves of this secondary tree; without one it
             starts its own.
 
     Raises (from :meth:`start`):
@@ -65,7 +65,7 @@ class EmbeddedSession:
         AgentLostError: A process ended before it was ready, again and again.
     """
 
-    def __init__(self, options: SessionOptions, lender: LendingHost | None = None) -> None:
+    def __init__(self, options: SessionOptions, lender: PrimarySession | None = None) -> None:
         self.options = options
         self.tree = options.tree
         self._thread = LoopThread("sapwood-session")
@@ -78,16 +78,16 @@ class EmbeddedSession:
         self._closed = False
         self.life = Lifecycle("session", MonotonicClock())
         self.ready_seconds = 0.0
-        gate = Gate(4 * options.backlog, self._thread)
-        self.questions = Questions(self._thread, host.post, host.pool, gate)
+        limiter = ByteLimiter(4 * options.backlog, self._thread)
+        self.requests = PendingRequests(self._thread, host.post, host.pool, limiter)
         tagged = host.node.point_to_point
         self.mailbox = Mailbox(self._thread, host.post, options.inline_limit, tagged)
-        self.groups = SessionGroups(self._thread, host.post, host.pool)
+        self.groups = FrontEndGroups(self._thread, host.post, host.pool)
         host.connect(
             {
                 **self.streams.handlers(),
-                ev.Answered: self.questions.answered,
-                ev.Asked: self.questions.asked,
+                ev.Answered: self.requests.answered,
+                ev.Asked: self.requests.asked,
                 **self.groups.handlers,
                 **self.mailbox.handlers(),
             }
@@ -101,10 +101,10 @@ class EmbeddedSession:
         self.life.move(State.STARTING)
         begin = time.perf_counter()
         try:
-            self.keeper.start()
+            self.supervisor.start()
             self._thread.start()
             self._thread.post(self.host.listen)
-            self.keeper.wait_ready(self.options.ready_timeout)
+            self.supervisor.wait_ready(self.options.ready_timeout)
             self.ready_seconds = time.perf_counter() - begin
             self.life.move(State.READY)
             self._announce_readiness()
@@ -113,9 +113,9 @@ class EmbeddedSession:
             raise
 
     @property
-    def keeper(self) -> Keeper:
+    def supervisor(self) -> ProcessSupervisor:
         """Supervises the processes."""
-        return self.host.keeper
+        return self.host.supervisor
 
     @property
     def pool(self) -> BlockPool:
@@ -129,23 +129,23 @@ class EmbeddedSession:
 
     def places(self, ranks: Iterable[int] | None = None) -> list[PlaceView]:
         """Return places as they are now; without ranks all agents, in order."""
-        records = self.keeper.places
+        records = self.supervisor.places
         wanted = records.agents() if ranks is None else [records[rank] for rank in ranks]
         return [PlaceView(one.rank, one.pid, one.state, one.incarnation) for one in wanted]
 
     @property
-    def is_own_thread(self) -> bool:
+    def on_loop_thread(self) -> bool:
         """Whether the caller is the session's own thread, which must not wait for it."""
         return self._thread.is_current
 
     @property
-    def is_foreign(self) -> bool:
+    def in_forked_child(self) -> bool:
         """Whether this process was forked from the one that has the session."""
-        return self._thread.is_foreign
+        return self._thread.in_forked_child
 
-    def must_be_own(self) -> None:
+    def refuse_forked_child(self) -> None:
         """Raise ClosedError in a process that was forked from the one that has the session."""
-        self._thread.must_be_own()
+        self._thread.refuse_forked_child()
 
     def drain(self, streams: Sequence[StreamPort], seconds: float) -> None:
         """Wait until what agents have sent of themselves so far has arrived.
@@ -164,8 +164,8 @@ class EmbeddedSession:
         """Flush a stream; say whether agents that live were not reached."""
         swept = stream.sweep(FLUSH).result(max(0.0, end - time.monotonic()))
         unheard = from_ranges(stream.spec.members) - from_ranges(swept.reached)
-        alive = (PlaceState.READY, PlaceState.ADRIFT)
-        return any(self.keeper.places[rank].state in alive for rank in unheard)
+        alive = (PlaceState.READY, PlaceState.DISCONNECTED)
+        return any(self.supervisor.places[rank].state in alive for rank in unheard)
 
     def close(self) -> None:
         """End all processes and leave nothing behind; a second call does nothing.
@@ -177,8 +177,8 @@ class EmbeddedSession:
             if self._closed:
                 return
             self._closed = True
-        if self.life.state is State.READY and not self.is_own_thread:
-            self.drain(self.streams.unasked(), CLOSING)
+        if self.life.state is State.READY and not self.on_loop_thread:
+            self.drain(self.streams.pushing(), CLOSING)
         if self.life.state is not State.CREATED:
             self.life.move(State.STOPPING)
         if self._thread.started:
@@ -242,7 +242,7 @@ class EmbeddedSession:
         ranks = range(1, self.tree.agents + 1) if members is None else members
         return self.streams.open(handler, reduce, to_ranges(ranks), context, options)
 
-    def ask(self, rank: int, handler: str, value: Any) -> Answer:
+    def ask(self, rank: int, handler: str, value: Any) -> RequestFuture:
         """Have a handler called at an agent; the future is its answer.
 
         Raises:
@@ -258,17 +258,17 @@ class EmbeddedSession:
         handler: str,
         body: bytes,
         arrays: values.Encoded,
-        future: Answer | None = None,
-    ) -> Answer:
+        future: RequestFuture | None = None,
+    ) -> RequestFuture:
         """As :meth:`ask`, with a body that the caller encoded and the arrays that belong to it.
 
         The answer goes to ``future``, if there is one.
         """
-        return self.questions.ask(rank, handler, body, arrays, future)
+        return self.requests.ask(rank, handler, body, arrays, future)
 
-    def withdraw(self, answer: Answer) -> None:
+    def withdraw(self, answer: RequestFuture) -> None:
         """Take a request back: its future ends with CancelledError."""
-        self.questions.withdraw(answer)
+        self.requests.withdraw(answer)
 
     def send(self, destination: int | Iterable[int], value: Any, tag: int) -> Request:
         """Send a tagged message.
@@ -291,11 +291,13 @@ class EmbeddedSession:
 
     def answer(self, handler: str, function: Callable[[int, Any], None]) -> None:
         """Have ``function(rank, value)`` called when an agent asks; on the loop's thread."""
-        self.questions.answer(handler, function)
+        self.requests.answer(handler, function)
 
     def host_filters(self, make: MakeFilters) -> None:
-        """Have own filters of the root called by what ``make(loop, forge, post)`` returns."""
-        self.streams.filters = make(self._thread.loop, self.keeper.forge, self.host.post)
+        """Have own filters of the root called by what ``make(loop, new_factory, post)`` returns."""
+        self.streams.filters = make(
+            self._thread.loop, self.supervisor.new_runner_factory, self.host.post
+        )
 
     def _make_shortcut(self) -> Shortcut:
         room = fastpath("exchange") if self.options.fastpath else None
@@ -310,20 +312,20 @@ class EmbeddedSession:
         return self.shortcut.start(self.host.place)
 
     def on_loop(self, function: Callable[..., Any], *args: Any) -> None:
-        """Have a function called on the loop's thread."""
+        """Have a function called on the loop's thread, from any other."""
         self._thread.post(function, *args)
 
     @property
     def failure(self) -> SapwoodError | None:
         """Why places stay lost, if the restart policy gave up."""
-        return self.keeper.failure
+        return self.supervisor.failure
 
     # --- on the loop's thread ----------------------------------------------------------------
 
     def _end(self) -> None:
         reason = ClosedError("the cluster was closed")
         self.streams.refuse(reason)
-        self.questions.abandon(reason)
+        self.requests.abandon(reason)
         self.groups.abandon(reason)
         self.mailbox.abandon(reason)
         self.host.end()
@@ -336,10 +338,10 @@ class EmbeddedSession:
             hint="please report this with the traceback above",
         )
         self.streams.abandon(error)
-        self.questions.abandon(error)
+        self.requests.abandon(error)
         self.groups.abandon(error)
         self.mailbox.abandon(error)
-        self.keeper.give_up(error)
+        self.supervisor.give_up(error)
 
 
 def embedded(session: SessionPort) -> EmbeddedSession:

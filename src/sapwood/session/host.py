@@ -10,7 +10,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -24,30 +24,27 @@ from sapwood.comm.reduction import gathering
 from sapwood.comm.transport.base import Listener
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.contexts import orders
-from sapwood.contexts.plan import Plan
+from sapwood.contexts.plan import ZygotePlan
 from sapwood.core.errors import SapwoodError
 from sapwood.core.topology import ROOT
 from sapwood.environment.logs import logger
 from sapwood.session.folder import make_folder
-from sapwood.session.hosts import Home, Tenancy
-from sapwood.session.keeper import Beginning, Change, Keeper, Patience
 from sapwood.session.member import MemberConfiguration
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.places import census_of
+from sapwood.session.secondary_tree import PrimarySession, SharedAgents
 from sapwood.session.shared_reactor import SharedReactor
+from sapwood.session.supervisor import (
+    PlaceChange,
+    ProcessSetup,
+    ProcessSupervisor,
+    SupervisionTimeouts,
+)
 
 _log = logger("session")
 
 Handlers = Mapping[type[ev.Effect], Callable[[Any], None]]
 """What the port does with the effects of the root that concern it."""
-
-
-class LendingHost(Home, Protocol):
-    """The session whose agents take part in a further tree."""
-
-    @property
-    def platforms(self) -> tuple[tuple[str, str], ...]:
-        """Architecture and C library of each kind of its processes."""
 
 
 class SessionHost:
@@ -56,19 +53,19 @@ class SessionHost:
     Args:
         options: How the session is made.
         loop: The loop that drives it.
-        lender: The session whose agents take part, as leaves of this further tree; without one the
-            session starts its own.
+        lender: The session whose agents take part, as leaves of this secondary tree; without one
+            the session starts its own.
 
     Attributes:
         tree: The shape of the tree.
         pool: Where large values are put.
         node: The root.
-        keeper: Supervises the processes.
+        supervisor: Supervises the processes.
         place: The root at work; there after :meth:`connect`.
     """
 
     def __init__(
-        self, options: SessionOptions, loop: SharedReactor, lender: LendingHost | None = None
+        self, options: SessionOptions, loop: SharedReactor, lender: PrimarySession | None = None
     ) -> None:
         self.options = options
         self.tree = options.tree
@@ -100,11 +97,11 @@ class SessionHost:
         )
         self._address = configuration.address(ROOT)
         self.node = Node(identity, options.tree, timing, gathering(self.pool.place))
-        self.keeper = Keeper(
+        self.supervisor = ProcessSupervisor(
             options.tree,
             self._beginning(configuration),
             options.restart,
-            Patience(
+            SupervisionTimeouts(
                 attach=2 * timing.failure_after,
                 join=options.join_timeout,
                 heartbeat=timing.heartbeat,
@@ -116,7 +113,10 @@ class SessionHost:
 
     def connect(self, handlers: Handlers) -> None:
         """Give the effects of the root to whoever wants them; before anything is started."""
-        own: Handlers = {ev.PlaceJoined: self.keeper.joined, ev.PlacesLost: self.keeper.lost}
+        own: Handlers = {
+            ev.PlaceJoined: self.supervisor.joined,
+            ev.PlacesLost: self.supervisor.lost,
+        }
         self.place = NodeDriver(self.node, {**own, **handlers}, self._loop, _problem)
 
     # --- any thread --------------------------------------------------------------------------
@@ -126,7 +126,7 @@ class SessionHost:
         """Architecture and C library of each kind of processes; none before the start."""
         if self._lender is not None:
             return self._lender.platforms
-        return tuple((zygote.architecture, zygote.libc) for zygote in self.keeper.zygotes)
+        return tuple((zygote.architecture, zygote.libc) for zygote in self.supervisor.zygotes)
 
     def subscribe(self, listener: Callable[[PlacesChanged], None]) -> Callable[[], None]:
         """Have a function told of lost and replaced places, on the loop's thread.
@@ -144,7 +144,7 @@ class SessionHost:
 
     def close(self) -> None:
         """End all processes and leave nothing behind; after :meth:`end`, on any thread."""
-        self.keeper.close()
+        self.supervisor.close()
 
     def remove(self) -> None:
         """Remove what is on disk and in shared memory; when the loop has ended."""
@@ -157,7 +157,7 @@ class SessionHost:
         """Take connections of the places below, and begin to supervise."""
         self._loop.spawn(self._accept(UnixTransport(self._loop)))
         self.place.start()
-        self.keeper.listen(self._loop)
+        self.supervisor.listen(self._loop)
 
     def post(self, event: ev.Event) -> None:
         """Give the root an event and do what it wants done."""
@@ -171,7 +171,7 @@ class SessionHost:
 
     def end(self) -> None:
         """End all links; processes are ended by :meth:`close`."""
-        self.keeper.detach()
+        self.supervisor.detach()
         if self._server is not None:
             self._server.close()
         self.place.close()
@@ -180,32 +180,34 @@ class SessionHost:
         try:
             self._server = await transport.listen(self._address, self.place)
         except SapwoodError as error:
-            self.keeper.give_up(error)
+            self.supervisor.give_up(error)
 
-    def _places_changed(self, change: Change) -> None:
-        if not change.adrift:
-            self.post(census_of(self.keeper.places, change.ranks, change.reason, back=change.back))
+    def _places_changed(self, change: PlaceChange) -> None:
+        if not change.disconnected:
+            self.post(
+                census_of(self.supervisor.places, change.ranks, change.reason, back=change.back)
+            )
         agents = tuple(rank for rank in change.ranks if self.tree.is_agent(rank))
-        told = PlacesChanged(change.ranks, agents, change.back, change.reason, change.adrift)
+        told = PlacesChanged(change.ranks, agents, change.back, change.reason, change.disconnected)
         for listener in tuple(self._listeners):
             listener(told)
 
     # --- how processes begin -----------------------------------------------------------------
 
-    def _beginning(self, configuration: MemberConfiguration) -> Beginning:
+    def _beginning(self, configuration: MemberConfiguration) -> ProcessSetup:
         options, lender = self.options, self._lender
         encoded = msgspec.msgpack.encode(configuration)
-        return Beginning(
+        return ProcessSetup(
             self._entry,
-            orders.Configure(str(self._folder), encoded, options.environment),
-            Plan(
+            orders.ConfigureProcesses(str(self._folder), encoded, options.environment),
+            ZygotePlan(
                 () if lender is not None else (options.agent_entry.partition(":")[0],),
                 (options.junction_entry.partition(":")[0], *options.runner_modules),
                 options.runner_entry,
                 options.interpreter,
             ),
             options.interpreters,
-            Tenancy(lender, configuration.cluster, encoded) if lender is not None else None,
+            SharedAgents(lender, configuration.cluster, encoded) if lender is not None else None,
         )
 
     def _entry(self, rank: int) -> str:

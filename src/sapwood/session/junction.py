@@ -9,9 +9,9 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.pool import BlockPool
 from sapwood.comm.reduction import gathering
 from sapwood.comm.shared_memory import SharedBlock
-from sapwood.contexts.forge import Forge
 from sapwood.contexts.plan import Main
-from sapwood.session.member import Member, MemberConfiguration, read_configuration
+from sapwood.contexts.runner_factory import RunnerFactory
+from sapwood.session.member import MemberConfiguration, TreeMember, read_configuration
 
 
 class Junction:
@@ -35,7 +35,7 @@ class Junction:
         self.on_lent: Callable[[Payload], None] = _nobody
         handlers: Handlers = {ev.Released: self._released, gev.Discarded: _discarded, **more}
         gather = gathering(self._pool.place)
-        self.member = Member(shared, rank, incarnation, handlers, gather)
+        self.member = TreeMember(shared, rank, incarnation, handlers, gather)
 
     def _released(self, effect: ev.Released) -> None:
         owner = effect.payload.owner
@@ -54,6 +54,6 @@ def _nobody(_payload: Payload) -> None:
     pass
 
 
-def main(configuration: bytes, rank: int, incarnation: int, _forge: Forge) -> Main:
+def main(configuration: bytes, rank: int, incarnation: int, _runner_factory: RunnerFactory) -> Main:
     """Assemble a junction without own filters; entry of a forked process."""
     return Junction(read_configuration(configuration), rank, incarnation, {}).member.run

@@ -54,11 +54,11 @@ class LoopThread:
         return threading.get_ident() == self._ident
 
     @property
-    def is_foreign(self) -> bool:
+    def in_forked_child(self) -> bool:
         """Whether this process was forked from the one that has the thread."""
         return self._forks != _forks
 
-    def must_be_own(self) -> None:
+    def refuse_forked_child(self) -> None:
         """Raise ClosedError in a process that was forked from the one that has the thread.
 
         A forked process has no such thread, and locks that nobody there releases: whatever may
@@ -78,12 +78,12 @@ class LoopThread:
         Raises:
             ClosedError: The loop has ended, or is another process's.
         """
-        self.must_be_own()
+        self.refuse_forked_child()
         if self.is_current:
             self.loop.call_in_order(function, *args)
             return
         try:
-            self.loop.call_from_any_thread(function, *args)
+            self.loop.call_soon_threadsafe(function, *args)
         except ClosedError as error:
             raise ClosedError("the cluster is closed") from error
 
@@ -112,7 +112,7 @@ class LoopThread:
     def stop(self) -> None:
         """End the loop and the thread."""
         if self._thread.is_alive():
-            self.loop.call_from_any_thread(self.loop.stop)
+            self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join()
         self.loop.close()
 

@@ -19,7 +19,7 @@ MAX_SENDS = 1024
 """Messages that may be on their way at a time; more wait, and with them their sender."""
 
 
-class Sending:
+class PendingSend:
     """A message to one place or several."""
 
     __slots__ = ("block", "error", "missing", "request")
@@ -52,7 +52,7 @@ class Mailbox:
         self._post = post
         self._inline_limit = inline_limit
         self._tagged = tagged
-        self._sends: dict[int, Sending] = {}
+        self._sends: dict[int, PendingSend] = {}
         self._receives: dict[int, Request] = {}
         self._room = threading.BoundedSemaphore(MAX_SENDS)
         self._lock = threading.Lock()
@@ -81,7 +81,7 @@ class Mailbox:
         encoded = values.encode(value)
         number = self._number()
         request = Request(lambda _: self._withdraw(number, destinations))
-        sending = Sending(request, destinations)
+        sending = PendingSend(request, destinations)
         if self._thread.is_current:
             if not self._room.acquire(blocking=False):
                 raise SapwoodError(
@@ -120,7 +120,7 @@ class Mailbox:
 
     # --- on the loop's thread ------------------------------------------------------------------
 
-    def _send(self, number: int, sending: Sending, tag: int, encoded: values.Encoded) -> None:
+    def _send(self, number: int, sending: PendingSend, tag: int, encoded: values.Encoded) -> None:
         try:
             if self._closed is not None:
                 raise ClosedError(self._closed.what)
@@ -132,7 +132,7 @@ class Mailbox:
         destinations = tuple(sorted(sending.missing))
         self._post(mev.SendTagged(number, destinations, tag, encoded.body, payload))
 
-    def _place(self, sending: Sending, encoded: values.Encoded) -> Payload | None:
+    def _place(self, sending: PendingSend, encoded: values.Encoded) -> Payload | None:
         """Put arrays where the receiver can have them for itself: it is not used again."""
         if encoded.nbytes <= self._inline_limit:
             return Payload(bytes(encoded.payload())) if encoded.nbytes else None
@@ -176,7 +176,7 @@ class Mailbox:
             del self._sends[effect.number]
             self._finish(sending, sending.error)
 
-    def _finish(self, sending: Sending, error: SapwoodError | None) -> None:
+    def _finish(self, sending: PendingSend, error: SapwoodError | None) -> None:
         if sending.block is not None:
             sending.block.close()
         self._room.release()

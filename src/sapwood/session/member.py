@@ -62,7 +62,7 @@ def read_configuration(data: bytes) -> MemberConfiguration:
     return _decode_configuration(data)
 
 
-class Member:
+class TreeMember:
     """A process of a session below the front end; it is assembled before it is forked.
 
     Args:

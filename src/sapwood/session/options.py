@@ -5,7 +5,7 @@ import msgspec
 from sapwood.comm.link import LinkTiming
 from sapwood.core.topology import Tree
 from sapwood.environment.settings import RestartSettings
-from sapwood.session.gate import DEFAULT_BACKLOG
+from sapwood.session.back_pressure import DEFAULT_BACKLOG
 
 
 class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,11 +62,11 @@ class PlacesChanged(msgspec.Struct, frozen=True):
         agents: Agents among them.
         back: Whether they are back; else they are gone.
         reason: Why they are gone.
-        adrift: Whether only the way to them was lost: their processes are the same as before.
+        disconnected: Whether only the way to them was lost: their processes are the same as before.
     """
 
     ranks: tuple[int, ...]
     agents: tuple[int, ...]
     back: bool
     reason: str = ""
-    adrift: bool = False
+    disconnected: bool = False

@@ -6,10 +6,10 @@
         |                ^   |            ^
         |           joined   cut off      |
         |                |   v            |
-        |                ADRIFT --gone--->|
+        |            DISCONNECTED --gone-->|
         +------------gone-----------------+
 
-A place is adrift while the way to it is lost and its process may live: it is expected to be
+A place is disconnected while the way to it is lost and its process may live: it is expected to be
 attached elsewhere in the tree.
 """
 
@@ -27,7 +27,7 @@ class PlaceState(enum.Enum):
 
     STARTING = "starting"
     READY = "ready"
-    ADRIFT = "adrift"
+    DISCONNECTED = "disconnected"
     LOST = "lost"
 
 
@@ -46,9 +46,9 @@ TRANSITIONS = StateTable(
         (PlaceState.STARTING, PlaceEvent.JOINED): PlaceState.READY,
         (PlaceState.STARTING, PlaceEvent.GONE): PlaceState.LOST,
         (PlaceState.READY, PlaceEvent.GONE): PlaceState.LOST,
-        (PlaceState.READY, PlaceEvent.CUT_OFF): PlaceState.ADRIFT,
-        (PlaceState.ADRIFT, PlaceEvent.JOINED): PlaceState.READY,
-        (PlaceState.ADRIFT, PlaceEvent.GONE): PlaceState.LOST,
+        (PlaceState.READY, PlaceEvent.CUT_OFF): PlaceState.DISCONNECTED,
+        (PlaceState.DISCONNECTED, PlaceEvent.JOINED): PlaceState.READY,
+        (PlaceState.DISCONNECTED, PlaceEvent.GONE): PlaceState.LOST,
         (PlaceState.LOST, PlaceEvent.SPAWNED): PlaceState.STARTING,
         (PlaceState.LOST, PlaceEvent.GONE): PlaceState.LOST,
     },

@@ -1,8 +1,9 @@
-"""The port of a session: all that users of a session, from the public API on, know of it.
+"""The port of a session: the only module of this room that the rooms of the front end import.
 
 The session itself is a *host* (``host.py``): the root of the tree, its supervision, the numbers of
-streams. Who holds a port asks for streams, requests, messages and groups, from any thread, and gets
-futures. Where the host lives in the same process, the port is ``embedded.py``.
+streams. Whoever holds a :class:`SessionPort` opens streams, sends requests and messages and enters
+groups, from any thread, and gets futures. Where the host lives in the same process, the port is
+``embedded.py``; only ``client/local.py``, which makes the session, knows that.
 """
 
 from __future__ import annotations
@@ -22,10 +23,22 @@ from sapwood.core.request import Request
 from sapwood.core.topology import Tree
 from sapwood.session.options import PlacesChanged
 from sapwood.session.places import PlaceState
-from sapwood.session.questions import Answer
-from sapwood.session.shortcut import Shortcut
-from sapwood.session.streams import StreamOptions, Swept
+from sapwood.session.requests import RequestFuture
+from sapwood.session.streams import StreamOptions, SweepResult
 from sapwood.session.wave_result import WaveResult
+
+__all__ = [
+    "GroupPort",
+    "PlaceState",
+    "PlaceView",
+    "PlacesChanged",
+    "RequestFuture",
+    "SessionPort",
+    "StreamOptions",
+    "StreamPort",
+    "SweepResult",
+    "WaveResult",
+]
 
 
 class PlaceView(msgspec.Struct, frozen=True):
@@ -92,7 +105,7 @@ class StreamPort(Protocol):
     ) -> WaveResult:
         """Send a value to all members and return the reduction of their answers."""
 
-    def sweep(self, action: str) -> Future[Swept]:
+    def sweep(self, action: str) -> Future[SweepResult]:
         """Flush, quiesce, resume or query the stream; the future is done when that is."""
 
     def read(self, counts: dict[int, int]) -> None:
@@ -101,11 +114,12 @@ class StreamPort(Protocol):
     def configure(self, parameters: bytes) -> None:
         """Give the filters other parameters, from the next wave on."""
 
-    def abandon(self, reason: SapwoodError) -> None:
-        """Close the stream and fail its open waves; where :attr:`on_single` is told."""
+    def close(self, reason: SapwoodError | None = None) -> None:
+        """Close the stream; what its agents do for it is cancelled.
 
-    def close(self) -> None:
-        """Close the stream; what its agents do for it is cancelled."""
+        Args:
+            reason: What open waves fail with; by default a ClosedError.
+        """
 
 
 class GroupPort(Protocol):
@@ -128,12 +142,9 @@ class SessionPort(Protocol):
 
     Attributes:
         tree: The shape of its tree.
-        shortcut: May exchange waves in the place of the event loop.
-        groups: The groups that the front end takes part in.
     """
 
     tree: Tree
-    shortcut: Shortcut
 
     @property
     def groups(self) -> GroupPort:
@@ -148,18 +159,18 @@ class SessionPort(Protocol):
         """Why places stay lost, if the restart policy gave up."""
 
     @property
-    def is_own_thread(self) -> bool:
+    def on_loop_thread(self) -> bool:
         """Whether the caller is the session's own thread, which must not wait for it."""
 
     @property
-    def is_foreign(self) -> bool:
+    def in_forked_child(self) -> bool:
         """Whether this process was forked from the one that has the session."""
 
     @property
     def platforms(self) -> tuple[tuple[str, str], ...]:
         """Architecture and C library of each kind of processes; none before the start."""
 
-    def must_be_own(self) -> None:
+    def refuse_forked_child(self) -> None:
         """Raise ClosedError in a process that was forked from the one that has the session."""
 
     def places(self, ranks: Iterable[int] | None = None) -> list[PlaceView]:
@@ -175,7 +186,7 @@ class SessionPort(Protocol):
     ) -> StreamPort:
         """Open a stream to agents."""
 
-    def ask(self, rank: int, handler: str, value: Any) -> Answer:
+    def ask(self, rank: int, handler: str, value: Any) -> RequestFuture:
         """Have a handler called at an agent; the future is its answer."""
 
     def ask_encoded(
@@ -184,11 +195,11 @@ class SessionPort(Protocol):
         handler: str,
         body: bytes,
         arrays: values.Encoded,
-        future: Answer | None = None,
-    ) -> Answer:
+        future: RequestFuture | None = None,
+    ) -> RequestFuture:
         """As :meth:`ask`, with a body that the caller encoded and the arrays that belong to it."""
 
-    def withdraw(self, answer: Answer) -> None:
+    def withdraw(self, answer: RequestFuture) -> None:
         """Take a request back: its future ends with CancelledError."""
 
     def answer(self, handler: str, function: Callable[[int, Any], None]) -> None:
@@ -205,12 +216,6 @@ class SessionPort(Protocol):
 
     def drain(self, streams: Sequence[StreamPort], seconds: float) -> None:
         """Wait until what agents have sent of themselves so far has arrived."""
-
-    def on_loop(self, function: Callable[..., Any], *args: Any) -> None:
-        """Have a function called on the session's thread."""
-
-    def start_shortcut(self) -> bool:
-        """Have waves exchanged from now on, if that can be; on the session's thread."""
 
     def start(self) -> None:
         """Start all processes and wait until they are ready."""

@@ -18,7 +18,7 @@ class SharedReactor(Reactor):
 
     Example:
         >>> reactor = SharedReactor()
-        >>> reactor.call_from_any_thread(reactor.stop)
+        >>> reactor.call_soon_threadsafe(reactor.stop)
         >>> reactor.run()
         >>> reactor.close()
     """
@@ -45,7 +45,7 @@ class SharedReactor(Reactor):
         """Return whether nobody calls what it is given any more."""
         return self._closed
 
-    def call_from_any_thread(self, callback: Callable[..., Any], *args: Any) -> None:
+    def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any) -> None:
         """Call a function on the loop's thread, in the order in which they are given.
 
         Raises:

@@ -1,9 +1,10 @@
 """The front end's hold on a stream: broadcast a value, get the reduced answer."""
 
 import contextlib
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -11,6 +12,7 @@ from sapwood.comm import events as ev
 from sapwood.comm import values
 from sapwood.comm.cached_codec import CachedEncoder
 from sapwood.comm.messages import (
+    NO_WAIT,
     REPLACE,
     FilterAt,
     PlaceReport,
@@ -19,12 +21,17 @@ from sapwood.comm.messages import (
 )
 from sapwood.comm.payload import Payload
 from sapwood.comm.pool import BlockPool
+from sapwood.comm.reduction import Accumulator
+from sapwood.comm.shared_memory import SharedBlock
 from sapwood.core.errors import ClosedError, SapwoodError
 from sapwood.core.rankset import Ranges, from_ranges, to_ranges
-from sapwood.session.gate import Gate
+from sapwood.session.back_pressure import ByteLimiter
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.shortcut import Shortcut
 from sapwood.session.wave_result import WaveResult
+
+FLOWING = 8
+"""Waves after which a stream is taken to have more."""
 
 
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +56,7 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     paced: bool = False
 
 
-class Swept(msgspec.Struct, frozen=True):
+class SweepResult(msgspec.Struct, frozen=True):
     """What a sweep came back with: the agents that it reached, and what places reported."""
 
     reached: Ranges
@@ -69,7 +76,7 @@ class StreamHandle:
         post: Gives the front end's node an event; to be called on the loop's thread.
         pool: Where large values are put.
         forget: Called when the stream is closed.
-        gate: What the bytes of open waves go through.
+        limiter: What the bytes of open waves go through.
         shortcut: May exchange waves in the place of the event loop.
 
     Attributes:
@@ -85,7 +92,7 @@ class StreamHandle:
         post: Callable[[ev.Event], None],
         pool: BlockPool,
         forget: Callable[[int], None],
-        gate: Gate,
+        limiter: ByteLimiter,
         shortcut: Shortcut,
     ) -> None:
         self.spec = spec
@@ -96,12 +103,12 @@ class StreamHandle:
         self._post = post
         self._pool = pool
         self._forget = forget
-        self.gate = gate
+        self.limiter = limiter
         self._shortcut = shortcut
         self._encoder = CachedEncoder()
         self._waves: dict[int, tuple[Future[WaveResult], int]] = {}
         self._next_wave = 1
-        self._sweeps: dict[int, Future[Swept]] = {}
+        self._sweeps: dict[int, Future[SweepResult]] = {}
         self._next_sweep = 1
         self._members = from_ranges(spec.members)
         self._closed: SapwoodError | None = None
@@ -174,15 +181,15 @@ class StreamHandle:
         encoded: values.Encoded,
         begin: Callable[[values.Encoded, "Future[WaveResult]"], None],
     ) -> "Future[WaveResult]":
-        self.gate.enter(_size(encoded))
+        self.limiter.enter(_size(encoded))
         future = self.new_future()
         future.set_running_or_notify_cancel()  # a wave cannot be taken back; its stream can
         self._thread.post(begin, encoded, future)
         return future
 
-    def sweep(self, action: str) -> "Future[Swept]":
+    def sweep(self, action: str) -> "Future[SweepResult]":
         """Flush, quiesce, resume or query the stream; the future is done when that is."""
-        future: Future[Swept] = Future()
+        future: Future[SweepResult] = Future()
         future.set_running_or_notify_cancel()
         self._thread.post(self._begin_sweep, action, future)
         return future
@@ -196,9 +203,13 @@ class StreamHandle:
         """Give the filters other parameters, from the next wave on."""
         self._thread.post(self._post, ev.ConfigureStream(self.spec.stream, parameters))
 
-    def close(self) -> None:
-        """Close the stream; what its agents do for it is cancelled."""
-        self._thread.post(self.abandon, ClosedError("the stream was closed"))
+    def close(self, reason: SapwoodError | None = None) -> None:
+        """Close the stream; what its agents do for it is cancelled.
+
+        Args:
+            reason: What open waves fail with; by default a ClosedError.
+        """
+        self._thread.post(self.abandon, reason or ClosedError("the stream was closed"))
 
     # --- on the loop's thread ----------------------------------------------------------------
 
@@ -209,7 +220,7 @@ class StreamHandle:
         self._closed = reason
         self._forget(self.spec.stream)
         self._post(ev.CloseStream(self.spec.stream))
-        self.gate.close(reason)
+        self.limiter.close(reason)
         for future, _ in self._waves.values():
             future.set_exception(reason)
         self._waves.clear()
@@ -262,7 +273,7 @@ class StreamHandle:
 
     def go_on(self, body: bytes, payload: Payload | None, future: "Future[WaveResult]") -> None:
         """Begin a wave that somebody else has begun already; on the loop's thread."""
-        self.gate.enter(0)  # as it leaves it in the end
+        self.limiter.enter(0)  # as it leaves it in the end
         self._waves[self._next_wave] = (future, 0)
         self._next_wave += 1
         self._post(ev.Broadcast(self.spec.stream, body, payload))
@@ -271,7 +282,7 @@ class StreamHandle:
         """Take the end of a sweep in; on the loop's thread."""
         future = self._sweeps.pop(effect.number, None)
         if future is not None:
-            future.set_result(Swept(effect.reached, effect.reports))
+            future.set_result(SweepResult(effect.reached, effect.reports))
 
     def _name_of(self, rank: int) -> str:
         if not rank:
@@ -281,7 +292,7 @@ class StreamHandle:
     def _ended(self, wave: int) -> "Future[WaveResult] | None":
         future, nbytes = self._waves.pop(wave, (None, 0))
         if future is not None:
-            self.gate.leave(nbytes)
+            self.limiter.leave(nbytes)
         return future
 
     def _begin_awaited(self, encoded: values.Encoded, future: "Future[WaveResult]") -> None:
@@ -295,7 +306,7 @@ class StreamHandle:
         try:
             payload: Payload | None = self._pool.place(encoded)
         except SapwoodError as error:
-            self.gate.leave(_size(encoded))
+            self.limiter.leave(_size(encoded))
             future.set_exception(error)
             return
         self._waves[self._next_wave] = (future, _size(encoded))
@@ -307,7 +318,7 @@ class StreamHandle:
             for rank, count in counts.items():
                 self._post(ev.Read(self.spec.stream, rank, count))
 
-    def _begin_sweep(self, action: str, future: "Future[Swept]") -> None:
+    def _begin_sweep(self, action: str, future: "Future[SweepResult]") -> None:
         if self._closed is not None:
             future.set_exception(self._closed)
             return
@@ -319,6 +330,183 @@ class StreamHandle:
         except SapwoodError as error:
             del self._sweeps[number]
             future.set_exception(error)
+
+
+class Filters(Protocol):
+    """Calls the own filters of the root."""
+
+    def call(self, effect: ev.Filter) -> None:
+        """Call one; the answer is posted."""
+
+    def stream_closed(self, stream: int) -> None:
+        """Forget the filters of a stream."""
+
+    def released(self, payload: Payload) -> None:
+        """Take the memory of a result back."""
+
+    def close(self) -> None:
+        """End what calls them."""
+
+
+class StreamTable:
+    """All open streams of a session.
+
+    Args:
+        thread: The loop's thread.
+        post: Gives the front end's node an event; to be called on the loop's thread.
+        pool: Where large values are put.
+        backlog: Bytes of open waves of one stream.
+        shortcut: May exchange waves in the place of the event loop.
+        new_number: Returns a number for a stream.
+
+    Attributes:
+        filters: Calls the own filters of the root; None where nobody does.
+    """
+
+    def __init__(
+        self,
+        thread: LoopThread,
+        post: Callable[[ev.Event], None],
+        pool: BlockPool,
+        backlog: int,
+        shortcut: Shortcut,
+        new_number: Callable[[], int],
+    ) -> None:
+        self.filters: Filters | None = None
+        self._thread = thread
+        self._post = post
+        self._pool = pool
+        self._backlog = backlog
+        self._shortcut = shortcut
+        self._streams: dict[int, StreamHandle] = {}
+        self._new_number = new_number
+        self._lock = threading.Lock()
+        self._closed: SapwoodError | None = None
+
+    def handlers(self) -> dict[type[ev.Effect], Callable[[Any], None]]:
+        """Return what to do with the effects that concern streams."""
+        return {
+            ev.WaveCompleted: self._wave_completed,
+            ev.WaveFailed: self._wave_failed,
+            ev.Contributed: self._contributed,
+            ev.SweepDone: self._sweep_done,
+            ev.Filter: self._filter,
+            ev.StreamClosed: self._stream_closed,
+            ev.Released: self._released,
+        }
+
+    def open(
+        self,
+        handler: str,
+        reduce: Mapping[str, str],
+        members: Ranges,
+        context: str,
+        options: StreamOptions,
+    ) -> StreamHandle:
+        """Open a stream; from any thread.
+
+        Raises:
+            ProtocolError: A reduction is unknown.
+            ClosedError: The session is closed.
+        """
+        Accumulator(reduce)  # an unknown reduction is refused here, not on the loop's thread
+        spec = StreamSpec(
+            0,
+            handler,
+            members,
+            dict(reduce),
+            context,
+            options.code,
+            options.sync,
+            options.on_loss,
+            options.filters,
+            {1: options.parameters} if options.filters else {},
+            options.counted,
+        )
+        limiter = ByteLimiter(self._backlog, self._thread)
+        with self._lock:  # places hear of streams in the order of their numbers
+            spec = msgspec.structs.replace(spec, stream=self._new_number())
+            handle = StreamHandle(
+                spec, self._thread, self._post, self._pool, self._forget, limiter, self._shortcut
+            )
+            self._thread.post(self._open, handle, ev.OpenStream(spec, options.paced))
+        return handle
+
+    def pushing(self) -> list[StreamHandle]:
+        """Return the streams on which agents push values; from any thread."""
+        streams = list(self._streams.values())
+        return [stream for stream in streams if stream.spec.sync.kind == NO_WAIT]
+
+    def abandon(self, reason: SapwoodError) -> None:
+        """Close all streams; on the loop's thread."""
+        for stream in list(self._streams.values()):
+            stream.abandon(reason)
+
+    def refuse(self, reason: SapwoodError) -> None:
+        """Close all streams, and all that are opened from now on."""
+        self._closed = reason
+        self.abandon(reason)
+        if self.filters is not None:
+            self.filters.close()
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    # --- on the loop's thread ----------------------------------------------------------------
+
+    def _open(self, handle: StreamHandle, event: ev.OpenStream) -> None:
+        if self._closed is not None:
+            handle.abandon(self._closed)
+            return
+        self._streams[handle.spec.stream] = handle
+        self._post(event)
+
+    def _forget(self, stream: int) -> None:
+        self._streams.pop(stream, None)
+
+    def _wave_completed(self, effect: ev.WaveCompleted) -> None:
+        stream = self._streams.get(effect.stream)
+        if stream is not None:
+            stream.completed(effect)
+        if effect.wave == FLOWING:
+            self._shortcut.flows()
+        if effect.payload is not None:
+            self._released(ev.Released(effect.payload))
+
+    def _wave_failed(self, effect: ev.WaveFailed) -> None:
+        stream = self._streams.get(effect.stream)
+        if stream is not None:
+            stream.failed(effect)
+
+    def _contributed(self, effect: ev.Contributed) -> None:
+        stream = self._streams.get(effect.stream)
+        if stream is not None:
+            stream.contributed(effect)
+        if effect.payload is not None:
+            self._released(ev.Released(effect.payload))
+
+    def _sweep_done(self, effect: ev.SweepDone) -> None:
+        stream = self._streams.get(effect.stream)
+        if stream is not None:
+            stream.swept(effect)
+
+    def _filter(self, effect: ev.Filter) -> None:
+        if self.filters is not None:
+            self.filters.call(effect)
+            return
+        error = SapwoodError("nobody calls own filters at this front end").to_record()
+        self._post(ev.Filtered(effect.spec.stream, effect.ticket, b"", None, 0.0, error))
+
+    def _stream_closed(self, effect: ev.StreamClosed) -> None:
+        if self.filters is not None:
+            self.filters.stream_closed(effect.stream)
+
+    def _released(self, effect: ev.Released) -> None:
+        owner = effect.payload.owner
+        if isinstance(owner, SharedBlock):
+            self._pool.give_back(owner)
+        elif owner is not None and self.filters is not None:
+            self.filters.released(effect.payload)
 
 
 def decoded(body: bytes, payload: Payload | None) -> Any:

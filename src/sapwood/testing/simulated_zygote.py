@@ -10,11 +10,11 @@ from typing import Any, Protocol, cast
 
 from sapwood.comm import events as ev
 from sapwood.contexts import orders
-from sapwood.contexts.pulse import Pulse
+from sapwood.contexts.heartbeat import HeartbeatMonitor
 from sapwood.contexts.spawner import Spawner
 from sapwood.core.clock import VirtualClock
 from sapwood.core.topology import ROOT
-from sapwood.session.keeper import Keeper
+from sapwood.session.supervisor import ProcessSupervisor
 from sapwood.testing.network import Network
 
 
@@ -65,12 +65,12 @@ class VirtualLoop:
 class SimulatedSpawner:
     """A zygote that starts nodes instead of processes; what a keeper needs of a Spawner."""
 
-    def __init__(self, simulation: World, keeper: Keeper) -> None:
+    def __init__(self, simulation: World, keeper: ProcessSupervisor) -> None:
         self._simulation = simulation
         self._keeper = keeper
         self._closed = False
         self._stopped = False
-        self._pulse = Pulse()
+        self._pulse = HeartbeatMonitor()
         self._held: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
         self.living: dict[int, tuple[int, int]] = {}
         self.pid = 1
@@ -176,7 +176,7 @@ class SimulatedSpawner:
             self._keeper._reported(report)  # noqa: SLF001 - as the real spawner calls it
 
 
-class SimulatedKeeper(Keeper):
+class SimulatedKeeper(ProcessSupervisor):
     """The production keeper with a simulated zygote."""
 
     def __init__(self, simulation: World, *arguments: Any) -> None:

@@ -24,13 +24,13 @@ from sapwood.comm import events as ev
 from sapwood.comm.link import LinkTiming
 from sapwood.comm.node import Node
 from sapwood.contexts import orders
-from sapwood.contexts.plan import Plan
+from sapwood.contexts.plan import ZygotePlan
 from sapwood.core.errors import SapwoodError
 from sapwood.core.rankset import fold, from_ranges
 from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.environment.settings import RestartSettings
-from sapwood.session.keeper import Beginning, Change, Patience
 from sapwood.session.places import census_of
+from sapwood.session.supervisor import PlaceChange, ProcessSetup, SupervisionTimeouts
 from sapwood.testing.injector import Faults, Injector
 from sapwood.testing.network import Network
 from sapwood.testing.simulated_zygote import SimulatedKeeper, SimulatedSpawner, VirtualLoop
@@ -140,9 +140,11 @@ class Simulation:
         self.keeper = SimulatedKeeper(
             self,
             self.tree,
-            Beginning(lambda _rank: "none:none", orders.Configure("", b""), Plan(())),
+            ProcessSetup(
+                lambda _rank: "none:none", orders.ConfigureProcesses("", b""), ZygotePlan(())
+            ),
             RestartSettings(limit=1_000_000, window=1.0, backoff=0.001, backoff_max=0.05),
-            Patience(
+            SupervisionTimeouts(
                 attach=2 * TIMING.failure_after,
                 join=JOIN,
                 heartbeat=TIMING.heartbeat,
@@ -318,12 +320,12 @@ class Simulation:
             pid, spawner = entry
             spawner.ended(pid)
 
-    def _places_changed(self, change: Change) -> None:
-        if not change.adrift and self.census:
+    def _places_changed(self, change: PlaceChange) -> None:
+        if not change.disconnected and self.census:
             self.network.post(
                 ROOT, census_of(self.keeper.places, change.ranks, change.reason, back=change.back)
             )
-        elif change.adrift and change.back:
+        elif change.disconnected and change.back:
             self._attached += len(change.ranks)
 
     # --- what must hold ------------------------------------------------------------------------

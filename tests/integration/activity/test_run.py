@@ -82,10 +82,13 @@ def test_a_run_goes_on_with_new_processes(
     lost: list[int],
 ) -> None:
     cluster = make_cluster(4, fanout)
-    keeper = embedded(cluster.session).keeper
+    supervisor = embedded(cluster.session).supervisor
     course = begin(cluster)
-    os.kill(keeper.zygote_pid if victim == "zygote" else keeper.places[lost[0]].pid, signal.SIGKILL)
-    until(lambda: all(keeper.places[rank].incarnation == 2 for rank in lost))
+    os.kill(
+        supervisor.zygote_pid if victim == "zygote" else supervisor.places[lost[0]].pid,
+        signal.SIGKILL,
+    )
+    until(lambda: all(supervisor.places[rank].incarnation == 2 for rank in lost))
     course.goes_on()
     course.ends_well()
     agents = [rank for rank in lost if cluster.session.tree.is_agent(rank)]
@@ -97,7 +100,7 @@ def test_a_run_survives_one_fault_after_the_other(
     make_cluster: MakeCluster, begin: Callable[..., Course], until: Until
 ) -> None:
     cluster = make_cluster(4, 2)
-    places = embedded(cluster.session).keeper.places
+    places = embedded(cluster.session).supervisor.places
     course = begin(cluster)
     for rank in (1, 5, 3, 6, 2):
         course.goes_on()
@@ -164,9 +167,9 @@ def test_an_agent_may_be_lost_while_the_run_is_prepared(
 
 def runners(cluster: sapwood.Cluster) -> set[int]:
     """Return the runners that live: what the zygote forked besides the places."""
-    keeper = embedded(cluster.session).keeper
-    path = Path(f"/proc/{keeper.zygote_pid}/task/{keeper.zygote_pid}/children")
-    return set(map(int, path.read_text().split())) - {record.pid for record in keeper.places}
+    supervisor = embedded(cluster.session).supervisor
+    path = Path(f"/proc/{supervisor.zygote_pid}/task/{supervisor.zygote_pid}/children")
+    return set(map(int, path.read_text().split())) - {record.pid for record in supervisor.places}
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

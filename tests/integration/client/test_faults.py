@@ -78,7 +78,9 @@ class Course:
         self.run = cluster.run(Counting(folder=str(folder)), data)
 
     def pids(self) -> dict[int, int]:
-        return {record.rank: record.pid for record in embedded(self.cluster.session).keeper.places}
+        return {
+            record.rank: record.pid for record in embedded(self.cluster.session).supervisor.places
+        }
 
     def waits(self) -> bool:
         """Whether all but the one that waits have mapped in the iteration that waits."""
@@ -168,13 +170,13 @@ def test_a_place_that_wakes_up_after_it_was_taken_for_dead_ends_and_disturbs_nob
 ) -> None:
     junction = course.tree.parents[1]
     stopped = course.before[junction]
-    keeper = embedded(course.cluster.session).keeper
-    kill = keeper._spawner.kill
+    supervisor = embedded(course.cluster.session).supervisor
+    kill = supervisor._spawner.kill
     # As if it were on a machine that cannot be reached: nobody can kill it.
-    monkeypatch.setattr(keeper._spawner, "kill", lambda pid: pid != stopped and kill(pid))
+    monkeypatch.setattr(supervisor._spawner, "kill", lambda pid: pid != stopped and kill(pid))
     os.kill(stopped, signal.SIGSTOP)
-    until(lambda: keeper.places[junction].state.value == "lost")
-    until(lambda: all(keeper.places[rank].state.value == "ready" for rank in (1, 2)))
+    until(lambda: supervisor.places[junction].state.value == "lost")
+    until(lambda: all(supervisor.places[rank].state.value == "ready" for rank in (1, 2)))
     os.kill(stopped, signal.SIGCONT)
     until(lambda: changed(course) == {junction})  # it ended by itself, and was replaced
     assert course.finish()["sum"] == EXPECTED
@@ -195,11 +197,13 @@ def test_a_spare_junction_stands_in_while_another_one_is_away(until: Until) -> N
             return [placed.parent for placed in map(router.placed, (1, 2)) if placed is not None]
 
         assert parents() == [5, 5]
-        os.kill(embedded(session).keeper.zygote_pid, signal.SIGSTOP)  # so that nothing is replaced
-        os.kill(embedded(session).keeper.places[5].pid, signal.SIGKILL)
+        os.kill(
+            embedded(session).supervisor.zygote_pid, signal.SIGSTOP
+        )  # so that nothing is replaced
+        os.kill(embedded(session).supervisor.places[5].pid, signal.SIGKILL)
         until(lambda: parents() == [spare, spare])
         assert stream.broadcast(1).result(PATIENCE).agents == [1, 2, 3, 4]
-        os.kill(embedded(session).keeper.zygote_pid, signal.SIGCONT)
+        os.kill(embedded(session).supervisor.zygote_pid, signal.SIGCONT)
         until(lambda: parents() == [5, 5])
         assert stream.broadcast(1).result(PATIENCE).agents == [1, 2, 3, 4]
         assert [agent.pid for agent in cluster.agents] == pids
@@ -212,7 +216,7 @@ def test_no_run_is_cancelled_that_begins_while_places_move(tmp_path: Path, quick
     chance = random.Random(1)  # noqa: S311 - only moments
     data = {"value": np.arange(AGENTS * 3, dtype="f8")}
     with sapwood.local(AGENTS, fanout=FANOUT, settings=quick) as cluster:
-        places, tree = embedded(cluster.session).keeper.places, cluster.session.tree
+        places, tree = embedded(cluster.session).supervisor.places, cluster.session.tree
         junctions = sorted({above for rank in range(1, AGENTS + 1) for above in tree.above(rank)})
         for number in range(6):
             folder = tmp_path / str(number)

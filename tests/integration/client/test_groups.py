@@ -248,7 +248,7 @@ def test_a_group_goes_on_when_junctions_die(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(8, 2)  # three levels of junctions above the agents
     pids = {agent.pid for agent in cluster.agents}
     places, junctions = (
-        embedded(cluster.session).keeper.places,
+        embedded(cluster.session).supervisor.places,
         list(cluster.session.tree.junctions),
     )
     rounds = 20

@@ -76,29 +76,29 @@ class Grove:
 
     def __init__(self, cluster: sapwood.Cluster, until: Until) -> None:
         self.cluster = cluster
-        self.keeper = embedded(cluster.session).keeper
+        self.supervisor = embedded(cluster.session).supervisor
         self._until = until
 
     def kill(self, pid: int) -> None:
         """Kill a process and wait until the tree is whole again."""
-        ended = {place.rank for place in self.keeper.places if place.pid == pid}
-        if pid == self.keeper.zygote_pid:
-            ended = {place.rank for place in self.keeper.places if place.rank}
-        before = {rank: self.keeper.places[rank].pid for rank in ended}
+        ended = {place.rank for place in self.supervisor.places if place.pid == pid}
+        if pid == self.supervisor.zygote_pid:
+            ended = {place.rank for place in self.supervisor.places if place.rank}
+        before = {rank: self.supervisor.places[rank].pid for rank in ended}
         os.kill(pid, signal.SIGKILL)
         self._until(lambda: all(self.pid(rank) not in {0, before[rank]} for rank in ended))
-        self._until(self.keeper.places.all_ready)
+        self._until(self.supervisor.places.all_ready)
 
     def end_runner(self) -> None:
         with pytest.raises(sapwood.SapwoodError):
             self.cluster.submit(os._exit, 3).result(PATIENCE)
 
     def pid(self, rank: int) -> int:
-        return self.keeper.places[rank].pid
+        return self.supervisor.places[rank].pid
 
     def holds_only_the_living(self) -> bool:
         """Whether somebody has all open that is mapped, and nobody has much open."""
-        held = [Held(pid) for pid in (os.getpid(), *(one.pid for one in self.keeper.places))]
+        held = [Held(pid) for pid in (os.getpid(), *(one.pid for one in self.supervisor.places))]
         there = set[int]().union(*(one.blocks for one in held))
         return all(one.mapped <= there and one.descriptors <= DESCRIPTORS for one in held)
 
@@ -133,7 +133,7 @@ def test_what_is_mapped_and_open_does_not_grow_with_those_that_ended(
     victims: dict[str, Callable[[], int]] = {
         "agent": lambda: grove.pid(1),
         "junction": lambda: grove.pid(junction),
-        "zygote": lambda: grove.keeper.zygote_pid,
+        "zygote": lambda: grove.supervisor.zygote_pid,
     }
     for _ in range(ROUNDS):
         use(grove)
@@ -147,6 +147,6 @@ def test_what_is_mapped_and_open_does_not_grow_with_those_that_ended(
 def test_an_array_outlives_the_process_that_made_it(grove: Grove, until: Until) -> None:
     """What the user holds is the user's own."""
     result = grove.cluster.submit(np.ones, SIZE).result(PATIENCE)
-    grove.kill(grove.keeper.zygote_pid)
+    grove.kill(grove.supervisor.zygote_pid)
     until(grove.holds_only_the_living)
     assert result.sum() == SIZE

@@ -167,7 +167,7 @@ def test_filters_live_in_processes_of_their_own(cluster: sapwood.Cluster) -> Non
         places = [place for place in total(stream) if isinstance(place, tuple)]
     assert {place[:3] for place in places} == {(0, 0, 1), (5, 1, 1), (6, 1, 1)}
     pids = {place[3] for place in places}
-    members = {os.getpid(), *(place.pid for place in embedded(cluster.session).keeper.places)}
+    members = {os.getpid(), *(place.pid for place in embedded(cluster.session).supervisor.places)}
     assert len(pids) == 3
     assert not pids & members
 
@@ -277,7 +277,7 @@ def test_filters_work_at_places_that_were_replaced(
     with cluster.stream("echo", reduce=Running, parameters={"factor": 1}) as stream:
         assert total(stream, 5) == 5
         stream.configure(factor=2)
-        os.kill(embedded(cluster.session).keeper.places[lost].pid, signal.SIGKILL)
+        os.kill(embedded(cluster.session).supervisor.places[lost].pid, signal.SIGKILL)
         assert total(stream, 5) == 20
         until(lambda: all(agent.state == "ready" for agent in cluster.agents))
         assert total(stream, 1) in {20, 10, 40}
@@ -289,7 +289,7 @@ def test_filters_of_the_root_survive_the_loss_of_the_zygote(
     cluster = make_cluster(4, fanout=2)
     with cluster.stream("echo", reduce=Running) as stream:
         assert total(stream, 5) == 5
-        os.kill(embedded(cluster.session).keeper.zygote_pid, signal.SIGKILL)
+        os.kill(embedded(cluster.session).supervisor.zygote_pid, signal.SIGKILL)
 
         def works() -> bool:
             try:

@@ -29,7 +29,7 @@ def cluster(make_cluster: MakeCluster) -> sapwood.Cluster:
 
 
 def kill(cluster: sapwood.Cluster, rank: int) -> None:
-    os.kill(embedded(cluster.session).keeper.places[rank].pid, signal.SIGKILL)
+    os.kill(embedded(cluster.session).supervisor.places[rank].pid, signal.SIGKILL)
 
 
 def total(stream: sapwood.Stream, value: Any = None) -> Any:

@@ -91,11 +91,11 @@ def test_what_is_lost_is_replaced_in_both_trees(
     with cluster.topology(2) as deep:
         runs = [tree.run(lasting, np.ones(8)) for tree in (cluster, deep)]
         until(lambda: all(run.progress.iteration >= 5 for run in runs))
-        places = embedded(deep.session).keeper.places
+        places = embedded(deep.session).supervisor.places
         lost, pid = {
             "agent": ([2], cluster.agents[1].pid),
             "junction": ([5], places[5].pid),
-            "zygote": ([1, 2, 3, 4, 5, 6], embedded(cluster.session).keeper.zygote_pid),
+            "zygote": ([1, 2, 3, 4, 5, 6], embedded(cluster.session).supervisor.zygote_pid),
         }[victim]
         os.kill(pid, signal.SIGKILL)
         until(lambda: all(places[rank].incarnation >= 2 for rank in lost))

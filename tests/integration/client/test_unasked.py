@@ -20,7 +20,7 @@ Until = Callable[[Callable[[], object]], None]
 
 
 def kill(cluster: sapwood.Cluster, rank: int) -> None:
-    os.kill(embedded(cluster.session).keeper.places[rank].pid, signal.SIGKILL)
+    os.kill(embedded(cluster.session).supervisor.places[rank].pid, signal.SIGKILL)
 
 
 def many_events(folder: str) -> Iterator[int]:

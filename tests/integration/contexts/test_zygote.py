@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sapwood.contexts import orders
-from sapwood.contexts.plan import Plan
+from sapwood.contexts.plan import ZygotePlan
 from sapwood.contexts.spawner import Spawner
 from sapwood.core.errors import ResourceError
 
@@ -23,36 +23,31 @@ ENTRIES = """
 import os, signal, sys
 from functools import partial, wraps
 
+from sapwood.contexts.plan import Assembled
+
 def entry(run):
     # What is assembled is the call itself.
-    return wraps(run)(lambda *who: partial(run, *who))
+    return wraps(run)(lambda *who: Assembled(partial(run, *who)))
 
 @entry
-def sleep(configuration, rank, incarnation, forge):
+def sleep(configuration, rank, incarnation, runner_factory):
     signal.pause()
 
 @entry
-def leave(configuration, rank, incarnation, forge):
+def leave(configuration, rank, incarnation, runner_factory):
     os._exit(rank)
 
 @entry
-def write(configuration, rank, incarnation, forge):
+def write(configuration, rank, incarnation, runner_factory):
     with open(configuration.decode(), "a") as file:
         file.write(f"{rank} {incarnation} {os.environ.get('COLOUR')}\\n")
 
 @entry
-def list_descriptors(configuration, rank, incarnation, forge):
-    numbers = [int(name) for name in os.listdir("/proc/self/fd")]
-    numbers.remove(max(numbers))  # what listed them
-    with open(configuration.decode(), "a") as file:
-        file.write(f"{sum(number > 2 for number in numbers)}\\n")
-
-@entry
-def fail(configuration, rank, incarnation, forge):
+def fail(configuration, rank, incarnation, runner_factory):
     raise RuntimeError("no")
 
 @entry
-def breed(configuration, rank, incarnation, forge):
+def breed(configuration, rank, incarnation, runner_factory):
     for own_session in (False, True):
         if os.fork() == 0:
             if own_session:
@@ -104,8 +99,10 @@ class Front:
         self.folder.mkdir(parents=True)
         self.notes = folder / "notes"
         self.spawner = Spawner(
-            Plan(("entries",), later),
-            orders.Configure(str(self.folder), str(self.notes).encode(), environment or {}),
+            ZygotePlan(("entries",), later),
+            orders.ConfigureProcesses(
+                str(self.folder), str(self.notes).encode(), environment or {}
+            ),
             self.reports.append,
             self._end,
             borrow,
@@ -192,12 +189,6 @@ def test_a_process_gets_who_it_is_and_its_environment(front: Front) -> None:
     assert front.exits() == {4: 0}
 
 
-def test_a_process_has_one_descriptor_of_its_zygote(front: Front) -> None:
-    front.spawn("list_descriptors", 1, 2, 3)
-    front.until(lambda: len(front.exits()) == 3)
-    assert front.notes.read_text() == "1\n1\n1\n"
-
-
 def test_every_end_is_reported_with_its_status(front: Front) -> None:
     front.spawn("leave", 1, 2, 77)
     front.spawn("sleep", 3)
@@ -225,14 +216,16 @@ def test_a_zygote_gives_signs_of_life_until_it_is_stopped(front: Front) -> None:
     front.until(lambda: any(isinstance(report, orders.Ready) for report in front.reports))
     for _ in range(3):
         assert not front.spawner.is_silent(1, 100)
-        front.until(lambda: front.spawner._pulse.missed == 0 and front.spawner._pulse._looks == 0)
+        front.until(
+            lambda: front.spawner._heartbeats.missed == 0 and front.spawner._heartbeats._looks == 0
+        )
     os.kill(front.spawner.pid, signal.SIGSTOP)
     asked = [front.spawner.is_silent(2, 100) for _ in range(3)]
     assert asked == [False, False, True]
     os.kill(front.spawner.pid, signal.SIGCONT)
-    front.until(lambda: front.spawner._pulse._looks == 0)
+    front.until(lambda: front.spawner._heartbeats._looks == 0)
     assert not front.spawner.is_silent(2, 100)
-    assert not any(isinstance(report, orders.Alive) for report in front.reports)
+    assert not any(isinstance(report, orders.HeartbeatReply) for report in front.reports)
 
 
 def test_a_zygote_gives_signs_of_life_while_it_imports(
@@ -244,7 +237,7 @@ def test_a_zygote_gives_signs_of_life_while_it_imports(
     front.until(lambda: front.spawned() and (tmp_path / "begun").exists())
     for _ in range(3):
         assert not front.spawner.is_silent(100, 100)
-        front.until(lambda: front.spawner._pulse._looks == 0)
+        front.until(lambda: front.spawner._heartbeats._looks == 0)
 
 
 def test_a_zygote_that_is_ended_takes_its_processes_with_it(front: Front) -> None:
@@ -317,7 +310,9 @@ def test_orders_after_the_end_are_dropped(front: Front) -> None:
 
 def test_a_zygote_that_cannot_start_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    spawner = Spawner(Plan(()), orders.Configure("", b""), lambda _: None, lambda: None)
+    spawner = Spawner(
+        ZygotePlan(()), orders.ConfigureProcesses("", b""), lambda _: None, lambda: None
+    )
     with pytest.raises(ResourceError, match="cannot start a process"):
         spawner.start()
 
@@ -328,13 +323,13 @@ sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from sapwood.contexts import orders
 from sapwood.contexts.spawner import Spawner
-from sapwood.contexts.plan import Plan
+from sapwood.contexts.plan import ZygotePlan
 
 folder = Path(sys.argv[1]) / "session"
 folder.mkdir()
 notes = str(Path(sys.argv[1]) / "notes").encode()
-configure = orders.Configure(str(folder), notes, {})
-spawner = Spawner(Plan(("entries",)), configure, lambda _: None, lambda: None)
+configure = orders.ConfigureProcesses(str(folder), notes, {})
+spawner = Spawner(ZygotePlan(("entries",)), configure, lambda _: None, lambda: None)
 spawner.start()
 spawner.spawn([orders.ProcessSpec("entries:breed", 1, 1)])
 print(spawner.pid, flush=True)

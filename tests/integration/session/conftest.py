@@ -29,18 +29,20 @@ class Watch:
 
     def back(self) -> set[int]:
         """Return the places that came back with new processes so far."""
-        return self._ranks(back=True, adrift=False)
+        return self._ranks(back=True, disconnected=False)
 
     def lost(self) -> set[int]:
         """Return the places whose processes were lost so far."""
-        return self._ranks(back=False, adrift=False)
+        return self._ranks(back=False, disconnected=False)
 
     def attached(self) -> set[int]:
         """Return the places that were attached elsewhere so far, with the same processes."""
-        return self._ranks(back=True, adrift=True)
+        return self._ranks(back=True, disconnected=True)
 
-    def _ranks(self, *, back: bool, adrift: bool) -> set[int]:
-        wanted = [one for one in self.changes if (one.back, one.adrift) == (back, adrift)]
+    def _ranks(self, *, back: bool, disconnected: bool) -> set[int]:
+        wanted = [
+            one for one in self.changes if (one.back, one.disconnected) == (back, disconnected)
+        ]
         return {rank for change in wanted for rank in change.ranks}
 
 
@@ -100,7 +102,7 @@ def standing(standing_session: EmbeddedSession) -> Iterator[EmbeddedSession]:
     """The session of the module, for a test that harms none of its places."""
 
     def pids() -> list[int]:
-        return [place.pid for place in standing_session.keeper.places]
+        return [place.pid for place in standing_session.supervisor.places]
 
     before = pids()
     yield standing_session

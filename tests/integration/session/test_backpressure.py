@@ -27,7 +27,7 @@ def resident(pid: int) -> int:
 
 
 def pid_of(session: EmbeddedSession, rank: int) -> int:
-    return session.keeper.places[rank].pid
+    return session.supervisor.places[rank].pid
 
 
 @pytest.mark.row("D-4")
@@ -59,7 +59,7 @@ def test_a_stopped_agent_stops_the_writer_and_not_for_good(
     writer = threading.Thread(target=write, daemon=True)
     writer.start()
     try:
-        until(lambda: stream.gate.waiting == 1)
+        until(lambda: stream.limiter.waiting == 1)
         assert len(futures) < 100
         assert writer.is_alive()
         for pid in places:
@@ -88,7 +88,7 @@ def test_who_waits_for_a_stopped_agent_hears_of_the_end_of_the_cluster(
 
     writer = threading.Thread(target=write, daemon=True)
     writer.start()
-    until(lambda: stream.gate.waiting == 1)
+    until(lambda: stream.limiter.waiting == 1)
     session.close()
     writer.join(30)
     assert len(failures) == 1

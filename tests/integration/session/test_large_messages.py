@@ -38,7 +38,7 @@ def test_a_large_message_goes_through_a_junction_that_holds_a_part_of_it(
     apart: EmbeddedSession,
 ) -> None:
     array = np.arange(40 * MIB // 8, dtype="f8")
-    junction = apart.keeper.places[apart.tree.parents[1]].pid
+    junction = apart.supervisor.places[apart.tree.parents[1]].pid
     assert apart.ask(1, "ping", np.zeros(MIB)).result(PATIENCE) is not None
     before = peak_memory(junction)
     answer = apart.ask(1, "ping", array).result(PATIENCE)
@@ -50,7 +50,7 @@ def test_a_large_message_goes_through_a_junction_that_holds_a_part_of_it(
 @pytest.mark.nightly
 def test_a_gigabyte_goes_through_a_junction_that_holds_a_part_of_it(apart: EmbeddedSession) -> None:
     array = np.arange(2**30 // 8, dtype="f8")
-    junction = apart.keeper.places[apart.tree.parents[1]].pid
+    junction = apart.supervisor.places[apart.tree.parents[1]].pid
     assert apart.ask(1, "ping", np.zeros(MIB)).result(PATIENCE) is not None
     before = peak_memory(junction)
     answer = apart.ask(1, "ping", array).result(10 * PATIENCE)
@@ -72,7 +72,7 @@ def test_small_messages_overtake_none_and_large_ones_share_the_way(apart: Embedd
 def test_a_request_can_be_taken_back_while_it_moves(apart: EmbeddedSession) -> None:
     encoded = values.encode(np.zeros(20 * MIB, dtype="u1"))
     asked = apart.ask_encoded(1, "ping", encoded.body, encoded)
-    apart.questions.withdraw(asked)
+    apart.requests.withdraw(asked)
     with pytest.raises(CancelledError, match="taken back"):
         asked.result(PATIENCE)
     assert apart.ask(1, "ping", 7).result(PATIENCE) == 7

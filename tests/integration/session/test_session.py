@@ -140,10 +140,10 @@ def test_a_killed_agent_is_replaced(
 ) -> None:
     session = make_session(agents, fanout)
     watched = watch(session)
-    victim = session.keeper.places[2].pid
+    victim = session.supervisor.places[2].pid
     os.kill(victim, signal.SIGKILL)
     until(lambda: watched.back() == {2})
-    assert session.keeper.places[2].pid != victim
+    assert session.supervisor.places[2].pid != victim
     assert session.ask(2, "ping", "there?").result(TIMEOUT) == "there?"
     stream = session.open_stream("echo", {"x": "sum"})
     assert stream.broadcast({"x": 1}).result(TIMEOUT).total == {"x": agents}
@@ -157,7 +157,7 @@ def test_a_wave_is_completed_by_the_replacement(
     watched = watch(session)
     stream = session.open_stream("echo", {"x": "sum"})
     assert stream.broadcast({"x": 1}).result(TIMEOUT).total == {"x": 4}
-    pid = session.keeper.places[victim].pid
+    pid = session.supervisor.places[victim].pid
     os.kill(pid, signal.SIGSTOP)  # so that the wave waits for it
     future = stream.broadcast({"x": np.ones(20_000)})
     os.kill(pid, signal.SIGKILL)
@@ -172,10 +172,10 @@ def test_of_a_killed_junction_only_the_junction_is_replaced(
 ) -> None:
     session = make_session(4, 2)
     watched = watch(session)
-    before = {record.rank: record.pid for record in session.keeper.places}
+    before = {record.rank: record.pid for record in session.supervisor.places}
     os.kill(before[5], signal.SIGKILL)
     until(lambda: 5 in watched.back())
-    after = {record.rank: record.pid for record in session.keeper.places}
+    after = {record.rank: record.pid for record in session.supervisor.places}
     assert {rank for rank in before if before[rank] != after[rank]} == {5}
     stream = session.open_stream("echo", {"x": "sum"})
     assert stream.broadcast({"x": 1}).result(TIMEOUT).total == {"x": 4}
@@ -186,10 +186,10 @@ def test_a_killed_zygote_is_replaced_with_everybody(
 ) -> None:
     session = make_session(4, 2)
     watched = watch(session)
-    zygote = session.keeper.zygote_pid
+    zygote = session.supervisor.zygote_pid
     os.kill(zygote, signal.SIGKILL)
     until(lambda: watched.back() == {1, 2, 3, 4, 5, 6})
-    assert session.keeper.zygote_pid != zygote
+    assert session.supervisor.zygote_pid != zygote
     stream = session.open_stream("echo", {"x": "sum"})
     assert stream.broadcast({"x": 1}).result(TIMEOUT).total == {"x": 4}
 
@@ -202,25 +202,26 @@ def test_a_stopped_process_is_noticed_and_replaced(
 ) -> None:
     session = make_session(4, fanout, timing=LinkTiming(heartbeat=0.3, failure_after=2.0))
     watched = watch(session)
-    os.kill(session.keeper.places[victim].pid, signal.SIGSTOP)
+    os.kill(session.supervisor.places[victim].pid, signal.SIGSTOP)
     until(lambda: victim in watched.back())
     assert session.ask(2, "ping", 1).result(TIMEOUT) == 1
 
 
 HALTING = """
 import os, signal
+from sapwood.contexts.plan import Assembled
 from sapwood.session import agent
 
-def main(configuration, rank, incarnation, forge):
-    live = agent.main(configuration, rank, incarnation, forge)
+def main(configuration, rank, incarnation, runner_factory):
+    assembled = agent.main(configuration, rank, incarnation, runner_factory)
     if rank != 1 or incarnation not in {INCARNATIONS}:
-        return live
+        return assembled
 
     def run():
         os.kill(os.getpid(), signal.SIGSTOP)
-        live()
+        assembled.run()
 
-    return run
+    return Assembled(run, assembled.opened)
 """
 
 
@@ -244,12 +245,14 @@ def test_a_replacement_that_is_stopped_before_it_joins_is_replaced(
     session = make_session(2, agent_entry=halting(range(2, 3)), join_timeout=2.0)
     watched = watch(session)
     stream = session.open_stream("echo", {"x": "sum"})
-    os.kill(session.keeper.places[1].pid, signal.SIGKILL)
-    until(lambda: session.keeper.places[1].incarnation == 2 and session.keeper.places[1].pid)
-    stopped = session.keeper.places[1].pid
+    os.kill(session.supervisor.places[1].pid, signal.SIGKILL)
+    until(
+        lambda: session.supervisor.places[1].incarnation == 2 and session.supervisor.places[1].pid
+    )
+    stopped = session.supervisor.places[1].pid
     assert stream.exchange({"x": 1}, TIMEOUT).total == {"x": 2}
     assert watched.back() == {1}
-    assert session.keeper.places[1].incarnation == 3
+    assert session.supervisor.places[1].incarnation == 3
     reasons = [change.reason for change in watched.changes if not change.back]
     assert reasons[-1] == "it did not join the tree within 2 s (cluster.join_timeout)"
     assert not alive(stopped)
@@ -260,7 +263,7 @@ def test_a_place_whose_processes_never_join_is_given_up_with_the_reason(
 ) -> None:
     restart = RestartSettings(limit=2, window=0.5, backoff=0.01, backoff_max=0.01)
     session = make_session(2, agent_entry=halting(range(2, 100)), join_timeout=1.0, restart=restart)
-    os.kill(session.keeper.places[1].pid, signal.SIGKILL)
+    os.kill(session.supervisor.places[1].pid, signal.SIGKILL)
     until(lambda: session.failure)
     assert isinstance(session.failure, AgentLostError)
     assert "did not join the tree within 1 s" in session.failure.what
@@ -271,18 +274,18 @@ def test_an_agent_that_is_stopped_at_the_start_is_replaced(
     make_session: MakeSession, halting: Callable[..., str]
 ) -> None:
     session = make_session(2, agent_entry=halting(range(1, 2)), join_timeout=2.0)
-    assert [record.incarnation for record in session.keeper.places] == [2, 1]
+    assert [record.incarnation for record in session.supervisor.places] == [2, 1]
 
 
 def test_a_stopped_zygote_is_noticed_and_replaced(make_session: MakeSession, watch: Any) -> None:
     session = make_session(4, 2, timing=LinkTiming(heartbeat=0.3, failure_after=2.0))
     watched = watch(session)
     stream = session.open_stream("echo", {"x": "sum"})
-    zygote = session.keeper.zygote_pid
+    zygote = session.supervisor.zygote_pid
     os.kill(zygote, signal.SIGSTOP)
-    os.kill(session.keeper.places[1].pid, signal.SIGKILL)
+    os.kill(session.supervisor.places[1].pid, signal.SIGKILL)
     assert stream.exchange({"x": 1}, TIMEOUT).total == {"x": 4}
-    assert session.keeper.zygote_pid != zygote
+    assert session.supervisor.zygote_pid != zygote
     assert not alive(zygote)
     reasons = {change.reason for change in watched.changes if not change.back}
     assert "the zygote gave no sign of life for 2 s" in reasons
@@ -292,7 +295,7 @@ def test_a_question_to_an_agent_that_is_lost_is_answered_with_its_loss(
     make_session: MakeSession,
 ) -> None:
     session = make_session(2)
-    pid = session.keeper.places[1].pid
+    pid = session.supervisor.places[1].pid
     os.kill(pid, signal.SIGSTOP)
     future = session.ask(1, "ping", 1)
     os.kill(pid, signal.SIGKILL)
@@ -303,7 +306,7 @@ def test_a_question_to_an_agent_that_is_lost_is_answered_with_its_loss(
 def test_an_agent_that_ends_too_often_is_given_up(make_session: MakeSession, until: Until) -> None:
     restart = RestartSettings(limit=1, backoff=0.01, backoff_max=0.01)
     session = make_session(2, restart=restart)
-    record = session.keeper.places[1]
+    record = session.supervisor.places[1]
     for there in ((1, "ready"), (2, "ready")):
         until(lambda there=there: (record.incarnation, record.state.value) == there)  # type: ignore[misc]
         os.kill(record.pid, signal.SIGKILL)
@@ -316,14 +319,15 @@ def test_an_agent_that_ends_too_often_is_given_up(make_session: MakeSession, unt
 # --- beginnings and ends -------------------------------------------------------------------------
 
 BROKEN = """
-def main(configuration, rank, incarnation, forge):
+def main(configuration, rank, incarnation, runner_factory):
     raise RuntimeError("this agent cannot start")
 """
 
 SLEEPY = """
 import signal
+from sapwood.contexts.plan import Assembled
 def main(*_):
-    return signal.pause
+    return Assembled(signal.pause)
 """
 
 
@@ -363,7 +367,7 @@ def test_closing_twice_is_closing_once(make_session: MakeSession) -> None:
 
 def test_what_is_under_way_fails_when_the_session_closes(make_session: MakeSession) -> None:
     session = make_session(2)
-    os.kill(session.keeper.places[1].pid, signal.SIGSTOP)
+    os.kill(session.supervisor.places[1].pid, signal.SIGSTOP)
     asked = session.ask(1, "ping", np.zeros(100_000))
     wave = session.open_stream("echo", {"x": "sum"}).broadcast({"x": np.zeros(100_000)})
     session.close()
@@ -417,7 +421,8 @@ from sapwood.session.embedded import EmbeddedSession
 
 session = EmbeddedSession(SessionOptions(tree=plan(4, 2), agent_entry="sapwood.session.agent:main"))
 session.start()
-print(session.keeper.zygote_pid, *[record.pid for record in session.keeper.places], flush=True)
+places = session.supervisor.places
+print(session.supervisor.zygote_pid, *[record.pid for record in places], flush=True)
 sys.stdin.read()
 """
 

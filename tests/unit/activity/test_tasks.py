@@ -28,7 +28,7 @@ from sapwood.core.errors import (
 from sapwood.core.topology import flat
 from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.options import PlacesChanged
-from sapwood.session.questions import Answer
+from sapwood.session.requests import RequestFuture
 
 TIMEOUT = 30.0
 
@@ -40,25 +40,25 @@ class Agents:
         self.tree = flat(count)
         self.failure: SapwoodError | None = None
         self.closed = False
-        self.asked: list[tuple[int, str, Answer]] = []
+        self.asked: list[tuple[int, str, RequestFuture]] = []
         self.wanted_back: list[tuple[int, str]] = []
         self.withdrawn: list[str] = []
         self.questions = self
         self.names = queue.SimpleQueue[str]()
-        self._replies: list[Answer] = []
+        self._replies: list[RequestFuture] = []
         self.listeners: list[Callable[[PlacesChanged], None]] = []
 
     def subscribe(self, listener: Callable[[PlacesChanged], None]) -> Callable[[], None]:
         self.listeners.append(listener)
         return lambda: self.listeners.remove(listener)
 
-    def ask(self, rank: int, handler: str, number: int) -> Answer:
+    def ask(self, rank: int, handler: str, number: int) -> RequestFuture:
         assert handler == orders.GIVE_BACK_TASK
         self.wanted_back.append((rank, self.asked[number - 1][1]))
-        self._replies.append(Answer())
+        self._replies.append(RequestFuture())
         return self._replies[-1]
 
-    def withdraw(self, answer: Answer) -> None:
+    def withdraw(self, answer: RequestFuture) -> None:
         _, name, _ = self.asked[answer.number - 1]
         self.withdrawn.append(name)
         answer.set_exception(CancelledError("the request was taken back"))
@@ -71,12 +71,12 @@ class Agents:
         assert name == self.wanted_back[-1][1]
         self._replies[-1].set_result(False)
 
-    def ask_encoded(self, rank: int, handler: str, body: bytes, _arrays: Any) -> Answer:
+    def ask_encoded(self, rank: int, handler: str, body: bytes, _arrays: Any) -> RequestFuture:
         if self.closed:
             raise ClosedError("the cluster is closed")
         assert handler == orders.CALL_TASK
         order = msgspec.msgpack.decode(body, type=orders.CallTask)
-        self.asked.append((rank, order.function, Answer()))
+        self.asked.append((rank, order.function, RequestFuture()))
         self.asked[-1][2].number = len(self.asked)
         self.names.put(order.function)
         return self.asked[-1][2]
@@ -282,7 +282,7 @@ def test_a_task_that_is_being_sent_is_taken_back_afterwards(
     pool.submit(call("b"))
     ask_encoded = agents.ask_encoded
 
-    def meanwhile(*args: Any) -> Answer:
+    def meanwhile(*args: Any) -> RequestFuture:
         asked = ask_encoded(*args)
         agents.answer("b", 0)
         assert agents.wanted_back == []

@@ -9,7 +9,7 @@ from sapwood.contexts import orders
 @pytest.mark.parametrize(
     "order",
     [
-        orders.Configure("/folder", b"configuration", {"A": "b"}),
+        orders.ConfigureProcesses("/folder", b"configuration", {"A": "b"}),
         orders.Spawn([orders.ProcessSpec("a:b", 1, 1), orders.ProcessSpec("c:d", 2, 5)]),
         orders.Kill(100, 9),
     ],

@@ -20,8 +20,8 @@ def reactor() -> Iterator[SharedReactor]:
 
 def test_what_was_given_before_the_start_happens(reactor: SharedReactor) -> None:
     seen: list[int] = []
-    reactor.call_from_any_thread(seen.append, 1)
-    reactor.call_from_any_thread(reactor.stop)
+    reactor.call_soon_threadsafe(seen.append, 1)
+    reactor.call_soon_threadsafe(reactor.stop)
     reactor.run()
     assert seen == [1]
 
@@ -31,9 +31,9 @@ def test_a_loop_that_sleeps_is_woken(reactor: SharedReactor) -> None:
     thread.start()
     for _ in range(200):
         done = threading.Event()
-        reactor.call_from_any_thread(done.set)
+        reactor.call_soon_threadsafe(done.set)
         assert done.wait(PATIENCE)
-    reactor.call_from_any_thread(reactor.stop)
+    reactor.call_soon_threadsafe(reactor.stop)
     thread.join(PATIENCE)
     assert not thread.is_alive()
 
@@ -45,14 +45,14 @@ def test_all_threads_are_heard_and_each_in_its_order(reactor: SharedReactor) -> 
 
     def give(who: int) -> None:
         for number in range(500):
-            reactor.call_from_any_thread(seen.append, (who, number))
+            reactor.call_soon_threadsafe(seen.append, (who, number))
 
     givers = [threading.Thread(target=give, args=(who,)) for who in range(4)]
     for giver in givers:
         giver.start()
     for giver in givers:
         giver.join(PATIENCE)
-    reactor.call_from_any_thread(reactor.stop)
+    reactor.call_soon_threadsafe(reactor.stop)
     loop.join(PATIENCE)
     for who in range(4):
         assert [number for giver, number in seen if giver == who] == list(range(500))
@@ -62,13 +62,13 @@ def test_what_is_given_by_what_was_given_happens_too(reactor: SharedReactor) -> 
     seen: list[str] = []
 
     def first() -> None:
-        reactor.call_from_any_thread(second)
+        reactor.call_soon_threadsafe(second)
 
     def second() -> None:
         seen.append("second")
         reactor.stop()
 
-    reactor.call_from_any_thread(first)
+    reactor.call_soon_threadsafe(first)
     reactor.run()
     assert seen == ["second"]
 
@@ -77,12 +77,12 @@ def test_what_is_given_when_the_loop_ends_happens(reactor: SharedReactor) -> Non
     seen: list[str] = []
 
     def give_and_stop() -> None:
-        giver = threading.Thread(target=reactor.call_from_any_thread, args=(seen.append, "x"))
+        giver = threading.Thread(target=reactor.call_soon_threadsafe, args=(seen.append, "x"))
         giver.start()
         giver.join()
         reactor.stop()
 
-    reactor.call_from_any_thread(give_and_stop)
+    reactor.call_soon_threadsafe(give_and_stop)
     reactor.run()
     reactor.close()
     assert seen == ["x"]
@@ -99,7 +99,7 @@ def test_what_is_given_while_the_loop_is_closed_happens(reactor: SharedReactor) 
             super().append(given)
 
     reactor._given = Late()
-    reactor.call_from_any_thread(seen.append, "x")
+    reactor.call_soon_threadsafe(seen.append, "x")
     assert seen == ["x"]
 
 
@@ -107,14 +107,14 @@ def test_a_closed_loop_takes_nothing(reactor: SharedReactor) -> None:
     reactor.close()
     reactor.close()
     with pytest.raises(ClosedError):
-        reactor.call_from_any_thread(print)
+        reactor.call_soon_threadsafe(print)
 
 
 def test_what_the_loop_gives_itself_comes_after_what_others_gave(reactor: SharedReactor) -> None:
     seen: list[int] = []
 
     def give() -> None:
-        other = threading.Thread(target=reactor.call_from_any_thread, args=(seen.append, 1))
+        other = threading.Thread(target=reactor.call_soon_threadsafe, args=(seen.append, 1))
         other.start()
         other.join()
         reactor.call_in_order(seen.append, 2)

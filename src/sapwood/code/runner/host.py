@@ -29,7 +29,7 @@ from sapwood.code.runner.output import OutputCapture, drained
 from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.replay import Expectation, Sent
 from sapwood.comm.shared_memory import MappedBlocks, SharedBlock
-from sapwood.contexts.forge import Forge, Forked, NotForked
+from sapwood.contexts.runner_factory import Forked, NotForked, RunnerFactory
 from sapwood.core.errors import (
     CancelledError,
     ProcessSpentError,
@@ -57,7 +57,7 @@ class RunnerHost:
     Args:
         loop: Event loop of the agent.
         options: How runners are set up.
-        forge: Has runners forked.
+        runner_factory: Has runners forked.
         on_output: Gets what the runner prints.
 
     Attributes:
@@ -72,7 +72,7 @@ class RunnerHost:
         self,
         loop: Loop,
         options: RunnerOptions,
-        forge: Forge,
+        runner_factory: RunnerFactory,
         on_output: Callable[[bytes], None],
     ) -> None:
         self.state = RunnerState.NONE
@@ -83,8 +83,8 @@ class RunnerHost:
         self.on_orphaned: Callable[[], None] = _end_is_near
         self._loop = loop
         self._options = options
-        self._forge = forge
-        loop.add_reader(forge.fileno(), self._news)
+        self._runner_factory = runner_factory
+        loop.add_reader(runner_factory.fileno(), self._news)
         self._on_output = on_output
         self._connection: socket.socket | None = None
         self.write: Callable[[bytes], object] = _nowhere
@@ -154,7 +154,7 @@ class RunnerHost:
         if self.pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
-        self._loop.remove_reader(self._forge.fileno())
+        self._loop.remove_reader(self._runner_factory.fileno())
         self._end_of_call()
         self._clear()
         self.adoption.close()
@@ -353,7 +353,7 @@ class RunnerHost:
         report = OutputCapture(self._loop, self._options.output)
         descriptors = (theirs.fileno(), output.write_end, report.write_end)
         try:
-            self._forge.fork(msgspec.msgpack.encode(self._options), descriptors)
+            self._runner_factory.fork(msgspec.msgpack.encode(self._options), descriptors)
         except OSError as error:
             ours.close()
             output.close()
@@ -374,7 +374,7 @@ class RunnerHost:
     def _news(self) -> None:
         """Hear from the zygote what became of runners."""
         try:
-            while (news := self._forge.news()) is not None:
+            while (news := self._runner_factory.news()) is not None:
                 if isinstance(news, Forked):
                     self.pid = news.pid
                     if self._killed is not None:
@@ -391,7 +391,7 @@ class RunnerHost:
                         self._with_output(self._killed)
                     self._ended(self._killed or self._crash(news.status))
         except ConnectionError:
-            self._loop.remove_reader(self._forge.fileno())
+            self._loop.remove_reader(self._runner_factory.fileno())
             self.on_orphaned()
 
     def _look(self, number: int) -> None:

@@ -142,7 +142,10 @@ def test_what_is_printed_meanwhile_is_shown(
     def all_said() -> bool:
         said.append(capsys.readouterr().err)
         text = "".join(said)
-        return all(text.count(f"turn {turn}\n") == 2 for turn in range(0, ROUNDS, 7))
+        return all(
+            f"agent[1-2]: turn {turn}\n" in text or text.count(f": turn {turn}\n") == 2
+            for turn in range(0, ROUNDS, 7)
+        )
 
     until(all_said)
     assert relayed(run) > 0
@@ -259,7 +262,7 @@ def test_links_that_break_go_on(standing: sapwood.Cluster, until: Until, tmp_pat
 
     for _ in range(4):
         goes_on(run, until)
-        cluster.session.on_loop(cut)
+        embedded(cluster.session).on_loop(cut)
     for _ in range(3):
         goes_on(run, until)
     ends_well(run, 2, tmp_path)

@@ -110,7 +110,7 @@ def test_a_wave_that_takes_too_long_goes_on(
     session = standing
     stream = session.open_stream("echo", {"x": "sum"})
     flow(stream, session)
-    stopped = session.keeper.places[2].pid
+    stopped = session.supervisor.places[2].pid
     os.kill(stopped, signal.SIGSTOP)
     begun = stream.waves_begun
     with pytest.raises(TimeoutError):
@@ -136,7 +136,7 @@ def test_the_time_out_counts_once(standing: EmbeddedSession, until: Until, flow:
             return super().result(timeout)
 
     stream.new_future = Noted
-    stopped = session.keeper.places[2].pid
+    stopped = session.supervisor.places[2].pid
 
     def is_exchanged() -> bool:
         flow(stream, session)
@@ -152,7 +152,7 @@ def test_the_time_out_counts_once(standing: EmbeddedSession, until: Until, flow:
 
     until(is_exchanged)
     stream.broadcast({"x": 5}).result(TIMEOUT)
-    assert stream.gate.inside == 0  # who is taken over leaves what it has entered
+    assert stream.limiter.inside == 0  # who is taken over leaves what it has entered
 
 
 def test_results_are_told_in_order(standing: EmbeddedSession, until: Until, flow: Flow) -> None:

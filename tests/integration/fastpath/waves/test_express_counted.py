@@ -11,7 +11,7 @@ import pytest
 import sapwood
 from sapwood.comm.messages import PlaceReport
 from sapwood.comm.streams.control import QUERY
-from sapwood.session.embedded import EmbeddedSession
+from sapwood.session.embedded import EmbeddedSession, embedded
 from sapwood.session.streams import StreamHandle, StreamOptions
 
 MakeSession = Callable[..., EmbeddedSession]
@@ -59,7 +59,7 @@ def test_streams_of_a_cluster_are_exchanged(until: Until) -> None:
         def passes() -> bool:
             for number in range(20):
                 assert stream.exchange({"x": number}, TIMEOUT).total == {"x": 3 * number}
-            return cluster.session.shortcut.passed > 100
+            return embedded(cluster.session).shortcut.passed > 100
 
         until(passes)
         places = stream.counters(TIMEOUT).places

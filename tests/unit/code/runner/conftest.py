@@ -15,7 +15,7 @@ from sapwood.code.runner.jobs import Job, Outcome, Preparation
 from sapwood.code.runner.options import RunnerOptions
 from sapwood.comm import values
 from sapwood.comm.payload import Payload
-from sapwood.contexts.forge import Forge
+from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.errors import SapwoodError
 
 PATIENCE = 30.0
@@ -26,15 +26,15 @@ CHANNELS = 64
 
 ZYGOTE = """
 import socket, sys
-from sapwood.contexts import members, orders, plan, process, zygote
+from sapwood.contexts import orders, plan, process, zygote
 
 process.adopt_orphans()
 control, *channels = [socket.socket(fileno=int(word)) for word in sys.argv[1:]]
-server = zygote.Zygote(
-    control, plan.Plan((), ("sapwood.activity.procedures",), "sapwood.activity.procedures:main")
-)
+procedures = "sapwood.activity.procedures"
+server = zygote.Zygote(control, plan.ZygotePlan((), (procedures,), procedures + ":main"))
 for number, channel in enumerate(channels, start=1):
-    agent = members.Member(members.Tree(control), orders.ProcessSpec("", number, 1), channel)
+    spec = orders.ProcessSpec("", number, 1)
+    agent = zygote.ForkedProcess(zygote.ForkedTree(control), spec, channel)
     server._listen_to(agent)
 server._complete_imports()
 server.run()
@@ -48,7 +48,7 @@ class Bench:
         self.loop = asyncio.new_event_loop()
         self.printed = bytearray()
         self.channel = channel
-        self.host = RunnerHost(self.loop, options, Forge(channel), self._print)
+        self.host = RunnerHost(self.loop, options, RunnerFactory(channel), self._print)
 
     def _print(self, data: bytes) -> None:
         self.printed += data

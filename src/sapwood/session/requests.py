@@ -21,14 +21,14 @@ from sapwood.core.errors import (
     ProtocolError,
     SapwoodError,
 )
-from sapwood.session.gate import Gate
+from sapwood.session.back_pressure import ByteLimiter
 from sapwood.session.loop_thread import LoopThread
 
 SMALL_REQUEST = 4096
 """Bytes up to which a request never waits: the number of such requests is bounded instead."""
 
 
-class Answer(Future[Any]):
+class RequestFuture(Future[Any]):
     """What comes of a request.
 
     Attributes:
@@ -40,7 +40,7 @@ class Answer(Future[Any]):
         self.number = 0
 
 
-class Question(msgspec.Struct, frozen=True):
+class PendingRequest(msgspec.Struct, frozen=True):
     """A request on its way from a user's thread to the loop's."""
 
     rank: int
@@ -48,7 +48,7 @@ class Question(msgspec.Struct, frozen=True):
     number: int
     body: bytes
     arrays: values.Encoded
-    future: Answer
+    future: RequestFuture
 
     def answered(self, body: bytes, payload: memoryview | None, error: ErrorRecord | None) -> None:
         """Give the future what came.
@@ -78,14 +78,14 @@ class Question(msgspec.Struct, frozen=True):
                 self.future.set_result(value)
 
 
-class Questions:
+class PendingRequests:
     """The requests of a front end.
 
     Args:
         thread: The loop's thread.
         post: Gives the front end's node an event; to be called on the loop's thread.
         pool: Where large arrays are put.
-        gate: What the bytes of requests go through, unless they are few.
+        limiter: What the bytes of requests go through, unless they are few.
     """
 
     def __init__(
@@ -93,13 +93,13 @@ class Questions:
         thread: LoopThread,
         post: Callable[[ev.Event], None],
         pool: BlockPool,
-        gate: Gate,
+        limiter: ByteLimiter,
     ) -> None:
         self._thread = thread
         self._post = post
         self._pool = pool
-        self._gate = gate
-        self._open: dict[int, Question] = {}
+        self._limiter = limiter
+        self._open: dict[int, PendingRequest] = {}
         self._handlers: dict[str, Callable[[int, Any], None]] = {}
         self._numbers = itertools.count(1)
         self._closed: SapwoodError | None = None
@@ -110,8 +110,8 @@ class Questions:
         handler: str,
         body: bytes,
         arrays: values.Encoded,
-        future: Answer | None = None,
-    ) -> Answer:
+        future: RequestFuture | None = None,
+    ) -> RequestFuture:
         """Have a handler called at an agent; from any thread.
 
         A large request waits while those that are not answered hold too many bytes.
@@ -124,19 +124,19 @@ class Questions:
             future: Gets the answer; without one there is a new one, which cannot be cancelled.
         """
         if future is None:
-            future = Answer()
+            future = RequestFuture()
             future.set_running_or_notify_cancel()  # what was asked cannot be taken back
         nbytes = len(body) + arrays.nbytes
         if nbytes > SMALL_REQUEST:
-            self._gate.enter(nbytes)
-            future.add_done_callback(lambda _: self._gate.leave(nbytes))
+            self._limiter.enter(nbytes)
+            future.add_done_callback(lambda _: self._limiter.leave(nbytes))
         future.number = next(self._numbers)
-        question = Question(rank, handler, future.number, body, arrays, future)
-        self._thread.post(self._send, question)
+        request = PendingRequest(rank, handler, future.number, body, arrays, future)
+        self._thread.post(self._send, request)
         return future
 
-    def withdraw(self, future: Answer) -> None:
-        """Take a question back: its future ends with CancelledError; from any thread."""
+    def withdraw(self, future: RequestFuture) -> None:
+        """Take a request back: its future ends with CancelledError; from any thread."""
         self._thread.post(self._withdraw, future.number)
 
     def answer(self, handler: str, function: Callable[[int, Any], None]) -> None:
@@ -146,23 +146,23 @@ class Questions:
     def abandon(self, reason: SapwoodError) -> None:
         """Answer what is open, and all that comes, with an error; on the loop's thread."""
         self._closed = reason
-        self._gate.close(reason)
-        questions, self._open = self._open, {}
-        for question in questions.values():
-            question.end(None, reason)
+        self._limiter.close(reason)
+        requests, self._open = self._open, {}
+        for request in requests.values():
+            request.end(None, reason)
 
     def answered(self, effect: ev.Answered) -> None:
         """Take an answer in; on the loop's thread."""
-        question = self._open.pop(effect.number, None)
-        if question is None:
+        request = self._open.pop(effect.number, None)
+        if request is None:
             return
         payload = effect.payload
         try:
             view = payload.view if payload is not None else None
         except ProtocolError as gone:  # the neighbour that passed the answer on is not to blame
-            question.end(None, AgentLostError(f"agent {question.rank} ended: {gone.what}"))
+            request.end(None, AgentLostError(f"agent {request.rank} ended: {gone.what}"))
             return
-        question.answered(effect.body, view, effect.error)
+        request.answered(effect.body, view, effect.error)
 
     def asked(self, effect: ev.Asked) -> None:
         """Answer an agent; on the loop's thread."""
@@ -179,17 +179,17 @@ class Questions:
         if number in self._open:
             self._post(mev.CancelRequest(number))
 
-    def _send(self, question: Question) -> None:
+    def _send(self, request: PendingRequest) -> None:
         try:
             if self._closed is not None:
                 raise ClosedError(self._closed.what)
-            payload = self._pool.place(question.arrays)
+            payload = self._pool.place(request.arrays)
         except SapwoodError as error:
-            question.end(None, error)
+            request.end(None, error)
             return
-        self._open[question.number] = question
+        self._open[request.number] = request
         if payload is not None and payload.owner is not None:
             owner = payload.owner
-            question.future.add_done_callback(lambda _: self._pool.give_back(owner))
-        event = ev.Ask(question.rank, question.handler, question.number, question.body, payload)
+            request.future.add_done_callback(lambda _: self._pool.give_back(owner))
+        event = ev.Ask(request.rank, request.handler, request.number, request.body, payload)
         self._post(event)

@@ -36,7 +36,7 @@ class Stay:
         self.number: GroupNumber | None = None
 
 
-class GroupVisits:
+class AgentGroups:
     """Answers what user code asks of groups.
 
     Args:

@@ -1,4 +1,6 @@
-"""How an agent has its runners forked: by the zygote, which has numpy and no event loop.
+"""The runner factory: a client by which an agent has the zygote fork its runners.
+
+The zygote has numpy and no event loop, so a fork of it is cheap and safe.
 
 Between the zygote and each of its processes there is a ``SOCK_SEQPACKET`` pair. The process
 sends :class:`Fork` with the runner's three descriptors; the zygote answers :class:`Forked` or
@@ -52,8 +54,8 @@ decode_fork: Callable[[bytes], Fork] = typed.unpacker(Fork)
 decode_news: Callable[[bytes], News] = typed.unpacker(News)
 
 
-class Forge:
-    """A process' end of the connection to its zygote.
+class RunnerFactory:
+    """The fork client: a process' end of the connection to its zygote.
 
     Args:
         channel: The socket.

@@ -20,7 +20,7 @@ from sapwood.core.topology import ROOT
 from sapwood.session.loop_thread import LoopThread
 
 
-class SessionGroups:
+class FrontEndGroups:
     """The groups that the front end takes part in, as rank 0.
 
     Args:

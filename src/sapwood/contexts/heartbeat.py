@@ -1,18 +1,18 @@
-"""Whether a process that is asked for signs of life still gives any."""
+"""Heartbeat monitoring: does a process that is asked for heartbeats still answer?"""
 
 
-class Pulse:
-    """Counts how often a sign of life was waited for in vain.
+class HeartbeatMonitor:
+    """Counts the heartbeats that a process missed.
 
-    It counts looks and not seconds: who was stopped itself looks once when it goes on, and does not
-    blame the other for the time in between.
+    The monitor counts looks instead of seconds: a process that was stopped itself looks only once
+    when it continues, so it does not blame the other for the time in between.
 
     Example:
-        >>> pulse = Pulse()
-        >>> pulse.look(), pulse.look(), pulse.missed
+        >>> monitor = HeartbeatMonitor()
+        >>> monitor.look(), monitor.look(), monitor.missed
         (True, False, 1)
-        >>> pulse.heard()
-        >>> pulse.look(), pulse.missed
+        >>> monitor.heard()
+        >>> monitor.look(), monitor.missed
         (True, 0)
     """
 

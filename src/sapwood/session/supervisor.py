@@ -1,26 +1,31 @@
-"""Keeps the processes of a tree alive: starts them, and replaces those that end.
+"""The supervisor of a session: it starts the processes of a tree and replaces those that end.
 
-A process that ended, or that its parent in the tree has taken for dead, is ended and started
-anew. What was below it lives on: it is adrift until it is attached elsewhere, and taken for
-lost only if it is not in time. How often processes are replaced within a window is the restart
-policy.
+The supervisor ends and restarts a process that exited, hangs or does not join the tree, and one
+whose parent in the tree has given it up. Processes below it keep running: they are disconnected
+until another parent takes them, and count as lost only if none does in time. The restart policy
+says how often the supervisor replaces processes within a window.
+
+There is one zygote for each interpreter (:class:`Zygotes`); the supervisor sends it heartbeat
+requests and replaces it, too.
 """
+
+from __future__ import annotations
 
 import math
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.contexts import orders
-from sapwood.contexts.forge import Forge
-from sapwood.contexts.plan import Plan
+from sapwood.contexts.plan import ZygotePlan
 from sapwood.contexts.process import describe_status
+from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.contexts.spawner import Spawner
 from sapwood.core.errors import AgentLostError, ResourceError, SapwoodError
 from sapwood.core.rankset import fold, from_ranges
@@ -30,11 +35,13 @@ from sapwood.environment.restart import RestartBudget
 from sapwood.environment.settings import RestartSettings
 from sapwood.session.places import PlaceEvent, Places, PlaceState
 from sapwood.session.shared_reactor import SharedReactor
-from sapwood.session.zygotes import Command, Starter, Zygotes
 
 _log = logger("session")
 
-HOSTS: Command = ("agents of another session",)
+Command = tuple[str, ...]
+"""The command that starts an interpreter; empty for the one that all run on by default."""
+
+SHARED_AGENTS: Command = ("agents of another session",)
 """Stands for those agents where others have the command of an interpreter."""
 
 
@@ -42,34 +49,34 @@ SHORTEST_INTERVAL = 0.01
 """Seconds between two looks at those that are waited for, at least."""
 
 
-class Landlord(Protocol):
-    """What a keeper has of another session, whose agents are the leaves of its tree."""
+class AgentSource(Protocol):
+    """What a supervisor has of another session, whose agents are the leaves of its tree."""
 
-    def agents(self, on_report: Callable[[orders.Report], None]) -> Starter:
+    def agents(self, on_report: Callable[[orders.Report], None]) -> ProcessStarter:
         """Return what begins and ends the places of agents."""
 
     def lend(self) -> socket.socket:
         """Return a control socket of a zygote, for the junctions."""
 
 
-class Change(msgspec.Struct, frozen=True):
+class PlaceChange(msgspec.Struct, frozen=True):
     """Told to the listener: what happened to places.
 
     Attributes:
         ranks: The places.
         back: Whether they are there again; else they are not to be reached.
-        adrift: Whether their processes are the same as before.
+        disconnected: Whether their processes are the same as before.
         reason: Why they are not there.
     """
 
     ranks: tuple[int, ...]
     back: bool
-    adrift: bool
+    disconnected: bool
     reason: str = ""
 
 
 @dataclass(frozen=True)
-class Beginning:
+class ProcessSetup:
     """How the processes of a tree begin.
 
     Attributes:
@@ -78,21 +85,21 @@ class Beginning:
         plan: What their zygote imports and forks.
         interpreters: The command that starts Python for the places that do not run on the
             plan's.
-        landlord: Another session, where the agents belong to that.
+        agent_source: Another session, where the agents belong to that.
     """
 
     entry: Callable[[int], str]
-    configure: orders.Configure
-    plan: Plan
+    configure: orders.ConfigureProcesses
+    plan: ZygotePlan
     interpreters: Mapping[int, Command] = field(default_factory=dict)
-    landlord: Landlord | None = None
+    agent_source: AgentSource | None = None
 
 
-class Patience(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a keeper waits; in seconds.
+class SupervisionTimeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a supervisor waits; in seconds.
 
     Attributes:
-        attach: Until a place that is adrift must be attached again, for each level of the tree.
+        attach: Until a disconnected place must be attached again, for each level of the tree.
         join: Until a process that was forked must have its place in the tree; 0 for ever.
         heartbeat: Between two looks at those that are waited for.
         silence: Until a zygote that gives no sign of life is taken for dead.
@@ -114,8 +121,142 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
         return math.ceil(seconds / self.interval) + 1
 
 
-class Keeper:
-    """Keeps the processes of a tree alive; its methods run on the loop's thread.
+class ProcessStarter(Protocol):
+    """What begins and ends the processes of places: a zygote, or agents that are there already."""
+
+    def start(self) -> None:
+        """Start it; orders may follow at once."""
+
+    def listen(self, loop: SharedReactor) -> None:
+        """Hear reports on a loop; called on its thread."""
+
+    def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
+        """Begin processes."""
+
+    def kill(self, pid: int) -> None:
+        """End a process."""
+
+    def is_silent(self, looks: int, first: int) -> bool:
+        """Ask it for a sign of life; say whether it gave none to ``looks`` requests.
+
+        Until it is ready, to ``first`` requests.
+        """
+
+    def end(self) -> None:
+        """Kill it, as it hangs."""
+
+    def detach(self) -> None:
+        """Stop listening."""
+
+    def close(self) -> None:
+        """End all, and wait for that."""
+
+
+class Zygotes:
+    """Starts zygotes and sends each order to the right one.
+
+    Args:
+        make: Returns what starts the zygote of an interpreter.
+        interpreters: The interpreter of each place that does not have the default one.
+    """
+
+    def __init__(
+        self, make: Callable[[Command], ProcessStarter], interpreters: Mapping[int, Command]
+    ) -> None:
+        self._make = make
+        self._interpreters = dict(interpreters)
+        commands: tuple[Command, ...] = ((), *self._interpreters.values())
+        self._spawners = {command: make(command) for command in dict.fromkeys(commands)}
+
+    def __iter__(self) -> Iterator[ProcessStarter]:
+        return iter(self._spawners.values())
+
+    @property
+    def main(self) -> Spawner:
+        """The one of the default interpreter."""
+        return cast("Spawner", self._spawners[()])  # only what is not the default can be another
+
+    def of(self, rank: int) -> ProcessStarter:
+        """Return the one that forks the process of a place."""
+        return self._spawners[self._interpreters.get(rank, ())]
+
+    def start(self, specs: Sequence[orders.ProcessSpec]) -> None:
+        """Start all of them and order processes.
+
+        Raises:
+            ResourceError: A process cannot be started.
+        """
+        for spawner in self:
+            spawner.start()
+        self.spawn(specs)
+
+    def listen(self, loop: SharedReactor) -> None:
+        """Hear reports on a loop; called on its thread."""
+        for spawner in self:
+            spawner.listen(loop)
+
+    def spawn(self, specs: Sequence[orders.ProcessSpec]) -> None:
+        """Have processes forked, each by its zygote."""
+        for spawner in self:
+            mine = [spec for spec in specs if self.of(spec.rank) is spawner]
+            if mine:
+                spawner.spawn(mine)
+
+    def kill(self, rank: int, pid: int) -> None:
+        """End the process of a place."""
+        self.of(rank).kill(pid)
+
+    def silent(self, looks: int, first: int) -> list[Command]:
+        """Ask all zygotes for a sign of life; return the interpreters of those that hang.
+
+        Args:
+            looks: How many looks in a row must have found nothing.
+            first: How many of a zygote that is not ready yet.
+        """
+        spawners = self._spawners.items()
+        return [command for command, spawner in spawners if spawner.is_silent(looks, first)]
+
+    def end(self, command: Command) -> None:
+        """Kill a zygote that hangs."""
+        self._spawners[command].end()
+
+    def new_runner_factory(self) -> RunnerFactory:
+        """Return what has runners forked for the front end itself.
+
+        Raises:
+            ResourceError: The zygote is gone.
+        """
+        return self.main.new_runner_factory()
+
+    def replace(self, command: Command, loop: SharedReactor | None) -> None:
+        """Start another zygote in place of one that ended.
+
+        Raises:
+            ResourceError: The process cannot be started.
+        """
+        self._spawners[command].close()
+        self._spawners[command] = self._make(command)
+        self._spawners[command].start()
+        if loop is not None:
+            self._spawners[command].listen(loop)
+
+    def runs_on(self, rank: int, command: Command) -> bool:
+        """Whether the process of a place runs on an interpreter."""
+        return self._interpreters.get(rank, ()) == command
+
+    def detach(self) -> None:
+        """Stop listening; called on the loop's thread before :meth:`close`."""
+        for spawner in self:
+            spawner.detach()
+
+    def close(self) -> None:
+        """End all zygotes and all their descendants, and wait for that."""
+        for spawner in self:
+            spawner.close()
+
+
+class ProcessSupervisor:
+    """Supervises the processes of a tree; its methods run on the loop's thread.
 
     Args:
         tree: The tree.
@@ -128,10 +269,10 @@ class Keeper:
     def __init__(
         self,
         tree: Tree,
-        beginning: Beginning,
+        beginning: ProcessSetup,
         restart: RestartSettings,
-        patience: Patience,
-        on_change: Callable[[Change], None],
+        patience: SupervisionTimeouts,
+        on_change: Callable[[PlaceChange], None],
     ) -> None:
         self.places = Places(tree)
         self.restarts = 0
@@ -142,8 +283,8 @@ class Keeper:
         self._patience = patience
         self._on_change = on_change
         interpreters = beginning.interpreters
-        if beginning.landlord is not None:
-            interpreters = dict.fromkeys(tree.agent_ranks, HOSTS)
+        if beginning.agent_source is not None:
+            interpreters = dict.fromkeys(tree.agent_ranks, SHARED_AGENTS)
         self._zygotes = Zygotes(self._spawner_of, interpreters)
         self._loop: SharedReactor | None = None
         self._ready = threading.Event()
@@ -187,16 +328,16 @@ class Keeper:
             self._failure = error
         self._ready.set()
 
-    def forge(self) -> Forge:
+    def new_runner_factory(self) -> RunnerFactory:
         """Return what has runners forked for the front end itself; on the loop's thread.
 
         Raises:
             ResourceError: The zygote is gone.
         """
-        return self._zygotes.forge()
+        return self._zygotes.new_runner_factory()
 
     def lend(self) -> socket.socket:
-        """Return a control socket of the zygote, for a further tree; from any thread.
+        """Return a control socket of the zygote, for a secondary tree; from any thread.
 
         Raises:
             ResourceError: The zygote is gone.
@@ -229,14 +370,14 @@ class Keeper:
         record = self.places[effect.rank]
         if effect.incarnation != record.incarnation:
             return
-        adrift = record.state is PlaceState.ADRIFT
-        if not adrift and record.state is not PlaceState.STARTING:
+        disconnected = record.state is PlaceState.DISCONNECTED
+        if not disconnected and record.state is not PlaceState.STARTING:
             return
         record.pid = effect.pid
         record.advance(PlaceEvent.JOINED)
         if self._ready.is_set():
-            _log.info("attached" if adrift else "replaced", rank=effect.rank)
-            self._on_change(Change((effect.rank,), back=True, adrift=adrift))
+            _log.info("attached" if disconnected else "replaced", rank=effect.rank)
+            self._on_change(PlaceChange((effect.rank,), back=True, disconnected=disconnected))
         elif self.places.all_ready():
             self._ready.set()
 
@@ -252,16 +393,20 @@ class Keeper:
             record.advance(PlaceEvent.CUT_OFF)
             record.drifts += 1
             levels = 1 + len(list(self._tree.ancestors(rank)))
-            self._later(self._patience.attach * levels, self._give_up_adrift, rank, record.drifts)
+            self._later(
+                self._patience.attach * levels, self._give_up_disconnected, rank, record.drifts
+            )
         if ranks:
             _log.warning("cut off", places=fold("rank", ranks), reason=effect.reason)
-            self._on_change(Change(tuple(ranks), back=False, adrift=True, reason=effect.reason))
-        if effect.condemned and self.places[effect.top].state is PlaceState.ADRIFT:
+            self._on_change(
+                PlaceChange(tuple(ranks), back=False, disconnected=True, reason=effect.reason)
+            )
+        if effect.condemned and self.places[effect.top].state is PlaceState.DISCONNECTED:
             self._repair([effect.top], effect.reason)
 
-    def _give_up_adrift(self, rank: int, drifts: int) -> None:
+    def _give_up_disconnected(self, rank: int, drifts: int) -> None:
         record = self.places[rank]
-        if record.state is PlaceState.ADRIFT and record.drifts == drifts:
+        if record.state is PlaceState.DISCONNECTED and record.drifts == drifts:
             self._repair([rank], "it was attached nowhere in time")
 
     def _look(self) -> None:
@@ -352,7 +497,7 @@ class Keeper:
             record.advance(PlaceEvent.GONE)
             if record.pid:
                 self._zygotes.kill(rank, record.pid)
-        self._on_change(Change(tuple(ranks), back=False, adrift=False, reason=reason))
+        self._on_change(PlaceChange(tuple(ranks), back=False, disconnected=False, reason=reason))
         self._respawn_where_gone()
 
     def _respawn_where_gone(self) -> None:
@@ -404,7 +549,7 @@ class Keeper:
         )
         _log.error("given up", rank=rank, reason=self._last_reason)
         self.give_up(error)
-        self._on_change(Change((rank,), back=False, adrift=False, reason=str(error)))
+        self._on_change(PlaceChange((rank,), back=False, disconnected=False, reason=str(error)))
 
     def _specs(self, ranks: Sequence[int]) -> list[orders.ProcessSpec]:
         return [
@@ -416,12 +561,12 @@ class Keeper:
     def _spawner(self) -> Spawner:
         return self._zygotes.main
 
-    def _spawner_of(self, command: Command) -> Starter:
+    def _spawner_of(self, command: Command) -> ProcessStarter:
         if not command:
             return self._new_spawner()
         beginning = self._beginning
-        if command == HOSTS and beginning.landlord is not None:
-            return beginning.landlord.agents(self._reported)
+        if command == SHARED_AGENTS and beginning.agent_source is not None:
+            return beginning.agent_source.agents(self._reported)
         # The session's folder is removed by the zygote of the default interpreter alone.
         return Spawner(
             msgspec.structs.replace(self._beginning.plan, interpreter=command),
@@ -431,8 +576,8 @@ class Keeper:
         )
 
     def _new_spawner(self) -> Spawner:
-        landlord = self._beginning.landlord
-        borrow = None if landlord is None else landlord.lend
+        agent_source = self._beginning.agent_source
+        borrow = None if agent_source is None else agent_source.lend
         return Spawner(
             self._beginning.plan,
             self._beginning.configure,

@@ -12,14 +12,14 @@ import pytest
 from sapwood.contexts import orders
 from sapwood.core.errors import AgentLostError, ProtocolError
 from sapwood.session.agent import JOIN, LEAVE
-from sapwood.session.hosts import Hosts
 from sapwood.session.options import PlacesChanged
+from sapwood.session.secondary_tree import SharedAgentStarter
 
 
 class Loop:
     """Calls at once what comes from other threads."""
 
-    def call_from_any_thread(self, function: Callable[..., Any], *args: Any) -> None:
+    def call_soon_threadsafe(self, function: Callable[..., Any], *args: Any) -> None:
         function(*args)
 
 
@@ -32,7 +32,7 @@ class Base:
         self.ready = True
         record = SimpleNamespace(is_ready=True)
         self.record = record
-        self.keeper = SimpleNamespace(places={1: record, 2: record}, zygote_pid=99)
+        self.supervisor = SimpleNamespace(places={1: record, 2: record}, zygote_pid=99)
 
     def ask(self, rank: int, handler: str, _value: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -54,12 +54,12 @@ class Base:
 
 
 class House:
-    """Hosts, and what they reported."""
+    """SharedAgentStarter, and what they reported."""
 
     def __init__(self) -> None:
         self.base = Base()
         self.reports: list[Any] = []
-        self.hosts = Hosts(cast("Any", self.base), "tree", b"", self.reports.append)
+        self.hosts = SharedAgentStarter(cast("Any", self.base), "tree", b"", self.reports.append)
         self.hosts.start()
         self.hosts.spawn([orders.ProcessSpec("", 1, 1)])
 
@@ -77,9 +77,9 @@ def house() -> House:
     return House()
 
 
-def lost(*ranks: int, adrift: bool = False) -> PlacesChanged:
+def lost(*ranks: int, disconnected: bool = False) -> PlacesChanged:
     """Return the news that places are gone."""
-    return PlacesChanged(ranks, ranks, back=False, reason="killed", adrift=adrift)
+    return PlacesChanged(ranks, ranks, back=False, reason="killed", disconnected=disconnected)
 
 
 def back(*ranks: int) -> PlacesChanged:
@@ -116,7 +116,7 @@ def test_a_lost_process_is_reported_and_the_next_one_is_asked_when_it_is_there(
 
 def test_an_agent_that_is_only_adrift_stays(house: House) -> None:
     house.join()
-    house.base.tell(lost(1, adrift=True))
+    house.base.tell(lost(1, disconnected=True))
     assert not house.reports
 
 

@@ -1,4 +1,4 @@
-"""Back-pressure for the threads of the user: who writes faster than is read has to wait."""
+"""Back-pressure (flow control) for the user's threads: a fast writer waits for slow readers."""
 
 import threading
 
@@ -12,10 +12,10 @@ ENTRY_COST = 1024
 """Bytes that anything under way costs beyond its own: its future and what belongs to it."""
 
 
-class Gate:
-    """Lets bytes in up to a limit; whoever comes later waits until others have left.
+class ByteLimiter:
+    """Bounds the bytes that are under way; a thread that would exceed the limit blocks.
 
-    One is always let in when nobody else is inside, however large. The loop's own thread never
+    When nothing is inside, the limiter lets a value of any size in. The loop's own thread never
     waits: it is the one that lets others out.
 
     Args:
@@ -24,11 +24,11 @@ class Gate:
 
     Example:
         >>> thread = LoopThread("none")
-        >>> gate = Gate(3000, thread)
-        >>> gate.enter(1000)
-        >>> gate.inside
+        >>> limiter = ByteLimiter(3000, thread)
+        >>> limiter.enter(1000)
+        >>> limiter.inside
         2024
-        >>> gate.leave(1000)
+        >>> limiter.leave(1000)
         >>> thread.stop()
     """
 
@@ -54,7 +54,7 @@ class Gate:
         """Go in; wait for room.
 
         Raises:
-            SapwoodError: The gate was closed meanwhile.
+            SapwoodError: The limiter was closed meanwhile.
         """
         cost = nbytes + ENTRY_COST
         with self._changed:

@@ -1,4 +1,4 @@
-"""Events in, orders and news out: the keeper without processes."""
+"""Events in, orders and news out: the supervisor without processes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,21 @@ import pytest
 
 from sapwood.comm import events as ev
 from sapwood.contexts import orders
-from sapwood.contexts.plan import Plan
-from sapwood.contexts.pulse import Pulse
+from sapwood.contexts.heartbeat import HeartbeatMonitor
+from sapwood.contexts.orders import ProcessSpec
+from sapwood.contexts.plan import ZygotePlan
 from sapwood.core.errors import AgentLostError, ResourceError
 from sapwood.core.topology import Tree, flat, kary
 from sapwood.environment.settings import RestartSettings
-from sapwood.session.keeper import Beginning, Change, Keeper, Patience
 from sapwood.session.places import PlaceState
+from sapwood.session.supervisor import (
+    Command,
+    PlaceChange,
+    ProcessSetup,
+    ProcessSupervisor,
+    SupervisionTimeouts,
+    Zygotes,
+)
 
 PATIENCE = 20.0
 JOIN, SILENCE, HEARTBEAT = 4.0, 6.0, 1.0
@@ -45,7 +53,7 @@ class Loop:
 
 
 class Zygote:
-    """Notes what a keeper wants of its zygote."""
+    """Notes what a supervisor wants of its zygote."""
 
     pid = 99
 
@@ -53,7 +61,7 @@ class Zygote:
         self.spawned: list[tuple[int, int]] = []
         self.killed: list[int] = []
         self.closed = self.stopped = self.ended = False
-        self.pulse = Pulse()
+        self.pulse = HeartbeatMonitor()
 
     def start(self) -> None:
         pass
@@ -85,61 +93,61 @@ class Zygote:
 
 
 class House:
-    """A keeper, and what it does."""
+    """A supervisor, and what it does."""
 
     def __init__(
         self, tree: Tree, monkeypatch: pytest.MonkeyPatch, restart: RestartSettings
     ) -> None:
         self.zygotes: list[Zygote] = []
-        monkeypatch.setattr(Keeper, "_new_spawner", lambda _keeper: self._new_zygote())
+        monkeypatch.setattr(ProcessSupervisor, "_new_spawner", lambda _keeper: self._new_zygote())
         self.changes: list[tuple[tuple[int, ...], str]] = []
         self.loop = Loop()
         self.tree = tree
-        configure = orders.Configure("", b"")
-        self.keeper = Keeper(
+        configure = orders.ConfigureProcesses("", b"")
+        self.supervisor = ProcessSupervisor(
             tree,
-            Beginning(lambda _: "a:b", configure, Plan(())),
+            ProcessSetup(lambda _: "a:b", configure, ZygotePlan(())),
             restart,
-            Patience(attach=PATIENCE, join=JOIN, heartbeat=HEARTBEAT, silence=SILENCE),
+            SupervisionTimeouts(attach=PATIENCE, join=JOIN, heartbeat=HEARTBEAT, silence=SILENCE),
             self._changed,
         )
-        self.keeper.start()
-        self.keeper.listen(cast("Any", self.loop))
+        self.supervisor.start()
+        self.supervisor.listen(cast("Any", self.loop))
 
     def _new_zygote(self) -> Zygote:
         self.zygotes.append(Zygote())
         return self.zygotes[-1]
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: PlaceChange) -> None:
         assert change.reason or change.back
-        kind = "attached" if change.adrift else "replaced"
-        gone = "cut off" if change.adrift else "lost"
+        kind = "attached" if change.disconnected else "replaced"
+        gone = "cut off" if change.disconnected else "lost"
         self.changes.append((change.ranks, kind if change.back else gone))
 
     def pid(self, rank: int) -> int:
-        return 100 * self.keeper.places[rank].incarnation + rank
+        return 100 * self.supervisor.places[rank].incarnation + rank
 
     def fork(self, rank: int) -> None:
-        incarnation = self.keeper.places[rank].incarnation
-        self.keeper._reported(orders.Spawned(rank, incarnation, self.pid(rank)))
+        incarnation = self.supervisor.places[rank].incarnation
+        self.supervisor._reported(orders.Spawned(rank, incarnation, self.pid(rank)))
 
     def join(self, rank: int) -> None:
-        incarnation = self.keeper.places[rank].incarnation
-        self.keeper.joined(ev.PlaceJoined(rank, incarnation, self.pid(rank)))
+        incarnation = self.supervisor.places[rank].incarnation
+        self.supervisor.joined(ev.PlaceJoined(rank, incarnation, self.pid(rank)))
 
     def exit(self, rank: int, status: int = -9) -> None:
-        incarnation = self.keeper.places[rank].incarnation
-        self.keeper._reported(orders.Exited(rank, incarnation, self.pid(rank), status))
+        incarnation = self.supervisor.places[rank].incarnation
+        self.supervisor._reported(orders.Exited(rank, incarnation, self.pid(rank), status))
 
     def lose(self, rank: int, *, condemned: bool = False) -> None:
         ranks = tuple((place, place + 1) for place in sorted(self.tree.subtree(rank)))
         reason = "the connection was closed"
-        self.keeper.lost(ev.PlacesLost(ranks, reason, rank, condemned))
+        self.supervisor.lost(ev.PlacesLost(ranks, reason, rank, condemned))
 
     def settle(self) -> None:
         """Let every ordered process start and join."""
         for rank in self.tree.subtree(0)[1:]:
-            if self.keeper.places[rank].state is PlaceState.STARTING:
+            if self.supervisor.places[rank].state is PlaceState.STARTING:
                 self.fork(rank)
                 self.join(rank)
 
@@ -173,10 +181,10 @@ def test_it_is_ready_when_everybody_is(build: Build) -> None:
         house.fork(rank)
         house.join(rank)
     with pytest.raises(ResourceError, match="1 of 6 processes are not ready") as caught:
-        house.keeper.wait_ready(0.0)
+        house.supervisor.wait_ready(0.0)
     assert caught.value.where == "rank 4"
     house.join(4)
-    house.keeper.wait_ready(0.0)
+    house.supervisor.wait_ready(0.0)
 
 
 def test_an_agent_that_ended_is_replaced(build: Build) -> None:
@@ -190,7 +198,7 @@ def test_an_agent_that_ended_is_replaced(build: Build) -> None:
     assert house.spawned() == [(2, 2)]
     house.settle()
     assert house.changes[1:] == [((2,), "lost"), ((2,), "replaced")]
-    assert house.keeper.restarts == 1
+    assert house.supervisor.restarts == 1
 
 
 def test_the_order_of_the_news_does_not_matter(build: Build) -> None:
@@ -211,13 +219,13 @@ def test_of_a_junction_that_ended_only_the_junction_is_replaced(build: Build) ->
     assert house.killed() == []
     assert house.changes == [((5,), "lost"), ((1, 2), "cut off")]
     for rank in (1, 2):
-        assert house.keeper.places[rank].state is PlaceState.ADRIFT
+        assert house.supervisor.places[rank].state is PlaceState.DISCONNECTED
         house.join(rank)
     house.loop.advance(0.1)
     assert house.spawned() == [(5, 2)]
     house.settle()
     assert house.changes[2:] == [((1,), "attached"), ((2,), "attached"), ((5,), "replaced")]
-    assert house.keeper.restarts == 1
+    assert house.supervisor.restarts == 1
 
 
 def test_who_is_attached_nowhere_in_time_is_replaced(build: Build) -> None:
@@ -269,10 +277,10 @@ def test_a_process_that_was_given_up_while_it_was_forked_is_ended(build: Build) 
     house.settle()
     house.exit(1)
     house.loop.advance(0.1)
-    house.keeper._zygote_ended()  # and with it rank 1, whose second process is not reported yet
+    house.supervisor._zygote_ended()  # and with it rank 1, whose second process is not reported yet
     house.loop.advance(1.0)
     late = orders.Spawned(1, 2, 777)
-    house.keeper._reported(late)
+    house.supervisor._reported(late)
     assert 777 in house.killed()
 
 
@@ -283,10 +291,10 @@ def test_news_of_an_older_process_change_nothing(build: Build) -> None:
     house.loop.advance(0.1)
     house.settle()
     house.changes.clear()
-    house.keeper._reported(orders.Exited(1, 1, 101, -9))
-    house.keeper.joined(ev.PlaceJoined(1, 1, 101))
+    house.supervisor._reported(orders.Exited(1, 1, 101, -9))
+    house.supervisor.joined(ev.PlaceJoined(1, 1, 101))
     assert house.changes == []
-    assert house.keeper.places[1].state is PlaceState.READY
+    assert house.supervisor.places[1].state is PlaceState.READY
 
 
 def test_a_place_that_its_parent_took_for_dead_is_ended_and_replaced(build: Build) -> None:
@@ -302,7 +310,7 @@ def test_a_place_that_its_parent_took_for_dead_is_ended_and_replaced(build: Buil
 def test_a_zygote_that_ends_is_replaced_with_everybody(build: Build) -> None:
     house = build()
     house.settle()
-    house.keeper._zygote_ended()
+    house.supervisor._zygote_ended()
     assert house.zygotes[0].closed
     house.loop.advance(0.1)
     assert sorted(house.spawned()) == [(rank, 2) for rank in range(1, 7)]
@@ -344,7 +352,7 @@ def test_the_time_to_join_begins_with_the_fork(build: Build) -> None:
     house.loop.advance(JOIN - HEARTBEAT)
     assert house.killed() == []
     house.join(1)
-    assert house.keeper.places[1].state is PlaceState.READY
+    assert house.supervisor.places[1].state is PlaceState.READY
 
 
 def test_who_never_joins_is_given_up_however_slowly_that_goes(build: Build) -> None:
@@ -356,11 +364,11 @@ def test_who_never_joins_is_given_up_however_slowly_that_goes(build: Build) -> N
         house.fork(1)
         house.loop.advance(3 * JOIN)
         house.exit(1)
-    failure = house.keeper.failure
+    failure = house.supervisor.failure
     assert isinstance(failure, AgentLostError)
     assert "rank 1 end again and again: it did not join the tree within 4 s" in failure.what
     assert "cluster.join_timeout" in failure.what
-    assert house.keeper.places[1].state is PlaceState.LOST
+    assert house.supervisor.places[1].state is PlaceState.LOST
 
 
 def test_joining_once_makes_good_for_earlier_failures(build: Build) -> None:
@@ -375,7 +383,7 @@ def test_joining_once_makes_good_for_earlier_failures(build: Build) -> None:
         house.loop.advance(2.0)
         house.settle()
         house.exit(1)
-    assert house.keeper.failure is None
+    assert house.supervisor.failure is None
 
 
 def test_a_place_that_may_take_for_ever_is_waited_for(
@@ -399,7 +407,7 @@ def test_a_zygote_that_gives_no_sign_of_life_is_killed_and_replaced(build: Build
     assert house.zygotes[0].ended
     assert sorted(house.spawned()) == [(rank, 2) for rank in range(1, 7)]
     house.settle()
-    assert all(record.is_ready for record in house.keeper.places)
+    assert all(record.is_ready for record in house.supervisor.places)
 
 
 def test_a_zygote_that_goes_on_in_time_is_left_alone(build: Build) -> None:
@@ -420,7 +428,7 @@ def test_zygotes_that_hang_again_and_again_are_given_up(build: Build) -> None:
     for _ in range(4):
         house.zygotes[-1].stopped = True
         house.loop.advance(3 * SILENCE)
-    failure = house.keeper.failure
+    failure = house.supervisor.failure
     assert isinstance(failure, AgentLostError)
     assert "the zygote gave no sign of life for 6 s" in failure.what
 
@@ -444,12 +452,12 @@ def test_too_many_restarts_end_in_a_clear_error(build: Build) -> None:
         house.exit(1, status=3)
         house.loop.advance(0.1)
         house.settle()
-    failure = house.keeper.failure
+    failure = house.supervisor.failure
     assert isinstance(failure, AgentLostError)
     assert "rank 1 end again and again: exited with code 3" in failure.what
     assert "restart.limit" in failure.hint
     assert house.changes[-1] == ((1,), "lost")
-    assert house.keeper.places[1].state is PlaceState.LOST
+    assert house.supervisor.places[1].state is PlaceState.LOST
 
 
 def test_each_place_has_restarts_of_its_own(build: Build) -> None:
@@ -461,10 +469,10 @@ def test_each_place_has_restarts_of_its_own(build: Build) -> None:
     house.loop.advance(0.5)
     assert sorted(house.spawned()) == [(rank, 2) for rank in range(1, 9)]
     house.settle()
-    failure = house.keeper.failure
+    failure = house.supervisor.failure
     assert failure is None
     house.exit(3)
-    failure = house.keeper.failure
+    failure = house.supervisor.failure
     assert isinstance(failure, AgentLostError)
     assert "rank 3 end again and again" in failure.what
 
@@ -476,7 +484,7 @@ def test_restarts_of_long_ago_do_not_count(build: Build) -> None:
         house.exit(1)
         house.loop.advance(61.0)
         house.settle()
-    assert house.keeper.failure is None
+    assert house.supervisor.failure is None
 
 
 def test_an_agent_that_never_gets_ready_fails_the_start(build: Build) -> None:
@@ -486,20 +494,92 @@ def test_an_agent_that_never_gets_ready_fails_the_start(build: Build) -> None:
         house.exit(1, status=1)
         house.loop.advance(0.1)
     with pytest.raises(AgentLostError, match="exited with code 1"):
-        house.keeper.wait_ready(0.0)
+        house.supervisor.wait_ready(0.0)
 
 
 def test_a_process_that_cannot_be_forked_fails_the_start(build: Build) -> None:
     house = build()
-    house.keeper._reported(orders.SpawnFailed(3, 1, "Resource temporarily unavailable"))
+    house.supervisor._reported(orders.SpawnFailed(3, 1, "Resource temporarily unavailable"))
     with pytest.raises(ResourceError, match="rank 3: Resource temporarily unavailable"):
-        house.keeper.wait_ready(0.0)
+        house.supervisor.wait_ready(0.0)
 
 
 def test_nothing_is_started_after_the_end(build: Build) -> None:
     house = build()
     house.settle()
     house.exit(1)
-    house.keeper.detach()
+    house.supervisor.detach()
     house.loop.advance(10.0)
     assert house.spawned() == []
+
+
+# --- zygotes: orders reach the one of the interpreter that a place runs on ---
+
+
+ARM = ("qemu", "python3")
+
+
+class Spawner:
+    """Notes what it is told."""
+
+    def __init__(self, command: Command) -> None:
+        self.command = command
+        self.told: list[Any] = []
+
+    def start(self) -> None:
+        self.told.append("start")
+
+    def listen(self, loop: Any) -> None:
+        self.told.append(("listen", loop))
+
+    def spawn(self, specs: Sequence[ProcessSpec]) -> None:
+        self.told.append([spec.rank for spec in specs])
+
+    def kill(self, pid: int) -> None:
+        self.told.append(("kill", pid))
+
+    def close(self) -> None:
+        self.told.append("close")
+
+
+class Made:
+    """Zygotes whose spawners are notes."""
+
+    def __init__(self, interpreters: dict[int, Command]) -> None:
+        self.spawners: list[Spawner] = []
+        self.zygotes = Zygotes(self._make, interpreters)
+
+    def _make(self, command: Command) -> Any:
+        self.spawners.append(Spawner(command))
+        return self.spawners[-1]
+
+
+ZYGOTE_SPECS = [ProcessSpec("a:b", rank, 1) for rank in range(1, 5)]
+
+
+def test_each_interpreter_has_one_zygote() -> None:
+    made = Made({2: ARM, 4: ARM})
+    assert [spawner.command for spawner in made.spawners] == [(), ARM]
+    made.zygotes.start(ZYGOTE_SPECS)
+    assert [spawner.told for spawner in made.spawners] == [["start", [1, 3]], ["start", [2, 4]]]
+    made.zygotes.kill(4, 77)
+    assert made.spawners[1].told[-1] == ("kill", 77)
+    assert [made.zygotes.runs_on(rank, ARM) for rank in (1, 2)] == [False, True]
+
+
+def test_only_the_zygote_that_ended_is_replaced() -> None:
+    made = Made({2: ARM})
+    made.zygotes.start(ZYGOTE_SPECS)
+    loop = cast("Any", object())
+    made.zygotes.replace(ARM, loop)
+    default, old, new = made.spawners
+    assert (old.told[-1], new.command, new.told) == ("close", ARM, ["start", ("listen", loop)])
+    assert "close" not in default.told
+    assert made.zygotes.of(2) is cast("Any", new)
+    assert made.zygotes.main is cast("Any", default)
+
+
+def test_without_other_interpreters_there_is_one() -> None:
+    made = Made({})
+    made.zygotes.start(ZYGOTE_SPECS)
+    assert [spawner.told for spawner in made.spawners] == [["start", [1, 2, 3, 4]]]

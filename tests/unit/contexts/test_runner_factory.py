@@ -4,17 +4,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from sapwood.contexts import forge
-from sapwood.contexts.forge import Ended, Forge, Forked, NotForked, receive_order
+from sapwood.contexts import runner_factory
+from sapwood.contexts.runner_factory import Ended, Forked, NotForked, RunnerFactory, receive_order
 
-Ends = tuple[Forge, socket.socket]
+Ends = tuple[RunnerFactory, socket.socket]
 
 
 @pytest.fixture
 def ends() -> Iterator[Ends]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
-        yield Forge(ours), theirs
+        yield RunnerFactory(ours), theirs
 
 
 def test_an_order_arrives_with_its_descriptors(ends: Ends) -> None:
@@ -25,7 +25,7 @@ def test_an_order_arrives_with_its_descriptors(ends: Ends) -> None:
     order = receive_order(zygote)
     assert order is not None
     assert order[0].options == b"options"
-    assert len(order[1]) == forge.DESCRIPTORS
+    assert len(order[1]) == runner_factory.DESCRIPTORS
     os.write(order[1][2], b"through")
     assert os.read(read, 10) == b"through"
     for descriptor in (read, *order[1]):
@@ -33,10 +33,10 @@ def test_an_order_arrives_with_its_descriptors(ends: Ends) -> None:
 
 
 @pytest.mark.parametrize("news", [Forked(5), NotForked("no"), Ended(5, -9)], ids=str)
-def test_news_arrive_as_they_were_sent(ends: Ends, news: forge.News) -> None:
+def test_news_arrive_as_they_were_sent(ends: Ends, news: runner_factory.News) -> None:
     mine, zygote = ends
     assert mine.news() is None
-    zygote.send(forge.encode(news))
+    zygote.send(runner_factory.encode(news))
     assert mine.news() == news
     assert mine.news() is None
 

@@ -1,4 +1,4 @@
-"""Imports that end when nobody wants them any more."""
+"""Imports of a zygote that end when nobody wants them any more."""
 
 import importlib
 import sys
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sapwood.contexts.importing import UnwantedError, import_while_wanted
+from sapwood.contexts.zygote import UnwantedError, import_while_wanted
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three modules, each of which imports the next one and knows how to deal with exceptions."""
     for name, after in (("one_import", "two_imports"), ("two_imports", "three_imports")):
@@ -23,6 +23,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     importlib.invalidate_caches()
 
 
+@pytest.mark.usefixtures("modules")
 def test_what_is_wanted_is_imported() -> None:
     finders = list(sys.meta_path)
     import_while_wanted("one_import", lambda: False)
@@ -30,10 +31,12 @@ def test_what_is_wanted_is_imported() -> None:
     assert sys.meta_path == finders
 
 
+@pytest.mark.usefixtures("modules")
 def test_what_is_there_is_there() -> None:
     import_while_wanted("sys", lambda: True)
 
 
+@pytest.mark.usefixtures("modules")
 def test_it_ends_before_the_next_module() -> None:
     asked: list[bool] = []
     finders = list(sys.meta_path)
