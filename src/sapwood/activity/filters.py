@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from sapwood.activity import stream_orders as orders
+from sapwood.activity import agent_requests
 from sapwood.code.runner.crash import ATTEMPTS
-from sapwood.code.runner.host import RunnerHost
-from sapwood.code.runner.jobs import Job, Lease, Outcome, Preparation
+from sapwood.code.runner.leases import Lease
 from sapwood.code.runner.options import RunnerOptions
+from sapwood.code.runner.runner_host import Job, JobOutcome, Preparation, RunnerHost
 from sapwood.comm import events as ev
 from sapwood.comm import plain
 from sapwood.comm.loop import Loop
@@ -78,10 +78,12 @@ class FilterHost:
             return
         name = _name(stream)
         self._runner.forget(name)
-        self._loop.call_later(orders.CLOSE_GRACE, self._runner.cancel, name)
+        self._loop.call_later(agent_requests.CLOSE_GRACE, self._runner.cancel, name)
         if self._runner.pid:
             nothing = plain.encode(None)
-            self._runner.submit(Job(orders.CLOSE_FILTER, name, nothing, None, _nothing, _nothing))
+            self._runner.submit(
+                Job(agent_requests.CLOSE_FILTER, name, nothing, None, _nothing, _nothing)
+            )
 
     def close(self) -> None:
         """End the runner."""
@@ -105,7 +107,7 @@ class FilterHost:
         runner = self._runner or self._new_runner()
         if number not in self._limits:
             self._prepare(runner, effect)
-        call = orders.FilterCall(
+        call = agent_requests.FilterCall(
             effect.upward,
             effect.wave,
             effect.version,
@@ -118,9 +120,9 @@ class FilterHost:
         name = _name(number)
         runner.submit(
             Job(
-                orders.FILTER,
+                agent_requests.FILTER,
                 name,
-                orders.encode(call),
+                agent_requests.encode(call),
                 None,
                 lambda outcome: self._done(key, outcome),
                 lambda error: self._failed(key, error),
@@ -149,16 +151,18 @@ class FilterHost:
             "rank": self._position.rank,
             "depth": self._position.depth,
         }
-        preparation = Preparation(orders.OPEN_FILTER, plain.encode(argument), None, "the filter")
+        preparation = Preparation(
+            agent_requests.OPEN_FILTER, plain.encode(argument), None, "the filter"
+        )
         runner.prepare(_name(effect.spec.stream), preparation)
-        self._limits[effect.spec.stream] = orders.decode_code(own.up or own.down).time_limit
+        self._limits[effect.spec.stream] = agent_requests.decode_code(own.up or own.down).time_limit
 
-    def _done(self, key: tuple[int, int], outcome: Outcome) -> None:
+    def _done(self, key: tuple[int, int], outcome: JobOutcome) -> None:
         if self._open.pop(key, None) is None:
             if outcome.payload is not None:
                 self.released(outcome.payload)
             return
-        body = b"" if outcome.body == orders.END_BODY else outcome.body
+        body = b"" if outcome.body == agent_requests.END_BODY else outcome.body
         self._post(ev.Filtered(*key, body, outcome.payload, outcome.seconds))
 
     def _failed(self, key: tuple[int, int], error: SapwoodError) -> None:

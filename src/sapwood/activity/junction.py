@@ -1,7 +1,7 @@
 """The process of a junction whose streams may have own filters: it has a runner beside it."""
 
+from sapwood.activity.agent_requests import OUTPUT, decode_settings
 from sapwood.activity.filters import FilterHost
-from sapwood.activity.orders import OUTPUT, decode_settings
 from sapwood.comm import events as ev
 from sapwood.comm import plain
 from sapwood.comm.place import Handlers

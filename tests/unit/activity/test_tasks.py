@@ -11,8 +11,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from sapwood.activity import orders, tasks
-from sapwood.activity.tasks import AHEAD, MAX_ATTEMPTS, Call, TaskPool
+from sapwood.activity import agent_requests, tasks
+from sapwood.activity.tasks import AHEAD, MAX_ATTEMPTS, TaskCall, TaskPool
 from sapwood.comm import values
 from sapwood.core.errors import (
     AgentLostError,
@@ -53,7 +53,7 @@ class Agents:
         return lambda: self.listeners.remove(listener)
 
     def ask(self, rank: int, handler: str, number: int) -> Answer:
-        assert handler == orders.GIVE_BACK_TASK
+        assert handler == agent_requests.GIVE_BACK_TASK
         self.wanted_back.append((rank, self.asked[number - 1][1]))
         self._replies.append(Answer())
         return self._replies[-1]
@@ -64,7 +64,7 @@ class Agents:
         answer.set_exception(CancelledError("the request was taken back"))
 
     def give_back(self, name: str) -> None:
-        self.fail(name, CancelledError("given back", details={orders.GIVEN_BACK: name}))
+        self.fail(name, CancelledError("given back", details={agent_requests.GIVEN_BACK: name}))
         self._replies[-1].set_result(True)
 
     def keep(self, name: str) -> None:
@@ -74,8 +74,8 @@ class Agents:
     def ask_encoded(self, rank: int, handler: str, body: bytes, _arrays: Any) -> Answer:
         if self.closed:
             raise ClosedError("the cluster is closed")
-        assert handler == orders.CALL_TASK
-        order = msgspec.msgpack.decode(body, type=orders.CallTask)
+        assert handler == agent_requests.CALL_TASK
+        order = msgspec.msgpack.decode(body, type=agent_requests.CallTask)
         self.asked.append((rank, order.function, Answer()))
         self.asked[-1][2].number = len(self.asked)
         self.names.put(order.function)
@@ -107,8 +107,8 @@ class Agents:
                 future.set_exception(AgentLostError(f"agent {rank} is gone"))
 
 
-def call(name: str) -> Call:
-    return Call("call", name, values.encode({"arguments": name}))
+def call(name: str) -> TaskCall:
+    return TaskCall("call", name, values.encode({"arguments": name}))
 
 
 def pool_of(count: int) -> tuple[Agents, TaskPool]:
