@@ -19,9 +19,9 @@ from sapwood.activity.statistics import AgentStatistics, RunStatistics
 from sapwood.code.build import Built, build_for_all
 from sapwood.code.cache import BuildCache
 from sapwood.code.check import check_program
+from sapwood.code.crash_handler import build_crash_handlers
 from sapwood.code.image import make_image
 from sapwood.code.interruption import interrupt
-from sapwood.code.native_library import build_crash_handlers
 from sapwood.code.program import Program
 from sapwood.code.reducers import built_in
 from sapwood.code.runner.crash import ATTEMPTS

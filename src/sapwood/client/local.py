@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from sapwood.activity.agent_requests import AgentSettings
-from sapwood.activity.filters import FilterHost
+from sapwood.activity.filter_host import FilterHost
 from sapwood.client.cluster import Cluster
 from sapwood.client.output import OutputPrinter
 from sapwood.code.runner.options import RunnerOptions
@@ -33,7 +33,7 @@ from sapwood.session.options import SessionOptions
 from sapwood.session.port import SessionPort
 
 AGENT_ENTRY = "sapwood.activity.agent_process:main"
-JUNCTION_ENTRY = "sapwood.activity.junction:main"
+JUNCTION_ENTRY = "sapwood.activity.filter_host:main"
 RUNNER_ENTRY = "sapwood.activity.runner_procedures:main"
 
 AGENT_MEMORY = 10 * 2**20

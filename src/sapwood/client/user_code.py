@@ -14,8 +14,8 @@ from sapwood.client.stream_options import makes_steps, name_of
 from sapwood.code import pickling
 from sapwood.code.build import Built, build_for_all
 from sapwood.code.cache import BuildCache
+from sapwood.code.crash_handler import build_crash_handlers
 from sapwood.code.image import make_image
-from sapwood.code.native_library import build_crash_handlers
 from sapwood.code.program import NativeFunctionRef, Program
 from sapwood.code.target import Target
 from sapwood.comm import values

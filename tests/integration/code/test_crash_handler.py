@@ -11,7 +11,7 @@ import pytest
 
 from sapwood.code.build import build
 from sapwood.code.cache import BuildCache
-from sapwood.code.native_library import CRASH, build_native
+from sapwood.code.crash_handler import CRASH, build_native
 from sapwood.code.symbolise import symbolise
 
 SOURCE = r"""

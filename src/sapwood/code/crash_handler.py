@@ -1,4 +1,4 @@
-"""Sapwood's own C: built on the machine that uses it, once per cache; everything works without."""
+"""The crash handler, in C: built on the machine that uses it; everything works without."""
 
 from __future__ import annotations
 
