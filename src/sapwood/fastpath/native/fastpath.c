@@ -167,7 +167,7 @@ static double now(void)
  */
 
 enum {
-    EXCHANGE_VERSION = 7,         /* of struct exchange; session/express/library.py names the same */
+    EXCHANGE_VERSION = 7,         /* of struct exchange; exchange_library.py names the same */
     MAX_PEERS = 256,     /* children */
     MAX_FD = 4096,       /* descriptors that are known by their number */
     EXCHANGE_MAX_EVENTS = 64,
