@@ -356,7 +356,7 @@ class WaveExchange:
             _log.debug("waves are not exchanged", reason=str(error))
             return False
         # As long as other cores are at work this one is not needed by them.
-        library.memory.spare, library.memory.awake = usable_cores() - 1, self._spin
+        library.memory.spare, library.memory.spin = usable_cores() - 1, self._spin
         outer.register(main, select.EPOLLIN)
         outer.register(loop.bell, select.EPOLLIN)  # heard also while a wave is under way
         self._outer, self._place = outer, place

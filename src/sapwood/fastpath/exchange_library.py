@@ -70,7 +70,7 @@ class ExchangeMemory(ctypes.Structure):
         ("room", ctypes.c_int64),
         ("budget", ctypes.c_int64),
         ("time", ctypes.c_double),
-        ("awake", ctypes.c_double),
+        ("spin", ctypes.c_double),
         ("head", ctypes.c_uint8 * 64),
         ("arrived", ctypes.c_uint32 * MAX_PEERS),
         ("peers", Peer * MAX_PEERS),

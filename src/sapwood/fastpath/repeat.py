@@ -182,7 +182,7 @@ class _Memory(ctypes.Structure):
         ("fd", ctypes.c_int32),
         ("pid", ctypes.c_int64),
         ("times", ctypes.c_uint64),
-        ("awake", ctypes.c_double),
+        ("spin", ctypes.c_double),
         ("soon", ctypes.c_uint64),
         ("function", ctypes.c_uint64),
         ("numbers", ctypes.c_uint64 * MAX_NUMBERS),
@@ -334,7 +334,7 @@ class Repeating:
         # Mapped, not allocated: only the pages that are used are there.
         memory = _Memory.from_buffer(_private(ctypes.sizeof(_Memory)))
         memory.version, memory.fd, memory.pid = VERSION, self._fd, os.getpid()
-        memory.awake = self._spin
+        memory.spin = self._spin
         memory.record = call_record.address()
         return memory
 

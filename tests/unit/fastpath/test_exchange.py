@@ -23,7 +23,7 @@ LONG = 60.0
 
 
 def keep_awake(front: Front, seconds: float, spare: int = 3) -> None:
-    front.library.memory.awake, front.library.memory.spare = seconds, spare
+    front.library.memory.spin, front.library.memory.spare = seconds, spare
 
 
 def test_it_looks_once_and_then_sleeps(front: Front) -> None:

@@ -34,7 +34,7 @@ Flow = Callable[[StreamHandle, EmbeddedSession], None]
 
 
 TIMEOUT = 60.0
-STANDING = {"agents": 2, "exchanges": True, "awake": 0.001}
+STANDING = {"agents": 2, "exchanges": True, "spin": 0.001}
 HASTY = LinkTiming(heartbeat=0.01)
 """Each place has something to say a hundred times in a second."""
 
@@ -221,13 +221,13 @@ def test_the_loop_does_not_wait_for_itself(standing: EmbeddedSession, flow: Flow
 
 
 def test_cores_are_kept_awake_as_the_session_is_told(make: MakeSession, flow: Flow) -> None:
-    for awake in (0.0, 0.25):
-        session = make(1, spin=awake)
+    for spin in (0.0, 0.25):
+        session = make(1, spin=spin)
         flow(session.open_stream("echo", {"x": "sum"}), session)
         assert isinstance(session.shortcut, WaveExchange)
         library = session.shortcut._library
         assert library is not None
-        assert (library.memory.awake, library.memory.spare) == (awake, usable_cores() - 1)
+        assert (library.memory.spin, library.memory.spare) == (spin, usable_cores() - 1)
 
 
 def test_who_is_not_in_the_tree_is_missing(standing: EmbeddedSession) -> None:
