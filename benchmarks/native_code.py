@@ -44,10 +44,9 @@ from sapwood.code.cache import BuildCache
 from sapwood.code.image import ProgramImage, make_image, open_image
 from sapwood.code.program import Program
 from sapwood.code.python_module import check_syntax
-from sapwood.code.runner.binding import Binding
-from sapwood.code.runner.host import RunnerHost
-from sapwood.code.runner.jobs import Job, Outcome, Preparation
+from sapwood.code.runner.affinity import CoreAffinity
 from sapwood.code.runner.options import RunnerOptions
+from sapwood.code.runner.runner_host import Job, JobOutcome, Preparation, RunnerHost
 from sapwood.code.watch import Watch
 from sapwood.comm import plain, values
 from sapwood.comm.payload import Payload
@@ -190,7 +189,7 @@ class StartingReactor(Reactor):
 
 def serve_runners(control: socket.socket, channel: socket.socket) -> NoReturn:
     """Be a zygote with one channel, over which runners are asked for."""
-    entry = "sapwood.activity.procedures"
+    entry = "sapwood.activity.runner_procedures"
     try:
         process.adopt_orphans()
         server = zygotes.Zygote(control, plan.ZygotePlan((), (entry,), f"{entry}:main"))
@@ -222,16 +221,16 @@ def runner(
     loop = StartingReactor()
     setup = RunnerOptions(bound_agents=bound_agents)
     host = RunnerHost(loop, setup, RunnerFactory(channel), lambda _data: None)
-    binding = Binding(setup.ordinal, bound_agents)
+    binding = CoreAffinity(setup.ordinal, bound_agents)
     binding.hold("run")
     image = msgspec.msgpack.encode(make_image(program, built))
     part = msgspec.msgpack.encode(SliceRef(start=0, stop=1))
     libraries: dict[str, list[bytes]] = {"crash_handlers": [], "repeaters": []}
     opening = plain.encode({"image": image, "slice": part, **libraries})
     host.prepare("run", Preparation("open", opening, None))
-    found: list[Outcome] = []
+    found: list[JobOutcome] = []
 
-    def done(outcome: Outcome) -> None:
+    def done(outcome: JobOutcome) -> None:
         found.append(outcome)
         loop.stop()
 

@@ -20,7 +20,7 @@ import sapwood
 from sapwood.code.shared_library import machine_of
 from sapwood.core.errors import RunnerCrashError
 from sapwood.environment.settings import ClusterSettings, CommSettings, PlaceSettings, Settings
-from sapwood.environment.zig import find_zig
+from sapwood.environment.toolchains import find_zig
 from sapwood.session.embedded import embedded
 
 ROOT = Path(__file__).parents[2]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import cloudpickle
 
-from sapwood.activity import stream_orders as orders
+from sapwood.activity import agent_requests
 from sapwood.code.filter import Filter
 from sapwood.code.program import Program
 from sapwood.code.reducers import has_reducers
@@ -38,14 +38,14 @@ def stream_options(
             hint="keep one of them: own_filter gets whole results, a reducer one field",
         )
     if reducers:
-        code = orders.UserCode(
+        code = agent_requests.UserCode(
             function=f"{program.name}.reduce",
             code=image,
             crash_handlers=list(crash_handlers),
             time_limit=time_limit,
             reducers=True,
         )
-        return StreamOptions(filters=(FilterAt("*", up=orders.encode(code)),))
+        return StreamOptions(filters=(FilterAt("*", up=agent_requests.encode(code)),))
     if own is None:
         return StreamOptions()
     name = f"{program.name}.{type(own).__name__}"
@@ -57,8 +57,8 @@ def stream_options(
             where=name,
             hint="open files, make locks and connections inside its methods",
         ) from error
-    code = orders.UserCode(function=name, code=pickled, time_limit=time_limit)
-    return StreamOptions(filters=(FilterAt("*", up=orders.encode(code)),))
+    code = agent_requests.UserCode(function=name, code=pickled, time_limit=time_limit)
+    return StreamOptions(filters=(FilterAt("*", up=agent_requests.encode(code)),))
 
 
 def _by_value(own: Filter) -> bytes:

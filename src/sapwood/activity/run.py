@@ -10,18 +10,18 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from sapwood.activity import orders
+from sapwood.activity import agent_requests
 from sapwood.activity.crash_site import name_crash_site
-from sapwood.activity.crew import Crew
 from sapwood.activity.own_filter import stream_options
 from sapwood.activity.progress import Progress, RunState
+from sapwood.activity.run_participants import RunParticipants
 from sapwood.activity.statistics import AgentStatistics, RunStatistics
 from sapwood.code.build import Built, build_for_all
 from sapwood.code.cache import BuildCache
 from sapwood.code.check import check_program
+from sapwood.code.crash_handler import build_crash_handlers
 from sapwood.code.image import make_image
 from sapwood.code.interruption import interrupt
-from sapwood.code.native_library import build_crash_handlers
 from sapwood.code.program import Program
 from sapwood.code.reducers import built_in
 from sapwood.code.runner.crash import ATTEMPTS
@@ -105,7 +105,7 @@ class Run(StaysHere):
         self._future.set_running_or_notify_cancel()  # it is cancelled by cancel() only
         self._stopped: SapwoodError | None = None
         self._stream: StreamPort | None = None
-        self._crew: Crew | None = None
+        self._participants: RunParticipants | None = None
         self._built: Built | None = None
         self._began = time.perf_counter()
         self._loop_began = 0.0
@@ -183,8 +183,8 @@ class Run(StaysHere):
         if self._stopped is None:
             self._stopped = error
         interrupt(self._thread)
-        if self._crew is not None:
-            self._crew.fail(self._stopped)
+        if self._participants is not None:
+            self._participants.fail(self._stopped)
 
     def cancelled(self) -> bool:
         """Whether the run was cancelled."""
@@ -256,18 +256,18 @@ class Run(StaysHere):
             self.data.require_finite(fields)
         with self.data.publish(fields) as published:
             slices = [part for part in self.data.split(self._agents(), self._options.chunk) if part]
-            crew = self._crew = self._gather(built, published, slices)
+            participants = self._participants = self._gather(built, published, slices)
             found: list[dict[str, Any]] = []
             try:
-                crew.open()
+                participants.open()
                 state = _checked_state(program, "init", self._user("init", program.init, self.data))
                 self._check_first_state(built, state)
-                crew.wait_ready()
+                participants.wait_ready()
                 prepared = time.perf_counter() - self._began
-                state = self._iterate(crew, state)
+                state = self._iterate(participants, state)
             finally:
                 if not self._session.closed:
-                    found = crew.close()
+                    found = participants.close()
                 self._note_statistics(found, slices, built)
             self._statistics = msgspec.structs.replace(self._statistics, prepare_seconds=prepared)
         return self._user("result", program.result, state)
@@ -281,14 +281,14 @@ class Run(StaysHere):
     def _agents(self) -> int:
         return self._session.tree.agents
 
-    def _gather(self, built: Built, published: Published, slices: list[range]) -> Crew:
+    def _gather(self, built: Built, published: Published, slices: list[range]) -> RunParticipants:
         image = msgspec.msgpack.encode(make_image(self.program, built))
         function = self.program.map_function or f"{self.program.name}.map"
         replace = self._options.on_agent_loss == "replace"
         handlers = build_crash_handlers(self._cache, built)
         self._code = (image, handlers)
         opening = {
-            rank: orders.OpenRun(
+            rank: agent_requests.OpenRun(
                 run=self.name,
                 image=image,
                 slice=msgspec.msgpack.encode(published.ref(part.start, part.stop)),
@@ -302,23 +302,23 @@ class Run(StaysHere):
             for rank, part in enumerate(slices, start=1)
         }
         self._go_on()
-        return Crew(self._session, opening, replace=replace)
+        return RunParticipants(self._session, opening, replace=replace)
 
-    def _iterate(self, crew: Crew, state: dict[str, Any]) -> dict[str, Any]:
+    def _iterate(self, participants: RunParticipants, state: dict[str, Any]) -> dict[str, Any]:
         program = self.program
         stream = self._stream = self._session.open_stream(
-            orders.MAP,
+            agent_requests.MAP,
             built_in(program.reduce),
-            crew.ranks,
+            participants.ranks,
             self.name,
             stream_options(program, self._options.time_limit, *self._code),
         )
-        crew.serve(stream)
+        participants.serve(stream)
         self._progress = msgspec.structs.replace(
             self._progress,
             state=RunState.RUNNING,
             iterations=_bounded(self._iterations(), self._options.max_iterations),
-            agents=len(crew.ranks),
+            agents=len(participants.ranks),
         )
         self._loop_began = time.perf_counter()
         try:
@@ -426,7 +426,7 @@ class Run(StaysHere):
             seconds=time.perf_counter() - self._began,
             build_seconds=built.seconds,
             update_seconds=self._update_seconds,
-            replaced_agents=self._crew.replaced if self._crew is not None else 0,
+            replaced_agents=self._participants.replaced if self._participants is not None else 0,
             agents=tuple(agents),
         )
 

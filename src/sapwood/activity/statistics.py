@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from sapwood.code.transfers import NOTHING, Transfers
+from sapwood.code.transfers import NOTHING, DeviceTransfers
 from sapwood.environment.units import describe_size
 
 TITLES = ("agent", "slice", "calls", "items/s", "map s", "wait s")
@@ -62,7 +62,7 @@ class AgentStatistics(msgspec.Struct, frozen=True, kw_only=True):
     wait_seconds: float = 0.0
     items_per_second: float = 0.0
     functions: tuple[FunctionStatistics, ...] = ()
-    device: Transfers | None = None
+    device: DeviceTransfers | None = None
     relayed: int = 0
 
 
@@ -129,7 +129,7 @@ class RunStatistics(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
-def _device_cells(device: Transfers | None) -> tuple[str, ...]:
+def _device_cells(device: DeviceTransfers | None) -> tuple[str, ...]:
     moved = device or NOTHING
     return (
         f"{moved.copies_in}: {describe_size(moved.bytes_in)}, {moved.seconds_in:.3f} s",

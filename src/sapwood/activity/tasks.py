@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from sapwood.activity import orders
+from sapwood.activity import agent_requests
 from sapwood.activity.crash_site import name_crash_site
 from sapwood.activity.task_future import TaskFuture
 from sapwood.comm import plain, values
@@ -38,7 +38,7 @@ MAX_ATTEMPTS = 3
 kills its runner."""
 
 
-class Call(msgspec.Struct, frozen=True):
+class TaskCall(msgspec.Struct, frozen=True):
     """What is to be called.
 
     Attributes:
@@ -64,7 +64,9 @@ class Call(msgspec.Struct, frozen=True):
             attempts: How often the call may begin, if somebody kills its runner.
         """
         body, limit = self.argument.body, self.time_limit
-        return plain.encode(orders.CallTask(self.procedure, self.function, body, limit, attempts))
+        return plain.encode(
+            agent_requests.CallTask(self.procedure, self.function, body, limit, attempts)
+        )
 
 
 class Task:
@@ -89,7 +91,7 @@ class Task:
         "retries",
     )
 
-    def __init__(self, call: Call, future: TaskFuture, rank: int = 0, retries: int = 0) -> None:
+    def __init__(self, call: TaskCall, future: TaskFuture, rank: int = 0, retries: int = 0) -> None:
         self.arrays = call.argument
         self.body = call.order(1 if rank else MAX_ATTEMPTS)
         self.future = future
@@ -126,7 +128,7 @@ class TaskPool:
         self._is_preparing = False
         self._unsubscribe = session.subscribe(self._places_changed)
 
-    def submit(self, call: Call, retries: int = 0) -> TaskFuture:
+    def submit(self, call: TaskCall, retries: int = 0) -> TaskFuture:
         """Queue a call and return its future.
 
         Args:
@@ -145,7 +147,7 @@ class TaskPool:
     def submit_later(
         self,
         awaited: "Sequence[Future[Any]]",
-        make: Callable[[], Call],
+        make: Callable[[], TaskCall],
         retries: int = 0,
         function: str = "",
         *,
@@ -195,7 +197,7 @@ class TaskPool:
             one.add_done_callback(done)
         return future
 
-    def submit_at(self, ranks: Sequence[int], call: Call) -> "list[Future[Any]]":
+    def submit_at(self, ranks: Sequence[int], call: TaskCall) -> "list[Future[Any]]":
         """Have agents make a call each, in the order in which this method is called.
 
         Raises:
@@ -214,7 +216,7 @@ class TaskPool:
                 self._send(task.rank, task)
         return [task.future for task in tasks]
 
-    def ask(self, ranks: Iterable[int], call: Call) -> dict[int, TaskFuture]:
+    def ask(self, ranks: Iterable[int], call: TaskCall) -> dict[int, TaskFuture]:
         """Have agents make a call each at once, past the tasks that wait."""
         body, asked = call.order(attempts=1), dict[int, TaskFuture]()
         for rank in ranks:
@@ -222,7 +224,7 @@ class TaskPool:
             future.begun = True
             future.on_cancel = partial(self._session.withdraw, future)
             asked[rank] = future
-            self._session.ask_encoded(rank, orders.CALL_TASK, body, call.argument, future)
+            self._session.ask_encoded(rank, agent_requests.CALL_TASK, body, call.argument, future)
             with self._lock:  # no callback: whoever waits may take the answer where it arrives
                 self._load[rank] += 1
                 self._direct.append((rank, future))
@@ -343,7 +345,9 @@ class TaskPool:
         task.attempts += 1
         task.is_wanted_back = False
         try:
-            answer = self._session.ask_encoded(rank, orders.CALL_TASK, task.body, task.arrays)
+            answer = self._session.ask_encoded(
+                rank, agent_requests.CALL_TASK, task.body, task.arrays
+            )
         except ClosedError as error:
             self._room(rank, task)
             future.settle(None, error)
@@ -368,7 +372,7 @@ class TaskPool:
         with self._lock:
             if self._closed is not None or task.future.cancelled():
                 return False
-            if isinstance(error, CancelledError) and orders.GIVEN_BACK in error.details:
+            if isinstance(error, CancelledError) and agent_requests.GIVEN_BACK in error.details:
                 task.attempts -= 1  # it has not begun
                 self._queue.appendleft(task)
                 return True
@@ -423,7 +427,7 @@ class TaskPool:
             self._taken_back()
             return
         try:
-            reply = self._session.ask(rank, orders.GIVE_BACK_TASK, answer.number)
+            reply = self._session.ask(rank, agent_requests.GIVE_BACK_TASK, answer.number)
         except ClosedError:
             return
         reply.add_done_callback(self._taken_back)

@@ -19,13 +19,13 @@ from sapwood.cli.live import open_display
 from sapwood.cli.output import print_json
 from sapwood.client import local
 from sapwood.code.cache import BuildCache
-from sapwood.code.spelling import suggest
 from sapwood.compat.lizard.directory import existing_directory, read_directory
 from sapwood.compat.lizard.execution import Outcome, run_with_runner
 from sapwood.compat.lizard.launch import Checked, check
 from sapwood.compat.lizard.runner_module import RunnerModule
 from sapwood.compat.lizard.store import ProgramStore
 from sapwood.core.errors import ProgramError
+from sapwood.core.suggest import suggest
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
 

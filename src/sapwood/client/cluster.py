@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from sapwood.activity import orders
-from sapwood.activity.tasks import Call, TaskPool
+from sapwood.activity import agent_requests
+from sapwood.activity.tasks import TaskCall, TaskPool
 from sapwood.client.group import AgentGroup
 from sapwood.client.messages import Messaging
 from sapwood.client.output import OutputPrinter
@@ -18,7 +18,7 @@ from sapwood.client.submitting import Submitting
 from sapwood.client.topology import Topology
 from sapwood.client.tree_work import TreeWork
 from sapwood.code.program import Program
-from sapwood.code.runner.grouping import members_of
+from sapwood.code.runner.group_entry import members_of
 from sapwood.code.watch import Version, Watch
 from sapwood.core.errors import (
     ClosedError,
@@ -74,7 +74,7 @@ class Cluster(TreeWork, Messaging, Submitting):
         self._time_limit = settings.limits.time
         self._topologies: list[Topology] = []
         self._watches: list[Watch] = []
-        session.answer(orders.OUTPUT, printer.take)
+        session.answer(agent_requests.OUTPUT, printer.take)
 
     # --- programs ------------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class Cluster(TreeWork, Messaging, Submitting):
 
     def _call_of(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Call:
+    ) -> TaskCall:
         self._must_be_open()
         code = self._maker.code(function)
         return self._maker.call(function, code, args, kwargs, self._time_limit)

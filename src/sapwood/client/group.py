@@ -7,7 +7,7 @@ from concurrent.futures import Future, as_completed
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
-from sapwood.code.runner.taking_part import take_part
+from sapwood.code.runner.collectives import take_part
 from sapwood.comm.groups.handle import NOTHING, Group, GroupOptions
 from sapwood.comm.messages.groups import LEFT, ONCE
 from sapwood.comm.reductions import make_reduction

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from sapwood.activity.filters import FilterHost
-from sapwood.activity.orders import AgentSettings
+from sapwood.activity.agent_requests import AgentSettings
+from sapwood.activity.filter_host import FilterHost
 from sapwood.client.cluster import Cluster
 from sapwood.client.output import OutputPrinter
 from sapwood.code.runner.options import RunnerOptions
@@ -33,9 +33,9 @@ from sapwood.session.embedded import EmbeddedSession, embedded
 from sapwood.session.options import SessionOptions
 from sapwood.session.port import SessionPort
 
-AGENT_ENTRY = "sapwood.activity.workshop:main"
-JUNCTION_ENTRY = "sapwood.activity.junction:main"
-RUNNER_ENTRY = "sapwood.activity.procedures:main"
+AGENT_ENTRY = "sapwood.activity.agent_process:main"
+JUNCTION_ENTRY = "sapwood.activity.filter_host:main"
+RUNNER_ENTRY = "sapwood.activity.runner_procedures:main"
 
 AGENT_MEMORY = 10 * 2**20
 """Bytes that an agent and its runner take; ``benchmarks/startup.py`` measures them."""

@@ -15,7 +15,7 @@ from sapwood.core.topology import ROOT
 from sapwood.session.port import SessionPort
 
 if TYPE_CHECKING:
-    from sapwood.activity.tasks import Call, TaskPool
+    from sapwood.activity.tasks import TaskCall, TaskPool
     from sapwood.session.port import RequestFuture
 
 
@@ -170,7 +170,7 @@ class Messaging:
 
     def _call_of(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> "Call":
+    ) -> "TaskCall":
         raise NotImplementedError
 
     def _ask_all(

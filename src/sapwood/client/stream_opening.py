@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from sapwood.activity import stream_orders as orders
+from sapwood.activity import agent_requests
 from sapwood.activity.crash_site import name_crash_site
 from sapwood.client.stream import Stream, parameters_body
 from sapwood.client.stream_options import (
@@ -21,9 +21,9 @@ from sapwood.client.stream_options import (
     synchronisation,
 )
 from sapwood.code.program import NativeFunctionRef
-from sapwood.code.spelling import suggest
 from sapwood.comm.messages import NO_WAIT, REPLACE
 from sapwood.core.errors import ConfigurationError
+from sapwood.core.suggest import suggest
 from sapwood.session.port import PlaceState, SessionPort, StreamOptions
 
 LATEST = "latest"
@@ -32,7 +32,7 @@ LATEST = "latest"
 BUILT_IN = ("echo",)
 """What agents can do without user code."""
 
-MakeCode = Callable[[Any, float], tuple[orders.UserCode, dict[str, Path]]]
+MakeCode = Callable[[Any, float], tuple[agent_requests.UserCode, dict[str, Path]]]
 """Makes of a function what a runner can load, with its time limit; and names debug files."""
 
 
@@ -64,7 +64,7 @@ def open_stream(
     debug_files: dict[str, Path] = {}
     check_time_limit(request.time_limit)
 
-    def encode(function: Any, role: str) -> orders.UserCode:
+    def encode(function: Any, role: str) -> agent_requests.UserCode:
         code, files = make_code(function, request.time_limit)
         debug_files.update(files)
         if len(code.code) > MAX_CODE:
@@ -122,7 +122,7 @@ def _must_come_back(session: SessionPort, agents: Sequence[int]) -> None:
 
 
 def _handler(
-    request: StreamRequest, encode: Callable[[Any, str], orders.UserCode]
+    request: StreamRequest, encode: Callable[[Any, str], agent_requests.UserCode]
 ) -> tuple[str, bytes]:
     """Return the handler of a stream and what it runs."""
     what = request.what
@@ -139,4 +139,4 @@ def _handler(
         raise ConfigurationError(
             "a generator sends its values one by one", where=code.function, hint='use sync="none"'
         )
-    return orders.CALL, msgspec.msgpack.encode(code)
+    return agent_requests.CALL, msgspec.msgpack.encode(code)

@@ -8,16 +8,16 @@ from typing import Any, Literal
 
 import msgspec
 
-from sapwood.activity import stream_orders as orders
+from sapwood.activity import agent_requests
 from sapwood.code.filter import Filter, has_own, positional
 from sapwood.code.program import NativeFunctionRef
-from sapwood.code.spelling import suggest
 from sapwood.comm.messages import FilterAt, Synchronisation
 from sapwood.comm.reduction import WHOLE
 from sapwood.comm.reductions import make_reduction
 from sapwood.core.errors import ConfigurationError
+from sapwood.core.suggest import suggest
 
-Encode = Callable[[Any, str], orders.UserCode]
+Encode = Callable[[Any, str], agent_requests.UserCode]
 """``encode(function, role)`` makes of a function what a runner can load."""
 
 Loss = Literal["replace", "partial", "fail"]

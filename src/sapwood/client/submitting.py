@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from sapwood.activity.task_future import TaskFuture, futures_in, with_results
-from sapwood.activity.tasks import Call, TaskPool
+from sapwood.activity.tasks import TaskCall, TaskPool
 from sapwood.client.stream_options import check_time_limit, name_of
 from sapwood.client.user_code import CodeMaker, Function
 from sapwood.code.program import NativeFunctionRef
@@ -165,7 +165,7 @@ class Submitting(Executor):
     ) -> TaskFuture:
         limit, maker = self._time_limit, self._maker
 
-        def make() -> Call:
+        def make() -> TaskCall:
             known_args, known_kwargs = with_results((args, kwargs))
             return maker.call(function, code, known_args, known_kwargs, limit)
 

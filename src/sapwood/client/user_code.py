@@ -8,14 +8,14 @@ from typing import Any
 import cloudpickle
 import msgspec
 
-from sapwood.activity.stream_orders import UserCode
-from sapwood.activity.tasks import Call
+from sapwood.activity.agent_requests import UserCode
+from sapwood.activity.tasks import TaskCall
 from sapwood.client.stream_options import makes_steps, name_of
 from sapwood.code import pickling
 from sapwood.code.build import Built, build_for_all
 from sapwood.code.cache import BuildCache
+from sapwood.code.crash_handler import build_crash_handlers
 from sapwood.code.image import make_image
-from sapwood.code.native_library import build_crash_handlers
 from sapwood.code.program import NativeFunctionRef, Program
 from sapwood.code.target import Target
 from sapwood.comm import values
@@ -81,7 +81,7 @@ class CodeMaker:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         limit: float,
-    ) -> Call:
+    ) -> TaskCall:
         """Return one call of a function whose code was made before.
 
         Raises:
@@ -97,7 +97,7 @@ class CodeMaker:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         limit: float,
-    ) -> Call | None:
+    ) -> TaskCall | None:
         """Return a call whose arguments are plain values and arrays; None if they are not."""
         name = name_of(function)
         if isinstance(function, NativeFunctionRef):
@@ -116,7 +116,7 @@ class CodeMaker:
             encoded = values.encode(argument)
         except DataValueError:
             return None
-        return Call(procedure, name, encoded, limit, debug_files, self.pickle)
+        return TaskCall(procedure, name, encoded, limit, debug_files, self.pickle)
 
     def pickled_call(
         self,
@@ -125,7 +125,7 @@ class CodeMaker:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         limit: float,
-    ) -> Call:
+    ) -> TaskCall:
         """Return a call whose arguments are any objects, pickled.
 
         Raises:
@@ -145,7 +145,7 @@ class CodeMaker:
             "open files, make locks and connections inside the function",
         )
         encoded = values.encode({"code": code, "arguments": pickled})
-        return Call(self._procedure, name, encoded, limit, {}, self.pickle)
+        return TaskCall(self._procedure, name, encoded, limit, {}, self.pickle)
 
     @property
     def _procedure(self) -> str:

@@ -88,7 +88,7 @@ def read_file(folder: Path, name: str, *, named_by: str) -> bytes:
     try:
         return path.read_bytes()
     except (OSError, ValueError) as error:
-        from sapwood.code.spelling import suggest  # noqa: PLC0415 - only a mistake needs it
+        from sapwood.core.suggest import suggest  # noqa: PLC0415 - only a mistake needs it
 
         beside = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
         why = error.strerror if isinstance(error, OSError) else str(error)

@@ -81,7 +81,7 @@ class CallRecord:
         _record[0] = _NO_CALL
 
 
-class Access(msgspec.Struct, frozen=True):
+class BadAccess(msgspec.Struct, frozen=True):
     """An access outside of an array.
 
     Attributes:
@@ -95,7 +95,7 @@ class Access(msgspec.Struct, frozen=True):
     hint: str
 
 
-def take_access(report: str) -> tuple[Access | None, str]:
+def take_access(report: str) -> tuple[BadAccess | None, str]:
     """Return what a crash report says of an access to memory, and the rest of the report."""
     found = _LINE.search(report)
     if found is None:
@@ -109,7 +109,9 @@ def take_access(report: str) -> tuple[Access | None, str]:
         return None, report
 
 
-def describe_access(names: Names, kind: str, place: int, numbers: Sequence[int]) -> Access | None:
+def describe_access(
+    names: Names, kind: str, place: int, numbers: Sequence[int]
+) -> BadAccess | None:
     """Return which array an access was meant for; None when no array is near.
 
     Args:
@@ -127,7 +129,7 @@ def describe_access(names: Names, kind: str, place: int, numbers: Sequence[int])
         did = {"write": "wrote to", "read": "read"}.get(kind, "used")
         hint = "a pointer was not set, or what returned it failed"
         what = f"{names.function} {did} memory by a null pointer (address {place})"
-        return Access(what, names.where, hint)
+        return BadAccess(what, names.where, hint)
     arrays = list(zip(names.arrays, numbers[::2], numbers[1::2], strict=True))
     near = min(arrays, key=lambda each: _distance(place, each[1], each[2]), default=None)
     if near is None or _distance(place, near[1], near[2]) > PLAUSIBLE_DISTANCE:
@@ -138,11 +140,11 @@ def describe_access(names: Names, kind: str, place: int, numbers: Sequence[int])
         # Memory that is there and still cannot be accessed is memory that others share.
         what = f"{names.function} wrote to parameter {name}, which is read-only"
         hint = f"copy it first, or declare the parameter {c_type} *{name}, without const"
-        return Access(f"{what}: at item {offset // size}", names.where, hint)
+        return BadAccess(f"{what}: at item {offset // size}", names.where, hint)
     did = {"write": "wrote", "read": "read"}.get(kind, "went")
     side = "past the end of" if offset >= nbytes else "before the begin of"
     what = f"{names.function} {did} {side} parameter {name}: {place_text(offset, size, nbytes)}"
-    return Access(what, names.where, "correct the index, or the extents in its comment")
+    return BadAccess(what, names.where, "correct the index, or the extents in its comment")
 
 
 def place_text(offset: int, size: int, nbytes: int) -> str:

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from sapwood.code.argument import ArrayChecker, ScalarChecker
-from sapwood.code.binding import RETURN, length_names, told_lengths
 from sapwood.code.build import Built
 from sapwood.code.interface import FunctionSignature, Interface, ParameterSignature, Role
 from sapwood.code.map_binding import SLICE_BOUNDS
+from sapwood.code.native_binding import RETURN, length_names, told_lengths
 from sapwood.code.program import Program, natives_of
-from sapwood.code.spelling import suggest
 from sapwood.core.errors import ArgumentError, FunctionMissingError, ProgramError
+from sapwood.core.suggest import suggest
 
 Values = Mapping[str, Any]
 

@@ -43,10 +43,10 @@ from sapwood.code.native_marker import Native
 from sapwood.code.parameter import PARAMETER_TYPES, Parameter
 from sapwood.code.program import Program
 from sapwood.code.reducers import NATIVE_PREFIX
-from sapwood.code.spelling import suggest
 from sapwood.comm.reductions import REDUCTIONS
 from sapwood.core import typed
 from sapwood.core.errors import ProgramError
+from sapwood.core.suggest import suggest
 
 MAIN_FILE = "program.toml"
 
@@ -93,7 +93,7 @@ class MapTable(msgspec.Struct, frozen=True):
     function: str
 
 
-class Definition(msgspec.Struct, frozen=True):
+class ProgramDefinition(msgspec.Struct, frozen=True):
     """A whole ``program.toml``."""
 
     program: ProgramTable
@@ -102,7 +102,7 @@ class Definition(msgspec.Struct, frozen=True):
     reduce: dict[str, str] = {}
 
 
-def read_definition(data: bytes, *, where: str) -> Definition:
+def read_definition(data: bytes, *, where: str) -> ProgramDefinition:
     """Read and check a ``program.toml``.
 
     Raises:
@@ -116,13 +116,13 @@ def read_definition(data: bytes, *, where: str) -> Definition:
         raise ProgramError(f"not valid TOML: {error}", where=where) from error
     _check_keys(document, where)
     try:
-        return typed.convert(document, Definition)
+        return typed.convert(document, ProgramDefinition)
     except msgspec.ValidationError as error:
         raise ProgramError(f"a value is wrong: {error}", where=where) from error
 
 
 def class_from_definition(
-    definition: Definition, functions: Mapping[str, Any], *, where: str
+    definition: ProgramDefinition, functions: Mapping[str, Any], *, where: str
 ) -> type[Program]:
     """Make the program class of a folder from its TOML and the functions of its Python file.
 
@@ -184,7 +184,7 @@ def _parameter(table: ParameterTable, *, where: str) -> Parameter:
     )
 
 
-def check_minimal(definition: Definition, class_name: str, *, where: str) -> None:
+def check_minimal(definition: ProgramDefinition, class_name: str, *, where: str) -> None:
     """Refuse what a ``program.toml`` says a second time beside a program class.
 
     Raises:
@@ -209,7 +209,7 @@ def check_minimal(definition: Definition, class_name: str, *, where: str) -> Non
 
 
 def _check_keys(document: dict[str, Any], where: str) -> None:
-    _check_table(document, Definition, where)
+    _check_table(document, ProgramDefinition, where)
     if "program" not in document:
         raise ProgramError(
             "the table [program] is missing", where=where, hint='write [program] and name = "…"'

@@ -21,9 +21,9 @@ from sapwood.code.library import LibraryImage
 from sapwood.code.load import class_of_bundle
 from sapwood.code.native_call import NativeCall
 from sapwood.code.program import Program
-from sapwood.code.spelling import suggest
 from sapwood.contexts.process import c_library
 from sapwood.core.errors import FunctionMissingError, ProgramError
+from sapwood.core.suggest import suggest
 
 if TYPE_CHECKING:
     from sapwood.code.build import Built

@@ -19,8 +19,8 @@ from sapwood.code.folder import (
 )
 from sapwood.code.program import Program
 from sapwood.code.python_module import import_main, python_files
-from sapwood.code.spelling import suggest
 from sapwood.core.errors import ProgramError
+from sapwood.core.suggest import suggest
 
 _P = TypeVar("_P", bound=Program)
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from sapwood.code import guarded
 from sapwood.code.argument import MISSING
-from sapwood.code.binding import RETURN, NativeFunction, length_names, told_lengths
 from sapwood.code.interface import FunctionSignature, Role
+from sapwood.code.native_binding import RETURN, NativeFunction, length_names, told_lengths
 from sapwood.code.native_call import NativeCall
 from sapwood.code.program import Program
 from sapwood.code.repeated_map import MAX_MISSES, RepeatedMap, repeatable

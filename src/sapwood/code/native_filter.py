@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from sapwood.code import guarded
-from sapwood.code.binding import NativeFunction
 from sapwood.code.filter import Filter
 from sapwood.code.interface import ParameterSignature, Role
+from sapwood.code.native_binding import NativeFunction
 from sapwood.core.errors import ArgumentError, ProgramError
 
 _ONE_EACH = "write void combine(double *into, const double *from, size_t n)"

@@ -13,8 +13,8 @@ from sapwood.code.native_marker import Native, native
 from sapwood.code.parameter import Parameter, ParameterValue, parameter
 from sapwood.code.reducers import Reducer, check_reducers
 from sapwood.code.result_file import find_writer, write_result
-from sapwood.code.spelling import suggest
 from sapwood.core.errors import DataMissingError, ParameterError, ProgramError
+from sapwood.core.suggest import suggest
 
 __all__ = ["NativeFunctionRef", "Program", "data_of", "native", "parameter"]
 

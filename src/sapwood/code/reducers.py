@@ -13,9 +13,9 @@ from typing import Any
 
 from sapwood.code.filter import Filter, FoldFilter, has_own, positional
 from sapwood.code.native_marker import Native
-from sapwood.code.spelling import suggest
 from sapwood.comm.reductions import REDUCTIONS, Reduction, make_reduction
 from sapwood.core.errors import ExecutionError, ProgramError
+from sapwood.core.suggest import suggest
 
 Reducer = str | Callable[[Any, Any], Any] | Filter | type[Filter] | Native
 """How one field is reduced."""

@@ -16,8 +16,8 @@ import numpy as np
 
 from sapwood.code import guarded
 from sapwood.code.array_address import address_of
-from sapwood.code.binding import NativeFunction
 from sapwood.code.call_record import MAX_ARRAYS
+from sapwood.code.native_binding import NativeFunction
 from sapwood.code.native_call import NativeCall, Output
 
 Array = np.ndarray[Any, Any]

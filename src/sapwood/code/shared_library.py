@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from sapwood.code.binding import NativeFunction
 from sapwood.code.interface import Interface
+from sapwood.code.native_binding import NativeFunction
 from sapwood.core.errors import ProgramError
 
 _ELF_MACHINES: Final[Mapping[int, str]] = {

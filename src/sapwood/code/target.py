@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from sapwood.code.spelling import suggest
 from sapwood.contexts.process import c_library
 from sapwood.core.errors import InputError
+from sapwood.core.suggest import suggest
 
 GENERIC: Final = "generic"
 """Features of a build that runs on every processor of its architecture."""

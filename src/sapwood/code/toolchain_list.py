@@ -16,7 +16,7 @@ from sapwood.code.nvcc import find_nvcc, find_nvrtc
 from sapwood.code.target import OLDEST_GLIBC, host_target
 from sapwood.code.toolchain import CANDIDATES, CROSS, PROBE_SECONDS, find_compiler
 from sapwood.core.errors import SapwoodError
-from sapwood.environment.zig import find_zig
+from sapwood.environment.toolchains import find_zig
 
 _HOST_COMMANDS: Final = {"gcc": "c", "g++": "c++", "clang": "c", "clang++": "c++"}
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 
-class Transfers(msgspec.Struct, frozen=True):
+class DeviceTransfers(msgspec.Struct, frozen=True):
     """Copies and launches on devices, in a call or in many; times in seconds.
 
     Attributes:
@@ -30,17 +30,17 @@ class Transfers(msgspec.Struct, frozen=True):
     launches: int = 0
     launch_seconds: float = 0.0
 
-    def __add__(self, other: "Transfers") -> "Transfers":
-        return Transfers(*(a + b for a, b in zip(_values(self), _values(other), strict=True)))
+    def __add__(self, other: "DeviceTransfers") -> "DeviceTransfers":
+        return DeviceTransfers(*(a + b for a, b in zip(_values(self), _values(other), strict=True)))
 
-    def __sub__(self, other: "Transfers") -> "Transfers":
-        return Transfers(*(a - b for a, b in zip(_values(self), _values(other), strict=True)))
+    def __sub__(self, other: "DeviceTransfers") -> "DeviceTransfers":
+        return DeviceTransfers(*(a - b for a, b in zip(_values(self), _values(other), strict=True)))
 
     def __bool__(self) -> bool:
         return self != NOTHING
 
 
-NOTHING = Transfers()
+NOTHING = DeviceTransfers()
 """No copies."""
 
 any_watched: Final = [False]
@@ -55,13 +55,13 @@ def watch(statistics: Any) -> None:
     """Have the copies of a device counted from now on.
 
     Args:
-        statistics: An object with the attributes of :class:`Transfers`, which change.
+        statistics: An object with the attributes of :class:`DeviceTransfers`, which change.
     """
     any_watched[0] = True
     _devices.append(statistics)
 
 
-def since_last_call() -> Transfers | None:
+def since_last_call() -> DeviceTransfers | None:
     """Return what the devices of this process did since this was asked last; None for nothing."""
     global _reported  # noqa: PLW0603 - one process, one runner
     if not _devices and (_past is _reported or _past == _reported):
@@ -81,9 +81,11 @@ def forget(statistics: Any) -> None:
     _past += _now(statistics)
 
 
-def _now(statistics: Any) -> Transfers:
-    return Transfers(*(getattr(statistics, name) for name in Transfers.__struct_fields__))
+def _now(statistics: Any) -> DeviceTransfers:
+    return DeviceTransfers(
+        *(getattr(statistics, name) for name in DeviceTransfers.__struct_fields__)
+    )
 
 
-def _values(transfers: Transfers) -> tuple[Any, ...]:
+def _values(transfers: DeviceTransfers) -> tuple[Any, ...]:
     return msgspec.structs.astuple(transfers)

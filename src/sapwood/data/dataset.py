@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from sapwood.core.errors import DataShapeError
+from sapwood.core.suggest import suggestion
 from sapwood.data.checks import find_not_finite, require_kind
 from sapwood.data.chunks import split_range
 from sapwood.data.column import Array, Column
 from sapwood.data.publish import Published
-from sapwood.environment.names import suggestion
 
 
 class Dataset:

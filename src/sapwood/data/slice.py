@@ -218,7 +218,7 @@ def map_file(place: FilePlace) -> memoryview:
 
 
 def _no_field(name: str, known: Mapping[str, Array]) -> DataShapeError:
-    from sapwood.environment.names import (  # noqa: PLC0415 - only errors need it; agents load this
+    from sapwood.core.suggest import (  # noqa: PLC0415 - only errors need it; agents load this
         suggestion,
     )
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from sapwood.core.errors import DataMissingError, DataShapeError
+from sapwood.core.suggest import suggestion
 from sapwood.data.codecs import codec_for
 from sapwood.data.column import Column, check_array
 from sapwood.data.dataset import Dataset
 from sapwood.data.tables import CSR_PARTS, frame_columns, is_frame, is_sparse, sparse_columns
-from sapwood.environment.names import suggestion
 
 MAX_INDEX = 2**63 - 1
 """Native functions get indices of items as 64-bit numbers."""

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from sapwood.core.errors import DataShapeError
+from sapwood.core.suggest import suggestion
 from sapwood.data.column import Array, Column, check_array
-from sapwood.environment.names import suggestion
 
 CSR_PARTS = ("data", "indices", "indptr")
 """The arrays of a sparse matrix in CSR form, as scipy names them."""

@@ -13,7 +13,7 @@ import msgspec
 
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
-from sapwood.environment.names import suggestion
+from sapwood.core.suggest import suggestion
 from sapwood.environment.settings import LARGEST, Settings
 from sapwood.environment.units import parse_duration, parse_size
 

@@ -1,17 +1,22 @@
-"""Compilers and libraries of this machine, with their versions."""
+"""Tool chains of this machine: its compilers and libraries with their versions, and where zig is.
+
+Zig is a C and C++ compiler for machines that have none, and for others. It comes as the package
+``ziglang``, the extra ``sapwood[cross]``: compiler, linker, headers and C libraries of all targets
+in one.
+"""
 
 from __future__ import annotations
 
-import importlib.metadata
+import functools
+import importlib.util
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from typing import Literal, NamedTuple
-
-from sapwood.environment.zig import find_zig
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
 
 COMPILERS = (
     ("C", ("cc", "gcc", "clang"), "apt-get install gcc libc6-dev"),
@@ -29,6 +34,30 @@ QUERY_TIME_LIMIT = 10.0
 """Seconds that a command may take to say its version; some drivers hang."""
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
+
+
+VARIABLE: Final = "ZIG"
+"""Environment variable that names the program; ``none`` is as if there were none."""
+
+INSTALL: Final = "pip install 'sapwood[cross]'"
+"""How to get it."""
+
+
+def find_zig(environment: Mapping[str, str]) -> str | None:
+    """Return the path of the program: what ``ZIG`` names, ``zig`` on PATH, or the package's."""
+    wanted = environment.get(VARIABLE, "").strip()
+    if wanted == "none":
+        return None
+    return shutil.which(wanted or "zig", path=environment.get("PATH", "")) or _packaged()
+
+
+@functools.cache
+def _packaged() -> str | None:
+    found = importlib.util.find_spec("ziglang")
+    if found is None or found.origin is None:
+        return None
+    path = Path(found.origin).with_name("zig")
+    return str(path) if path.is_file() else None
 
 
 class Found(NamedTuple):
@@ -111,6 +140,8 @@ def _version_line(text: str) -> str:
 
 
 def _installed(name: str) -> str | None:
+    import importlib.metadata  # noqa: PLC0415 - runners import this module, and need it not
+
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

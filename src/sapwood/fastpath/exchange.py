@@ -5,13 +5,13 @@ once to take its answer in. As long as one stream has one wave after the other, 
 needed. So the event loop, before it sleeps, lets a library have the connections to the children
 (``native/fastpath.c``): the thread that wants a wave sends one frame to all of them and
 takes one from each. When anything else happens, and from time to time, the event loop takes
-everything back, and learns what passed; a wave that was under way goes through the place as if
+everything back, and replays what passed; a wave that was under way goes through the place as if
 its bytes came now, and what the place wants to send must be what was sent. So there is one
 protocol, and one description of it.
 
 ::
 
-    Reactor.wait -> armed -> sleep ... -> taken back -> learned -> what happened is dealt with
+    Reactor.wait -> armed -> sleep ... -> taken back -> replayed -> what happened is dealt with
                       |                     ^
                       +- caller: begin, wait, commit, begin, wait, commit ...
 """
@@ -22,32 +22,225 @@ import os
 import select
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from functools import partial
+from operator import add
 from time import monotonic, sleep
 
+from sapwood.comm import events as ev
+from sapwood.comm import messages as msg
 from sapwood.comm import values
 from sapwood.comm.driver import NodeDriver
-from sapwood.comm.streams.stream import Counters
+from sapwood.comm.frames import Buffers, FrameDecoder
+from sapwood.comm.link import MESSAGE_COST
+from sapwood.comm.links import LinkConnection
+from sapwood.comm.payload import Payload
+from sapwood.comm.replay import Sent
+from sapwood.comm.streams.stream import Counters, Stream
+from sapwood.comm.transport.unix import UnixConnection
 from sapwood.core.errors import ResourceError, SapwoodError
 from sapwood.environment.cores import usable_cores
 from sapwood.environment.logs import logger
-from sapwood.fastpath.armed import (
-    FLOWING,
-    PATIENCE,
-    ArmedStream,
-    Call,
-    arm,
-)
-from sapwood.fastpath.exchange_library import READY, ExchangeLibrary
-from sapwood.fastpath.gathering import gather
-from sapwood.fastpath.learning import learn
+from sapwood.fastpath.exchange_library import MAX_FD, MAX_PEERS, READY, ExchangeLibrary
+from sapwood.fastpath.gathering import Answers, gather
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.shortcut import WaveHandle
 from sapwood.session.wave_result import WaveResult
 
 _log = logger("fastpath")
+
+
+FLOWING = 2
+"""Waves that somebody has waited for in a row when the next ones are exchanged."""
+
+PATIENCE = 8
+"""Times that nothing was exchanged before something happened, before that is no longer tried."""
+
+
+class ArmedStream:
+    """Waves of a stream may be exchanged.
+
+    Args:
+        lines: The connections to the children.
+        ticket: What the library knows it by.
+        handle: The stream, as users have it.
+        stream: The stream, as the root has it.
+        answers: Reads the answers of the children.
+        calls: The last call of each who has begun a wave.
+    """
+
+    __slots__ = ("answers", "calls", "first", "handle", "lines", "stream", "ticket")
+
+    def __init__(
+        self,
+        lines: tuple[LinkConnection, ...],
+        ticket: int,
+        handle: WaveHandle,
+        stream: Stream,
+        answers: Answers,
+        calls: Mapping[int, WaveCall],
+    ) -> None:
+        self.lines = lines
+        self.ticket = ticket
+        self.handle = handle
+        self.stream = stream
+        self.first = stream.last_wave + 1
+        self.answers = answers
+        self.calls = calls
+
+    def go_on(self, owner: int, frame: bytes) -> None:
+        """Begin a wave again."""
+        (found,) = FrameDecoder().feed(frame)
+        assert isinstance(found.message, msg.Down)  # noqa: S101 - as the library has made it
+        payload = Payload(found.payload) if found.payload is not None else None
+        self.handle.go_on(found.message.body, payload, self.calls[owner].future(self.handle))
+
+
+class WaveCall:
+    """Somebody wants waves; if the event loop goes on with one, a future tells what comes of it.
+
+    Attributes:
+        is_over: Whether that has happened: the next wave is another call.
+    """
+
+    __slots__ = ("_future", "_lock", "is_over")
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self.is_over = False
+        self._lock = lock
+        self._future: Future[WaveResult] | None = None
+
+    def future(self, handle: WaveHandle) -> Future[WaveResult]:
+        """Return the future, which is made when somebody asks for it, on either side."""
+        with self._lock:
+            if self._future is None:
+                self.is_over = True
+                self._future = handle.new_future()
+                # A wave cannot be taken back; its stream can.
+                self._future.set_running_or_notify_cancel()
+            return self._future
+
+
+def arm(
+    handle: WaveHandle,
+    place: NodeDriver,
+    library: ExchangeLibrary,
+    last: ArmedStream | None,
+    calls: Mapping[int, WaveCall],
+) -> ArmedStream | None:
+    """Tell the library how things stand; None where waves are to go the common way.
+
+    Args:
+        handle: The stream, as users have it.
+        place: The root.
+        library: What will exchange waves.
+        last: What was armed before, which knows what answers look like.
+        calls: The last call of each who has begun a wave.
+    """
+    stream = place.node.streams.get(handle.spec.stream)
+    if stream is None or handle.open_waves or stream.waves or stream.sweeps:
+        return None
+    shares = stream.shares()
+    at_rest = stream.passes and not stream.quiet and not stream.detained and shares.whole
+    if sum(stop - start for start, stop in handle.spec.members) != len(stream.members):
+        return None  # one that the tree does not have is missing in every wave
+    if not at_rest or shares.missing or shares.partly or len(shares.whole) > MAX_PEERS:
+        return None
+    lines, descriptors = lines_to(place, shares.whole)
+    if len(lines) < len(shares.whole):
+        return None
+    channels = [line.channel for line in lines]
+    room = min(channel.room for channel in channels)
+    budget = min(channel.credit_at - channel.unpaid for channel in channels)
+    ranges = tuple(shares.asks[child][0].ranges for child in shares.whole)
+    before = (last.handle, last.lines, last.answers.ranges) if last is not None else None
+    if last is not None and before == (handle, lines, ranges):
+        answers = last.answers
+    else:
+        answers = Answers(ranges, place.blocks, library)
+    number, first = handle.spec.stream, stream.last_wave + 1
+    ticket = library.arm(descriptors, room, budget, number, first)
+    return ArmedStream(lines, ticket, handle, stream, answers, calls)
+
+
+def lines_to(
+    place: NodeDriver, children: Sequence[int]
+) -> tuple[tuple[LinkConnection, ...], list[int]]:
+    """Return the connections to children, of those that are at rest, and their descriptors."""
+    found: dict[int, tuple[LinkConnection, int]] = {}
+    for line in place.links.connections.values():
+        channel, connection = line.channel, line.connection
+        if (
+            channel.ready
+            and not channel.queued
+            and channel.link.same_machine
+            and not channel.link.initiator
+            and line.decoder.empty
+            and isinstance(connection, UnixConnection)
+            and connection.flushed
+            and connection.fileno() < MAX_FD
+        ):
+            found[channel.link.rank] = line, connection.fileno()
+    there = [found[child] for child in children if child in found]
+    return tuple(line for line, _ in there), [descriptor for _, descriptor in there]
+
+
+def replay(library: ExchangeLibrary, place: NodeDriver, armed: ArmedStream) -> None:
+    """Replay what passed since the library was armed, so that everybody knows it.
+
+    Waves that are done have left nothing behind but counts, and frames to be kept for the case
+    that a link breaks. One that is under way goes through the place from its beginning; what this
+    wants to send must be what was sent, and what the children have answered so far comes to it
+    afterwards.
+
+    Args:
+        library: The library; it was taken back.
+        place: The root.
+        armed: What it was armed for.
+
+    Raises:
+        SapwoodError: Something passed that should not have.
+    """
+    lines, peers = armed.lines, library.memory.peers
+    if library.memory.waves:
+        _count(library, place, armed)
+    is_under_way = library.memory.frame_size > 0
+    if is_under_way:
+        _begin_again(library, armed)
+    for number, frame in library.aside():
+        place.bytes_received(lines[number].number, frame)
+    if is_under_way:
+        for number, line in enumerate(lines):
+            if peers[number].got:
+                place.bytes_received(line.number, library.answer(number))
+
+
+def _count(library: ExchangeLibrary, place: NodeDriver, armed: ArmedStream) -> None:
+    """Count the waves that are done."""
+    memory = library.memory
+    sent: list[tuple[Buffers, int]] = []
+    arrived = [0] * len(armed.lines)
+    for wave in library.passed():
+        sent.append(([wave.frame], len(wave.frame) + MESSAGE_COST))
+        arrived = list(map(add, arrived, wave.sizes))
+    for line, nbytes in zip(armed.lines, arrived, strict=True):
+        line.channel.passed(sent, nbytes)
+        line.channel.link.last_sent = memory.time
+        line.channel.link.heard(memory.time)
+    place.post(ev.WavesPassed(armed.stream.spec.stream, len(sent)))
+    armed.handle.exchanged(len(sent))
+
+
+def _begin_again(library: ExchangeLibrary, armed: ArmedStream) -> None:
+    """Let the place begin the wave that is under way, of which something was sent."""
+    frame, peers = library.under_way(), library.memory.peers
+    with ExitStack() as replays:
+        for number, line in enumerate(armed.lines):
+            sent = Sent(frame, peers[number].sent)
+            replays.enter_context(line.channel.replay([sent]))
+        armed.go_on(library.memory.owner, frame)
 
 
 class WaveExchange:
@@ -72,7 +265,7 @@ class WaveExchange:
         self._futures = threading.Lock()
         self._armed: ArmedStream | None = None
         self._last: ArmedStream | None = None
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, WaveCall] = {}
         self._candidate: WaveHandle | None = None
         self._in_a_row = 0
         self._in_vain = 0
@@ -115,7 +308,7 @@ class WaveExchange:
         if call is None or call.is_over:
             if library.memory.state != READY:
                 return None  # perhaps with an earlier call, which is not to be forgotten
-            call = self._calls[owner] = Call(self._futures)
+            call = self._calls[owner] = WaveCall(self._futures)
         body, payload = encoded.body, encoded.message_payload()
         try:
             begun = library.begin_wave(owner, armed.ticket, body, len(body), payload, len(payload))
@@ -164,7 +357,7 @@ class WaveExchange:
             _log.debug("waves are not exchanged", reason=str(error))
             return False
         # As long as other cores are at work this one is not needed by them.
-        library.memory.spare, library.memory.awake = usable_cores() - 1, self._spin
+        library.memory.spare, library.memory.spin = usable_cores() - 1, self._spin
         outer.register(main, select.EPOLLIN)
         outer.register(loop.bell, select.EPOLLIN)  # heard also while a wave is under way
         self._outer, self._place = outer, place
@@ -222,7 +415,7 @@ class WaveExchange:
                 sleep(0)
         self._armed, self._last = None, armed
         self._note(library.memory.waves)
-        learn(library, place, armed)
+        replay(library, place, armed)
         while self._counted:
             counters, *figures = self._counted.popleft()
             counters.exchanged(*figures)

@@ -43,7 +43,7 @@ class Peer(ctypes.Structure):
     )
 
 
-class Memory(ctypes.Structure):
+class ExchangeMemory(ctypes.Structure):
     """``struct exchange``."""
 
     _fields_ = (
@@ -70,7 +70,7 @@ class Memory(ctypes.Structure):
         ("room", ctypes.c_int64),
         ("budget", ctypes.c_int64),
         ("time", ctypes.c_double),
-        ("awake", ctypes.c_double),
+        ("spin", ctypes.c_double),
         ("head", ctypes.c_uint8 * 64),
         ("arrived", ctypes.c_uint32 * MAX_PEERS),
         ("peers", Peer * MAX_PEERS),
@@ -81,9 +81,9 @@ class Memory(ctypes.Structure):
 
 
 _ALIGNMENT = 64
-_SLOTS = -(-ctypes.sizeof(Memory) // _ALIGNMENT) * _ALIGNMENT
+_SLOTS = -(-ctypes.sizeof(ExchangeMemory) // _ALIGNMENT) * _ALIGNMENT
 _PEER_SIZE = ctypes.sizeof(Peer)
-_FIRST_GOT = Memory.peers.offset + Peer.got.offset
+_FIRST_GOT = ExchangeMemory.peers.offset + Peer.got.offset
 _GOT = struct.Struct("I")
 
 
@@ -122,14 +122,14 @@ class ExchangeLibrary:
 
     def __init__(self, outer: int, main: int, bell: int) -> None:
         library = native.load()
-        native.check_layout(library, "exchange", VERSION, ctypes.sizeof(Memory))
+        native.check_layout(library, "exchange", VERSION, ctypes.sizeof(ExchangeMemory))
         # Mapped, not allocated: of megabytes only the pages that are used are there.
         size = _SLOTS + MAX_PEERS * SLOT
         self._map = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         # A process that the user forks has the same sockets: to it, nothing is ever armed.
         with contextlib.suppress(OSError):
             self._map.madvise(_WIPE_ON_FORK)
-        memory = self.memory = Memory.from_buffer(self._map)
+        memory = self.memory = ExchangeMemory.from_buffer(self._map)
         memory.version, memory.slot = VERSION, SLOT
         memory.outer_fd, memory.main_fd, memory.bell_fd = outer, main, bell
         self._library = library
@@ -147,7 +147,7 @@ class ExchangeLibrary:
         )
         self.wait: Callable[[int, int], int] = partial(library.sapwood_exchange_wait, address)
         self.commit: Callable[[int], int] = partial(library.sapwood_exchange_commit, address)
-        at = Memory.arrived.offset
+        at = ExchangeMemory.arrived.offset
         self.arrived = memoryview(self._map)[at : at + 4 * MAX_PEERS].cast("I")
 
     # --- whoever wants a wave --------------------------------------------------------------------
@@ -192,7 +192,7 @@ class ExchangeLibrary:
 
     def passed(self) -> Iterator[Passed]:
         """Return the waves that are done, in order."""
-        at, memory = Memory.journal.offset, self.memory
+        at, memory = ExchangeMemory.journal.offset, self.memory
         end, peers = at + memory.journal_size, memory.n_peers
         sizes = struct.Struct(f"{peers}I")
         while at < end:
@@ -205,7 +205,7 @@ class ExchangeLibrary:
 
     def aside(self) -> Iterator[tuple[int, bytes]]:
         """Return the frames that could wait, each with the number of the child, in order."""
-        at = Memory.aside.offset
+        at = ExchangeMemory.aside.offset
         end = at + self.memory.aside_size
         while at < end:
             number, size = _ASIDE.unpack_from(self._map, at)
@@ -215,7 +215,7 @@ class ExchangeLibrary:
 
     def under_way(self) -> bytes:
         """Return the frame of the wave that is not done; empty for none."""
-        at = Memory.journal.offset + self.memory.journal_size + _ENTRY.size
+        at = ExchangeMemory.journal.offset + self.memory.journal_size + _ENTRY.size
         return self._map[at : at + self.memory.frame_size]
 
 

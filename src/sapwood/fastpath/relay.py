@@ -4,37 +4,44 @@ A wave that comes to one of many agents on few cores finds the caches cold: what
 it takes a tenth of the time when it is done again at once. So a library waits in its place
 (``native/fastpath.c``), hands waves of one stream to the runner and its results to the parent,
 and keeps a journal of all bytes. When anything else happens, and from time to time, Python
-catches up: the same bytes go through the place and the runner's host as if they came now, and
-what these then want to send must be what was sent. So there is one protocol, and one description
-of it; the library knows no more of it than what one wave looks like.
+replays the journal: the same bytes go through the place and the runner's host as if they came
+now, and what these then want to send must be what was sent. So there is one protocol, and one
+description of it; the library knows no more of it than what one wave looks like.
 
 ::
 
-    Reactor.wait -> arm -> library.wait ... -> catch up -> what happened is dealt with
+    Reactor.wait -> arm -> library.wait ... -> replay -> what happened is dealt with
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import msgspec
 
-from sapwood.activity import orders
+from sapwood.activity import agent_requests
 from sapwood.activity.measure import PassedCall
-from sapwood.code.runner.host import RunnerHost
-from sapwood.code.runner.jobs import Lease
+from sapwood.code.runner import calls
+from sapwood.code.runner.leases import Lease
+from sapwood.code.runner.runner_host import RunnerHost
+from sapwood.comm import frames
+from sapwood.comm import messages as msg
+from sapwood.comm.frames import Buffers
+from sapwood.comm.link import MESSAGE_COST
 from sapwood.comm.links import LinkConnection
-from sapwood.comm.streams.stream import Stream
+from sapwood.comm.replay import Sent
+from sapwood.comm.streams.stream import Counters, Stream
 from sapwood.comm.transport.unix import UnixConnection
-from sapwood.fastpath.catching_up import CatchingUp
 from sapwood.fastpath.relay_library import (
     MAX_BLOCKS,
     MAX_NAMES,
     Block,
     KeptBlock,
+    Record,
+    RecordKind,
     RelayLibrary,
 )
 from sapwood.session.agent import Agent, Contribution
@@ -50,8 +57,132 @@ PROCEDURE = "map"
 
 Account = Callable[[str, PassedCall], None]
 
-Runs = Callable[[str], "orders.OpenRun | None"]
+Runs = Callable[[str], "agent_requests.OpenRun | None"]
 """Returns the run that a context names."""
+
+
+REPEATED = 2
+"""Waves of a journal that are gone through again, all that they leave behind with them."""
+
+
+class PassedWave:
+    """The records of a wave, in order; of the last one, the answer may be missing."""
+
+    __slots__ = ("call", "frame", "result", "sent")
+
+    def __init__(self, frame: Record) -> None:
+        self.frame = frame
+        self.call: Record | None = None
+        self.result: Record | None = None
+        self.sent: Record | None = None
+
+    def add(self, record: Record) -> None:
+        """Take one more record in."""
+        if record.kind is RecordKind.CALL_OUT:
+            self.call = record
+        elif record.kind is RecordKind.RESULT_IN:
+            self.result = record
+        else:
+            self.sent = record
+
+    def down(self) -> msg.Down:
+        """Return the message that asked for it."""
+        (frame,) = frames.FrameDecoder().feed(self.frame.data)
+        assert isinstance(frame.message, msg.Down)  # noqa: S101 - the library takes no other
+        return frame.message
+
+    def free(self) -> tuple[int, ...]:
+        """Return the memory that the runner was told it may use again."""
+        return calls.decode_call(self.call.data).free if self.call is not None else ()
+
+
+class JournalReplay:
+    """Replays a journal: everybody learns what passed, from its bytes.
+
+    The last two waves go through the place and the runner's host as if they came now, and what
+    these then want to send must be, byte for byte, what was sent. Those before them left nothing
+    behind but counts and messages that are kept for the case that the link breaks: each is
+    confirmed by a later one, and the memory of its result was given back.
+
+    Args:
+        agent: The agent.
+        runner: Its runner.
+        line: The connection to its parent.
+        account: Told of the calls that only count.
+        counters: What the agent counts of the stream, if it does.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        runner: RunnerHost,
+        line: LinkConnection,
+        account: Callable[[PassedCall], None],
+        counters: Counters | None,
+    ) -> None:
+        self._place = agent.place
+        self._loop = agent.loop
+        self._runner = runner
+        self._line = line
+        self._account = account
+        self._counters = counters
+
+    def replay(self, records: Iterable[Record]) -> None:
+        """Replay what passed, so that everybody knows it.
+
+        Raises:
+            SapwoodError: Something passed that should not have.
+        """
+        waves: list[PassedWave] = []
+        for record in records:
+            if record.kind is RecordKind.FRAME_IN:
+                waves.append(PassedWave(record))
+            else:
+                waves[-1].add(record)
+        done = len(waves) - REPEATED
+        if done > 0 and self._leaves_nothing(waves, done):
+            for wave in waves[:done]:
+                self._count(wave)
+            del waves[:done]
+        self._repeat(waves)
+
+    def _leaves_nothing(self, waves: list[PassedWave], done: int) -> bool:
+        """Whether nothing is left of the first waves but what :meth:`_count` does."""
+        confirmed = waves[done].down().confirmed >= waves[done - 1].down().wave
+        return confirmed and waves[0].free() == waves[done].free()
+
+    def _count(self, wave: PassedWave) -> None:
+        sent, result = wave.sent, wave.result
+        assert sent is not None  # noqa: S101 - only the last wave can be without an answer
+        went: Buffers = [sent.data]
+        cost = len(sent.data) + MESSAGE_COST
+        self._line.channel.passed([(went, cost)], len(wave.frame.data))
+        if self._counters is not None:
+            self._counters.exchanged(wave.frame.amount, 1, (result or wave.frame).amount)
+        if result is not None:
+            self._runner.passed(1)
+            asked, answered = wave.frame.time, sent.time
+            amounts = wave.frame.amount, result.amount
+            self._account(PassedCall(asked, answered, result.seconds, *amounts))
+
+    def _repeat(self, waves: list[PassedWave]) -> None:
+        place, runner, loop = self._place, self._runner, self._loop
+        answers = [wave.sent.data for wave in waves if wave.sent is not None]
+        calls_made = [wave.call.data for wave in waves if wave.call is not None]
+        channel = self._line.channel
+        try:
+            with (
+                channel.replay([Sent(data, len(data)) for data in answers]),
+                runner.replay(calls_made),
+            ):
+                for wave in waves:
+                    loop.replayed = wave.frame.time
+                    place.bytes_received(self._line.number, wave.frame.data)
+                    if wave.result is not None:
+                        loop.replayed = wave.result.time
+                        runner.take(wave.result.data)
+        finally:
+            loop.replayed = None
 
 
 class Relay:
@@ -83,7 +214,7 @@ class Relay:
         memory = self._library.memory
         memory.epoll_fd = agent.loop.fileno()
         memory.rank, memory.pid = agent.rank, os.getpid()
-        for handler in ("echo", orders.MAP):
+        for handler in ("echo", agent_requests.MAP):
             agent.waves[handler] = self._noting(agent.waves[handler])
         agent.loop.idle_hook = self._wait
 
@@ -107,7 +238,7 @@ class Relay:
         library.wait(-1 if patience < 0 else int(patience * 1000) + 1)
         if memory.journal_size:
             self._in_vain = 0
-            self._learn(line)
+            self._replay(line)
         elif memory.frame_left or memory.result_left:
             self._in_vain += 1
             if self._in_vain > PATIENCE:
@@ -120,14 +251,14 @@ class Relay:
             self._agent.place.bytes_received(line.number, library.frames_left())
         return library.events()
 
-    def _learn(self, line: LinkConnection) -> None:
-        """Let everybody know what passed."""
+    def _replay(self, line: LinkConnection) -> None:
+        """Replay what passed, so that everybody knows it."""
         stream = self._agent.place.node.streams[self._stream]
         context, counters = stream.spec.context, stream.counters
         self.passed[context] += self._library.memory.waves
         account = partial(self._account, context)
-        catching_up = CatchingUp(self._agent, self._runner, line, account, counters)
-        catching_up.learn(self._library.records())
+        journal = JournalReplay(self._agent, self._runner, line, account, counters)
+        journal.replay(self._library.records())
 
     # --- before ----------------------------------------------------------------------------------
 
@@ -144,7 +275,7 @@ class Relay:
         memory.confirmed = stream.confirmed_to
         memory.room = line.channel.room
         memory.n_kept = memory.n_free = memory.n_blocks = 0
-        if stream.spec.handler == orders.MAP:
+        if stream.spec.handler == agent_requests.MAP:
             return line if self._runner_is_known(stream) else None
         memory.runner_fd, memory.weight = -1, 1.0
         return line
@@ -173,7 +304,7 @@ class Relay:
         if run is None or run.time_limit or socket < 0:
             return False
         names = msgspec.msgpack.encode(PROCEDURE) + msgspec.msgpack.encode(context)
-        opened, returned = runner.adoption.opened, runner.adoption.returned
+        opened, returned = runner.leases.opened, runner.leases.returned
         kept = [
             (wave, one.payload.owner)
             for wave, several in stream.kept.items()

@@ -35,7 +35,7 @@ class KeptBlock(ctypes.Structure):
     _fields_ = (("wave", ctypes.c_uint64), ("inode", ctypes.c_uint64))
 
 
-class Memory(ctypes.Structure):
+class RelayMemory(ctypes.Structure):
     """``struct relay``."""
 
     _fields_ = (
@@ -116,10 +116,10 @@ class RelayLibrary:
 
     def __init__(self) -> None:
         library = native.load()
-        native.check_layout(library, "relay", VERSION, ctypes.sizeof(Memory))
+        native.check_layout(library, "relay", VERSION, ctypes.sizeof(RelayMemory))
         # Mapped, not allocated: of a megabyte only the pages that are used are there.
-        self._map = mmap.mmap(-1, ctypes.sizeof(Memory))
-        self.memory = Memory.from_buffer(self._map)
+        self._map = mmap.mmap(-1, ctypes.sizeof(RelayMemory))
+        self.memory = RelayMemory.from_buffer(self._map)
         self.memory.version = VERSION
         self._wait = library.sapwood_relay_wait
         self._wait.restype = None
@@ -136,7 +136,7 @@ class RelayLibrary:
 
     def records(self) -> Iterator[Record]:
         """Return what passed, in order."""
-        at, size = Memory.journal.offset, self.memory.journal_size
+        at, size = RelayMemory.journal.offset, self.memory.journal_size
         end = at + size
         while at < end:
             kind, size, time, amount, seconds = _RECORD.unpack_from(self._map, at)
@@ -146,15 +146,15 @@ class RelayLibrary:
 
     def frames_left(self) -> bytes:
         """Return what the parent sent and nobody has dealt with."""
-        at = Memory.frame.offset + self.memory.frame_at
+        at = RelayMemory.frame.offset + self.memory.frame_at
         return self._map[at : at + self.memory.frame_left]
 
     def result_left(self) -> bytes:
         """Return what the runner sent and nobody has dealt with."""
-        at = Memory.result.offset
+        at = RelayMemory.result.offset
         return self._map[at : at + self.memory.result_left]
 
     def unsent(self) -> bytes:
         """Return the end of the last frame, which the socket did not take."""
-        at = Memory.journal.offset + self.memory.unsent_at
+        at = RelayMemory.journal.offset + self.memory.unsent_at
         return self._map[at : at + self.memory.unsent]

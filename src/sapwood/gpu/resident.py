@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from sapwood.code.binding import NativeFunction
 from sapwood.code.interface import FunctionSignature, Role
+from sapwood.code.native_binding import NativeFunction
 from sapwood.core.errors import ArgumentError
 from sapwood.gpu.devices.base import Array, Buffer, Device, Module
 

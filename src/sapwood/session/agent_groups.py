@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from sapwood.code.runner.door import Visit
-from sapwood.code.runner.grouping_orders import CALL, ENTER, STAY, CallOrder, EnterOrder
+from sapwood.code.runner.group_messages import CALL, ENTER, STAY, CallOrder, EnterOrder
+from sapwood.code.runner.rpc_server import RpcCall
 from sapwood.comm import plain
 from sapwood.comm.groups import events as gev
 from sapwood.comm.groups.members import GroupMemberships
@@ -46,13 +46,13 @@ class AgentGroups:
     def __init__(self, members: GroupMemberships) -> None:
         self._members = members
         self._stays: dict[int, Stay] = {}
-        self.handlers: dict[str, Callable[[Visit], None]] = {
+        self.handlers: dict[str, Callable[[RpcCall], None]] = {
             STAY: self._stay,
             ENTER: self._enter,
             CALL: self._call,
         }
 
-    def _stay(self, visit: Visit) -> None:
+    def _stay(self, visit: RpcCall) -> None:
         """A group begins; it ends when the runner takes this back, or is gone itself."""
         token = _token(visit.body)
         self._stays[token] = Stay()
@@ -69,7 +69,7 @@ class AgentGroups:
 
         visit.on_cancel = end
 
-    def _enter(self, visit: Visit) -> None:
+    def _enter(self, visit: RpcCall) -> None:
         order = _understood(_enter, visit.body)
         stay = self._stays.get(order.token)
         if stay is None:
@@ -84,7 +84,7 @@ class AgentGroups:
 
         self._members.enter(stay.key, order.timeout, entered, visit.fail)
 
-    def _call(self, visit: Visit) -> None:
+    def _call(self, visit: RpcCall) -> None:
         parts = _understood(_parts, visit.body)
         call = _understood(_call, parts[0])
         body = bytes(parts[1])

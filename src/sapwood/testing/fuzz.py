@@ -67,7 +67,7 @@ class FuzzError(AssertionError):
     """A place did what it must not do."""
 
 
-class Target:
+class FuzzTarget:
     """A place that meets hostile peers, as their parent or their child.
 
     Args:
@@ -137,17 +137,17 @@ def fuzz(count: int, seed: int = 0, progress: Callable[[int], None] | None = Non
     sent = peers = cut_off = 0
     slowest = 0.0
     base = 0
-    targets = [Target(rank) for rank in (ROOT, TREE.parents[1], 1)]
+    targets = [FuzzTarget(rank) for rank in (ROOT, TREE.parents[1], 1)]
     while sent < count:
         if peers % PEERS_OF_A_PLACE == 0:
-            targets = [Target(rank) for rank in (ROOT, TREE.parents[1], 1)]
+            targets = [FuzzTarget(rank) for rank in (ROOT, TREE.parents[1], 1)]
         target = targets[peers % len(targets)]
         peers += 1
         frames_sent, seconds, was_cut = _one_peer(target, source, seed, sent)
         if not TREE.is_agent(target.rank):
             target.place.post(ev.Tick())
         else:  # an agent ends with its parent
-            targets[2] = Target(target.rank)
+            targets[2] = FuzzTarget(target.rank)
         sent += frames_sent
         cut_off += was_cut
         slowest = max(slowest, seconds)
@@ -169,7 +169,9 @@ def fuzz(count: int, seed: int = 0, progress: Callable[[int], None] | None = Non
     )
 
 
-def _one_peer(target: Target, source: Hostility, seed: int, sent: int) -> tuple[int, float, bool]:
+def _one_peer(
+    target: FuzzTarget, source: Hostility, seed: int, sent: int
+) -> tuple[int, float, bool]:
     """Let one peer send until it is cut off or has had enough."""
     chance = source.chance
     target.problems.clear()

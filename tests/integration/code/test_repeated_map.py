@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.integration.code.test_native_map import Slice
 
 from sapwood.code import guarded, map_binding, repeated_map
-from sapwood.code.binding import NativeFunction
+from sapwood.code.native_binding import NativeFunction
 from sapwood.code.runner.calls import INLINE
 from sapwood.core.errors import ArgumentError
 

@@ -16,7 +16,7 @@ from sapwood.code.image import make_image, open_image
 from sapwood.code.shared_library import machine_of
 from sapwood.code.target import Target, host_target, parse_target
 from sapwood.core.errors import BuildError, InputError, ProgramError
-from sapwood.environment.zig import find_zig
+from sapwood.environment.toolchains import find_zig
 
 ZIG = find_zig({"PATH": os.environ["PATH"]})
 ROOT = Path(__file__).parents[3]

@@ -4,8 +4,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from sapwood.activity.agent_requests import UserCode
 from sapwood.activity.own_filter import stream_options
-from sapwood.activity.stream_orders import UserCode
 from sapwood.code.filter import Filter
 from sapwood.code.program import Program
 from sapwood.core.errors import DataValueError

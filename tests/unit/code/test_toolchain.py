@@ -11,6 +11,8 @@ from sapwood.code.toolchain import (
     by_zig,
     find_compiler,
     processor_flags,
+    zig_processor,
+    zig_target,
 )
 from sapwood.core.errors import CompilerMissingError, ConfigurationError
 
@@ -149,3 +151,20 @@ def test_a_portable_build_for_this_architecture_uses_its_baseline(tmp_path: Path
     assert "-march=native" not in processor_flags(compiler, portable)
     level = parse_target("x86_64-linux-gnu,cpu=x86_64_v3")
     assert processor_flags(compiler, level) == ("-march=x86-64-v3",)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "processor"),
+    [
+        ("aarch64-linux-gnu", "aarch64-linux-gnu.2.17", "-mcpu=baseline"),
+        ("ppc64le-linux-gnu.2.28", "powerpc64le-linux-gnu.2.28", "-mcpu=baseline"),
+        ("x86_64-linux-musl,cpu=x86-64-v3", "x86_64-linux-musl", "-mcpu=x86_64_v3"),
+    ],
+)
+def test_targets_have_names_of_zig(text: str, name: str, processor: str) -> None:
+    assert zig_target(parse_target(text)) == name
+    assert zig_processor(parse_target(text)) == processor
+
+
+def test_for_this_machine_zig_uses_all_of_its_processor() -> None:
+    assert zig_processor(host_target()) == "-mcpu=native"

@@ -1,9 +1,19 @@
+from __future__ import annotations
+
+import sys
 from pathlib import Path
 
 import pytest
 
 from sapwood.environment import toolchains
-from sapwood.environment.toolchains import Found, ask, compiler_items, library_items
+from sapwood.environment.toolchains import (
+    Found,
+    _packaged,
+    ask,
+    compiler_items,
+    find_zig,
+    library_items,
+)
 
 
 @pytest.fixture
@@ -64,3 +74,35 @@ def test_a_missing_package_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -
     found = {one.name: one for one in library_items()}
     assert found["numpy"].status == "ok"
     assert found["no-such-package"].hint == "pip install no-such-package"
+
+
+def program(path: Path) -> Path:
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_the_variable_comes_first_then_the_path(tmp_path: Path) -> None:
+    own = program(tmp_path / "mine")
+    on_path = program(tmp_path / "zig")
+    assert find_zig({"PATH": str(tmp_path)}) == str(on_path)
+    assert find_zig({"PATH": str(tmp_path), "ZIG": str(own)}) == str(own)
+    assert find_zig({"PATH": str(tmp_path), "ZIG": "none"}) is None
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_package_is_found_in_this_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    (tmp_path / "ziglang").mkdir()
+    (tmp_path / "ziglang" / "__init__.py").touch()
+    if there:
+        program(tmp_path / "ziglang" / "zig")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "ziglang", raising=False)
+    _packaged.cache_clear()
+    try:
+        found = find_zig({"PATH": "/nowhere"})
+    finally:
+        _packaged.cache_clear()
+    assert found == (str(tmp_path / "ziglang" / "zig") if there else None)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from sapwood.core.errors import ResourceError
 from sapwood.fastpath import native
-from sapwood.fastpath.exchange_library import MAX_PEERS, READY, SLOT, Memory
+from sapwood.fastpath.exchange_library import MAX_PEERS, READY, SLOT, ExchangeMemory
 
 from .conftest import (
     ALIVE,
@@ -366,7 +366,7 @@ def test_a_library_that_is_none_is_refused(tmp_path: Path) -> None:
 
 def test_its_memory_is_laid_out_alike_on_both_sides(front: Front) -> None:
     memory = front.library.memory
-    assert isinstance(memory, Memory)
+    assert isinstance(memory, ExchangeMemory)
     assert (memory.slot, memory.n_peers) == (SLOT, 3)
     assert len(memory.peers) == MAX_PEERS
     assert memory.state == READY

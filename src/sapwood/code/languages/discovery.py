@@ -8,8 +8,8 @@ from sapwood.code.comments import FunctionNotes, read_annotations
 from sapwood.code.dwarf import read_interface
 from sapwood.code.interface import FunctionSignature, Interface, ParameterSignature, Role
 from sapwood.code.languages.base import Artefact, BuildRequest
-from sapwood.code.spelling import suggest
 from sapwood.core.errors import BuildError
+from sapwood.core.suggest import suggest
 
 HEADERS = {".h", ".hh", ".hpp", ".hxx"}
 

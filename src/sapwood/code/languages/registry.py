@@ -13,8 +13,8 @@ from sapwood.code.languages.base import ENTRY_POINT_GROUP, Language
 from sapwood.code.languages.c import C
 from sapwood.code.languages.cpp import Cpp
 from sapwood.code.languages.python import Python
-from sapwood.code.spelling import suggest
 from sapwood.core.errors import ProgramError
+from sapwood.core.suggest import suggest
 
 
 @functools.cache

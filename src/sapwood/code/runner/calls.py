@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from sapwood.code.transfers import Transfers
-from sapwood.comm.shared_memory import SharedRef
+from sapwood.code.transfers import DeviceTransfers
+from sapwood.comm.payload import Payload
+from sapwood.comm.shared_memory import Content, SharedBlock, SharedRef, private_view
 from sapwood.core import typed
 from sapwood.core.errors import ErrorRecord
 
@@ -21,10 +22,50 @@ INLINE = 32 * 1024
 
 
 class Bulk(msgspec.Struct, frozen=True, array_like=True):
-    """Bytes, here or in shared memory."""
+    """Bytes, here or in shared memory.
+
+    What is packed into shared memory must be kept there until the other side has it: ``hold`` gets
+    the block.
+
+    Example:
+        >>> held = []
+        >>> small, large = Bulk.pack(b"few", held.append), Bulk.pack(bytes(INLINE + 1), held.append)
+        >>> bytes(small.unpack()), len(large.unpack()), len(held)
+        (b'few', 32769, 1)
+        >>> held.pop().close()
+    """
 
     inline: bytes = b""
     shared: SharedRef | None = None
+
+    @classmethod
+    def pack(cls, data: bytes | memoryview, hold: Callable[[SharedBlock], object]) -> "Bulk":
+        """Return bytes: inline, or spilled into shared memory where they are too many."""
+        if len(data) <= INLINE:
+            return cls(bytes(data))
+        return cls.spill(len(data), [(0, data)], hold)
+
+    @classmethod
+    def spill(cls, nbytes: int, content: Content, hold: Callable[[SharedBlock], object]) -> "Bulk":
+        """Return parts, each with its offset, in shared memory."""
+        block = SharedBlock(nbytes, content)
+        hold(block)
+        return cls(shared=block.ref(0, nbytes))
+
+    @classmethod
+    def pack_payload(cls, payload: Payload | None, hold: Callable[[SharedBlock], object]) -> "Bulk":
+        """Return a payload: by reference where it is in shared memory, else its bytes."""
+        if payload is None:
+            return cls()
+        if payload.ref is not None:
+            return cls(shared=payload.ref)
+        return cls.pack(payload.view, hold)
+
+    def unpack(self) -> memoryview:
+        """Return the bytes, to which nobody else writes and the caller may."""
+        if self.shared is None:
+            return memoryview(bytearray(self.inline))
+        return private_view(self.shared)
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True):
@@ -64,7 +105,7 @@ class Result(msgspec.Struct, frozen=True, array_like=True):
     payload: Bulk
     seconds: float
     error: ErrorRecord | None = None
-    transfers: Transfers | None = None
+    transfers: DeviceTransfers | None = None
 
 
 encode = msgspec.msgpack.Encoder().encode

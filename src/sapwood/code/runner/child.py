@@ -23,10 +23,10 @@ import msgspec
 from sapwood.code import call_record, guarded, result_memory, transfers
 from sapwood.code.native_call import NativeCall
 from sapwood.code.runner import calls, here
-from sapwood.code.runner.binding import Binding
-from sapwood.code.runner.lending import Lending
+from sapwood.code.runner.affinity import CoreAffinity
 from sapwood.code.runner.options import ORDINAL, RunnerOptions
 from sapwood.code.runner.printing import Printing
+from sapwood.code.runner.result_pool import ResultPool
 from sapwood.code.runner.shortcut import CallShortcut, NoCallShortcut
 from sapwood.comm import values
 from sapwood.comm.cached_codec import CachedDecoder
@@ -90,7 +90,7 @@ def main(
     encoded_options: bytes,
     parent: int,
     descriptors: list[int],
-    make_procedures: Callable[[MappedBlocks, Binding], dict[str, Procedure]],
+    make_procedures: Callable[[MappedBlocks, CoreAffinity], dict[str, Procedure]],
 ) -> NoReturn:
     """Run a runner in a process that was forked just now; never returns.
 
@@ -113,8 +113,8 @@ def main(
         faulthandler.enable(file=_crash_report.fd, all_threads=False)
         gc.enable()
         blocks = MappedBlocks()
-        binding = Binding(options.ordinal, options.bound_agents)
-        runner = Runner(control, blocks, make_procedures(blocks, binding), printing, options)
+        affinity = CoreAffinity(options.ordinal, options.bound_agents)
+        runner = Runner(control, blocks, make_procedures(blocks, affinity), printing, options)
         try:
             runner.serve()
             status = 0
@@ -154,9 +154,9 @@ class Runner:
         self._control = control
         self._blocks = blocks
         self._procedures = procedures
-        self._lending = Lending()
+        self._results = ResultPool()
         self._alike = CachedDecoder()
-        result_memory.use(self._lending.allocate)
+        result_memory.use(self._results.allocate)
         here.serve(control)
         self._printing = printing
         self._datagram = bytearray(calls.MAX_DATAGRAM)
@@ -170,12 +170,12 @@ class Runner:
         self._flush_c = ctypes.CDLL(None).fflush
         self._flush_c.restype = None
 
-    # What every call goes through is kept in few functions: each is one more that comes from
-    # memory, as others have used the caches since the last call.
+    # The hot path is kept in one function on purpose: between calls other processes evict our
+    # caches, so each further function costs a cache miss.
     def serve(self) -> None:  # noqa: PLR0915 - see above
         """Serve calls until there are no more."""
-        control, lending, caller = self._control, self._lending, here.runner
-        send, lend, take_back = control.send, lending.lend, lending.take_back
+        control, results, caller = self._control, self._results, here.runner
+        send, lend, take_back = control.send, results.lend, results.take_back
         pid, getpid, clock = os.getpid(), os.getpid, time.perf_counter
         printing, flush_c, devices = self._printing, self._flush_c, transfers.any_watched
         output, errors, get = printing.output, printing.error, vars(sys).get
@@ -202,7 +202,7 @@ class Runner:
                     begin = clock()
                     found = self._procedures[call.procedure](call.context)
                     context, procedure, work = call.context, call.procedure, found.call
-                    lending.expect((procedure, context), found.check, pickles=found.pickles)
+                    results.expect((procedure, context), found.check, pickles=found.pickles)
                     native_call = repeating.begins(found.native_call)
                 caller.busy = True
                 begin = clock()
@@ -215,12 +215,11 @@ class Runner:
                     if caller.channel is not None:
                         caller.channel.forget_all()
                 seconds = clock() - begin
-                again = lending.again  # asked here, too: one function less on the usual way
-                body, payload = (again and again.lend(result)) or lend(result)
+                body, payload = lend(result)
             except BaseException as problem:  # noqa: BLE001 - whatever user code raises is reported
                 seconds = clock() - begin if begin else 0.0
-                lending.abandon()
-                body, error = calls.Bulk(), _as_error(problem, pickles=lending.pickles).to_record()
+                results.abandon()
+                body, error = calls.Bulk(), _as_error(problem, pickles=results.pickles).to_record()
                 data = _shortened(calls.Result(call.number, body, body, seconds, error))
             else:
                 moved = transfers.since_last_call() if devices[0] else None

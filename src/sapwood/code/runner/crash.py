@@ -9,7 +9,7 @@ from sapwood.contexts.process import describe_status
 from sapwood.core.errors import MemoryLimitError, RunnerCrashError, SapwoodError
 
 if TYPE_CHECKING:
-    from sapwood.code.call_record import Access
+    from sapwood.code.call_record import BadAccess
 
 ATTEMPTS = 3
 """How often a call begins before it fails, if somebody kills its runner each time."""
@@ -55,11 +55,11 @@ def crash_error(
     )
 
 
-def _access(texts: Mapping[str, str]) -> tuple["Access | None", dict[str, str]]:
+def _access(texts: Mapping[str, str]) -> tuple["BadAccess | None", dict[str, str]]:
     """Take from the texts what the crash handler says of an access to memory, if it does."""
     from sapwood.code.call_record import take_access  # noqa: PLC0415 - ctypes, only after a crash
 
-    found: Access | None = None
+    found: BadAccess | None = None
     rest = dict(texts)
     for title, text in texts.items():
         one, rest[title] = take_access(text)

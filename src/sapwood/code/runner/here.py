@@ -5,9 +5,9 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from sapwood.code.runner import asks
+from sapwood.code.runner import rpc_messages
 from sapwood.code.runner.calls import MAX_DATAGRAM
-from sapwood.code.runner.channel import AgentRequest, Channel
+from sapwood.code.runner.rpc_client import AgentRequest, RpcClient
 from sapwood.comm import plain, values
 from sapwood.comm.messaging.envelope import ANY, check_places, check_tag, to_ranks
 from sapwood.core.errors import ConfigurationError
@@ -28,7 +28,7 @@ class Here:
         agents: All agents' ranks.
     """
 
-    def __init__(self, channel: Channel, welcome: asks.Welcome) -> None:
+    def __init__(self, channel: RpcClient, welcome: rpc_messages.RpcWelcome) -> None:
         self._channel = channel
         self.rank = welcome.rank
         self.agents = range(1, welcome.agents + 1)
@@ -58,7 +58,7 @@ class Here:
             GroupError: The others did not enter in time, or gave up.
             AgentLostError: A member is gone.
         """
-        from sapwood.code.runner.grouping import enter  # noqa: PLC0415 - few runners need it
+        from sapwood.code.runner.group_entry import enter  # noqa: PLC0415 - few runners need it
         from sapwood.comm.groups.handle import GroupOptions  # noqa: PLC0415 - as above
 
         return enter(self, members, name, GroupOptions(timeout, piece_bytes), enter_timeout)
@@ -66,7 +66,7 @@ class Here:
     @property
     def values(self) -> dict[str, Any]:
         """What this process keeps by name: see :class:`sapwood.AgentGroup`."""
-        from sapwood.code.runner.kept import kept  # noqa: PLC0415 - few runners need it
+        from sapwood.code.runner.process_state import kept  # noqa: PLC0415 - few runners need it
 
         return kept
 
@@ -112,7 +112,7 @@ class Here:
         check_places(ranks, len(self.agents))
         encoded = values.encode(value)
         addressed = plain.encode([ranks, check_tag(tag), encoded.body])
-        return self._channel.ask_encoded(asks.SEND, addressed, encoded, _nothing)
+        return self._channel.ask_encoded(rpc_messages.SEND, addressed, encoded, _nothing)
 
     def receive(self, source: int = ANY, tag: int = ANY, timeout: float | None = None) -> Message:
         """Wait for a message and return it.
@@ -133,7 +133,7 @@ class Here:
         if source != ANY:
             check_places([source], len(self.agents))
         wanted = values.encode([source, tag])
-        return self._channel.ask_encoded(asks.RECEIVE, wanted.body, wanted, _message)
+        return self._channel.ask_encoded(rpc_messages.RECEIVE, wanted.body, wanted, _message)
 
     def __repr__(self) -> str:
         return f"<Here: agent {self.rank} of {len(self.agents)}>"
@@ -151,7 +151,7 @@ class Caller:
 
     def __init__(self) -> None:
         self.control: socket.socket | None = None
-        self.channel: Channel | None = None
+        self.channel: RpcClient | None = None
         self.here: Here | None = None
         self.busy = False
         self.lock = threading.Lock()
@@ -166,12 +166,12 @@ class Caller:
             if self.here is None:
                 if self.control is None or not self.busy:
                     raise _not_here()
-                self.control.send(asks.WANTED)
+                self.control.send(rpc_messages.WANTED)
                 data, descriptors, _, _ = socket.recv_fds(self.control, MAX_DATAGRAM, 1)
                 if not descriptors:
                     raise _not_here()
-                self.channel = Channel(socket.socket(fileno=descriptors[0]))
-                self.here = Here(self.channel, asks.decode_welcome(data))
+                self.channel = RpcClient(socket.socket(fileno=descriptors[0]))
+                self.here = Here(self.channel, rpc_messages.decode_welcome(data))
             return self.here
 
 

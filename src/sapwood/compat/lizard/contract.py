@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Final
 
-from sapwood.code.spelling import suggest
 from sapwood.compat.lizard.structures import field_types, pointer_fields
 from sapwood.core.errors import FunctionMissingError, ProgramError
+from sapwood.core.suggest import suggest
 
 FUNCTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "aggregate": ("global_params", "running_aggregate", "aggregation_result"),

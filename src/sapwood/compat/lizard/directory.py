@@ -14,7 +14,6 @@ import yaml
 
 from sapwood.code.bundle import Bundle, with_sources
 from sapwood.code.python_module import python_files
-from sapwood.code.spelling import suggest
 from sapwood.compat.lizard.registration import (
     CONFIGURATION,
     FILES,
@@ -25,6 +24,7 @@ from sapwood.compat.lizard.registration import (
     define,
 )
 from sapwood.core.errors import DataMissingError, ProgramError
+from sapwood.core.suggest import suggest
 
 
 def read_directory(folder: Path) -> Registration:

@@ -17,7 +17,6 @@ from types import ModuleType
 from typing import Any, Final
 
 from sapwood.code.python_module import syntax_tree
-from sapwood.code.spelling import suggest
 from sapwood.compat.lizard.contract import CLASSES, can_be_called
 from sapwood.compat.lizard.importing import lizard_first
 from sapwood.compat.lizard.module import call
@@ -29,6 +28,7 @@ from sapwood.core.errors import (
     SapwoodError,
     UserCodeError,
 )
+from sapwood.core.suggest import suggest
 
 FUNCTIONS: Final = ("init_global_params", "init_dataset", "print_result")
 

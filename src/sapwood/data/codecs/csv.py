@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from sapwood.core.errors import DataShapeError, DataValueError
+from sapwood.core.suggest import suggestion
 from sapwood.data.column import Array, Column, Decoded, check_array
-from sapwood.environment.names import suggestion
 
 DELIMITERS = (",", ";", "\t", "|", " ")
 """What may stand between cells; a space means any run of spaces and tabs."""

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from sapwood.core.errors import DataShapeError, DataValueError
+from sapwood.core.suggest import suggestion
 from sapwood.data.column import Column, Decoded, check_array
-from sapwood.environment.names import suggestion
 
 
 class NpzCodec:

@@ -167,7 +167,7 @@ static double now(void)
  */
 
 enum {
-    EXCHANGE_VERSION = 7,         /* of struct exchange; session/express/library.py names the same */
+    EXCHANGE_VERSION = 7,         /* of struct exchange; exchange_library.py names the same */
     MAX_PEERS = 256,     /* children */
     MAX_FD = 4096,       /* descriptors that are known by their number */
     EXCHANGE_MAX_EVENTS = 64,
@@ -213,7 +213,7 @@ struct exchange {
     int64_t room;   /* cost that each child still takes */
     int64_t budget; /* cost of answers after which children are owed credit */
     double time;    /* of the last answer */
-    double awake;   /* seconds to look before sleeping */
+    double spin;   /* seconds to look before sleeping */
     uint8_t head[64];
     uint32_t arrived[MAX_PEERS]; /* peers */
     struct peer peers[MAX_PEERS];
@@ -460,7 +460,7 @@ static int take(struct exchange *x, uint32_t number)
 static int look(struct exchange *x, struct epoll_event *found, double end)
 {
     x->looked = 1;
-    double until = now() + x->awake;
+    double until = now() + x->spin;
     for (;;) {
         int count = epoll_wait(x->main_fd, found, EXCHANGE_MAX_EVENTS, 0);
         if (count || now() >= (until < end ? until : end))
@@ -483,7 +483,7 @@ int sapwood_exchange_wait(struct exchange *x, uint64_t owner, int timeout)
     double end = timeout < 0 ? INFINITY : now() + 1e-3 * timeout;
     x->n_arrived = 0;
     while (x->left && !x->n_arrived) {
-        int looks = x->awake > 0 && x->left <= x->spare && !x->looked && timeout;
+        int looks = x->spin > 0 && x->left <= x->spare && !x->looked && timeout;
         int count = looks ? look(x, found, end)
                           : epoll_wait(x->main_fd, found, EXCHANGE_MAX_EVENTS, timeout);
         if (!count && looks)
@@ -1036,7 +1036,7 @@ struct repeat {
     int32_t fd;
     int64_t pid;
     uint64_t times; /* how often it was called */
-    double awake;   /* seconds to look for a call before sleeping, where the last came as soon */
+    double spin;   /* seconds to look for a call before sleeping, where the last came as soon */
     uint64_t soon;  /* whether it did */
     uint64_t function;
     uint64_t numbers[MAX_NUMBERS];
@@ -1087,12 +1087,12 @@ static int is_like(const struct repeat *r, const uint8_t *head, uint64_t size)
  */
 static ssize_t repeat_receive(struct repeat *r, uint8_t *datagram, uint64_t capacity)
 {
-    double begin = now(), end = r->soon ? begin + r->awake : begin;
+    double begin = now(), end = r->soon ? begin + r->spin : begin;
     for (;;) {
         int flags = now() < end ? MSG_DONTWAIT : 0;
         ssize_t size = recv(r->fd, datagram, capacity, flags);
         if (size >= 0 || errno != EAGAIN) {
-            r->soon = now() - begin < r->awake;
+            r->soon = now() - begin < r->spin;
             return size;
         }
         sched_yield();

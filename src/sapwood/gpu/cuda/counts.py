@@ -13,7 +13,7 @@ from typing import Any, Final
 from sapwood.code import transfers
 from sapwood.code.languages.base import LoadedCode
 from sapwood.code.shared_library import SharedLibrary
-from sapwood.code.transfers import Transfers
+from sapwood.code.transfers import DeviceTransfers
 
 SOURCE: Final = Path(__file__).with_name("counted.cpp")
 """Counts for what nvcc compiles."""
@@ -59,7 +59,7 @@ class LibraryCounts:
         self._counts = function().contents
 
     def __getattr__(self, name: str) -> Any:
-        if name not in Transfers.__struct_fields__:
+        if name not in DeviceTransfers.__struct_fields__:
             raise AttributeError(name)
         return getattr(self._counts, name)
 

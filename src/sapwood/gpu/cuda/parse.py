@@ -55,7 +55,7 @@ WORDS_KEPT: Final = 16_384
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*([<"])([^">\n]+)[">]', re.MULTILINE)
 
 
-class Parameter(msgspec.Struct, frozen=True):
+class KernelParameter(msgspec.Struct, frozen=True):
     """A parameter of a function: its name and its type as written."""
 
     name: str
@@ -104,14 +104,14 @@ class Function:
         return int(self.node.start_point[0]) + 1
 
     @property
-    def parameters(self) -> tuple[Parameter, ...]:
+    def parameters(self) -> tuple[KernelParameter, ...]:
         """Its parameters that have a name."""
         listed = self._declarator.child_by_field_name("parameters") if self._declarator else None
         found = []
         for each in listed.named_children if listed is not None else ():
             name = _declared_name(each)
             if each.type.endswith("parameter_declaration") and name:
-                found.append(Parameter(name, plain(each.text).rsplit(name, 1)[0].strip()))
+                found.append(KernelParameter(name, plain(each.text).rsplit(name, 1)[0].strip()))
         return tuple(found)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from sapwood.gpu.cuda.calls import CallGraph, is_atomic, is_warp_operation
-from sapwood.gpu.cuda.parse import INDICES, Function, Parameter, plain, walk
+from sapwood.gpu.cuda.parse import INDICES, Function, KernelParameter, plain, walk
 
 _ARITHMETIC_CALLS: Final = frozenset({"min", "max", "int", "float", "unsigned", "double", "size_t"})
 _CONTROL: Final = {
@@ -223,7 +223,7 @@ class Variables:
         )
 
 
-def is_reference(parameter: Parameter) -> bool:
+def is_reference(parameter: KernelParameter) -> bool:
     """Whether a parameter is a reference to what is not constant: all threads have the same one."""
     words = parameter.type.replace("&", " & ").split()
     return words[-1:] == ["&"] and words[-2:] != ["&", "&"] and "const" not in words

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from sapwood.code.spelling import suggest
 from sapwood.core.errors import FunctionMissingError, InputError
+from sapwood.core.suggest import suggest
 from sapwood.gpu.devices.base import Array, Buffer
 
 

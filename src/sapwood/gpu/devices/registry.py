@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from sapwood.code.spelling import suggest
 from sapwood.core.errors import ProgramError
+from sapwood.core.suggest import suggest
 from sapwood.gpu.devices.base import ENTRY_POINT_GROUP, Backend, DeviceFacts
 from sapwood.gpu.devices.cuda import CudaBackend
 from sapwood.gpu.devices.host import HostBackend

@@ -30,9 +30,9 @@ def serve(opened: Any) -> Iterator[Serve]:
     """Return a function that has a runner serve calls, one after the other so far."""
     running: list[Served] = []
 
-    def start(awake: float) -> Served:
+    def start(spin: float) -> Served:
         program = opened(SOURCE, map="native('f')", inputs=(), reduce={"sums": "sum"})
-        running.append(Served(program, Slice(0, 1, {}), spin=awake))
+        running.append(Served(program, Slice(0, 1, {}), spin=spin))
         for number in range(CALLS):
             ask(running[-1], number + 1)
         assert running[-1].by_python < CALLS

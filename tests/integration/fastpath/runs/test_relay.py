@@ -15,7 +15,7 @@ import pytest
 import sapwood
 from sapwood.core.errors import TimeLimitError, UserCodeError
 from sapwood.environment.settings import CommSettings
-from sapwood.fastpath.relay_library import Memory, RelayLibrary
+from sapwood.fastpath.relay_library import RelayLibrary, RelayMemory
 from sapwood.session.embedded import embedded
 from sapwood.session.port import StreamPort
 
@@ -302,7 +302,7 @@ def test_where_it_is_turned_off_calls_are_counted_alike(
 
 def test_its_memory_is_laid_out_alike_on_both_sides() -> None:
     library = RelayLibrary()
-    assert isinstance(library.memory, Memory)
+    assert isinstance(library.memory, RelayMemory)
     library.memory.epoll_fd = -1
     library.wait(0)
     assert library.events() == []

@@ -10,9 +10,8 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from sapwood.code.runner.host import RunnerHost
-from sapwood.code.runner.jobs import Job, Outcome, Preparation
 from sapwood.code.runner.options import RunnerOptions
+from sapwood.code.runner.runner_host import Job, JobOutcome, Preparation, RunnerHost
 from sapwood.comm import values
 from sapwood.comm.payload import Payload
 from sapwood.contexts.runner_factory import RunnerFactory
@@ -26,15 +25,18 @@ CHANNELS = 64
 
 ZYGOTE = """
 import socket, sys
-from sapwood.contexts import orders, plan, process, zygote
+from sapwood.contexts import members, orders, plan, process, zygote
 
 process.adopt_orphans()
 control, *channels = [socket.socket(fileno=int(word)) for word in sys.argv[1:]]
-procedures = "sapwood.activity.procedures"
-server = zygote.Zygote(control, plan.ZygotePlan((), (procedures,), procedures + ":main"))
+server = zygote.Zygote(
+    control,
+    plan.Plan(
+        (), ("sapwood.activity.runner_procedures",), "sapwood.activity.runner_procedures:main"
+    ),
+)
 for number, channel in enumerate(channels, start=1):
-    spec = orders.ProcessSpec("", number, 1)
-    agent = zygote.ForkedProcess(zygote.ForkedTree(control), spec, channel)
+    agent = members.Member(members.Tree(control), orders.ProcessSpec("", number, 1), channel)
     server._listen_to(agent)
 server._complete_imports()
 server.run()
@@ -55,9 +57,9 @@ class Bench:
 
     def submit(
         self, function: Callable[..., Any], *args: Any, **options: Any
-    ) -> "asyncio.Future[Outcome]":
+    ) -> "asyncio.Future[JobOutcome]":
         """Hand a call to the runner."""
-        future: asyncio.Future[Outcome] = self.loop.create_future()
+        future: asyncio.Future[JobOutcome] = self.loop.create_future()
         body, payload = argument_of(function, *args)
         context = options.pop("context", "test")
         self.host.submit(
@@ -74,7 +76,7 @@ class Bench:
         )
         return future
 
-    def wait(self, future: "asyncio.Future[Outcome]") -> Outcome:
+    def wait(self, future: "asyncio.Future[JobOutcome]") -> JobOutcome:
         """Let the loop run until a call is done."""
         return self.loop.run_until_complete(asyncio.wait_for(future, PATIENCE))
 

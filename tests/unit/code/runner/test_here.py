@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import sapwood
-from sapwood.code.runner import asks
-from sapwood.code.runner.door import Door
+from sapwood.code.runner import rpc_messages
+from sapwood.code.runner.rpc_server import RunnerRpcServer
 from sapwood.core.errors import ConfigurationError
 
 
@@ -29,24 +29,26 @@ def test_a_fork_of_a_runner_may_not_ask(bench: Any) -> None:
         os.wait()
         return os.read(near, 1000)
 
-    bench.host.door = Door(bench.loop, asks.Welcome(1, 1), {})
+    bench.host.rpc_server = RunnerRpcServer(bench.loop, rpc_messages.RpcWelcome(1, 1), {})
     assert b"from which this one was forked" in bench.call(ask)
 
 
 def test_open_requests_are_bounded(bench: Any) -> None:
     def ask(limit: int) -> str:
-        from sapwood.code.runner import asks  # noqa: PLC0415 - the runner's, not this process'
+        from sapwood.code.runner import rpc_messages  # noqa: PLC0415 - the runner's, not this process'
 
-        asks.MAX_OPEN = limit
+        rpc_messages.MAX_OPEN = limit
         here = sapwood.here()
         here.ask("hold")
         here.ask("hold")
         try:
             here.ask("hold")
         except sapwood.SapwoodError as error:
-            asks.MAX_OPEN = 4096
+            rpc_messages.MAX_OPEN = 4096
             return error.what
         return ""
 
-    bench.host.door = Door(bench.loop, asks.Welcome(1, 1), {"hold": lambda _: None})
+    bench.host.rpc_server = RunnerRpcServer(
+        bench.loop, rpc_messages.RpcWelcome(1, 1), {"hold": lambda _: None}
+    )
     assert "more than 2 requests" in bench.call(ask, 2)

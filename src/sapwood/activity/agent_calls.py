@@ -1,0 +1,433 @@
+"""Calls of user code at an agent: it hands those of runs, tasks and streams to its runner.
+
+The runner's side is ``runner_procedures.py``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import msgspec
+
+from sapwood.activity import agent_requests
+from sapwood.activity.measure import FunctionMeter, PassedCall
+from sapwood.activity.statistics import AgentStatistics
+from sapwood.code.runner.affinity import CoreAffinity
+from sapwood.code.runner.crash import ATTEMPTS
+from sapwood.code.runner.leases import Lease
+from sapwood.code.runner.runner_host import Job, JobOutcome, Preparation, RunnerHost
+from sapwood.code.transfers import NOTHING, DeviceTransfers
+from sapwood.comm import events as ev
+from sapwood.comm import plain
+from sapwood.comm.messages import FAIL, StreamSpec
+from sapwood.comm.payload import Payload
+from sapwood.comm.streams.push import is_full
+from sapwood.core import typed
+from sapwood.core.errors import CancelledError, SapwoodError
+from sapwood.session.agent import Agent, Contribution, IncomingRequest
+
+
+class StreamCalls:
+    """The streams of one agent whose waves call user code.
+
+    Args:
+        agent: The agent.
+        runner: Its runner.
+        tree: Goes before the names of streams, as the runner may know those of several trees.
+    """
+
+    def __init__(self, agent: Agent, runner: RunnerHost, tree: str = "") -> None:
+        self._agent = agent
+        self._tree = tree
+        self._runner = runner
+        self._codes: dict[int, agent_requests.UserCode] = {}
+        self._paused: dict[int, list[Generating]] = {}
+        agent.waves[agent_requests.CALL] = self._wave
+        agent.on_stream_resumed = self._resumed
+
+    def stream_closed(self, stream: int) -> None:
+        """Drop what is done for a stream."""
+        self._paused.pop(stream, None)
+        if self._codes.pop(stream, None) is None:
+            return
+        name = self._name(stream)
+        self._runner.forget(name)
+        self._agent.loop.call_later(agent_requests.CLOSE_GRACE, self._end_calls, stream)
+        if self._runner.pid:
+            self._runner.submit(
+                Job(agent_requests.CLOSE, name, plain.encode(None), None, _nothing, _nothing)
+            )
+
+    def _end_calls(self, stream: int) -> None:
+        if stream not in self._codes:  # else this place has been told of it anew
+            self._runner.cancel(self._name(stream))
+
+    def close(self) -> None:
+        """Drop what is done for all streams: their tree is no longer there."""
+        for stream in list(self._codes):
+            self.stream_closed(stream)
+
+    def step(self, generating: Generating) -> None:
+        """Have a generator go on, or later if its stream is quiet or takes no more at present."""
+        number = generating.contribution.arrived.spec.stream
+        stream = self._agent.place.node.streams.get(number)
+        if stream is None:
+            return
+        if is_full(stream):
+            self._paused.setdefault(number, []).append(generating)
+            return
+        self._submit(
+            number,
+            agent_requests.NEXT,
+            generating.body,
+            None,
+            generating.came,
+            generating.contribution,
+        )
+
+    def emit(self, stream: int, outcome: JobOutcome) -> None:
+        """Send a value up that no wave asked for."""
+        payload = outcome.payload
+        if payload is not None and payload.ref is not None:
+            # It is kept until the root has it; the runner's memory is free at once.
+            copy = Payload(bytes(payload.view))
+            if isinstance(payload.owner, Lease):
+                self._runner.give_back(payload.owner)
+            payload = copy
+        self._agent.post(ev.Emit(stream, 1.0, outcome.body, payload))
+
+    def _wave(self, contribution: Contribution) -> None:
+        arrived = contribution.arrived
+        code = self._code_of(arrived.spec)
+
+        def done(outcome: JobOutcome) -> None:
+            if code.steps:
+                self.step(Generating(self, contribution, outcome.body))
+            else:
+                contribution.give(outcome.body, outcome.payload)
+
+        number = arrived.spec.stream
+        self._submit(
+            number, agent_requests.CALL_ONCE, arrived.body, arrived.payload, done, contribution
+        )
+
+    def _submit(
+        self,
+        stream: int,
+        procedure: str,
+        body: bytes,
+        payload: Payload | None,
+        done: Callable[[JobOutcome], None],
+        contribution: Contribution,
+    ) -> None:
+        code = self._codes[stream]
+        name = self._name(stream)
+        # A generator ends with its runner, and a part of its values is on its way.
+        again = procedure != agent_requests.NEXT and contribution.arrived.spec.on_loss != FAIL
+
+        def failed(error: SapwoodError) -> None:
+            contribution.fail(error.located_in(code.function))
+
+        self._runner.submit(
+            Job(
+                procedure,
+                name,
+                body,
+                payload,
+                done,
+                failed,
+                time_limit=code.time_limit,
+                needs=name,
+                function=code.function,
+                attempts=ATTEMPTS if again else 1,
+            )
+        )
+
+    def _code_of(self, spec: StreamSpec) -> agent_requests.UserCode:
+        code = self._codes.get(spec.stream)
+        if code is None:
+            code = self._codes[spec.stream] = agent_requests.decode_code(spec.code)
+            body = plain.encode(spec.code)
+            preparation = Preparation(agent_requests.OPEN, body, None, code.function)
+            self._runner.prepare(self._name(spec.stream), preparation)
+        return code
+
+    def _name(self, stream: int) -> str:
+        return f"{self._tree}stream {stream}"
+
+    def _resumed(self, stream: int) -> None:
+        for generating in self._paused.pop(stream, []):
+            self.step(generating)
+
+
+class Generating:
+    """A generator of the user that goes on step by step: other calls come in between.
+
+    Args:
+        calls: The streams of its agent.
+        contribution: The wave that began it.
+        body: What the runner calls it, encoded.
+    """
+
+    __slots__ = ("_calls", "body", "contribution")
+
+    def __init__(self, calls: StreamCalls, contribution: Contribution, body: bytes) -> None:
+        self._calls = calls
+        self.contribution = contribution
+        self.body = body
+
+    def came(self, outcome: JobOutcome) -> None:
+        """Send a value on and ask for the next one; at the end, answer the wave."""
+        if outcome.body == agent_requests.END_BODY:
+            self.contribution.give(b"", None)
+            return
+        self._calls.emit(self.contribution.arrived.spec.stream, outcome)
+        self._calls.step(self)
+
+
+class OpenedRun:
+    """A run that this agent takes part in."""
+
+    def __init__(self, order: agent_requests.OpenRun) -> None:
+        self.order = order
+        self.meter = FunctionMeter(order.function)
+        self.repeated = 0
+        self.wait_seconds = 0.0
+        self.answered_at = 0.0
+        self.transfers: DeviceTransfers | None = None
+
+    def asked(self, now: float) -> None:
+        """Note that a contribution is wanted, and how long that took."""
+        if self.answered_at:
+            self.wait_seconds += now - self.answered_at
+
+
+class AgentCalls:
+    """Makes the calls of runs and tasks that one tree wants of an agent, and answers.
+
+    Args:
+        agent: The agent's place in that tree.
+        runner: The agent's runner.
+        affinity: Keeps the agent on its core while a run is open.
+        tree: Goes before the names of tasks and streams, as the runner may know several trees.
+
+    Attributes:
+        relayed: Returns how many waves of a run passed without this process, and forgets it.
+    """
+
+    def __init__(
+        self, agent: Agent, runner: RunnerHost, affinity: CoreAffinity, tree: str = ""
+    ) -> None:
+        self.relayed: Callable[[str], int] = _none
+        self._agent = agent
+        self._runner = runner
+        self._affinity = affinity
+        self._tree = tree
+        self._runs: dict[str, OpenedRun] = {}
+        self._early: dict[int, list[Contribution]] = {}
+        self._streams: dict[int, str] = {}
+        self._tasks: set[str] = set()
+        self._meters: dict[str, FunctionMeter] = {}
+        self._stream_calls = StreamCalls(agent, runner, tree)
+        agent.waves[agent_requests.MAP] = self._map
+        agent.requests[agent_requests.OPEN_RUN] = self._open_run
+        agent.requests[agent_requests.CLOSE_RUN] = self._close_run
+        agent.requests[agent_requests.CALL_TASK] = self._call_task
+        agent.requests[agent_requests.GIVE_BACK_TASK] = self._give_back_task
+        agent.on_stream_closed = self._stream_closed
+        agent.on_released = self._released
+        agent.on_withdrawn = self._withdrawn
+
+    def close(self) -> None:
+        """Drop all that is done: the tree wants nothing any more."""
+        for name in list(self._runs):
+            self._forget_run(name)
+            self._runner.cancel(name)
+        self._stream_calls.close()
+        for name in list(self._tasks):
+            self._runner.cancel(name)
+
+    # --- runs ----------------------------------------------------------------------------------
+
+    def _open_run(self, question: IncomingRequest) -> None:
+        order = typed.convert(question.value(), agent_requests.OpenRun)
+        names = ("image", "slice", "crash_handlers")
+        body = plain.encode({name: getattr(order, name) for name in names})
+        self._runs[order.run] = OpenedRun(order)
+        self._affinity.hold(order.run)
+        self._runner.prepare(order.run, Preparation("open", body, None, order.function))
+        # Opening at once shows mistakes before the first iteration, on all agents in parallel.
+        self._runner.submit(
+            Job(
+                "ready",
+                order.run,
+                plain.encode(None),
+                None,
+                lambda _outcome: question.reply({"pid": os.getpid(), "runner": self._runner.pid}),
+                question.fail,
+                needs=order.run,
+                function=f"opening {order.function}",
+                attempts=order.attempts,
+            )
+        )
+        for stream in list(self._early):
+            if self._early[stream][0].arrived.spec.context == order.run:
+                for contribution in self._early.pop(stream):
+                    self._map(contribution)
+
+    def _map(self, contribution: Contribution) -> None:
+        arrived = contribution.arrived
+        run = self._runs.get(arrived.spec.context)
+        if run is None:
+            # A process that is new at its place hears of waves before it hears of their run.
+            self._early.setdefault(arrived.spec.stream, []).append(contribution)
+            return
+        self._streams[arrived.spec.stream] = arrived.spec.context
+        run.asked(self._agent.loop.time())
+        bytes_in = len(arrived.body) + (arrived.payload.nbytes if arrived.payload else 0)
+
+        def done(outcome: JobOutcome) -> None:
+            bytes_out = len(outcome.body) + (outcome.payload.nbytes if outcome.payload else 0)
+            run.meter.succeeded(outcome.seconds, bytes_in, bytes_out)
+            run.repeated += job.kills
+            run.answered_at = self._agent.loop.time()
+            if outcome.transfers is not None:
+                run.transfers = (run.transfers or NOTHING) + outcome.transfers
+            contribution.give(outcome.body, outcome.payload, float(run.order.items))
+
+        def failed(error: SapwoodError) -> None:
+            run.meter.failed()
+            order = run.order
+            contribution.fail(error.located(f"{order.function}, items {order.start}:{order.stop}"))
+
+        job = Job(
+            "map",
+            arrived.spec.context,
+            arrived.body,
+            arrived.payload,
+            done,
+            failed,
+            time_limit=run.order.time_limit,
+            needs=arrived.spec.context,
+            function=run.order.function,
+            attempts=run.order.attempts,
+        )
+        self._runner.submit(job)
+
+    def _close_run(self, question: IncomingRequest) -> None:
+        name = str(question.value())
+        run = self._forget_run(name)
+        question.reply(None if run is None else msgspec.to_builtins(self._statistics(run)))
+
+    def _forget_run(self, name: str) -> OpenedRun | None:
+        run = self._runs.pop(name, None)
+        self._affinity.release(name)
+        self._runner.forget(name)
+        if run is not None and self._runner.pid:
+            self._runner.submit(Job("close", name, plain.encode(None), None, _nothing, _nothing))
+        return run
+
+    def _statistics(self, run: OpenedRun) -> AgentStatistics:
+        meter = run.meter.statistics()
+        items = run.order.items
+        good = meter.calls - meter.errors
+        return AgentStatistics(
+            agent=self._agent.rank,
+            pid=os.getpid(),
+            items=items,
+            calls=meter.calls,
+            errors=meter.errors,
+            repeated=run.repeated,
+            map_seconds=meter.total,
+            wait_seconds=run.wait_seconds,
+            items_per_second=good * items / meter.total if meter.total else 0.0,
+            functions=(meter,),
+            device=run.transfers,
+            relayed=self.relayed(run.order.run),
+        )
+
+    def _stream_closed(self, stream: int) -> None:
+        self._stream_calls.stream_closed(stream)
+        self._early.pop(stream, None)
+        name = self._streams.pop(stream, None)
+        if name is not None:
+            self._runner.cancel(name)
+
+    def passed(self, context: str, call: PassedCall) -> None:
+        """Note a call that was made without this process."""
+        run = self._runs.get(context)
+        if run is not None:
+            run.asked(call.asked)
+            run.meter.succeeded(call.seconds, call.bytes_in, call.bytes_out)
+            run.answered_at = call.answered
+
+    def order_of(self, context: str) -> agent_requests.OpenRun | None:
+        """Return how a run was opened; None if it is none of this tree."""
+        run = self._runs.get(context)
+        return run.order if run is not None else None
+
+    # --- tasks ---------------------------------------------------------------------------------
+
+    def _call_task(self, question: IncomingRequest) -> None:
+        asked = question.asked
+        order = typed.convert(question.value(), agent_requests.CallTask)
+        meter = self._meters.setdefault(order.function, FunctionMeter(order.function))
+        bytes_in = len(asked.body) + (asked.payload.nbytes if asked.payload else 0)
+        name = self._task(asked.source, asked.number)
+        self._tasks.add(name)
+
+        def done(outcome: JobOutcome) -> None:
+            self._tasks.discard(name)
+            bytes_out = len(outcome.body) + (outcome.payload.nbytes if outcome.payload else 0)
+            meter.succeeded(outcome.seconds, bytes_in, bytes_out)
+            question.give(outcome.body, outcome.payload)
+
+        def failed(error: SapwoodError) -> None:
+            self._tasks.discard(name)
+            if agent_requests.GIVEN_BACK not in error.details:
+                meter.failed()
+            if "agent " not in error.where:  # that may be the one whose value did not fit
+                error.located_in(order.function).located(f"agent {self._agent.rank}")
+            question.fail(error)
+
+        self._runner.submit(
+            Job(
+                order.procedure,
+                name,
+                order.argument,
+                asked.payload,
+                done,
+                failed,
+                time_limit=order.time_limit,
+                function=order.function,
+                attempts=order.attempts,
+            )
+        )
+
+    def _give_back_task(self, question: IncomingRequest) -> None:
+        name = self._task(question.asked.source, int(question.value()))
+        reason = CancelledError(
+            "the task was given back", details={agent_requests.GIVEN_BACK: name}
+        )
+        question.reply(self._runner.drop(name, reason))
+
+    def _withdrawn(self, source: int, number: int) -> None:
+        self._runner.cancel(self._task(source, number))
+
+    def _task(self, source: int, number: int) -> str:
+        return f"{self._tree}task {number} of {source}"
+
+    # --- memory --------------------------------------------------------------------------------
+
+    def _released(self, payload: Payload) -> None:
+        if isinstance(payload.owner, Lease):
+            self._runner.give_back(payload.owner)
+
+
+def _nothing(_outcome: object) -> None:
+    pass
+
+
+def _none(_run: str) -> int:
+    return 0

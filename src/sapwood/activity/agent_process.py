@@ -1,0 +1,107 @@
+"""The process of an agent: its runner, and a worker for each tree that it has a place in."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sapwood.activity import agent_requests
+from sapwood.activity.agent_calls import AgentCalls
+from sapwood.activity.agent_messaging import AgentMessaging
+from sapwood.activity.output_buffer import OutputBuffer
+from sapwood.code.runner import rpc_messages
+from sapwood.code.runner.affinity import CoreAffinity
+from sapwood.code.runner.rpc_server import RpcCall, RunnerRpcServer
+from sapwood.code.runner.runner_host import RunnerHost
+from sapwood.comm import plain
+from sapwood.contexts.plan import Main
+from sapwood.contexts.runner_factory import RunnerFactory
+from sapwood.core.errors import ResourceError
+from sapwood.core.optional import fastpath
+from sapwood.core.topology import ROOT
+from sapwood.session.agent import JOIN, Agent, Contribution, IncomingRequest
+from sapwood.session.agent_groups import AgentGroups
+from sapwood.session.member import read_configuration
+
+if TYPE_CHECKING:
+    from sapwood.session.secondary_tree import SecondaryPlace
+
+
+class AgentProcess:
+    """Connects an agent with its runner.
+
+    Args:
+        agent: The agent.
+        settings: What it needs of the settings.
+        forge: Has its runners forked.
+
+    Attributes:
+        rpc_handlers: Who answers what user code asks while it runs, by the question's name.
+    """
+
+    def __init__(
+        self, agent: Agent, settings: agent_requests.AgentSettings, forge: RunnerFactory
+    ) -> None:
+        self._agent = agent
+        self._output = OutputBuffer()
+        self._output_sent = False
+        options = msgspec.structs.replace(settings.runner, ordinal=max(agent.rank - 1, 0))
+        self._runner = RunnerHost(agent.loop, options, forge, self._printed)
+        self._affinity = CoreAffinity(options.ordinal, options.bound_agents)
+        self.rpc_handlers: dict[str, Callable[[RpcCall], None]] = {
+            **AgentGroups(agent.groups).handlers
+        }
+        welcome = rpc_messages.RpcWelcome(agent.rank, agent.configuration.tree.agents)
+        self._runner.rpc_server = RunnerRpcServer(agent.loop, welcome, self.rpc_handlers)
+        self._worker = AgentCalls(agent, self._runner, self._affinity)
+        AgentMessaging(agent, self.rpc_handlers)
+        agent.requests[JOIN] = self._first_guest
+        agent.waves[agent_requests.FASTPATH] = self._use_shortcuts
+        agent.on_answered = self._output_taken
+        self._has_shortcut = False
+
+    def _first_guest(self, question: IncomingRequest) -> None:
+        from sapwood.session.secondary_tree import SecondaryPlaces  # noqa: PLC0415 - most agents know one tree
+
+        SecondaryPlaces(self._agent, self._settle).join(question)
+
+    def _settle(self, guest: SecondaryPlace) -> Callable[[], None]:
+        """Make a place in a further tree work: it shares the runner."""
+        return AgentCalls(guest, self._runner, self._affinity, f"{guest.tree} ").close
+
+    def _use_shortcuts(self, contribution: Contribution) -> None:
+        """Let waves pass without the interpreter from now on, where that can be."""
+        contribution.give(plain.encode({}), None)
+        room = None if self._has_shortcut else fastpath("relay")
+        if room is None:
+            return
+        worker = self._worker
+        with contextlib.suppress(ResourceError):  # then everything goes the long way
+            relay = room.Relay(self._agent, self._runner, worker.order_of, worker.passed)
+            worker.relayed = lambda run: relay.passed.pop(run, 0)
+            self._has_shortcut = True
+
+    # --- output --------------------------------------------------------------------------------
+
+    def _printed(self, data: bytes) -> None:
+        self._output.add(data)
+        if not self._output_sent:
+            self._output_taken()
+
+    def _output_taken(self) -> None:
+        """Send what was printed meanwhile: one message is under way at a time."""
+        data = self._output.take()
+        self._output_sent = bool(data)
+        if data:
+            self._agent.ask(ROOT, agent_requests.OUTPUT, plain.encode(data))
+
+
+def main(configuration: bytes, rank: int, incarnation: int, forge: RunnerFactory) -> Main:
+    """Assemble an agent that runs user code; entry of a forked process."""
+    settings = read_configuration(configuration)
+    agent = Agent(settings, rank, incarnation)
+    AgentProcess(agent, agent_requests.decode_settings(settings.extra), forge)
+    return agent.run

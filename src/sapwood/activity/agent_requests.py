@@ -1,0 +1,164 @@
+"""The requests of the front end to its agents and of agents to their runners: names and values.
+
+Agents load this, so it needs no numpy.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from sapwood.code.runner.options import RunnerOptions
+from sapwood.comm import plain
+from sapwood.core import typed
+
+FASTPATH = "fastpath"
+"""Handler of the stream that tells agents to use shortcuts from now on."""
+
+MAP = "map"
+"""Handler of a stream whose waves are iterations of a run."""
+
+OPEN_RUN = "run.open"
+CLOSE_RUN = "run.close"
+CALL_TASK = "task.call"
+GIVE_BACK_TASK = "task.give_back"
+"""Request that an agent give back a task, by the number of its request, unless it has begun it."""
+
+GIVEN_BACK = "given back"
+"""Title of the detail of the error that a task ends with that was given back."""
+
+OUTPUT = "output"
+"""Request from an agent to the front end: what its runner printed."""
+
+
+class OpenRun(msgspec.Struct, frozen=True):
+    """Get ready for a run.
+
+    Attributes:
+        run: Name of the run; the context of its stream.
+        image: Encoded :class:`~sapwood.code.image.ProgramImage`.
+        slice: Encoded :class:`~sapwood.data.slice.SliceRef`.
+        start: First item of the slice.
+        stop: End of the slice, exclusive; its length is the weight of each contribution.
+        function: What the map is called, for messages and statistics.
+        time_limit: Seconds that one map may take; 0 for no limit.
+        crash_handlers: Libraries that write a native backtrace, one for each kind of machine.
+        attempts: How often a call may begin, if somebody kills its runner.
+    """
+
+    run: str
+    image: bytes
+    slice: bytes
+    start: int
+    stop: int
+    function: str
+    time_limit: float = 0.0
+    crash_handlers: list[bytes] = []
+    attempts: int = 1
+
+    @property
+    def items(self) -> int:
+        """Items in the slice."""
+        return self.stop - self.start
+
+
+class CallTask(msgspec.Struct, frozen=True):
+    """Call a function once.
+
+    Attributes:
+        procedure: The runner's procedure that makes the call.
+        function: What the function is called, for messages and statistics.
+        argument: Encoded argument of the procedure; its arrays are the request's payload.
+        time_limit: Seconds that the call may take; 0 for no limit.
+        attempts: How often it may begin, if somebody kills its runner.
+    """
+
+    procedure: str
+    function: str
+    argument: bytes
+    time_limit: float = 0.0
+    attempts: int = 1
+
+
+class AgentSettings(msgspec.Struct, frozen=True):
+    """What an agent needs of the settings."""
+
+    runner: RunnerOptions = RunnerOptions()
+
+
+# Made in the zygote, so that its children need not work the types out again.
+decode_settings: Callable[[bytes], AgentSettings] = typed.unpacker(AgentSettings)
+
+
+CALL = "call"
+"""Handler of a stream whose waves call user code."""
+
+OPEN = "stream.open"
+CALL_ONCE = "stream.call"
+NEXT = "stream.next"
+CLOSE = "stream.close"
+"""Procedures of a runner for what agents do in a stream."""
+
+OPEN_FILTER = "filter.open"
+FILTER = "filter.call"
+CLOSE_FILTER = "filter.close"
+"""Procedures of a runner for own filters."""
+
+END: Any = {"sapwood:end": None}
+"""Answer of a runner whose generator has ended, or whose filter passes nothing on."""
+
+END_BODY = plain.encode(END)
+
+
+CLOSE_GRACE = 0.5
+"""Seconds that a call gets to end when its stream is closed, before its process is killed."""
+
+
+class UserCode(msgspec.Struct, frozen=True):
+    """A function or a filter.
+
+    Attributes:
+        function: What it is called, for messages.
+        code: Pickled, or an encoded :class:`~sapwood.code.image.ProgramImage`.
+        native: Name of the native function; empty for Python.
+        crash_handlers: Libraries that write a native backtrace, one for each kind of machine.
+        steps: Whether it is a generator: each value goes up by itself.
+        time_limit: Seconds that one call may take; 0 for no limit.
+        reducers: Whether it is what reduces the fields of the program in ``code``.
+    """
+
+    function: str
+    code: bytes
+    native: str = ""
+    crash_handlers: list[bytes] = []
+    steps: bool = False
+    time_limit: float = 0.0
+    reducers: bool = False
+
+
+class FilterCall(msgspec.Struct, frozen=True, array_like=True):
+    """One call of a filter.
+
+    Attributes:
+        upward: Whether values are put together; else one goes down.
+        wave: Number of the wave.
+        version: Of the parameters.
+        parameters: Encoded parameters.
+        child: Where the value goes; -1 for all children.
+        values: Encoded values: body, arrays inline, and where the arrays lie in shared memory.
+        ranks: The lowest rank behind each value.
+        weights: The items behind each value.
+    """
+
+    upward: bool
+    wave: int
+    version: int
+    parameters: bytes
+    child: int
+    values: list[tuple[bytes, bytes, bytes]]
+    ranks: list[int] = []
+    weights: list[float] = []
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_code: Callable[[bytes], UserCode] = typed.unpacker(UserCode)

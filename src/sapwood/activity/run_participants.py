@@ -1,0 +1,132 @@
+"""The agents of one run: opened before the first wave, opened again when they are replaced."""
+
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future, wait
+from typing import Any
+
+import msgspec
+
+from sapwood.activity import agent_requests
+from sapwood.core.errors import AgentLostError, ExecutionError, SapwoodError
+from sapwood.core.rankset import fold
+from sapwood.session.port import PlacesChanged, SessionPort, StreamPort
+
+CLOSE_TIMEOUT = 5.0
+"""Seconds that agents get to answer when a run is over."""
+
+
+class RunParticipants:
+    """Agents that take part in a run.
+
+    Args:
+        session: Where they live.
+        opening: What each of them is sent to get ready.
+        replace: Whether the run goes on when agents are replaced; otherwise their loss ends it.
+    """
+
+    def __init__(
+        self, session: SessionPort, opening: Mapping[int, agent_requests.OpenRun], *, replace: bool
+    ) -> None:
+        self.replaced = 0
+        self._session = session
+        self._opening = opening
+        self._replace = replace
+        self._changed = threading.Condition()
+        self._unready = set(opening)
+        self._failure: SapwoodError | None = None
+        self._stream: StreamPort | None = None
+        self._unsubscribe = session.subscribe(self._places_changed)
+
+    @property
+    def ranks(self) -> list[int]:
+        """The agents, in order."""
+        return sorted(self._opening)
+
+    def open(self) -> None:
+        """Have all agents get ready; do not wait."""
+        if self._session.failure is not None:
+            self.fail(self._session.failure)
+        for rank in self.ranks:
+            self._open(rank)
+
+    def wait_ready(self) -> None:
+        """Wait until all agents are ready.
+
+        Raises:
+            SapwoodError: One cannot open the program or its slice, or is lost.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._failure is not None or not self._unready)
+            if self._failure is not None:
+                raise self._failure
+
+    def serve(self, stream: StreamPort) -> None:
+        """Bring replaced agents into this stream from now on."""
+        self._stream = stream
+
+    def fail(self, error: SapwoodError) -> None:
+        """End the run of these participants with an error."""
+        with self._changed:
+            if self._failure is None:
+                self._failure = error
+            self._changed.notify_all()
+        if self._stream is not None:
+            self._stream.close(error)
+
+    def close(self) -> list[dict[str, Any]]:
+        """Let the agents forget the run; return their statistics, where they still have any."""
+        self._unsubscribe()
+        futures = [
+            self._session.ask(rank, agent_requests.CLOSE_RUN, self._opening[rank].run)
+            for rank in self.ranks
+        ]
+        wait(futures, CLOSE_TIMEOUT)
+        answered = [future for future in futures if future.done() and not future.exception()]
+        return [future.result() for future in answered if future.result() is not None]
+
+    def _open(self, rank: int) -> None:
+        value = msgspec.to_builtins(self._opening[rank], builtin_types=(bytes,))
+        future = self._session.ask(rank, agent_requests.OPEN_RUN, value)
+        future.add_done_callback(lambda done: self._opened(rank, done))
+
+    def _opened(self, rank: int, done: "Future[Any]") -> None:
+        error = done.exception()
+        if isinstance(error, AgentLostError) and self._replace:
+            return  # it is replaced, or attached elsewhere, and opened again
+        if error is not None:
+            self.fail(_as_sapwood(error).located(f"agent {rank}"))
+            return
+        with self._changed:
+            self._unready.discard(rank)
+            self._changed.notify_all()
+
+    def _places_changed(self, change: PlacesChanged) -> None:
+        mine = [rank for rank in change.agents if rank in self._opening]
+        if not mine:
+            return
+        if change.back:
+            if not change.disconnected:
+                self.replaced += len(mine)
+            with self._changed:
+                unready = [rank for rank in mine if rank in self._unready]
+            for rank in unready:
+                self._open(rank)
+            return
+        if change.disconnected:
+            return  # the same processes come back by another way, and go on
+        with self._changed:
+            self._unready.update(mine)
+        failure = self._session.failure
+        if failure is not None or not self._replace:
+            self.fail(
+                failure
+                or AgentLostError(
+                    f"{fold('agent', mine)} ended: {change.reason}",
+                    hint='run with on_agent_loss="replace" to go on with a new process',
+                )
+            )
+
+
+def _as_sapwood(error: BaseException) -> SapwoodError:
+    return error if isinstance(error, SapwoodError) else ExecutionError(repr(error))

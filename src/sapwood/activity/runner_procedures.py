@@ -1,0 +1,302 @@
+"""The procedures of a runner: open programs and slices, map, call functions and filters.
+
+User code runs here. The agent's side is ``agent_calls.py``; agents have no numpy, runners do.
+"""
+
+import hashlib
+import pickle
+import secrets
+import site
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from typing import Any, NoReturn
+
+from sapwood.activity import agent_requests
+from sapwood.code.filter import NOTHING, Filter, FoldFilter, MapFilter
+from sapwood.code.image import OpenProgram, ProgramImage
+from sapwood.code.native_filter import NativeFilter
+from sapwood.code.pickling import open_pickled
+from sapwood.code.reducers import FieldReducers
+from sapwood.code.runner import child
+from sapwood.code.runner.affinity import CoreAffinity
+from sapwood.code.runner.child import Procedure, Work
+from sapwood.code.runner.process_state import open_version
+from sapwood.comm import values
+from sapwood.comm.shared_memory import MappedBlocks, SharedRef
+from sapwood.comm.values import Pickled
+from sapwood.core import typed
+from sapwood.core.errors import ExecutionError, ProgramError
+from sapwood.data.slice import Slice, SliceRef, open_slice
+
+MAX_OPEN_PROGRAMS = 16
+"""Programs and functions of tasks that a runner keeps loaded."""
+
+
+_decode_ref = typed.unpacker(SharedRef)
+
+
+class StreamProcedures:
+    """The functions and filters of open streams.
+
+    Args:
+        blocks: Memory of other processes that is mapped here.
+        ready: Makes the process ready for user code; gets the libraries that report crashes.
+    """
+
+    def __init__(self, blocks: MappedBlocks, ready: Callable[[Sequence[bytes]], None]) -> None:
+        self._blocks = blocks
+        self._ready = ready
+        self._functions: dict[str, tuple[agent_requests.UserCode, Any]] = {}
+        self._steps: dict[str, dict[int, Generator[Any, Any, Any]]] = {}
+        self._filters: dict[str, tuple[Filter | None, Filter | None]] = {}
+        self._programs: dict[str, list[OpenProgram]] = {}
+
+    def table(self) -> dict[str, Callable[[str, Any], Any]]:
+        """Return the procedures by name."""
+        return {
+            agent_requests.OPEN: self._open,
+            agent_requests.CALL_ONCE: self._call,
+            agent_requests.NEXT: self._next,
+            agent_requests.CLOSE: self._close,
+            agent_requests.OPEN_FILTER: self._open_filter,
+            agent_requests.FILTER: self._filter,
+            agent_requests.CLOSE_FILTER: self._close,
+        }
+
+    def _open(self, stream: str, code: bytes) -> None:
+        self._close(stream, None)
+        user = agent_requests.decode_code(code)
+        self._functions[stream] = (user, self._loaded(stream, user))
+
+    def _loaded(self, stream: str, code: agent_requests.UserCode) -> Any:
+        self._ready(code.crash_handlers)
+        if not code.native:
+            # Code of the user, as a library is: only a runner, which exists to run it, loads it.
+            return pickle.loads(code.code)  # noqa: S301 - see above
+        return self._opened(stream, code).function(code.native)
+
+    def _opened(self, stream: str, code: agent_requests.UserCode) -> OpenProgram:
+        program = open_version(typed.unpacker(ProgramImage)(code.code))
+        self._programs.setdefault(stream, []).append(program)
+        return program
+
+    def _call(self, stream: str, value: Any) -> Any:
+        user, function = self._functions[stream]
+        if user.native and isinstance(value, dict):
+            result = function(**value)
+        elif user.native and isinstance(value, tuple):
+            result = function(*value)
+        else:
+            result = function(value)
+        if not isinstance(result, Generator):
+            return result
+        if not user.steps:
+            raise ProgramError(
+                f"{user.function} returns a generator",
+                hint='write it with yield itself, and open the stream with sync="none"',
+            )
+        number = secrets.randbits(62)  # never that of a generator of a runner that has ended
+        self._steps.setdefault(stream, {})[number] = result
+        return number
+
+    def _next(self, stream: str, number: int) -> Any:
+        """Let one generator go on to its next value."""
+        steps = self._steps.get(stream, {}).get(number)
+        if steps is None:
+            raise ExecutionError("the generator is lost: the process that it lived in has ended")
+        try:
+            return next(steps)
+        except StopIteration:
+            del self._steps[stream][number]
+            return agent_requests.END
+
+    def _close(self, stream: str, _argument: Any) -> None:
+        self._functions.pop(stream, None)
+        self._filters.pop(stream, None)
+        for generator in self._steps.pop(stream, {}).values():
+            generator.close()
+        for program in self._programs.pop(stream, ()):
+            program.close()
+
+    # --- filters -----------------------------------------------------------------------------
+
+    def _open_filter(self, stream: str, argument: dict[str, Any]) -> None:
+        self._close(stream, None)
+        upward = self._made(stream, argument["up"], argument, upward=True)
+        if argument["down"] and argument["down"] == argument["up"]:
+            downward = upward
+        else:
+            downward = self._made(stream, argument["down"], argument, upward=False)
+        self._filters[stream] = (upward, downward)
+
+    def _made(
+        self, stream: str, encoded: bytes, argument: dict[str, Any], *, upward: bool
+    ) -> Filter | None:
+        if not encoded:
+            return None
+        code = agent_requests.decode_code(encoded)
+        made: Filter
+        if code.reducers:
+            self._ready(code.crash_handlers)
+            opened = self._opened(stream, code)
+            made = FieldReducers(opened.program.reduce, opened.function)
+            made.rank, made.depth = argument["rank"], argument["depth"]
+            return made
+        what = self._loaded(stream, code)
+        if code.native:
+            made = NativeFilter(what)
+        elif isinstance(what, type) and issubclass(what, Filter):
+            made = what()
+        elif isinstance(what, Filter):
+            made = what
+        elif upward:
+            made = FoldFilter(what)
+        else:
+            made = MapFilter(what, per_child=argument["per_child"])
+        made.rank, made.depth = argument["rank"], argument["depth"]
+        return made
+
+    def _filter(self, stream: str, argument: Any) -> Any:
+        call = typed.convert(argument, agent_requests.FilterCall)
+        own = self._filters[stream][0 if call.upward else 1]
+        if own is None:
+            raise ProgramError("this place has no such filter")
+        own.wave = call.wave
+        own.ranks, own.weights = call.ranks, call.weights
+        own.parameters = values.decode(call.parameters, b"") if call.parameters else {}
+        arrived = [self._value(*parts) for parts in call.values]
+        result = own.up(arrived) if call.upward else own.down(arrived[0], call.child)
+        return agent_requests.END if result is NOTHING else result
+
+    def _value(self, body: bytes, inline: bytes, reference: bytes) -> Any:
+        arrays = self._blocks.view(_decode_ref(reference)) if reference else inline
+        return values.decode(body, arrays)
+
+
+class Procedures:
+    """The state of a runner.
+
+    Args:
+        blocks: Memory of other processes that is mapped here.
+        affinity: Keeps the process on its core while a run is open.
+    """
+
+    def __init__(self, blocks: MappedBlocks, affinity: CoreAffinity) -> None:
+        self._affinity = affinity
+        self._streams = StreamProcedures(blocks, self._make_ready)
+        self._runs: dict[str, tuple[OpenProgram, Slice]] = {}
+        self._programs: OrderedDict[bytes, OpenProgram] = OrderedDict()
+        self._functions: OrderedDict[bytes, Callable[..., Any]] = OrderedDict()
+        self._site_ready = False
+        self._crashes_watched = False
+
+    def table(self) -> dict[str, Procedure]:
+        """Return the procedures by name."""
+        each: dict[str, Callable[[str, Any], Any]] = {
+            "open": self._open,
+            "ready": _ready,
+            "close": self._close,
+            "call_plain": self._call,
+            "native": self._native,
+            **self._streams.table(),
+        }
+        return {
+            "map": self._map,
+            "call": self._pickling_call,
+            **{name: partial(_unchecked, one) for name, one in each.items()},
+        }
+
+    def _open(self, run: str, argument: dict[str, Any]) -> None:
+        self._make_site_ready()
+        self._watch_crashes(argument["crash_handlers"])
+        image = typed.unpacker(ProgramImage)(argument["image"])
+        reference = typed.unpacker(SliceRef)(argument["slice"])
+        part = open_slice(reference, MappedBlocks())  # mapped as long as the run is open
+        self._close(run, None)
+        self._runs[run] = (open_version(image), part)
+        self._affinity.hold(run)
+
+    def _close(self, run: str, _argument: Any) -> None:
+        self._affinity.release(run)
+        opened = self._runs.pop(run, None)
+        if opened is not None:
+            opened[0].close()
+
+    def _map(self, run: str) -> Work:
+        program, part = self._runs[run]
+        return Work(partial(program.map, part), program.check_result, program.native_call)
+
+    def _pickling_call(self, context: str) -> Work:
+        return Work(partial(self._call, context), pickles=True)
+
+    def _call(self, _context: str, argument: dict[str, Any]) -> Any:
+        function = _remembered(self._functions, argument["code"], self._load_function)
+        arguments = argument["arguments"]
+        if type(arguments) is Pickled:
+            arguments = open_pickled(arguments)
+        args, kwargs = arguments
+        return function(*args, **kwargs)
+
+    def _native(self, _context: str, argument: dict[str, Any]) -> Any:
+        self._watch_crashes(argument["crash_handlers"])
+        program = _remembered(self._programs, argument["code"], self._load_program)
+        args, kwargs = argument["arguments"]
+        return program.call(argument["native"], args, kwargs)
+
+    def _load_function(self, code: bytes) -> Callable[..., Any]:
+        self._make_site_ready()
+        # Code of the user, as a library is: only a runner, which exists to run it, loads it.
+        function: Callable[..., Any] = pickle.loads(code)  # noqa: S301 - see above
+        return function
+
+    def _load_program(self, code: bytes) -> OpenProgram:
+        self._make_site_ready()
+        return open_version(typed.unpacker(ProgramImage)(code))
+
+    def _make_ready(self, crash_handlers: Sequence[bytes]) -> None:
+        self._make_site_ready()
+        self._watch_crashes(crash_handlers)
+
+    def _watch_crashes(self, libraries: Sequence[bytes]) -> None:
+        if libraries and not self._crashes_watched:
+            self._crashes_watched = True
+            for library in libraries:  # only that of this architecture can be loaded
+                child.install_crash_handler(library)
+
+    def _make_site_ready(self) -> None:
+        """Run what ``python -S`` left out, so that user code finds the usual interpreter."""
+        if not self._site_ready:
+            self._site_ready = True
+            site.main()
+
+
+def _unchecked(procedure: Callable[[str, Any], Any], context: str) -> Work:
+    return Work(partial(procedure, context))
+
+
+def _ready(_run: str, _argument: Any) -> None:
+    """Do nothing: what came before this call has happened."""
+
+
+def make_procedures(blocks: MappedBlocks, affinity: CoreAffinity) -> dict[str, Procedure]:
+    """Return the table of procedures of a new runner."""
+    return Procedures(blocks, affinity).table()
+
+
+def _remembered(known: OrderedDict[bytes, Any], code: bytes, load: Callable[[bytes], Any]) -> Any:
+    key = hashlib.sha256(code).digest()
+    if key in known:
+        known.move_to_end(key)
+        return known[key]
+    loaded = known[key] = load(code)
+    while len(known) > MAX_OPEN_PROGRAMS:
+        _, unused = known.popitem(last=False)
+        if isinstance(unused, OpenProgram):
+            unused.close()
+    return loaded
+
+
+def main(options: bytes, parent: int, descriptors: list[int]) -> NoReturn:
+    """Run a runner; entry of a forked process."""
+    child.main(options, parent, descriptors, make_procedures)

@@ -1,0 +1,44 @@
+"""Once waves of a session flow, its front end and its agents begin to use the shortcuts.
+
+Nobody waits for that: short work never needs them, and their import would make agents larger.
+"""
+
+from __future__ import annotations
+
+from sapwood.activity import agent_requests
+from sapwood.core.errors import SapwoodError
+from sapwood.session.embedded import EmbeddedSession
+from sapwood.session.options import PlacesChanged
+from sapwood.session.port import StreamPort
+
+
+class Activation:
+    """Tells the front end and the agents of a session when to begin.
+
+    Args:
+        session: The session.
+    """
+
+    def __init__(self, session: EmbeddedSession) -> None:
+        self._session = session
+        self._stream: StreamPort | None = None
+        session.shortcut.on_flowing = self._begin
+        session.subscribe(self._places_changed)
+
+    def _begin(self) -> None:
+        """Begin; on the loop's thread."""
+        if not self._session.start_shortcut():
+            return
+        try:
+            self._stream = self._session.open_stream(agent_requests.FASTPATH, {})
+        except SapwoodError:
+            return  # the session is closed
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._stream is not None and not self._session.closed:
+            self._stream.broadcast({})
+
+    def _places_changed(self, change: PlacesChanged) -> None:
+        if change.back and change.agents:
+            self._tell()
