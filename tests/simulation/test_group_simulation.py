@@ -10,9 +10,9 @@ import pytest
 
 from sapwood.comm.groups.group import OpenGroup
 from sapwood.comm.groups.regrouping import Regrouping
-from sapwood.testing.group_simulation import GroupSimulation
-from sapwood.testing.injector import Faults
-from sapwood.testing.simulation import InvariantError, SimulationOptions, SimulationReport
+from sapwood_simulation.faults import Faults
+from sapwood_simulation.group_simulation import GroupSimulation
+from sapwood_simulation.simulation import InvariantError, SimulationOptions, SimulationReport
 
 Apart = Callable[[Callable[[], Any]], Any]
 BLOCKS, SEEDS_OF_A_BLOCK, NIGHTLY = 6, 15, 3

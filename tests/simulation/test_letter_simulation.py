@@ -17,10 +17,10 @@ from sapwood.comm.letters.tagged import Tagged
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import AgentLostError
 from sapwood.core.topology import plan
-from sapwood.testing.injector import Faults
-from sapwood.testing.letter_simulation import LETTERS_OF_A_WAVE, LetterSimulation, UnderWay
-from sapwood.testing.network import Life
-from sapwood.testing.simulation import InvariantError, SimulationOptions
+from sapwood_simulation.faults import Faults
+from sapwood_simulation.letter_simulation import LETTERS_OF_A_WAVE, LetterSimulation, UnderWay
+from sapwood_simulation.network import Life
+from sapwood_simulation.simulation import InvariantError, SimulationOptions
 
 Apart = Callable[[Callable[[], Any]], Any]
 BLOCKS, SEEDS_OF_A_BLOCK, NIGHTLY = 5, 40, 3

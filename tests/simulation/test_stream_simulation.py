@@ -16,12 +16,12 @@ from sapwood.comm.streams.sweeps import Sweeps
 from sapwood.comm.streams.wave import Wave
 from sapwood.comm.streams.waves import Waves
 from sapwood.core.topology import ROOT
-from sapwood.testing.injector import Faults
-from sapwood.testing.simulation import (
+from sapwood_simulation.faults import Faults
+from sapwood_simulation.simulation import (
     InvariantError,
     SimulationOptions,
 )
-from sapwood.testing.stream_simulation import AMPLE, StreamKind, StreamSimulation
+from sapwood_simulation.stream_simulation import AMPLE, StreamKind, StreamSimulation
 
 Sync = Literal["all", "time-out", "none"]
 Late = Literal["drop", "next"]

@@ -43,7 +43,7 @@ def test_what_programs_import_loads_nothing_of_the_client() -> None:
     assert done.stderr.strip() == ""
 
 
-@pytest.mark.parametrize("folder", ["src", "tests", "benchmarks", "examples", "docs"])
+@pytest.mark.parametrize("folder", ["src", "simulation", "tests", "benchmarks", "examples", "docs"])
 def test_every_file_name_says_something(folder: str) -> None:
     names = {path.stem.removeprefix("test_") for path in (ROOT / folder).rglob("*.py")}
     assert not names & EMPTY_NAMES

@@ -123,14 +123,14 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
     give the same course of events. With --what also streams of any kind, groups, letters from
     place to place, and arrays that travel in pieces.
     """
-    from sapwood.testing.injector import Faults  # noqa: PLC0415 - a slow import, wanted only here
-    from sapwood.testing.simulation import (  # noqa: PLC0415 - a slow import, wanted only here
+    from sapwood_simulation.faults import Faults  # noqa: PLC0415 - a slow import, wanted only here
+    from sapwood_simulation.kinds import made  # noqa: PLC0415 - a slow import, wanted only here
+    from sapwood_simulation.simulation import (  # noqa: PLC0415 - a slow import, wanted only here
         InvariantError,
         SimulationOptions,
         collecting_seldom,
     )
-    from sapwood.testing.simulations import made  # noqa: PLC0415 - a slow import, wanted only here
-    from sapwood.testing.stream_simulation import (  # noqa: PLC0415 - a slow import, wanted only here
+    from sapwood_simulation.stream_simulation import (  # noqa: PLC0415 - a slow import, wanted only here
         StreamKind,
     )
 

@@ -15,7 +15,7 @@ from sapwood.comm.streams import opening
 from sapwood.core.errors import ExecutionError, ProtocolError
 from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import ROOT, Tree, flat, kary, plan
-from sapwood.testing.network import Network
+from sapwood_simulation.network import Network
 
 SHAPES = [flat(1), flat(4), kary(5, 2), kary(9, 3), kary(4, 2)]
 seeds = st.integers(0, 2**16)

@@ -13,7 +13,7 @@ from sapwood.comm.groups.groups import Groups
 from sapwood.comm.link import Identity, LinkTiming
 from sapwood.comm.neighbourhood import Neighbourhood
 from sapwood.core.topology import flat
-from sapwood.testing.network import Network
+from sapwood_simulation.network import Network
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from sapwood.comm.letters import events as le
 from sapwood.comm.messages.groups import NO_GROUP, GroupCall
 from sapwood.core.errors import AgentLostError, ExecutionError, GroupError
 from sapwood.core.topology import ROOT, Tree, flat, kary
-from sapwood.testing.troupe import Member, Step, Troupe
+from sapwood_simulation.peers import Member, Step, Troupe
 
 
 def random_tree(agents: int, chance: random.Random) -> Tree:

@@ -6,7 +6,7 @@ import pytest
 
 from sapwood.comm.letters import events as le
 from sapwood.core.topology import ROOT, Tree, flat, kary
-from sapwood.testing.network import Network
+from sapwood_simulation.network import Network
 
 
 @pytest.mark.parametrize("tree", [flat(3), kary(9, 3)], ids=str)

@@ -15,7 +15,7 @@ from sapwood.comm.reduction import WHOLE
 from sapwood.core.errors import ExecutionError
 from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import ROOT, kary
-from sapwood.testing.network import Network
+from sapwood_simulation.network import Network
 
 LATE = Synchronisation("time-out", 0.2, "next")
 

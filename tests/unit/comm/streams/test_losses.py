@@ -12,7 +12,7 @@ from sapwood.comm.messages import FAIL, PARTIAL, REPLACE, StreamSpec
 from sapwood.comm.reduction import WHOLE
 from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import ROOT, plan
-from sapwood.testing.network import Network
+from sapwood_simulation.network import Network
 
 
 def after_a_loss(seed: int, on_loss: str) -> Network:

@@ -27,7 +27,7 @@ from sapwood.comm.letters.transfers import PIECE
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import AgentLostError
 from sapwood.core.topology import ROOT
-from sapwood.testing.simulation import InvariantError, Simulation, SimulationOptions
+from sapwood_simulation.simulation import InvariantError, Simulation, SimulationOptions
 
 LETTERS_OF_A_WAVE = 50
 """Messages and requests for each of ``options.waves``."""

@@ -15,7 +15,7 @@ from sapwood.contexts.spawner import Spawner
 from sapwood.core.clock import VirtualClock
 from sapwood.core.topology import ROOT
 from sapwood.session.keeper import Keeper
-from sapwood.testing.network import Network
+from sapwood_simulation.network import Network
 
 
 class World(Protocol):

@@ -16,7 +16,7 @@ import numpy as np
 from sapwood.comm import events as ev
 from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import ROOT
-from sapwood.testing.simulation import (
+from sapwood_simulation.simulation import (
     STREAM,
     TIMING,
     InvariantError,

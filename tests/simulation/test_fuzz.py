@@ -9,9 +9,9 @@ import pytest
 from sapwood.comm import frames, messages
 from sapwood.comm.place import Place
 from sapwood.core.errors import ProtocolError
-from sapwood.testing import fuzz as fuzz_module
-from sapwood.testing.fuzz import FuzzError, fuzz
-from sapwood.testing.hostile import Hostility
+from sapwood_simulation import fuzz as fuzz_module
+from sapwood_simulation.fuzz import FuzzError, fuzz
+from sapwood_simulation.hostile import Hostility
 
 
 def test_hostile_frames_do_no_harm() -> None:
@@ -49,7 +49,7 @@ def test_a_place_that_crashes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyError("gone")
 
     monkeypatch.setattr(Place, "_take", crash)
-    with pytest.raises(FuzzError, match=r"KeyError: .*sapwood\.testing\.fuzz --seed 0"):
+    with pytest.raises(FuzzError, match=r"KeyError: .*sapwood_simulation\.fuzz --seed 0"):
         fuzz(100)
 
 

@@ -31,9 +31,9 @@ from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.environment.settings import RestartSettings
 from sapwood.session.keeper import Beginning, Change, Patience
 from sapwood.session.places import census_of
-from sapwood.testing.injector import Faults, Injector
-from sapwood.testing.network import Network
-from sapwood.testing.simulated_zygote import SimulatedKeeper, SimulatedSpawner, VirtualLoop
+from sapwood_simulation.faults import Faults, Injector
+from sapwood_simulation.network import Network
+from sapwood_simulation.processes import SimulatedKeeper, SimulatedSpawner, VirtualLoop
 
 STREAM = 1
 

@@ -1,6 +1,6 @@
 """Hostile frames through the decoder and the core of every kind of place.
 
-``python -m sapwood.testing.fuzz --frames 1000000`` says what happened, and fails if a place
+``python -m sapwood_simulation.fuzz --frames 1000000`` says what happened, and fails if a place
 crashed, hung, kept memory, or complained of one peer more than once. The same seed gives the
 same frames.
 """
@@ -28,8 +28,8 @@ from sapwood.comm.place import Place
 from sapwood.comm.reduction import gathering
 from sapwood.core.clock import VirtualClock
 from sapwood.core.topology import ROOT, kary
-from sapwood.testing.hostile import Hostility
-from sapwood.testing.wires import ClockLoop
+from sapwood_simulation.hostile import Hostility
+from sapwood_simulation.links import ClockLoop
 
 TREE = kary(4, 2)
 FRAMES_OF_A_PEER = 40
@@ -201,7 +201,9 @@ def _one_peer(target: Target, source: Hostility, seed: int, sent: int) -> tuple[
 
 
 def _again(seed: int, sent: int) -> str:
-    return f"to have it again: python -m sapwood.testing.fuzz --seed {seed} --frames {sent + 100}"
+    return (
+        f"to have it again: python -m sapwood_simulation.fuzz --seed {seed} --frames {sent + 100}"
+    )
 
 
 def _bytes_of(message: AnyMessage) -> bytes:

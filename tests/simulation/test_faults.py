@@ -5,9 +5,9 @@ import random
 from sapwood.comm import events as ev
 from sapwood.core.clock import VirtualClock
 from sapwood.core.topology import ROOT, flat
-from sapwood.testing.injector import Faults
-from sapwood.testing.network import Network
-from sapwood.testing.wires import skewed_clock
+from sapwood_simulation.faults import Faults
+from sapwood_simulation.links import skewed_clock
+from sapwood_simulation.network import Network
 
 
 def test_nothing_arrives_on_a_clogged_wire_until_it_is_free() -> None:

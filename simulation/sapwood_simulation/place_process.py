@@ -1,11 +1,8 @@
 """Processes with one place of a tree each, over sockets, without a session around them.
 
-``python -m sapwood.testing.place_process '{…}' '{…}'`` forks one for each :class:`Options`, which
-are JSON, so that all together import what they need once. It says on a line which processes they
-are, and of each that has ended, on a line of its own, which it was and its exit code.
-
-A place multiplies waves by its rank, and answers a request with the checksum of what came and the
-number of requests that came before. It ends when its parent is lost.
+``python -m sapwood_simulation.place_process '{…}' '{…}'`` forks one for each :class:`Options`,
+which are JSON, so that all together import what they need once. It says on a line which processes
+they are, and of each that has ended, on a line of its own, which it was and its exit code.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ import pytest
 from sapwood.comm import events as ev
 from sapwood.comm.messages import StreamSpec
 from sapwood.core.topology import ROOT, Tree, flat, kary
-from sapwood.testing.timed import TimedTree
+from sapwood_simulation.timed import TimedTree
 
 
 def wave_seconds(tree: Tree, handling: float = 0.0) -> float:

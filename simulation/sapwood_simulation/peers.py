@@ -12,7 +12,7 @@ from sapwood.comm.payload import Payload
 from sapwood.core.errors import SapwoodError
 from sapwood.core.rankset import to_ranges
 from sapwood.core.topology import Tree
-from sapwood.testing.network import Network
+from sapwood_simulation.network import Network
 
 Step = tuple[GroupCall, Any]
 """A call and the value that the member gives."""

@@ -3,8 +3,8 @@ import pytest
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.core.topology import ROOT, flat, kary
-from sapwood.testing import network as network_module
-from sapwood.testing.network import Network
+from sapwood_simulation import network as network_module
+from sapwood_simulation.network import Network
 
 
 def test_everybody_is_there_after_the_start() -> None:

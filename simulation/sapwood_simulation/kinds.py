@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sapwood.core.errors import ConfigurationError
-from sapwood.testing.group_simulation import GroupSimulation
-from sapwood.testing.letter_simulation import LetterSimulation
-from sapwood.testing.piece_simulation import PieceSimulation
-from sapwood.testing.simulation import Simulation, SimulationOptions
-from sapwood.testing.stream_simulation import StreamKind, StreamSimulation
+from sapwood_simulation.group_simulation import GroupSimulation
+from sapwood_simulation.letter_simulation import LetterSimulation
+from sapwood_simulation.piece_simulation import PieceSimulation
+from sapwood_simulation.simulation import Simulation, SimulationOptions
+from sapwood_simulation.stream_simulation import StreamKind, StreamSimulation
 
 KINDS: dict[str, type[Simulation]] = {
     kind.what: kind

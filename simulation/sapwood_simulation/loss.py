@@ -17,7 +17,7 @@ from sapwood.comm.messages.letters import Letter, Multiple, Receipt
 from sapwood.comm.neighbourhood import Effects
 from sapwood.comm.node import Node
 from sapwood.comm.payload import Payload
-from sapwood.testing.wires import ClockLoop
+from sapwood_simulation.links import ClockLoop
 
 ASTRAY = (Letter, Receipt, Multiple)
 """Messages that may go astray: those that are numbered end to end."""

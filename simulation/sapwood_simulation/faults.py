@@ -9,9 +9,9 @@ from typing import Protocol
 import msgspec
 
 from sapwood.core.topology import ROOT, Tree
-from sapwood.testing.loss import Loss
-from sapwood.testing.simulated_zygote import SimulatedKeeper, VirtualLoop, World
-from sapwood.testing.wires import Wire
+from sapwood_simulation.links import Wire
+from sapwood_simulation.loss import Loss
+from sapwood_simulation.processes import SimulatedKeeper, VirtualLoop, World
 
 SWIZZLED = 8
 """Most wires that are clogged one after the other, and freed in another order."""

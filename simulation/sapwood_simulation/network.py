@@ -31,12 +31,12 @@ from sapwood.core.clock import VirtualClock
 from sapwood.core.errors import SapwoodError
 from sapwood.core.rankset import to_ranges
 from sapwood.core.topology import ROOT, Tree
-from sapwood.testing.answers import failure, success
-from sapwood.testing.loss import Counts, Loss, LossyNode
-from sapwood.testing.simulated_filters import SimulatedFilters
-from sapwood.testing.tries import Tries
-from sapwood.testing.watchers import Watchers
-from sapwood.testing.wires import ClockLoop, Lottery, PlaceLoop, Wire, WireEnd, skewed_clock
+from sapwood_simulation.answers import failure, success
+from sapwood_simulation.connects import Tries
+from sapwood_simulation.links import ClockLoop, Lottery, PlaceLoop, Wire, WireEnd, skewed_clock
+from sapwood_simulation.loss import Counts, Loss, LossyNode
+from sapwood_simulation.simulated_filters import SimulatedFilters
+from sapwood_simulation.watchers import Watchers
 
 E = TypeVar("E", bound=ev.Effect)
 

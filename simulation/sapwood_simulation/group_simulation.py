@@ -14,9 +14,9 @@ from sapwood.comm.groups import events as gev
 from sapwood.comm.messages.groups import NO_GROUP, GroupCall
 from sapwood.core.errors import GroupError
 from sapwood.core.topology import ROOT
-from sapwood.testing.naming import ranks_named
-from sapwood.testing.simulation import InvariantError, Simulation, SimulationOptions
-from sapwood.testing.troupe import Member, Step
+from sapwood_simulation.naming import ranks_named
+from sapwood_simulation.peers import Member, Step
+from sapwood_simulation.simulation import InvariantError, Simulation, SimulationOptions
 
 AT_A_TIME = 4
 """Groups that are open at a time."""
