@@ -9,12 +9,12 @@ from typing import Protocol
 import msgspec
 
 from sapwood.core.topology import ROOT, Tree
-from sapwood_simulation.links import Wire
+from sapwood_simulation.links import SimulatedLink
 from sapwood_simulation.loss import Loss
-from sapwood_simulation.processes import SimulatedKeeper, VirtualLoop, World
+from sapwood_simulation.processes import ProcessHost, SimulatedKeeper, VirtualLoop
 
 SWIZZLED = 8
-"""Most wires that are clogged one after the other, and freed in another order."""
+"""Most links that are clogged one after the other, and freed in another order."""
 
 
 PARTITIONED = 3
@@ -117,7 +117,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in changed.items())
 
 
-class Stage(World, Protocol):
+class FaultySimulation(ProcessHost, Protocol):
     """The simulation in which things go wrong."""
 
     tree: Tree
@@ -125,7 +125,7 @@ class Stage(World, Protocol):
     keeper: SimulatedKeeper
 
 
-class Injector:
+class FaultInjector:
     """Lets things go wrong.
 
     Args:
@@ -137,12 +137,12 @@ class Injector:
         touched: When something went wrong at each place, virtual seconds.
     """
 
-    def __init__(self, simulation: Stage, faults: Faults, chance: random.Random) -> None:
+    def __init__(self, simulation: FaultySimulation, faults: Faults, chance: random.Random) -> None:
         self.crashes = self.pauses = self.zygotes = self.halts = self.stalls = self.clogged = 0
         self._simulation = simulation
         self._chance = chance
         self._faults = faults
-        self._wires: list[Wire] = []
+        self._links: list[SimulatedLink] = []
         self._stopped = False
         self.touched: dict[int, list[float]] = {rank: [] for rank in range(simulation.tree.size)}
         self._kinds: dict[str, Callable[[int], None]] = {
@@ -158,7 +158,7 @@ class Injector:
         if faults.slow:
             ranks = range(1, simulation.tree.size)
             slow = {rank for rank in ranks if chance.random() < faults.slow}
-            simulation.network.waiting.slow = slow
+            simulation.network.scheduler.slow = slow
 
     def inject(self) -> None:
         """Let one thing go wrong, to some process."""
@@ -175,8 +175,8 @@ class Injector:
         network = self._simulation.network
         for rank in [rank for rank in network.nodes if network.is_paused(rank)]:
             network.resume(rank)
-        for wire in self._wires:
-            wire.unclog()
+        for link in self._links:
+            link.unclog()
         self._reunite()
 
     def may_have_lost(self, rank: int, begin: float, end: float) -> bool:
@@ -233,10 +233,10 @@ class Injector:
         self._simulation.network.sever(rank)
 
     def _clog(self, rank: int) -> None:
-        wires = self._simulation.network.wires(rank)
-        if wires:
-            wire = self._chance.choice(wires)
-            directions = self._chance.choice(([wire], [wire.back], [wire, wire.back]))
+        links = self._simulation.network.links(rank)
+        if links:
+            link = self._chance.choice(links)
+            directions = self._chance.choice(([link], [link.back], [link, link.back]))
             seconds = self._some_time()
             for one in directions:
                 self._stop_up(one)
@@ -244,11 +244,11 @@ class Injector:
 
     def _swizzle(self, _rank: int) -> None:
         network, loop = self._simulation.network, self._simulation.loop
-        wires = [wire for rank in network.nodes for wire in network.wires(rank)]
-        for wire in self._chance.sample(wires, min(SWIZZLED, len(wires))):
+        links = [link for rank in network.nodes for link in network.links(rank)]
+        for link in self._chance.sample(links, min(SWIZZLED, len(links))):
             begin = self._some_time() / 2
-            loop.call_later(begin, self._stop_up, wire)
-            loop.call_later(begin + self._some_time(), wire.unclog)
+            loop.call_later(begin, self._stop_up, link)
+            loop.call_later(begin + self._some_time(), link.unclog)
 
     def _partition(self, _rank: int) -> None:
         """Have some places and those below them not heard, and maybe not hear."""
@@ -264,25 +264,25 @@ class Injector:
         network.partition = frozenset(cut)
         self._touch(*(rank for top in tops for rank in tree.subtree(top)))
         for rank in network.nodes:
-            for wire in network.wires(rank):
-                across = (wire.source in cut) != (wire.target in cut)
-                if across and (both or wire.source in cut):
-                    self._stop_up(wire)
+            for link in network.links(rank):
+                across = (link.source in cut) != (link.target in cut)
+                if across and (both or link.source in cut):
+                    self._stop_up(link)
         simulation.loop.call_later(self._some_time(), self._reunite)
 
     def _reunite(self) -> None:
         network = self._simulation.network
         network.partition = frozenset()
         for rank in network.nodes:
-            for wire in network.wires(rank):
-                wire.unclog()
+            for link in network.links(rank):
+                link.unclog()
 
-    def _stop_up(self, wire: Wire) -> None:
+    def _stop_up(self, link: SimulatedLink) -> None:
         if not self._stopped:
             self.clogged += 1
-            self._touch(wire.source, wire.target)
-            wire.clogged = True
-            self._wires.append(wire)
+            self._touch(link.source, link.target)
+            link.clogged = True
+            self._links.append(link)
 
     def _some_time(self) -> float:
         return self._chance.uniform(0.0, self._faults.pause_seconds)

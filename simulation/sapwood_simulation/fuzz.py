@@ -28,7 +28,7 @@ from sapwood.comm.place import Place
 from sapwood.comm.reduction import gathering
 from sapwood.core.clock import VirtualClock
 from sapwood.core.topology import ROOT, kary
-from sapwood_simulation.hostile import Hostility
+from sapwood_simulation.hostile import HostilePeer
 from sapwood_simulation.links import ClockLoop
 
 TREE = kary(4, 2)
@@ -67,7 +67,7 @@ class FuzzError(AssertionError):
     """A place did what it must not do."""
 
 
-class Target:
+class FuzzedPlace:
     """A place that meets hostile peers, as their parent or their child.
 
     Args:
@@ -132,22 +132,22 @@ def fuzz(count: int, seed: int = 0, progress: Callable[[int], None] | None = Non
         FuzzError: A place crashed, hung, kept memory, or complained too often; the message says
             how to have it again.
     """
-    source = Hostility(seed)
+    source = HostilePeer(seed)
     begin = time.perf_counter()
     sent = peers = cut_off = 0
     slowest = 0.0
     base = 0
-    targets = [Target(rank) for rank in (ROOT, TREE.parents[1], 1)]
+    targets = [FuzzedPlace(rank) for rank in (ROOT, TREE.parents[1], 1)]
     while sent < count:
         if peers % PEERS_OF_A_PLACE == 0:
-            targets = [Target(rank) for rank in (ROOT, TREE.parents[1], 1)]
+            targets = [FuzzedPlace(rank) for rank in (ROOT, TREE.parents[1], 1)]
         target = targets[peers % len(targets)]
         peers += 1
         frames_sent, seconds, was_cut = _one_peer(target, source, seed, sent)
         if not TREE.is_agent(target.rank):
             target.place.post(ev.Tick())
         else:  # an agent ends with its parent
-            targets[2] = Target(target.rank)
+            targets[2] = FuzzedPlace(target.rank)
         sent += frames_sent
         cut_off += was_cut
         slowest = max(slowest, seconds)
@@ -169,7 +169,9 @@ def fuzz(count: int, seed: int = 0, progress: Callable[[int], None] | None = Non
     )
 
 
-def _one_peer(target: Target, source: Hostility, seed: int, sent: int) -> tuple[int, float, bool]:
+def _one_peer(
+    target: FuzzedPlace, source: HostilePeer, seed: int, sent: int
+) -> tuple[int, float, bool]:
     """Let one peer send until it is cut off or has had enough."""
     chance = source.chance
     target.problems.clear()

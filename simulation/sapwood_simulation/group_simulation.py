@@ -14,9 +14,8 @@ from sapwood.comm.groups import events as gev
 from sapwood.comm.messages.groups import NO_GROUP, GroupCall
 from sapwood.core.errors import GroupError
 from sapwood.core.topology import ROOT
-from sapwood_simulation.naming import ranks_named
-from sapwood_simulation.peers import Member, Step
-from sapwood_simulation.simulation import InvariantError, Simulation, SimulationOptions
+from sapwood_simulation.peers import SimulatedPeer, Step
+from sapwood_simulation.simulation import InvariantError, Simulation, SimulationOptions, ranks_named
 
 AT_A_TIME = 4
 """Groups that are open at a time."""
@@ -43,7 +42,7 @@ class Ensemble:
         self.ranks = members
         self.operations = operations
         self.name = str(number)
-        self.members: list[Member] = []
+        self.members: list[SimulatedPeer] = []
         self.ended: set[int] = set()
         self._number = number
 
@@ -168,7 +167,7 @@ class GroupSimulation(Simulation):
         ensemble = Ensemble(ranks, operations, number)
         for rank in ranks:
             ensemble.members.append(
-                Member(self.network, rank, ranks, ensemble.name, ensemble.steps(rank))
+                SimulatedPeer(self.network, rank, ranks, ensemble.name, ensemble.steps(rank))
             )
             if rank not in self.network.nodes:
                 ensemble.ended.add(rank)
@@ -177,14 +176,14 @@ class GroupSimulation(Simulation):
     def _done(self) -> int:
         return len(self._over)
 
-    def _enter(self, ensemble: Ensemble, member: Member) -> None:
+    def _enter(self, ensemble: Ensemble, member: SimulatedPeer) -> None:
         if self.network.is_paused(member.rank):
             self.later(0.05, self._enter, ensemble, member)
         elif member.rank not in ensemble.ended:
             member.enter()
             self.loop.call_later(ENTER_TIMEOUT, self._give_up, ensemble, member)
 
-    def _give_up(self, ensemble: Ensemble, member: Member) -> None:
+    def _give_up(self, ensemble: Ensemble, member: SimulatedPeer) -> None:
         if member.rank in ensemble.ended or member.number is not None or member.error is not None:
             return
         error = GroupError(f"member {member.rank} waited for {ENTER_TIMEOUT:g} s").to_record()

@@ -31,14 +31,14 @@ HUGE = 2**33
 """Bytes that a prefix announces and that never come."""
 
 
-class Hostility:
+class HostilePeer:
     """A source of frames, most of them wrong in some way.
 
     Args:
         seed: Decides all of them.
 
     Example:
-        >>> Hostility(1).frame() == Hostility(1).frame()
+        >>> HostilePeer(1).frame() == HostilePeer(1).frame()
         True
     """
 

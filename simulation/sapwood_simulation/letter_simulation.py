@@ -73,7 +73,7 @@ class Way(NamedTuple):
     destination: Process
 
 
-class UnderWay(NamedTuple):
+class SentLetter(NamedTuple):
     """A message or a request that has not ended.
 
     Attributes:
@@ -105,11 +105,11 @@ class LetterSimulation(Simulation):
         self._places = range(options.agents + 1)
         self._numbers = self._probes = 0
         self._got: dict[Way, int] = defaultdict(int)
-        self._sends: dict[tuple[Process, int, int], UnderWay] = {}
-        self._asks: dict[tuple[Process, int], UnderWay] = {}
+        self._sends: dict[tuple[Process, int, int], SentLetter] = {}
+        self._asks: dict[tuple[Process, int], SentLetter] = {}
         self._waiting: set[Process] = set()
         self._to_arrive: dict[tuple[Process, int, int], tuple[float, float]] = {}
-        self._blamed: list[tuple[UnderWay, float, str]] = []
+        self._blamed: list[tuple[SentLetter, float, str]] = []
         self._arrived: set[tuple[Process, int, int]] = set()
         self._handled: set[tuple[Process, int]] = set()
         self.network.answer = _answer
@@ -167,7 +167,7 @@ class LetterSimulation(Simulation):
         if chance.random() < 0.3:
             destination = chance.choice(self._places)
             size = self._size(self._numbers)
-            self._asks[process, self._numbers] = UnderWay(destination, self.network.clock.now())
+            self._asks[process, self._numbers] = SentLetter(destination, self.network.clock.now())
             body, payload = _encoded({"x": self._numbers, "data": _data(self._numbers, size)})
             self.network.post(source, ev.Ask(destination, "test", self._numbers, body, payload))
         else:
@@ -184,7 +184,7 @@ class LetterSimulation(Simulation):
     def _send_to(self, source: Process, number: int, ranks: list[int], size: int) -> None:
         self._receive(source)
         now = self.network.clock.now()
-        self._sends.update({(source, number, rank): UnderWay(rank, now) for rank in ranks})
+        self._sends.update({(source, number, rank): SentLetter(rank, now) for rank in ranks})
         said = {"pid": source.pid, "number": number, "data": _data(number, size)}
         body, payload = _encoded(said)
         self.network.post(source.rank, le.SendTagged(number, tuple(ranks), 1, body, payload))
@@ -316,7 +316,7 @@ class LetterSimulation(Simulation):
         lives = self.network.lives[rank]
         return any(one.begin <= end and begin <= one.end <= now for one in lives)
 
-    def _check_error(self, error: Any, sent: UnderWay) -> None:
+    def _check_error(self, error: Any, sent: SentLetter) -> None:
         self.failed += 1
         if error.code != AgentLostError.code:
             raise InvariantError(f"what was for rank {sent.destination} failed: {error.what}")

@@ -22,11 +22,11 @@ PAUSE_STEP = 0.05
 """Virtual seconds after which a stopped process is looked at again."""
 
 
-class Wire:
+class SimulatedLink:
     """One direction of a connection: bytes in the order in which they were sent.
 
     Args:
-        waiting: Where wires are on which something is under way.
+        scheduler: Draws the link that delivers next.
         source: The place that sends.
         target: The place that receives.
 
@@ -43,7 +43,7 @@ class Wire:
     """
 
     __slots__ = (
-        "_waiting",
+        "_scheduler",
         "back",
         "broken",
         "clogged",
@@ -57,8 +57,8 @@ class Wire:
         "target",
     )
 
-    def __init__(self, waiting: Lottery, source: int, target: int) -> None:
-        self._waiting = waiting
+    def __init__(self, scheduler: Scheduler, source: int, target: int) -> None:
+        self._scheduler = scheduler
         self.source = source
         self.target = target
         self.pieces: deque[bytes | None] = deque()
@@ -68,7 +68,7 @@ class Wire:
         self.broken = False
         self.clogged = False
         self.parked = False
-        self.back: Wire = self
+        self.back: SimulatedLink = self
         self.handler: ConnectionHandler = cast("ConnectionHandler", None)
 
     def put(self, piece: bytes | None) -> None:
@@ -77,9 +77,9 @@ class Wire:
             return
         self.broken = piece is None
         self.pieces.append(piece)
-        self._waiting.sent(self)
+        self._scheduler.sent(self)
         if len(self.pieces) == 1:
-            self._waiting.add(self)
+            self._scheduler.add(self)
 
     def take(self) -> bytes | None:
         """Take out what arrives first."""
@@ -112,7 +112,7 @@ class Wire:
         self.clogged = False
         if self.parked:
             self.parked = False
-            self._waiting.add(self)
+            self._scheduler.add(self)
 
     def cut(self, chance: random.Random) -> None:
         """Lose what is under way from some byte on; the end of the connection follows."""
@@ -123,18 +123,18 @@ class Wire:
         self.due.clear()
         self.broken = True
         if not known:
-            self._waiting.add(self)
+            self._scheduler.add(self)
 
 
-class WireEnd:
-    """What a place writes to, for a wire: a connection without a socket."""
+class LinkEnd:
+    """What a place writes to, for a link: a connection without a socket."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, link: SimulatedLink) -> None:
+        self._link = link
 
     def write(self, buffers: Sequence[bytes | memoryview]) -> None:
         """Send buffers, in order."""
-        self._wire.put(b"".join(buffers))
+        self._link.put(b"".join(buffers))
 
     def close(self) -> None:
         """Close after what was sent."""
@@ -142,8 +142,8 @@ class WireEnd:
 
     def abort(self) -> None:
         """Close: the other end reads what was sent, this one nothing more."""
-        self._wire.put(None)
-        self._wire.back.closed = True
+        self._link.put(None)
+        self._link.back.closed = True
 
 
 class ClockLoop:
@@ -213,8 +213,8 @@ def skewed_clock(clock: VirtualClock, chance: random.Random, skew: float) -> Cal
     return lambda: offset + rate * clock.now()
 
 
-class Lottery:
-    """Wires of which one is drawn at a time, each with the same chance.
+class Scheduler:
+    """Links of which one is drawn at a time, each with the same chance.
 
     Args:
         chance: Where the draws come from.
@@ -225,7 +225,7 @@ class Lottery:
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
-        self._wires: list[Wire] = []
+        self._links: list[SimulatedLink] = []
         self._clock: ClockLoop | None = None
         self._latency = self._jitter = 0.0
         self.slow: set[int] = set()
@@ -240,40 +240,40 @@ class Lottery:
         """
         self._clock, self._latency, self._jitter = clock, latency, jitter
 
-    def sent(self, wire: Wire) -> None:
-        """Something was sent on a wire: draw when it is there, after what was sent before."""
+    def sent(self, link: SimulatedLink) -> None:
+        """Something was sent on a link: draw when it is there, after what was sent before."""
         if self._clock is None:
             return
         seconds = self._latency * self._chance.lognormvariate(0.0, self._jitter)
         there = self._clock.time() + seconds
-        wire.due.append(max(there, wire.due[-1]) if wire.due else there)
+        link.due.append(max(there, link.due[-1]) if link.due else there)
 
-    def add(self, wire: Wire) -> None:
-        """Put a wire in, now or when something is there; it must not be in yet."""
+    def add(self, link: SimulatedLink) -> None:
+        """Put a link in, now or when something is there; it must not be in yet."""
         clock = self._clock
-        if clock is not None and wire.due and wire.due[0] > clock.time():
-            clock.later(wire.due[0] - clock.time(), self._wires.append, wire)
+        if clock is not None and link.due and link.due[0] > clock.time():
+            clock.later(link.due[0] - clock.time(), self._links.append, link)
         else:
-            self._wires.append(wire)
+            self._links.append(link)
 
-    def draw(self) -> Wire | None:
+    def draw(self) -> SimulatedLink | None:
         """Take one out; None if nothing arrives on it yet."""
-        wire = self._draw()
-        if wire.clogged:
-            wire.parked = True
+        link = self._draw()
+        if link.clogged:
+            link.parked = True
             return None
-        if wire.target in self.slow and self._chance.random() < SLOWNESS:
-            self._wires.append(wire)
+        if link.target in self.slow and self._chance.random() < SLOWNESS:
+            self._links.append(link)
             return None
-        return wire
+        return link
 
-    def _draw(self) -> Wire:
-        number = self._chance.randrange(len(self._wires))
-        last = self._wires.pop()
-        if number == len(self._wires):
+    def _draw(self) -> SimulatedLink:
+        number = self._chance.randrange(len(self._links))
+        last = self._links.pop()
+        if number == len(self._links):
             return last
-        drawn, self._wires[number] = self._wires[number], last
+        drawn, self._links[number] = self._links[number], last
         return drawn
 
     def __len__(self) -> int:
-        return len(self._wires)
+        return len(self._links)

@@ -57,7 +57,7 @@ class Counts:
         return self.dropped + self.duplicated + self.reordered
 
 
-class World(Protocol):
+class LossyNetwork(Protocol):
     """The network that a place is part of."""
 
     loss: Loss
@@ -76,7 +76,7 @@ class World(Protocol):
 class LossyNode(Node):
     """The protocol core of a place at which letters go astray."""
 
-    world: World
+    world: LossyNetwork
 
     def receive(
         self, now: float, number: int, message: AnyMessage, payload: Payload | None

@@ -8,10 +8,13 @@ can be had again.
 from __future__ import annotations
 
 import hashlib
+import heapq
+import itertools
 import math
 import random
 import struct
-from collections.abc import Callable, Collection, Iterable
+from collections import deque
+from collections.abc import Callable, Collection, Container, Iterable
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -31,17 +34,26 @@ from sapwood.core.clock import VirtualClock
 from sapwood.core.errors import SapwoodError
 from sapwood.core.rankset import to_ranges
 from sapwood.core.topology import ROOT, Tree
-from sapwood_simulation.answers import failure, success
-from sapwood_simulation.connects import Tries
-from sapwood_simulation.links import ClockLoop, Lottery, PlaceLoop, Wire, WireEnd, skewed_clock
+from sapwood_simulation.links import (
+    ClockLoop,
+    LinkEnd,
+    PlaceLoop,
+    Scheduler,
+    SimulatedLink,
+    skewed_clock,
+)
 from sapwood_simulation.loss import Counts, Loss, LossyNode
-from sapwood_simulation.simulated_filters import SimulatedFilters
-from sapwood_simulation.watchers import Watchers
 
 E = TypeVar("E", bound=ev.Effect)
 
 Answer = Callable[[int, Any], Any]
 """``answer(rank, value)`` is what an agent makes of a wave or a request; it may raise."""
+
+OwnFilter = Callable[[int, ev.Filter, list[Any]], Any]
+"""``own(rank, effect, values)`` is what a filter makes of values; it may raise."""
+
+Told = Callable[[], None]
+"""Called when a process has ended."""
 
 PAUSED_RETRY = 0.01
 """Virtual seconds after which it is looked at again whether a process runs that is to connect."""
@@ -53,7 +65,7 @@ MAX_STEPS = 1_000_000
 _DELIVERY = struct.Struct("<iid")
 
 
-class Life(msgspec.Struct):
+class ProcessLife(msgspec.Struct):
     """One process at a place: its number, and when it was there, in virtual seconds."""
 
     pid: int
@@ -66,6 +78,119 @@ class Observation(msgspec.Struct, frozen=True):
 
     rank: int
     effect: Any
+
+
+class ConnectAttempts:
+    """What is to be connected, and when.
+
+    Args:
+        time: Returns the time, seconds.
+    """
+
+    def __init__(self, time: Callable[[], float]) -> None:
+        self._time = time
+        self._due: list[tuple[float, int, int, int]] = []
+        self._order = itertools.count()
+
+    def add(self, rank: int, to: int, pause: float) -> None:
+        """Have a place connect to another one after a pause, seconds."""
+        heapq.heappush(self._due, (self._time() + pause, next(self._order), rank, to))
+
+    def forget(self, rank: int) -> None:
+        """Drop what a place was about to do."""
+        self._due = [entry for entry in self._due if entry[2] != rank]
+        heapq.heapify(self._due)
+
+    def __bool__(self) -> bool:
+        """Whether any place is about to connect, now or later."""
+        return bool(self._due)
+
+    def take(self) -> tuple[int, int] | None:
+        """Take out who is to connect to whom now."""
+        if not self._due or self._due[0][0] > self._time():
+            return None
+        _, _, rank, to = heapq.heappop(self._due)
+        return rank, to
+
+    def next_due(self) -> float:
+        """Return when the next one is due; infinite if there is none."""
+        return self._due[0][0] if self._due else math.inf
+
+
+class ProcessWatchers:
+    """The places that watch the processes of others."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, list[tuple[int, Told]]] = {}
+        self._unheard: dict[int, list[Told]] = {}
+
+    def add(self, rank: int, pid: int, ended: Told) -> Told:
+        """Have a place told of the end of a process; return what takes that back."""
+        entry = (rank, ended)
+        watchers = self._of.setdefault(pid, [])
+        watchers.append(entry)
+        return lambda: watchers.remove(entry) if entry in watchers else None
+
+    def forget(self, rank: int) -> None:
+        """A place ends, and hears of nothing more."""
+        self._unheard.pop(rank, None)
+
+    def ended(self, pid: int, living: Container[int], paused: Container[int]) -> None:
+        """Tell those who live; who is stopped hears of it later."""
+        for watcher, told in self._of.pop(pid, []):
+            if watcher in paused:
+                self._unheard.setdefault(watcher, []).append(told)
+            elif watcher in living:
+                told()
+
+    def resumed(self, rank: int) -> None:
+        """A place goes on: tell it what it has missed."""
+        for told in self._unheard.pop(rank, []):
+            told()
+
+
+class SimulatedFilters:
+    """The filters of all places.
+
+    Args:
+        post: Gives a place an event.
+
+    Attributes:
+        own: What filters make of values.
+    """
+
+    def __init__(self, post: Callable[[int, ev.Event], None]) -> None:
+        self._post = post
+        self._wanted: dict[int, deque[ev.Filter]] = {}
+        self.own: OwnFilter = _no_filter
+
+    def wanted(self, rank: int, effect: ev.Filter) -> None:
+        """Note that a filter is to be called."""
+        self._wanted.setdefault(rank, deque()).append(effect)
+
+    def forget(self, rank: int) -> None:
+        """The process of a place ended."""
+        self._wanted.pop(rank, None)
+
+    def call_next(self, rank: int) -> None:
+        """Call the filter that was wanted first at a place."""
+        effect = self._wanted[rank].popleft()
+        number, ticket = effect.spec.stream, effect.ticket
+        try:
+            parts = [
+                values.decode(part.body, part.payload.view if part.payload is not None else b"")
+                for part in effect.parts
+            ]
+            encoded = values.encode(self.own(rank, effect, parts))
+        except SapwoodError as error:
+            self._post(rank, ev.Filtered(number, ticket, b"", None, 0.0, error.to_record()))
+            return
+        payload = Payload(encoded.payload()) if encoded.nbytes else None
+        self._post(rank, ev.Filtered(number, ticket, encoded.body, payload))
+
+
+def _no_filter(rank: int, _effect: ev.Filter, _values: list[Any]) -> Any:
+    raise SapwoodError(f"rank {rank} has no filter")
 
 
 class Network:
@@ -123,7 +248,7 @@ class Network:
         self.apart: bool | Collection[int] = False
         self.skew = 0.0
         self.split = 0.0
-        self.lives: dict[int, list[Life]] = {rank: [] for rank in range(tree.size)}
+        self.lives: dict[int, list[ProcessLife]] = {rank: [] for rank in range(tree.size)}
         self._course = hashlib.blake2b(digest_size=16)
         self.loss = Loss()
         self.astray = Counts()
@@ -131,15 +256,15 @@ class Network:
         self.answer = answer
         self._timing = timing or LinkTiming()
         self.chance = random.Random(seed)  # noqa: S311 - chance that can be repeated is the point
-        self.waiting = Lottery(self.chance)
+        self.scheduler = Scheduler(self.chance)
         self._incarnations = dict.fromkeys(range(tree.size), 0)
         self._place_of: dict[int, int] = {}  # of each process that was ever started
-        self._wires: dict[int, list[Wire]] = {}
+        self._links: dict[int, list[SimulatedLink]] = {}
         self._answers: list[tuple[int, Any]] = []
-        self.tries = Tries(self.clock.now)
+        self.connects = ConnectAttempts(self.clock.now)
         self._paused: set[int] = set()
-        self._held: dict[int, list[Wire]] = {}
-        self._watchers = Watchers()
+        self._held: dict[int, list[SimulatedLink]] = {}
+        self._watchers = ProcessWatchers()
         self.filters = SimulatedFilters(self.post)
         self.on_end: Callable[[int], None] = lambda _rank: None
 
@@ -166,7 +291,7 @@ class Network:
         kind = LossyNode if self.loss.any else Node
         node = self.nodes[rank] = kind(identity, self.tree, self._timing, gathering())
         self._place_of[pid] = rank
-        self.lives[rank].append(Life(pid, self.clock.now()))
+        self.lives[rank].append(ProcessLife(pid, self.clock.now()))
         if isinstance(node, LossyNode):
             node.world = self
         observe = partial(self._observe, rank)
@@ -193,9 +318,9 @@ class Network:
         self.resume(rank)
         self._answers = [entry for entry in self._answers if entry[0] != rank]
         self.filters.forget(rank)
-        self.tries.forget(rank)
-        for wire in self._wires.pop(rank, []):
-            WireEnd(wire).abort()
+        self.connects.forget(rank)
+        for link in self._links.pop(rank, []):
+            LinkEnd(link).abort()
         self._watchers.ended(node.identity.pid, self.nodes, self._paused)
 
     def sever(self, rank: int) -> bool:
@@ -206,17 +331,17 @@ class Network:
         Returns:
             Whether there was a connection.
         """
-        for wire in self._wires.get(rank, []):
-            if wire.target == self.nodes[rank].router.parent and not wire.broken:
+        for link in self._links.get(rank, []):
+            if link.target == self.nodes[rank].router.parent and not link.broken:
                 self.breaks += 1
-                for direction in (wire, wire.back):
+                for direction in (link, link.back):
                     direction.cut(self.chance)
                 return True
         return False
 
-    def wires(self, rank: int) -> list[Wire]:
-        """Return the wires on which a place sends."""
-        return [wire for wire in self._wires.get(rank, []) if not wire.broken]
+    def links(self, rank: int) -> list[SimulatedLink]:
+        """Return the links on which a place sends."""
+        return [link for link in self._links.get(rank, []) if not link.broken]
 
     def pause(self, rank: int) -> None:
         """Stop a process; what is sent to it waits."""
@@ -225,8 +350,8 @@ class Network:
     def resume(self, rank: int) -> None:
         """Let a stopped process go on."""
         self._paused.discard(rank)
-        for wire in self._held.pop(rank, []):
-            self.waiting.add(wire)
+        for link in self._held.pop(rank, []):
+            self.scheduler.add(link)
         self._watchers.resumed(rank)
 
     def _is_at(self, rank: int, node: Node) -> bool:
@@ -281,22 +406,22 @@ class Network:
 
     def step(self) -> bool:
         """Let one thing happen, whichever the seed says; return whether there was any."""
-        waiting, answers, tries = self.waiting, self._answers, self.tries
+        scheduler, answers, connects = self.scheduler, self._answers, self.connects
         while True:
-            if tries and self._try_to_connect():
+            if connects and self._try_to_connect():
                 return True
-            ready = len(waiting)
+            ready = len(scheduler)
             if not ready and not answers:
                 return False
             chosen = self.chance.randrange(ready + len(answers))
             if chosen < ready:
-                wire = waiting.draw()
-                if wire is None:
+                link = scheduler.draw()
+                if link is None:
                     continue
-                if wire.target in self._paused:
-                    self._held.setdefault(wire.target, []).append(wire)
+                if link.target in self._paused:
+                    self._held.setdefault(link.target, []).append(link)
                     continue
-                self._deliver(wire)
+                self._deliver(link)
                 return True
             number = chosen - ready
             entry = answers[number]
@@ -304,7 +429,7 @@ class Network:
                 runs = (i for i, one in enumerate(answers) if one[0] not in self._paused)
                 number = next(runs, -1)
                 if number < 0:
-                    if not waiting:
+                    if not scheduler:
                         return False
                     continue
                 entry = answers[number]
@@ -349,28 +474,31 @@ class Network:
 
     def _try_to_connect(self) -> bool:
         """Let the place connect whose time it is; return whether there was one."""
-        rank, to = self.tries.take() or (-1, -1)
+        rank, to = self.connects.take() or (-1, -1)
         if rank < 0:
             return False
         if rank in self._paused:
-            self.tries.add(rank, to, PAUSED_RETRY)
+            self.connects.add(rank, to, PAUSED_RETRY)
             return self._try_to_connect()
         if to in self.places:
-            self._lay_wires(rank, to, self.places[rank])
+            self._lay_links(rank, to, self.places[rank])
         else:
             self.post(rank, ev.Unreachable(to))
         return True
 
-    def _lay_wires(self, rank: int, parent: int, handler: ConnectionHandler) -> None:
-        up, down = Wire(self.waiting, rank, parent), Wire(self.waiting, parent, rank)
+    def _lay_links(self, rank: int, parent: int, handler: ConnectionHandler) -> None:
+        up, down = (
+            SimulatedLink(self.scheduler, rank, parent),
+            SimulatedLink(self.scheduler, parent, rank),
+        )
         up.back, down.back = down, up
-        for wire in (up, down):
-            former = self._wires.get(wire.source, [])
-            self._wires[wire.source] = [*(one for one in former if one.is_in_use), wire]
-            wire.clogged = wire.source in self.partition and wire.target not in self.partition
+        for link in (up, down):
+            former = self._links.get(link.source, [])
+            self._links[link.source] = [*(one for one in former if one.is_in_use), link]
+            link.clogged = link.source in self.partition and link.target not in self.partition
         up.handler, down.handler = self.places[parent], handler
-        up.number = up.handler.connection_opened(WireEnd(down), initiator=False)
-        down.number = handler.connection_opened(WireEnd(up), initiator=True)
+        up.number = up.handler.connection_opened(LinkEnd(down), initiator=False)
+        down.number = handler.connection_opened(LinkEnd(up), initiator=True)
 
     def _reconnect(self, rank: int, link: int, _attempt: int) -> None:
         place = self.places.get(rank)
@@ -378,7 +506,7 @@ class Network:
             return
         parent = place.channels[link].link.rank
         if parent in self.places:
-            self._lay_wires(rank, parent, place.resumption(link))
+            self._lay_links(rank, parent, place.resumption(link))
         else:
             place.lines.give_up(link, "nobody listens any more")
 
@@ -389,29 +517,29 @@ class Network:
             return lambda: None
         return self._watchers.add(rank, pid, ended)
 
-    def _deliver(self, wire: Wire) -> None:
+    def _deliver(self, link: SimulatedLink) -> None:
         if self.split and self.chance.random() < self.split:
-            piece = wire.take_part(self.chance)
+            piece = link.take_part(self.chance)
         else:
-            piece = wire.take()
-        if wire.pieces:
-            self.waiting.add(wire)
-        self._course.update(_DELIVERY.pack(wire.source, wire.target, self.clock.now()))
+            piece = link.take()
+        if link.pieces:
+            self.scheduler.add(link)
+        self._course.update(_DELIVERY.pack(link.source, link.target, self.clock.now()))
         self._course.update(piece or b"")
-        if wire.closed or wire.target not in self.places:
+        if link.closed or link.target not in self.places:
             return
         if piece is not None:
-            wire.handler.bytes_received(wire.number, piece)
+            link.handler.bytes_received(link.number, piece)
             return
-        wire.closed = wire.back.broken = True
-        wire.handler.connection_closed(wire.number, "the connection was closed")
+        link.closed = link.back.broken = True
+        link.handler.connection_closed(link.number, "the connection was closed")
 
     def _observe(self, rank: int, effect: ev.Effect) -> None:
         self.observations.append(Observation(rank, effect))
         if isinstance(effect, ev.ParentLost):
             self.kill(rank)
         elif isinstance(effect, ev.Connect):
-            self.tries.add(rank, effect.rank, effect.pause)
+            self.connects.add(rank, effect.rank, effect.pause)
         elif isinstance(effect, ev.WaveArrived | ev.Asked):
             self._answers.append((rank, effect))
         elif isinstance(effect, ev.Filter):
@@ -431,3 +559,18 @@ class Network:
         owner = (rank, effect.wave) if isinstance(effect, ev.WaveArrived) else None
         payload = Payload(encoded.payload(), owner=owner) if encoded.nbytes else None
         self.post(rank, success(effect, encoded.body, payload))
+
+
+def success(effect: ev.WaveArrived | ev.Asked, body: bytes, payload: Payload | None) -> ev.Event:
+    """Return the event by which an agent answers."""
+    if isinstance(effect, ev.Asked):
+        return ev.Answer(effect.source, effect.number, body, payload)
+    return ev.Contribute(effect.spec.stream, effect.wave, 1.0, body, payload)
+
+
+def failure(effect: ev.WaveArrived | ev.Asked, error: SapwoodError) -> ev.Event:
+    """Return the event by which an agent says why it does not."""
+    record = error.to_record()
+    if isinstance(effect, ev.Asked):
+        return ev.Answer(effect.source, effect.number, b"", None, record)
+    return ev.Fail(effect.spec.stream, effect.wave, record)

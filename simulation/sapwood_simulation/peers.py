@@ -18,7 +18,7 @@ Step = tuple[GroupCall, Any]
 """A call and the value that the member gives."""
 
 
-class Member:
+class SimulatedPeer:
     """One member: enters, calls, leaves.
 
     Attributes:
@@ -87,7 +87,7 @@ def scattered(portions: dict[int, Any]) -> tuple[bytes, Payload]:
     return plain.encode(rows), Payload(data)
 
 
-class Troupe:
+class SimulatedPeers:
     """All members of all groups of one simulated tree.
 
     Args:
@@ -99,9 +99,9 @@ class Troupe:
 
     Example:
         >>> from sapwood.core.topology import kary
-        >>> troupe = Troupe(kary(4, 2))
-        >>> members = troupe.add([1, 3], lambda rank: [(GroupCall("allreduce", "sum"), rank)])
-        >>> troupe.play()
+        >>> peers = SimulatedPeers(kary(4, 2))
+        >>> members = peers.add([1, 3], lambda rank: [(GroupCall("allreduce", "sum"), rank)])
+        >>> peers.play()
         >>> [member.results for member in members]
         [[4], [4]]
     """
@@ -109,19 +109,19 @@ class Troupe:
     def __init__(self, tree: Tree, seed: int = 0) -> None:
         self.network = Network(tree, seed)
         self.network.start()
-        self.members: list[Member] = []
+        self.members: list[SimulatedPeer] = []
         self.discarded = 0
 
     def add(
         self, group: Iterable[int], steps: Callable[[int], Sequence[Step]], name: str = ""
-    ) -> list[Member]:
+    ) -> list[SimulatedPeer]:
         """Have every member of a group enter it and make its steps."""
         ranks = list(group)
-        made = [Member(self.network, rank, ranks, name, steps(rank)) for rank in ranks]
+        made = [SimulatedPeer(self.network, rank, ranks, name, steps(rank)) for rank in ranks]
         self.members += made
         return made
 
-    def play(self, enter: Iterable[Member] | None = None) -> None:
+    def play(self, enter: Iterable[SimulatedPeer] | None = None) -> None:
         """Let the members enter and all that follows happen."""
         for member in self.members if enter is None else enter:
             member.enter()
@@ -149,7 +149,7 @@ class Troupe:
             elif isinstance(effect, (gev.GroupEntered, gev.GroupBroken)):
                 self._of(seen.rank, key=(effect.members, effect.name)).saw(effect)
 
-    def _of(self, rank: int, *, number: Any = None, key: Any = None) -> Member:
+    def _of(self, rank: int, *, number: Any = None, key: Any = None) -> SimulatedPeer:
         found = [
             one
             for one in self.members

@@ -18,7 +18,7 @@ from sapwood.session.keeper import Keeper
 from sapwood_simulation.network import Network
 
 
-class World(Protocol):
+class ProcessHost(Protocol):
     """The simulation around a zygote."""
 
     network: Network
@@ -65,7 +65,7 @@ class VirtualLoop:
 class SimulatedSpawner:
     """A zygote that starts nodes instead of processes; what a keeper needs of a Spawner."""
 
-    def __init__(self, simulation: World, keeper: Keeper) -> None:
+    def __init__(self, simulation: ProcessHost, keeper: Keeper) -> None:
         self._simulation = simulation
         self._keeper = keeper
         self._closed = False
@@ -179,7 +179,7 @@ class SimulatedSpawner:
 class SimulatedKeeper(Keeper):
     """The production keeper with a simulated zygote."""
 
-    def __init__(self, simulation: World, *arguments: Any) -> None:
+    def __init__(self, simulation: ProcessHost, *arguments: Any) -> None:
         self.simulation = simulation  # the first zygote is made by the constructor below
         super().__init__(*arguments)
 

@@ -14,6 +14,7 @@ import itertools
 import logging
 import math
 import random
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
@@ -26,12 +27,12 @@ from sapwood.comm.node import Node
 from sapwood.contexts import orders
 from sapwood.contexts.plan import Plan
 from sapwood.core.errors import SapwoodError
-from sapwood.core.rankset import fold, from_ranges
+from sapwood.core.rankset import fold, from_ranges, parse_ranks
 from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.environment.settings import RestartSettings
 from sapwood.session.keeper import Beginning, Change, Patience
 from sapwood.session.places import census_of
-from sapwood_simulation.faults import Faults, Injector
+from sapwood_simulation.faults import FaultInjector, Faults
 from sapwood_simulation.network import Network
 from sapwood_simulation.processes import SimulatedKeeper, SimulatedSpawner, VirtualLoop
 
@@ -135,8 +136,8 @@ class Simulation:
         self.network.split = faults.split
         if faults.latency:
             clock = self.network.clock_loop
-            self.network.waiting.take_time(clock, faults.latency, faults.jitter)
-        self._injector = Injector(self, faults, self._random)
+            self.network.scheduler.take_time(clock, faults.latency, faults.jitter)
+        self._injector = FaultInjector(self, faults, self._random)
         self.keeper = SimulatedKeeper(
             self,
             self.tree,
@@ -269,7 +270,7 @@ class Simulation:
             if network.step():
                 clock.advance(chance.expovariate(rate))
             else:
-                due = min(loop.next_due(), network.tries.next_due())
+                due = min(loop.next_due(), network.connects.next_due())
                 if math.isinf(due):
                     raise InvariantError("nothing is under way, and nothing will be")
                 clock.advance(max(0.0, due - clock.now()))
@@ -380,6 +381,21 @@ def left_behind(node: Node) -> dict[str, int]:
         "transfers": len(node.transfers),
     }
     return {kind: count for kind, count in counts.items() if count}
+
+
+def ranks_named(kind: str, text: str) -> set[int]:
+    """Return the ranks that a text names as :func:`~sapwood.core.rankset.fold` writes them.
+
+    Example:
+        >>> sorted(ranks_named("agent", "agent[1-3,12] ended: killed")), ranks_named("rank", "a 12")
+        ([1, 2, 3, 12], set())
+        >>> ranks_named("agent", "agent 12 is gone"), ranks_named("agent", "agents 12")
+        ({12}, set())
+    """
+    found: set[int] = set()
+    for several, one in re.findall(rf"\b{kind}(?:\[([0-9,-]+)\]| ([0-9]+)\b)", text):
+        found |= parse_ranks(several or one)
+    return found
 
 
 def _answer(rank: int, value: Any) -> Any:

@@ -24,8 +24,13 @@ from sapwood.comm.streams.emissions import is_full
 from sapwood.core.errors import AgentLostError
 from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.core.topology import ROOT
-from sapwood_simulation.naming import ranks_named
-from sapwood_simulation.simulation import STREAM, InvariantError, Simulation, SimulationOptions
+from sapwood_simulation.simulation import (
+    STREAM,
+    InvariantError,
+    Simulation,
+    SimulationOptions,
+    ranks_named,
+)
 
 STRIDE = 10_000
 """A contribution is numbered rank times this plus wave."""

@@ -15,7 +15,7 @@ def test_nothing_arrives_on_a_clogged_wire_until_it_is_free() -> None:
     network.start()
     network.open_stream(1, {"x": "sum"})
     network.run()
-    (wire,) = network.wires(1)
+    (wire,) = network.links(1)
     wire.clogged = True
     network.broadcast(1, {"x": 10})
     network.run()
@@ -28,7 +28,7 @@ def test_nothing_arrives_on_a_clogged_wire_until_it_is_free() -> None:
 
 def test_a_slow_place_reads_less_often_and_all_the_same() -> None:
     network = Network(flat(2), answer=lambda rank, value: {"x": rank * value["x"]})
-    network.waiting.slow = {1}
+    network.scheduler.slow = {1}
     network.start()
     network.open_stream(1, {"x": "sum"})
     network.broadcast(1, {"x": 1})

@@ -11,7 +11,7 @@ from sapwood.comm.place import Place
 from sapwood.core.errors import ProtocolError
 from sapwood_simulation import fuzz as fuzz_module
 from sapwood_simulation.fuzz import FuzzError, fuzz
-from sapwood_simulation.hostile import Hostility
+from sapwood_simulation.hostile import HostilePeer
 
 
 def test_hostile_frames_do_no_harm() -> None:
@@ -27,7 +27,7 @@ def test_places_that_are_said_to_be_below_themselves_do_no_harm() -> None:
 
 
 def test_the_frames_are_of_every_kind() -> None:
-    source = Hostility(3)
+    source = HostilePeer(3)
     kinds: set[type] = set()
     refused = 0
     for _ in range(6_000):
@@ -40,7 +40,7 @@ def test_the_frames_are_of_every_kind() -> None:
 
 
 def test_the_same_seed_gives_the_same_frames() -> None:
-    first, second = Hostility(5), Hostility(5)
+    first, second = HostilePeer(5), HostilePeer(5)
     assert [first.frame() for _ in range(500)] == [second.frame() for _ in range(500)]
 
 

@@ -206,8 +206,8 @@ def test_a_wave_survives_any_loss_and_has_everybody_exactly_once(
 def settle(network: Network) -> None:
     """Let things happen until nothing does, places that try again included."""
     network.run()
-    while network.tries.next_due() < math.inf:
-        network.clock.advance(network.tries.next_due() - network.clock.now())
+    while network.connects.next_due() < math.inf:
+        network.clock.advance(network.connects.next_due() - network.clock.now())
         network.run()
 
 

@@ -69,7 +69,7 @@ def test_who_is_back_is_known_below_a_junction_that_was_cut_off_meanwhile() -> N
     network.post(ROOT, le.Announce((), (8,)))
     network.run()
     (link,) = [one.number for one in network.nodes[ROOT].links.values() if one.rank == top]
-    (wire,) = [one for one in network.wires(ROOT) if one.target == top]
+    (wire,) = [one for one in network.links(ROOT) if one.target == top]
     wire.pieces = deque([b""])  # what was on its way is lost
     network.sever(top)
     network.run()
