@@ -6,7 +6,7 @@ import io
 import itertools
 import threading
 
-from sapwood.cli.waiting import passing_seconds
+from sapwood.cli.build import passing_seconds
 
 PATIENCE = 30.0
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sapwood.cli.arguments import assignments, existing_file, output_path
+from sapwood.cli.options import assignments, existing_file, output_path
 from sapwood.core.errors import InputError
 
 

@@ -13,10 +13,9 @@ import typer
 
 from sapwood.activity.run import Run
 from sapwood.cli.failures import EXIT_INTERRUPTED
-from sapwood.cli.following import follow
 from sapwood.cli.interrupts import termination_interrupts
-from sapwood.cli.live import open_display
-from sapwood.cli.output import print_json
+from sapwood.cli.present import print_json
+from sapwood.cli.progress import follow, open_display
 from sapwood.client import local
 from sapwood.code.cache import BuildCache
 from sapwood.code.spelling import suggest

@@ -1,10 +1,11 @@
-"""What a run shows on stderr while it lasts: a display that redraws, or plain lines."""
+"""Following a run to its end: a progress display on stderr, and Ctrl-C that cancels the run."""
 
 from __future__ import annotations
 
 import sys
 from typing import Protocol
 
+import typer
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -12,7 +13,40 @@ from rich.table import Table
 from rich.text import Text
 
 from sapwood.activity.progress import Progress, RunState
-from sapwood.cli import figures
+from sapwood.activity.run import Run
+from sapwood.cli import present
+from sapwood.cli.interrupts import noted_interrupts
+
+POLL_SECONDS = 0.1
+"""Seconds between two looks at a run, and at whether Ctrl-C was pressed."""
+
+CANCEL_SECONDS = 0.7
+"""Longest wait for a cancelled run to end by itself."""
+
+
+def follow(run: Run, display: Display) -> bool:
+    """Show a run's progress until it ends; return False when Ctrl-C or SIGTERM ended it.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed again while the run was being cancelled.
+    """
+    with noted_interrupts() as interrupted:
+        try:
+            display.show(run.progress)
+            while not run.wait(POLL_SECONDS) and not interrupted():
+                display.show(run.progress)
+            display.show(run.progress)
+        finally:
+            display.close()
+        if not interrupted():
+            return True
+        typer.echo(
+            "sapwood: interrupted, cancelling the run; Ctrl-C again to stop at once", err=True
+        )
+        run.cancel()
+        run.wait(CANCEL_SECONDS)
+        return False
+
 
 LINE_INTERVAL = 2.0
 """Seconds between two plain lines."""
@@ -102,7 +136,7 @@ def render_progress(program: str, progress: Progress, width: int = 80) -> Render
     """
     begun = progress.state not in {RunState.BUILDING, RunState.PREPARING}
     what = f"iteration {_iterations(progress)}" if begun else str(progress.state)
-    seconds = figures.seconds(progress.seconds)
+    seconds = present.seconds(progress.seconds)
     name = program[: max(8, width - len(what) - len(seconds) - 2 * GAP)]
     parts = [Text(name, style="bold", no_wrap=True), Text(what, no_wrap=True)]
     room = width - sum(len(part.plain) + GAP for part in parts) - len(seconds) - GAP
@@ -121,7 +155,7 @@ def render_progress(program: str, progress: Progress, width: int = 80) -> Render
 
 def progress_line(program: str, progress: Progress) -> str:
     """Return a snapshot as one line of text."""
-    seconds = figures.seconds(progress.seconds)
+    seconds = present.seconds(progress.seconds)
     if progress.state in {RunState.BUILDING, RunState.PREPARING}:
         return f"{program}: {progress.state}, {seconds}"
     head = f"{program}: {progress.state}, iteration {_iterations(progress)}"
@@ -148,14 +182,14 @@ def _iterations(progress: Progress) -> str:
 
 
 def _metrics(progress: Progress) -> list[str]:
-    return [f"{name} {figures.metric(value)}" for name, value in progress.metrics.items()]
+    return [f"{name} {present.metric(value)}" for name, value in progress.metrics.items()]
 
 
 def _speed(progress: Progress) -> list[str]:
     facts = [f"{progress.agents} agent{'' if progress.agents == 1 else 's'}"]
     if progress.iteration:
-        facts.append(f"{figures.seconds(progress.seconds_per_iteration)}/iteration")
-        facts.append(f"{figures.count(progress.items_per_second)} items/s")
+        facts.append(f"{present.seconds(progress.seconds_per_iteration)}/iteration")
+        facts.append(f"{present.count(progress.items_per_second)} items/s")
     return facts
 
 

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapwood.cli import figures
+from sapwood.cli import present
+from sapwood.cli.present import answers_alone, print_json
 
 
 @pytest.mark.parametrize(
@@ -23,7 +25,7 @@ from sapwood.cli import figures
     ],
 )
 def test_seconds(value: float, text: str) -> None:
-    assert figures.seconds(value) == text
+    assert present.seconds(value) == text
 
 
 @pytest.mark.parametrize(
@@ -31,15 +33,25 @@ def test_seconds(value: float, text: str) -> None:
     [(0, "0"), (0.25, "0.25"), (999, "999"), (999.6, "1.00 k"), (8_123_456, "8.12 M")],
 )
 def test_count(value: float, text: str) -> None:
-    assert figures.count(value) == text
+    assert present.count(value) == text
 
 
 @given(st.floats(0, 1e17))
 def test_a_count_is_short_and_within_half_a_percent(value: float) -> None:
-    text = figures.count(value)
+    text = present.count(value)
     match = re.fullmatch(r"([\d.]+)(?: ([kMGTP]))?", text)
     assert match is not None
     number, suffix = match.groups()
     factor = 1000 ** " kMGTP".index(suffix or " ")
     assert len(text) <= 7
     assert float(number) * factor == pytest.approx(value, rel=0.006, abs=0.006)
+
+
+def test_only_answers_are_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    with answers_alone():
+        sys.stdout.write("said\n")
+        print_json({"a": 1}, one_line=True)
+    print_json([2], one_line=True)
+    sys.stdout.write("told\n")
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ('{"a":1}\n[2]\ntold\n', "said\n")
