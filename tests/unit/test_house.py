@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "sapwood").rglob("*.py"))
 EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 
+_CLASS = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
 _DOCUMENTED = re.compile(r"^\.\. auto\w+:: sapwood\.(\w+)$", re.MULTILINE)
 
 
@@ -70,3 +73,27 @@ def test_types_are_read_by_what_lets_one_thread_at_a_time_look_at_them() -> None
         if reads_a_type.search(path.read_text(encoding="utf-8").replace("FrameDecoder(", ""))
     }
     assert found == {Path("src/sapwood/core/typed.py")}
+
+
+def test_one_name_means_one_thing() -> None:
+    listed = ROOT / "tests" / "unit" / "repeated_class_names.toml"
+    allowed = set(tomllib.loads(listed.read_text(encoding="utf-8")))
+    count = Counter(
+        name for path in SOURCES for name in set(_CLASS.findall(path.read_text(encoding="utf-8")))
+    )
+    repeated = {name for name, times in count.items() if times > 1}
+    assert not repeated - allowed, "classes of several modules have these names: rename all but one"
+    assert not allowed - repeated, f"only one module has these names now: take them out of {listed}"
+
+
+def test_the_wheel_has_no_simulator() -> None:
+    testing = {path.name for path in (ROOT / "src" / "sapwood" / "testing").iterdir()}
+    assert testing - {"__pycache__"} == {
+        "__init__.py",
+        "devices.py",
+        "languages.py",
+        "transports.py",
+    }
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wheel = packages["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["packages"] == ["src/sapwood"]

@@ -13,7 +13,7 @@ from sapwood.cli.present import print_json, table, write
 from sapwood.environment.units import describe_size
 
 if TYPE_CHECKING:
-    from sapwood.compat.lizard.hardware import DeviceFacts
+    from sapwood.compat.lizard.hardware import DeviceAttributes
 
 app = typer.Typer(help="Register and run programs of lizard-slayer.", no_args_is_help=True)
 
@@ -174,7 +174,7 @@ def hardware(*, as_json: Json = False, debug: Debug = False) -> None:
         typer.echo(f"threads of a block: {block}")
 
 
-def _device(found: DeviceFacts) -> tuple[str, ...]:
+def _device(found: DeviceAttributes) -> tuple[str, ...]:
     return (
         found.name,
         f"{found.major}.{found.minor}",

@@ -20,7 +20,7 @@ from sapwood.client import local
 from sapwood.code.cache import BuildCache
 from sapwood.code.spelling import suggest
 from sapwood.compat.lizard.directory import existing_directory, read_directory
-from sapwood.compat.lizard.execution import Outcome, run_with_runner
+from sapwood.compat.lizard.execution import RunOutcome, run_with_runner
 from sapwood.compat.lizard.launch import Checked, check
 from sapwood.compat.lizard.runner_module import RunnerModule
 from sapwood.compat.lizard.store import ProgramStore
@@ -111,7 +111,9 @@ def _follow(run: Run, request: LizardRequest) -> None:
         raise typer.Exit(EXIT_INTERRUPTED)
 
 
-def _show(request: LizardRequest, checked: Checked, runner: RunnerModule, outcome: Outcome) -> None:
+def _show(
+    request: LizardRequest, checked: Checked, runner: RunnerModule, outcome: RunOutcome
+) -> None:
     if request.as_json:
         text = io.StringIO()
         with contextlib.redirect_stdout(text):

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from sapwood.client.stream_counters import HEADINGS, StreamCounters
+from sapwood.client.stream import HEADINGS, StreamCounters
 from sapwood.comm.messages import PlaceReport
 
 
