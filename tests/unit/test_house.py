@@ -83,7 +83,9 @@ def test_one_name_means_one_thing() -> None:
     )
     repeated = {name for name, times in count.items() if times > 1}
     assert not repeated - allowed, "classes of several modules have these names: rename all but one"
-    assert not allowed - repeated, f"only one module has these names now: take them out of {listed}"
+    if (ROOT / "src" / "sapwood" / "fastpath").is_dir():  # without it some are not repeated
+        gone = allowed - repeated
+        assert not gone, f"only one module has these names now: take them out of {listed}"
 
 
 def test_the_wheel_has_no_simulator() -> None:
