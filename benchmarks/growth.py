@@ -28,7 +28,7 @@ from sapwood.comm.groups import events as gev
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.messages.groups import GroupCall
 from sapwood.core.topology import ROOT, kary
-from sapwood.testing.timed import TimedTree
+from sapwood_simulation.timed import TimedTree
 
 LATENCY = 1e-4
 """Seconds that a message takes on a link."""

@@ -42,8 +42,8 @@ from sapwood.comm.transport.stream_socket import StreamSocket
 from sapwood.comm.transport.tcp import TcpTransport, split_address
 from sapwood.core.clock import VirtualClock
 from sapwood.core.topology import ROOT, flat
-from sapwood.testing.network import Network
-from sapwood.testing.wires import ClockLoop
+from sapwood_simulation.links import ClockLoop
+from sapwood_simulation.network import Network
 
 LARGE = 16 * 2**20
 """Bytes of a large wave."""

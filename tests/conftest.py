@@ -15,7 +15,7 @@ import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
 
-from sapwood.testing.simulation import COLLECT_AFTER
+from sapwood_simulation.simulation import COLLECT_AFTER
 
 if TYPE_CHECKING:
     import sapwood

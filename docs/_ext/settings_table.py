@@ -10,7 +10,7 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
 from sapwood.environment.defaults import render_value
-from sapwood.environment.schema import ANY, Setting, all_settings
+from sapwood.environment.schema import ANY, SettingField, all_settings
 
 
 def sections() -> str:
@@ -22,7 +22,7 @@ def sections() -> str:
     return "\n".join(lines)
 
 
-def _row(setting: Setting) -> str:
+def _row(setting: SettingField) -> str:
     name = ".".join("NAME" if part == ANY else part for part in setting.key[1:])
     known = setting.default is not None and ANY not in setting.key
     default = f"`{render_value(setting.key, setting.default)}`" if known else ""

@@ -303,13 +303,13 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def simulations() -> None:
     """Run short simulations of all kinds; raise if an invariant does not hold."""
-    from sapwood.testing.injector import Faults  # noqa: PLC0415 - with the mistake
-    from sapwood.testing.simulation import (  # noqa: PLC0415 - with the mistake
+    from sapwood_simulation.faults import Faults  # noqa: PLC0415 - with the mistake
+    from sapwood_simulation.kinds import made  # noqa: PLC0415 - with the mistake
+    from sapwood_simulation.simulation import (  # noqa: PLC0415 - with the mistake
         SimulationOptions,
         collecting_seldom,
     )
-    from sapwood.testing.simulations import made  # noqa: PLC0415 - with the mistake
-    from sapwood.testing.stream_simulation import StreamKind  # noqa: PLC0415 - with the mistake
+    from sapwood_simulation.stream_simulation import StreamKind  # noqa: PLC0415 - with the mistake
 
     moving = Faults(sever=0.003, clog=0.001, partition=0.0005, split=0.1)
     ending = Faults(crash=0.002, pause=0.0005, sever=0.003, drop=0.01, reorder=0.01, zygote=0.0001)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sapwood.testing.injector import Faults
-from sapwood.testing.simulation import Simulation, SimulationOptions
-from sapwood.testing.simulations import KINDS, made
+from sapwood_simulation.faults import Faults
+from sapwood_simulation.kinds import KINDS, made
+from sapwood_simulation.simulation import Simulation, SimulationOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = Faults(

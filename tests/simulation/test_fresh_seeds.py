@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from sapwood.testing.injector import Faults
-from sapwood.testing.simulation import SimulationOptions
-from sapwood.testing.simulations import KINDS, made
+from sapwood_simulation.faults import Faults
+from sapwood_simulation.kinds import KINDS, made
+from sapwood_simulation.simulation import SimulationOptions
 
 SEEDS = 5
 """Of each kind of simulation."""

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sapwood.comm.groups.groups import GroupRecovery, OpenGroup
-from sapwood.testing.group_simulation import GroupSimulation
-from sapwood.testing.injector import Faults
-from sapwood.testing.simulation import InvariantError, SimulationOptions, SimulationReport
+from sapwood_simulation.faults import Faults
+from sapwood_simulation.group_simulation import GroupSimulation
+from sapwood_simulation.simulation import InvariantError, SimulationOptions, SimulationReport
 
 Apart = Callable[[Callable[[], Any]], Any]
 BLOCKS, SEEDS_OF_A_BLOCK, NIGHTLY = 6, 15, 3

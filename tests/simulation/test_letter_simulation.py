@@ -17,10 +17,10 @@ from sapwood.comm.messaging.point_to_point import PointToPoint
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import AgentLostError
 from sapwood.core.topology import plan
-from sapwood.testing.injector import Faults
-from sapwood.testing.letter_simulation import LETTERS_OF_A_WAVE, LetterSimulation, UnderWay
-from sapwood.testing.network import Life
-from sapwood.testing.simulation import InvariantError, SimulationOptions
+from sapwood_simulation.faults import Faults
+from sapwood_simulation.letter_simulation import LETTERS_OF_A_WAVE, LetterSimulation, SentLetter
+from sapwood_simulation.network import ProcessLife
+from sapwood_simulation.simulation import InvariantError, SimulationOptions
 
 Apart = Callable[[Callable[[], Any]], Any]
 BLOCKS, SEEDS_OF_A_BLOCK, NIGHTLY = 5, 40, 3
@@ -208,12 +208,12 @@ def test_an_error_for_a_place_whose_process_ended_long_before_is_found(
     """An end excuses what was under way when it happened, and nothing else."""
     simulation = LetterSimulation(SimulationOptions(agents=8, fanout=2, waves=1))
     life = simulation.network.lives[3]
-    life += [Life(100, 0.0, 5.0), Life(101, 5.1)]
+    life += [ProcessLife(100, 0.0, 5.0), ProcessLife(101, 5.1)]
     error = AgentLostError("agent 3 is gone: killed").to_record()
     monkeypatch.setattr(simulation.network.clock, "_now", 6.0)
-    simulation._check_error(error, UnderWay(3, 4.0))
+    simulation._check_error(error, SentLetter(3, 4.0))
     simulation._check_arrivals()
     monkeypatch.setattr(simulation.network.clock, "_now", 60.0)
-    simulation._check_error(error, UnderWay(3, 50.0))
+    simulation._check_error(error, SentLetter(3, 50.0))
     with pytest.raises(InvariantError, match="rank 3 lives, and its sender is told"):
         simulation._check_arrivals()

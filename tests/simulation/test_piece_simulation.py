@@ -10,9 +10,9 @@ import pytest
 from sapwood.comm.streams.bulk import AdvertisedContributions
 from sapwood.comm.streams.fetch import Fetches
 from sapwood.comm.streams.wave import Wave
-from sapwood.testing.injector import Faults
-from sapwood.testing.piece_simulation import PieceSimulation
-from sapwood.testing.simulation import InvariantError, SimulationOptions, SimulationReport
+from sapwood_simulation.faults import Faults
+from sapwood_simulation.piece_simulation import PieceSimulation
+from sapwood_simulation.simulation import InvariantError, SimulationOptions, SimulationReport
 
 FAULTS = Faults(crash=0.0003, pause=0.0001, sever=0.001, zygote=0.00003, clog=0.0002)
 

@@ -13,9 +13,9 @@ from sapwood.comm.streams.streams import Streams
 from sapwood.comm.streams.wave import Wave
 from sapwood.core.topology import ROOT, kary, plan
 from sapwood.session.supervisor import SupervisionTimeouts
-from sapwood.testing.injector import Faults
-from sapwood.testing.network import Network
-from sapwood.testing.simulation import (
+from sapwood_simulation.faults import Faults
+from sapwood_simulation.network import Network
+from sapwood_simulation.simulation import (
     InvariantError,
     Simulation,
     SimulationOptions,

@@ -18,7 +18,7 @@ from sapwood.comm.link import LinkTiming
 from sapwood.comm.streams.wave import Wave
 from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import ROOT, Tree, kary
-from sapwood.testing.network import Network
+from sapwood_simulation.network import Network
 
 TREES = [kary(4, 2), kary(8, 2), kary(6, 3)]
 TIMING = LinkTiming(heartbeat=0.5, failure_after=3.0)

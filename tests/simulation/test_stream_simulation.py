@@ -14,12 +14,12 @@ from sapwood.comm.streams.push import PushContributions
 from sapwood.comm.streams.stream import PushReceived
 from sapwood.comm.streams.wave import Wave
 from sapwood.core.topology import ROOT
-from sapwood.testing.injector import Faults
-from sapwood.testing.simulation import (
+from sapwood_simulation.faults import Faults
+from sapwood_simulation.simulation import (
     InvariantError,
     SimulationOptions,
 )
-from sapwood.testing.stream_simulation import AMPLE, StreamKind, StreamSimulation
+from sapwood_simulation.stream_simulation import AMPLE, StreamKind, StreamSimulation
 
 Sync = Literal["all", "time-out", "none"]
 Late = Literal["drop", "next"]

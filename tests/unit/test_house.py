@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "sapwood").rglob("*.py"))
 EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 
+_CLASS = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
 _DOCUMENTED = re.compile(r"^\.\. auto\w+:: sapwood\.(\w+)$", re.MULTILINE)
 
 
@@ -43,7 +46,7 @@ def test_what_programs_import_loads_nothing_of_the_client() -> None:
     assert done.stderr.strip() == ""
 
 
-@pytest.mark.parametrize("folder", ["src", "tests", "benchmarks", "examples", "docs"])
+@pytest.mark.parametrize("folder", ["src", "simulation", "tests", "benchmarks", "examples", "docs"])
 def test_every_file_name_says_something(folder: str) -> None:
     names = {path.stem.removeprefix("test_") for path in (ROOT / folder).rglob("*.py")}
     assert not names & EMPTY_NAMES
@@ -70,6 +73,32 @@ def test_types_are_read_by_what_lets_one_thread_at_a_time_look_at_them() -> None
         if reads_a_type.search(path.read_text(encoding="utf-8").replace("FrameDecoder(", ""))
     }
     assert found == {Path("src/sapwood/core/typed.py")}
+
+
+def test_one_name_means_one_thing() -> None:
+    listed = ROOT / "tests" / "unit" / "repeated_class_names.toml"
+    allowed = set(tomllib.loads(listed.read_text(encoding="utf-8")))
+    count = Counter(
+        name for path in SOURCES for name in set(_CLASS.findall(path.read_text(encoding="utf-8")))
+    )
+    repeated = {name for name, times in count.items() if times > 1}
+    assert not repeated - allowed, "classes of several modules have these names: rename all but one"
+    if (ROOT / "src" / "sapwood" / "fastpath").is_dir():  # without it some are not repeated
+        gone = allowed - repeated
+        assert not gone, f"only one module has these names now: take them out of {listed}"
+
+
+def test_the_wheel_has_no_simulator() -> None:
+    testing = {path.name for path in (ROOT / "src" / "sapwood" / "testing").iterdir()}
+    assert testing - {"__pycache__"} == {
+        "__init__.py",
+        "devices.py",
+        "languages.py",
+        "transports.py",
+    }
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wheel = packages["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["packages"] == ["src/sapwood"]
 
 
 AGENT_SIDE = {"agent", "agent_groups", "junction", "member", "secondary_tree"}

@@ -6,17 +6,18 @@ import datetime as dt
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Annotated
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from sapwood.cli import completion, figures
-from sapwood.cli.arguments import assignments
+from sapwood.cli import completion, present
 from sapwood.cli.failures import EXIT_INTERRUPTED, explain, reported
 from sapwood.cli.interrupts import termination_interrupts
-from sapwood.cli.options import Debug, Json, Set
-from sapwood.cli.output import print_json, table, write
-from sapwood.cli.waiting import passing_seconds
+from sapwood.cli.options import Debug, Json, Set, assignments
+from sapwood.cli.present import print_json, table, write
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.units import describe_size
 
@@ -115,7 +116,7 @@ def _show_version(version: Version) -> None:
     how = "found built" if all(built.cached for built in version.builds) else "built"
     typer.echo(
         f"{now:%H:%M:%S} version {version.number} ({version.hash[:12]}) {how} "
-        f"in {figures.seconds(version.seconds)}"
+        f"in {present.seconds(version.seconds)}"
     )
 
 
@@ -143,7 +144,7 @@ def show_built(program: Program, found: list[Built], *, as_json: bool) -> None:
             library.image.language,
             library.entry.key[:12],
             describe_size(sum(each.size for each in library.entry.manifest.files.values())),
-            figures.seconds(library.entry.manifest.seconds) if library.entry.built else "cached",
+            present.seconds(library.entry.manifest.seconds) if library.entry.built else "cached",
         )
         for built in found
         for library in built.libraries
@@ -171,3 +172,62 @@ def _record(built: Built) -> dict[str, object]:
             for library in built.libraries
         ],
     }
+
+
+PATIENCE = 2.0
+"""Seconds before anything is shown."""
+
+TICK = 1.0
+"""Seconds between two changes of the line."""
+
+
+@contextmanager
+def passing_seconds(
+    text: str,
+    stream: TextIO,
+    *,
+    why: str = "",
+    patience: float = PATIENCE,
+    tick: float = TICK,
+    now: Callable[[], float] = time.monotonic,
+) -> Iterator[None]:
+    """Show what goes on and for how long, once it has taken a while.
+
+    On a terminal that is one line, which changes and goes away in the end; elsewhere a line that
+    stays, and only where there is something to explain.
+
+    Args:
+        text: What goes on.
+        stream: Where it is shown.
+        why: Why it may take long.
+        patience: Seconds before anything is shown.
+        tick: Seconds between two changes.
+        now: The clock.
+    """
+    over = threading.Event()
+    begin = now()
+    because = f" ({why})" if why else ""
+
+    def show() -> None:
+        if over.wait(patience):
+            return
+        if not stream.isatty():
+            if why:
+                stream.write(f"{text}{because}\n")
+                stream.flush()
+            return
+        while True:
+            stream.write(f"\r\x1b[K{text}: {now() - begin:.0f} s{because}")
+            stream.flush()
+            if over.wait(tick):
+                break
+        stream.write("\r\x1b[K")
+        stream.flush()
+
+    thread = threading.Thread(target=show, name="sapwood-waiting", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sapwood.cli.arguments import assignments
 from sapwood.cli.failures import reported
-from sapwood.cli.options import Debug, Json, Set
-from sapwood.cli.output import print_json, table, write
+from sapwood.cli.options import Debug, Json, Set, assignments
+from sapwood.cli.present import print_json, table, write
 from sapwood.core.errors import InputError
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.units import describe_size, parse_size

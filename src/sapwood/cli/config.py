@@ -10,10 +10,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from sapwood.cli.arguments import assignments, existing_file
 from sapwood.cli.failures import reported
-from sapwood.cli.options import Debug, Json, Set
-from sapwood.cli.output import print_json, table, write
+from sapwood.cli.options import Debug, Json, Set, assignments, existing_file
+from sapwood.cli.present import print_json, table, write
 from sapwood.environment.configuration import Row, load_configuration
 from sapwood.environment.layers import read_file
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import typer
 
 from sapwood.cli import starting
-from sapwood.cli.answers import answers_alone
+from sapwood.cli.present import answers_alone, print_json
 from sapwood.core.errors import EXCEPTION_TYPE, InputError, ResourceError, SapwoodError
 
 EXIT_INTERNAL = 70
@@ -114,8 +114,6 @@ def show_error(error: Exception, *, debug: bool = False, as_json: bool = False) 
         _tell(explain(known, debug=debug))
         code = known.exit_code
     if as_json:
-        from sapwood.cli.output import print_json  # noqa: PLC0415 - only wanted here
-
         with contextlib.suppress(OSError):  # what cannot be written may be the error itself
             print_json({"error": known.to_record()}, one_line=True)
     return code

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sapwood.cli.arguments import assignments, run_settings
 from sapwood.cli.failures import reported
-from sapwood.cli.options import Debug, Json
-from sapwood.cli.output import print_json, table, write
+from sapwood.cli.options import Debug, Json, assignments, run_settings
+from sapwood.cli.present import print_json, table, write
 from sapwood.environment.units import describe_size
 
 if TYPE_CHECKING:
-    from sapwood.compat.lizard.hardware import DeviceFacts
+    from sapwood.compat.lizard.hardware import DeviceAttributes
 
 app = typer.Typer(help="Register and run programs of lizard-slayer.", no_args_is_help=True)
 
@@ -85,7 +84,7 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
     Prints the checksum, what the runner module prints, and the time taken.
     """
     with reported(debug=debug, as_json=as_json):
-        from sapwood.cli.lizard_run import LizardRequest, execute  # noqa: PLC0415 - --help is fast
+        from sapwood.cli.lizard_command import LizardRequest, execute  # noqa: PLC0415 - --help is fast
 
         given = {
             "cluster.agents": agents,
@@ -117,7 +116,7 @@ def load(
 ) -> None:
     """Register a program: build it, check that its parts fit together, print its checksum."""
     with reported(debug=debug, as_json=as_json):
-        from sapwood.cli.lizard_run import register  # noqa: PLC0415 - --help must be fast
+        from sapwood.cli.lizard_command import register  # noqa: PLC0415 - --help must be fast
 
         found = register(folder, assignments(configuration or (), "--config")).registration
         if as_json:
@@ -175,7 +174,7 @@ def hardware(*, as_json: Json = False, debug: Debug = False) -> None:
         typer.echo(f"threads of a block: {block}")
 
 
-def _device(found: DeviceFacts) -> tuple[str, ...]:
+def _device(found: DeviceAttributes) -> tuple[str, ...]:
     return (
         found.name,
         f"{found.major}.{found.minor}",

@@ -11,11 +11,10 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from sapwood.cli.answers import answer_stream
-from sapwood.cli.arguments import assignments
 from sapwood.cli.failures import reported
 from sapwood.cli.interrupts import termination_interrupts
-from sapwood.cli.options import Debug, Set
+from sapwood.cli.options import Debug, Set, assignments
+from sapwood.cli.present import answer_stream
 from sapwood.core.errors import InputError
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.log_files import LogFile, LogLine, Wanted, merged

@@ -37,7 +37,7 @@ app = typer.Typer(
 app.command("run", epilog=_EPILOG)(run.run)
 app.command("new")(new.new)
 app.command("build")(build.build)
-app.command("simulate")(simulate.simulate)
+app.command("simulate", hidden=True)(simulate.simulate)
 app.command("patch")(patch.patch)
 app.command("logs")(logs.logs)
 app.add_typer(program.app, name="program")

@@ -6,10 +6,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from sapwood.cli.arguments import assignments
 from sapwood.cli.failures import reported
-from sapwood.cli.options import Debug, Json, Set
-from sapwood.cli.output import print_json, table, write
+from sapwood.cli.options import Debug, Json, Set, assignments
+from sapwood.cli.present import print_json, table, write
 from sapwood.core.errors import ResourceError
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.platform import PlatformItem, PlatformReport, check_platform

@@ -1,10 +1,17 @@
-"""Options that several commands have."""
+"""Options that several commands have, and the values that their texts stand for."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
+
+from sapwood.core.errors import InputError
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout, nothing else.")
@@ -20,3 +27,115 @@ Set = Annotated[
         help="A setting for this command, for example log.console=debug; may be repeated.",
     ),
 ]
+
+
+def assignments(texts: Iterable[str], option: str) -> dict[str, str]:
+    """Return the texts of options such as ``-p name=value`` by name.
+
+    Raises:
+        InputError: A text has no ``=`` or no name, or a name is given twice.
+
+    Example:
+        >>> assignments(["colours=16", "title=a=b"], "-p")
+        {'colours': '16', 'title': 'a=b'}
+    """
+    values: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip()
+        if not equals or not name:
+            raise InputError(
+                f"{option} cannot be {text!r}", hint=f"write {option} name=value, without blanks"
+            )
+        if name in values:
+            raise InputError(f"{name!r} is given twice", where=option, hint="give it once")
+        values[name] = value
+    return values
+
+
+def run_settings(texts: Iterable[str]) -> dict[str, Any]:
+    """Return the texts of ``--set name=value`` as a runner module gets them.
+
+    A value that reads as JSON is what that says (numbers, true, false, null, lists, quoted
+    text); anything else is text.
+
+    Raises:
+        InputError: A text has no ``=`` or no name, or a name is given twice.
+
+    Example:
+        >>> run_settings(["dims=3", "threshold=1e-3", "input_file=a.csv", 'name="7"'])
+        {'dims': 3, 'threshold': 0.001, 'input_file': 'a.csv', 'name': '7'}
+    """
+    return {name: _read(text) for name, text in assignments(texts, "--set").items()}
+
+
+def _read(text: str) -> Any:
+    word = text.strip()
+    try:
+        return json.loads(word.lower() if word.lower() in {"true", "false"} else word)
+    except ValueError:
+        return text
+
+
+def existing_file(path: Path) -> Path:
+    """Return the path of a file that exists.
+
+    Raises:
+        InputError: It is missing or a folder.
+    """
+    if path.is_dir():
+        raise InputError("this is a folder", where=str(path), hint="name a file in it")
+    if not path.exists():
+        raise InputError("there is no such file", where=str(path), hint="check the path")
+    return path
+
+
+def output_path(path: Path | None) -> Path | None:
+    """Return the path of a file to be written, after a look whether it can be.
+
+    Raises:
+        InputError: Its folder is missing or not writable, or it is a folder itself.
+    """
+    if path is None:
+        return None
+    folder = path.parent
+    if path.is_dir():
+        raise InputError("the output is a folder", where=str(path), hint="name a file in it")
+    if not folder.is_dir():
+        raise InputError("the folder of the output does not exist", where=str(folder))
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise InputError("the output cannot be written", where=str(path))
+    return path
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """The options of ``sapwood run``, parsed but not yet tried.
+
+    Attributes:
+        program: Folder or Python file.
+        data: File of data, or None for the program's own.
+        parameters: Texts by name.
+        flags: Settings by dotted key: agents, fan-out, limits and ``--set``.
+        chunk: Items that stay together, or None.
+        output: Where to write the result, or None.
+        on_agent_loss: ``replace`` or ``fail``.
+        allow_nan: Whether the data may hold NaN and infinite values.
+        quiet: Show errors only.
+        verbose: Show progress as lines.
+        as_json: Print one JSON object.
+        watch: Run again after each edit.
+    """
+
+    program: Path
+    data: Path | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    flags: Mapping[str, str | int] = field(default_factory=dict)
+    chunk: int | None = None
+    output: Path | None = None
+    on_agent_loss: Literal["replace", "fail"] = "replace"
+    allow_nan: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    as_json: bool = False
+    watch: bool = False

@@ -12,7 +12,7 @@ import typer
 from sapwood.cli.failures import reported
 from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.options import Debug, Json
-from sapwood.cli.output import print_json
+from sapwood.cli.present import print_json
 from sapwood.core.errors import BuildError, InputError
 
 if TYPE_CHECKING:

@@ -11,11 +11,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from sapwood.cli import completion, figures
-from sapwood.cli.arguments import assignments
+from sapwood.cli import completion, present
 from sapwood.cli.failures import reported
-from sapwood.cli.options import Debug, Json, Set
-from sapwood.cli.output import print_json, table, write
+from sapwood.cli.options import Debug, Json, Set, assignments
+from sapwood.cli.present import print_json, table, write
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.units import describe_size
 
@@ -116,7 +115,7 @@ def _target_table(targets: Sequence[TargetDescription]) -> Table:
             one.language,
             one.key[:12],
             describe_size(one.bytes),
-            figures.seconds(one.seconds),
+            present.seconds(one.seconds),
         )
         for one in targets
     ]

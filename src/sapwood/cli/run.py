@@ -8,10 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from sapwood.cli import completion, starting
-from sapwood.cli.arguments import assignments, output_path
 from sapwood.cli.failures import reported
-from sapwood.cli.options import Debug, Json, Set
-from sapwood.cli.request import RunRequest
+from sapwood.cli.options import Debug, Json, RunRequest, Set, assignments, output_path
 from sapwood.core.errors import ConfigurationError
 
 
@@ -146,15 +144,15 @@ def _execute(request: RunRequest, *, dry_run: bool) -> None:
                 "--dry-run shows once what would be done, --watch stays",
                 hint="leave one of them out",
             )
-        from sapwood.cli.plan import show_plan  # noqa: PLC0415 - --help must not load numpy
+        from sapwood.cli.run_command import show_plan  # noqa: PLC0415 - --help must not load numpy
 
         show_plan(request)
         return
     starting.say("loading")
     if request.watch:
-        from sapwood.cli.watching import execute_watching  # noqa: PLC0415 - as above
+        from sapwood.cli.run_command import execute_watching  # noqa: PLC0415 - as above
 
         raise typer.Exit(execute_watching(request))
-    from sapwood.cli.execution import execute  # noqa: PLC0415 - --help must not load numpy
+    from sapwood.cli.run_command import execute  # noqa: PLC0415 - --help must not load numpy
 
     raise typer.Exit(execute(request))

@@ -1,16 +1,21 @@
-"""``sapwood simulate``: the protocol and the keeper under virtual time, with faults."""
+"""``sapwood simulate``: the protocol and the keeper under virtual time, with faults.
+
+It is for those who develop Sapwood: the simulator, ``sapwood_simulation``, is part of a checkout
+and of no wheel. So ``sapwood --help`` does not list the command.
+"""
 
 from __future__ import annotations
 
 import traceback
 from enum import StrEnum
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 
 from sapwood.cli.failures import reported
 from sapwood.cli.options import Debug, Json
-from sapwood.cli.output import print_json, table, write
+from sapwood.cli.present import print_json, table, write
 from sapwood.core.errors import ConfigurationError, SapwoodError
 
 EXIT_BROKEN = 1
@@ -54,66 +59,136 @@ class OnLoss(StrEnum):
     FAIL = "fail"
 
 
-def _chance(text: str) -> typer.models.OptionInfo:
-    option: typer.models.OptionInfo = typer.Option(min=0, max=1, help=text)
+SHAPE = "What is simulated"
+STREAMS = "Streams (--what streams)"
+PROCESSES = "Processes that fail"
+CONNECTIONS = "Connections that fail, and time"
+LETTERS = "Letters that go astray"
+
+
+def _chance(panel: str, text: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(min=0, max=1, help=text, rich_help_panel=panel)
     return option
 
 
 def simulate(  # noqa: PLR0913 - the options of a command, each its own
     *,
-    what: Annotated[What, typer.Option(help="What the places do meanwhile.")] = What.WAVES,
-    seed: Annotated[int, typer.Option(help="The first seed; it decides all that is chance.")] = 0,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, one after the other.")] = 1,
-    agents: Annotated[int, typer.Option(min=1, max=MAX_AGENTS, help="Number of agents.")] = 16,
-    fanout: Annotated[int, typer.Option(min=0, help="Children of each junction; 0: flat.")] = 4,
+    what: Annotated[
+        What, typer.Option(help="What the places do meanwhile.", rich_help_panel=SHAPE)
+    ] = What.WAVES,
+    seed: Annotated[
+        int,
+        typer.Option(help="The first seed; it decides all that is chance.", rich_help_panel=SHAPE),
+    ] = 0,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="How many seeds, one after the other.", rich_help_panel=SHAPE)
+    ] = 1,
+    agents: Annotated[
+        int, typer.Option(min=1, max=MAX_AGENTS, help="Number of agents.", rich_help_panel=SHAPE)
+    ] = 16,
+    fanout: Annotated[
+        int, typer.Option(min=0, help="Children of each junction; 0: flat.", rich_help_panel=SHAPE)
+    ] = 4,
     spares: Annotated[
-        bool, typer.Option("--spares", help="Spare junctions stand in for lost ones.")
+        bool,
+        typer.Option(
+            "--spares", help="Spare junctions stand in for lost ones.", rich_help_panel=SHAPE
+        ),
     ] = False,
     waves: Annotated[
-        int, typer.Option(min=1, help="Waves or groups to run, or fifties of letters.")
+        int,
+        typer.Option(
+            min=1, help="Waves or groups to run, or fifties of letters.", rich_help_panel=SHAPE
+        ),
     ] = 5,
     pipelined: Annotated[
-        int, typer.Option(min=1, help="Waves and pieces: how many waves are open at a time.")
+        int,
+        typer.Option(
+            min=1,
+            help="Waves and pieces: how many waves are open at a time.",
+            rich_help_panel=SHAPE,
+        ),
     ] = 1,
-    sync: Annotated[Sync, typer.Option(help="Streams: whom waves wait for.")] = Sync.ALL,
+    sync: Annotated[
+        Sync, typer.Option(help="Streams: whom waves wait for.", rich_help_panel=STREAMS)
+    ] = Sync.ALL,
     seconds: Annotated[
-        float, typer.Option(min=0.001, help="Streams: the time-out of their waves, seconds.")
+        float,
+        typer.Option(
+            min=0.001,
+            help="Streams: the time-out of their waves, seconds.",
+            rich_help_panel=STREAMS,
+        ),
     ] = 0.02,
-    late: Annotated[Late, typer.Option(help="Streams: what becomes of late ones.")] = Late.DROP,
+    late: Annotated[
+        Late, typer.Option(help="Streams: what becomes of late ones.", rich_help_panel=STREAMS)
+    ] = Late.DROP,
     on_loss: Annotated[
-        OnLoss, typer.Option(help="Streams: what becomes of waves that lack lost agents.")
+        OnLoss,
+        typer.Option(
+            help="Streams: what becomes of waves that lack lost agents.", rich_help_panel=STREAMS
+        ),
     ] = OnLoss.REPLACE,
     own_filters: Annotated[
-        bool, typer.Option("--own-filters", help="Streams: own filters at every place.")
+        bool,
+        typer.Option(
+            "--own-filters", help="Streams: own filters at every place.", rich_help_panel=STREAMS
+        ),
     ] = False,
-    crash: Annotated[float, _chance("Chance of a crash per step.")] = 0.0,
-    pause: Annotated[float, _chance("Chance of a pause per step.")] = 0.0,
-    zygote: Annotated[float, _chance("Chance per step that all processes end.")] = 0.0,
-    halt: Annotated[float, _chance("Chance per step that the zygote stops.")] = 0.0,
-    stall: Annotated[float, _chance("Part of the new processes that stop before they join.")] = 0.0,
-    sever: Annotated[float, _chance("Chance of a broken connection per step.")] = 0.0,
-    clog: Annotated[float, _chance("Chance per step that a connection is clogged.")] = 0.0,
-    swizzle: Annotated[float, _chance("Chance per step that several are, in turn.")] = 0.0,
-    partition: Annotated[
-        float, _chance("Chance per step that some places are not heard, or hear nothing.")
-    ] = 0.0,
-    slow: Annotated[float, _chance("Part of the places that are slow.")] = 0.0,
-    skew: Annotated[
-        float, typer.Option(min=0, max=0.5, help="By how much clocks go wrong, of the time.")
-    ] = 0.0,
-    drop: Annotated[float, _chance("Part of the letters that each place loses.")] = 0.0,
-    duplicate: Annotated[float, _chance("Part of the letters that come twice.")] = 0.0,
-    reorder: Annotated[float, _chance("Part of the letters that others overtake.")] = 0.0,
-    split: Annotated[float, _chance("Part of the writes that do not arrive whole.")] = 0.0,
-    latency: Annotated[
-        float, typer.Option(min=0, help="Median seconds to the next place; 0: as it comes.")
-    ] = 0.0,
-    jitter: Annotated[
-        float, typer.Option(min=0, help="How far that scatters: sigma of a log-normal.")
+    crash: Annotated[float, _chance(PROCESSES, "Chance of a crash per step.")] = 0.0,
+    pause: Annotated[float, _chance(PROCESSES, "Chance of a pause per step.")] = 0.0,
+    zygote: Annotated[float, _chance(PROCESSES, "Chance per step that all processes end.")] = 0.0,
+    halt: Annotated[float, _chance(PROCESSES, "Chance per step that the zygote stops.")] = 0.0,
+    stall: Annotated[
+        float, _chance(PROCESSES, "Part of the new processes that stop before they join.")
     ] = 0.0,
     pause_seconds: Annotated[
-        float, typer.Option(min=0, help="Longest time that something stays so.")
+        float,
+        typer.Option(
+            min=0, help="Longest time that something stays so.", rich_help_panel=PROCESSES
+        ),
     ] = 6.0,
+    sever: Annotated[float, _chance(CONNECTIONS, "Chance of a broken connection per step.")] = 0.0,
+    clog: Annotated[
+        float, _chance(CONNECTIONS, "Chance per step that a connection is clogged.")
+    ] = 0.0,
+    swizzle: Annotated[
+        float, _chance(CONNECTIONS, "Chance per step that several are, in turn.")
+    ] = 0.0,
+    partition: Annotated[
+        float,
+        _chance(CONNECTIONS, "Chance per step that some places are not heard, or hear nothing."),
+    ] = 0.0,
+    slow: Annotated[float, _chance(CONNECTIONS, "Part of the places that are slow.")] = 0.0,
+    skew: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=0.5,
+            help="By how much clocks go wrong, of the time.",
+            rich_help_panel=CONNECTIONS,
+        ),
+    ] = 0.0,
+    split: Annotated[
+        float, _chance(CONNECTIONS, "Part of the writes that do not arrive whole.")
+    ] = 0.0,
+    latency: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="Median seconds to the next place; 0: as it comes.",
+            rich_help_panel=CONNECTIONS,
+        ),
+    ] = 0.0,
+    jitter: Annotated[
+        float,
+        typer.Option(
+            min=0, help="How far that scatters: sigma of a log-normal.", rich_help_panel=CONNECTIONS
+        ),
+    ] = 0.0,
+    drop: Annotated[float, _chance(LETTERS, "Part of the letters that each place loses.")] = 0.0,
+    duplicate: Annotated[float, _chance(LETTERS, "Part of the letters that come twice.")] = 0.0,
+    reorder: Annotated[float, _chance(LETTERS, "Part of the letters that others overtake.")] = 0.0,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -123,77 +198,90 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
     give the same course of events. With --what also streams of any kind, groups, letters from
     place to place, and arrays that travel in pieces.
     """
-    from sapwood.testing.injector import Faults  # noqa: PLC0415 - a slow import, wanted only here
-    from sapwood.testing.simulation import (  # noqa: PLC0415 - a slow import, wanted only here
-        InvariantError,
-        SimulationOptions,
-        collecting_seldom,
-    )
-    from sapwood.testing.simulations import made  # noqa: PLC0415 - a slow import, wanted only here
-    from sapwood.testing.stream_simulation import (  # noqa: PLC0415 - a slow import, wanted only here
-        StreamKind,
-    )
+    with reported(debug=debug, as_json=as_json):
+        _require_simulator()
+        from sapwood_simulation import (  # noqa: PLC0415 - a slow import, wanted only here
+            Faults,
+            InvariantError,
+            SimulationOptions,
+            StreamKind,
+            collecting_seldom,
+            made,
+        )
 
-    faults = Faults(
-        crash=crash,
-        pause=pause,
-        zygote=zygote,
-        halt=halt,
-        stall=stall,
-        sever=sever,
-        clog=clog,
-        swizzle=swizzle,
-        partition=partition,
-        slow=slow,
-        skew=skew,
-        drop=drop,
-        duplicate=duplicate,
-        reorder=reorder,
-        split=split,
-        latency=latency,
-        jitter=jitter,
-        pause_seconds=pause_seconds,
-    )
-    kind = StreamKind(
-        sync=sync.value,
-        seconds=seconds,
-        late=late.value,
-        on_loss=on_loss.value,
-        own_filters=own_filters,
-    )
-    totals: dict[str, float] = {}
-    with reported(debug=debug, as_json=as_json), collecting_seldom():
+        faults = Faults(
+            crash=crash,
+            pause=pause,
+            zygote=zygote,
+            halt=halt,
+            stall=stall,
+            sever=sever,
+            clog=clog,
+            swizzle=swizzle,
+            partition=partition,
+            slow=slow,
+            skew=skew,
+            drop=drop,
+            duplicate=duplicate,
+            reorder=reorder,
+            split=split,
+            latency=latency,
+            jitter=jitter,
+            pause_seconds=pause_seconds,
+        )
+        kind = StreamKind(
+            sync=sync.value,
+            seconds=seconds,
+            late=late.value,
+            on_loss=on_loss.value,
+            own_filters=own_filters,
+        )
+        totals: dict[str, float] = {}
         if what is not What.STREAMS and kind != StreamKind():
             raise ConfigurationError(
                 f"--sync, --seconds, --late, --on-loss and --own-filters are of streams, "
                 f"not of {what.value}",
                 hint="say --what streams, or leave them out",
             )
-        for number in range(seed, seed + seeds):
-            options = SimulationOptions(
-                seed=number,
-                agents=agents,
-                fanout=fanout,
-                waves=waves,
-                pipelined=pipelined,
-                faults=faults,
-                spares=spares,
-            )
-            try:
-                report = made(what.value, options, kind).run()
-            except InvariantError as error:
-                if debug:
-                    traceback.print_exception(error)
-                broken = f"an invariant does not hold: {error}"
-                typer.echo(f"sapwood: {broken}", err=True)
-                if as_json:
-                    print_json({"error": {"code": SapwoodError.code, "what": broken}})
-                raise typer.Exit(EXIT_BROKEN) from error
-            for name in report.__struct_fields__:
-                totals[name] = totals.get(name, 0) + getattr(report, name)
+        with collecting_seldom():
+            for number in range(seed, seed + seeds):
+                options = SimulationOptions(
+                    seed=number,
+                    agents=agents,
+                    fanout=fanout,
+                    waves=waves,
+                    pipelined=pipelined,
+                    faults=faults,
+                    spares=spares,
+                )
+                try:
+                    report = made(what.value, options, kind).run()
+                except InvariantError as error:
+                    if debug:
+                        traceback.print_exception(error)
+                    broken = f"an invariant does not hold: {error}"
+                    typer.echo(f"sapwood: {broken}", err=True)
+                    if as_json:
+                        print_json({"error": {"code": SapwoodError.code, "what": broken}})
+                    raise typer.Exit(EXIT_BROKEN) from error
+                for name in report.__struct_fields__:
+                    totals[name] = totals.get(name, 0) + getattr(report, name)
         if as_json:
             print_json({"seeds": seeds, **totals})
         else:
             rows = [(name, f"{value:,.2f}".removesuffix(".00")) for name, value in totals.items()]
             title = "no invariant broken"
             write(table("", (title, "total>"), [("seeds", str(seeds)), *rows]))
+
+
+def _require_simulator() -> None:
+    """Check that the simulator is installed.
+
+    Raises:
+        ConfigurationError: It is not, as Sapwood was not installed from a checkout.
+    """
+    if find_spec("sapwood_simulation") is None:
+        raise ConfigurationError(
+            "the simulator is not installed; it is in a checkout of Sapwood, not in its wheel",
+            hint="in a checkout, say: pip install --editable .",
+        )

@@ -9,7 +9,7 @@ import typer
 
 from sapwood.cli.failures import reported
 from sapwood.cli.options import Debug, Json
-from sapwood.cli.output import print_json, table, write
+from sapwood.cli.present import print_json, table, write
 
 if TYPE_CHECKING:
     from sapwood.code.toolchain_list import LanguageStatus, Toolchain

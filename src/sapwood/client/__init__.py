@@ -8,8 +8,7 @@ from sapwood.client.cluster import AgentView, Cluster
 from sapwood.client.group import AgentGroup
 from sapwood.client.local import local
 from sapwood.client.messages import QueryResult
-from sapwood.client.stream import Stream, StreamView
-from sapwood.client.stream_counters import StreamCounters
+from sapwood.client.stream import Stream, StreamCounters, StreamView
 from sapwood.client.submitting import TaskOptions
 from sapwood.client.topology import Topology
 from sapwood.code import load_program

@@ -18,7 +18,7 @@ MAX_HELD = 256
 
 
 @dataclass
-class _Line:
+class _OutputLine:
     text: str
     ranks: set[int]
 
@@ -42,7 +42,7 @@ class OutputPrinter:
         self._partial: dict[int, str] = {}
         self._caller = contextvars.copy_context()
         self._lock = threading.RLock()
-        self._held: list[_Line] = []
+        self._held: list[_OutputLine] = []
         self._last: dict[int, int] = {}  # where in what is held the last line of an agent is
         self._timer: threading.Timer | None = None
 
@@ -105,7 +105,7 @@ class OutputPrinter:
                 self._last[rank] = place
                 return
         self._last[rank] = len(self._held)
-        self._held.append(_Line(text, {rank}))
+        self._held.append(_OutputLine(text, {rank}))
 
 
 def _show(text: str) -> None:

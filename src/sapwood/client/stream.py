@@ -2,19 +2,24 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from html import escape
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 
-from sapwood.client.stream_counters import StreamCounters
 from sapwood.client.unread import EndFuture, Unread, WaveFuture
 from sapwood.comm import values
+from sapwood.comm.messages import PlaceReport
 from sapwood.comm.streams import control
 from sapwood.core.errors import CancelledError, ClosedError, DataValueError, SapwoodError
 from sapwood.core.rankset import Ranges, fold, from_ranges
 from sapwood.core.staying import StaysHere
-from sapwood.session.port import PlacesChanged, SessionPort, StreamPort, SweepResult, WaveResult
+from sapwood.environment.units import describe_size
+from sapwood.session.options import PlacesChanged
+from sapwood.session.port import SessionPort, StreamPort
+from sapwood.session.streams import SweepResult
+from sapwood.session.wave_result import WaveResult
 
 CLOSING = 5.0
 """Seconds that the end of a stream waits for what agents have sent."""
@@ -48,6 +53,72 @@ class StreamView(msgspec.Struct, frozen=True):
     open_waves: int
     parameters: dict[str, Any]
     dropped: int
+
+
+HEADINGS = {
+    "rank": ("", "rank"),
+    "state": ("", "state"),
+    "waves_open": ("open", "waves"),
+    "held": ("", "held"),
+    "queued": ("", "queue"),
+    "messages_down": ("down", "msgs"),
+    "bytes_down": ("down", "size"),
+    "messages_up": ("up", "msgs"),
+    "bytes_up": ("up", "size"),
+    "filtered": ("filter", "calls"),
+    "filter_seconds": ("filter", "time"),
+    "late": ("", "late"),
+    "repeated": ("sent", "again"),
+}
+"""Two lines above each column, so that a table fits 80 characters."""
+
+
+class StreamCounters(msgspec.Struct, frozen=True):
+    """Performance counters of a stream, one entry a place.
+
+    Attributes:
+        what: What the stream's agents do.
+        places: What each place counted, by rank: the front end is rank 0.
+    """
+
+    what: str
+    places: tuple[PlaceReport, ...]
+
+    def __getitem__(self, rank: int) -> PlaceReport:
+        for place in self.places:
+            if place.rank == rank:
+                return place
+        raise KeyError(rank)
+
+    def json(self) -> str:
+        """Return the counters as JSON."""
+        rows = [
+            {name: getattr(place, name) for name in place.__struct_fields__}
+            for place in self.places
+        ]
+        return msgspec.json.encode({"stream": self.what, "places": rows}).decode()
+
+    def __str__(self) -> str:
+        names = PlaceReport.__struct_fields__
+        rows = list(zip(*(HEADINGS[name] for name in names), strict=True)) + [
+            tuple(_text(name, getattr(place, name)) for name in names) for place in self.places
+        ]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(names))]
+        return "\n".join(
+            " ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+            for row in rows
+        )
+
+    def _repr_html_(self) -> str:
+        names = PlaceReport.__struct_fields__
+        head = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in names)
+        body = "".join(
+            "<tr>"
+            + "".join(f"<td>{escape(_text(name, getattr(place, name)))}</td>" for name in names)
+            + "</tr>"
+            for place in self.places
+        )
+        return f"<table><caption>{escape(self.what)}</caption><tr>{head}</tr>{body}</table>"
 
 
 class Stream(StaysHere):
@@ -344,3 +415,11 @@ def parameters_body(parameters: dict[str, Any]) -> bytes:
             hint="send them in waves, or arrays as lists",
         )
     return encoded.body
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.2g} s" if value else "0"
+    if isinstance(value, int) and name.startswith("bytes"):
+        return describe_size(value).replace(" ", "")
+    return str(value)

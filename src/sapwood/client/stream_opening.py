@@ -1,30 +1,26 @@
-"""From what a user asks of a stream to the open stream."""
+"""From what a user asks of a stream, with its options checked, to the open stream."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from sapwood.activity import agent_requests
 from sapwood.activity.crash_site import name_crash_site
 from sapwood.client.stream import Stream, parameters_body
-from sapwood.client.stream_options import (
-    MAX_CODE,
-    check_places,
-    check_time_limit,
-    checked_agents,
-    checked_loss,
-    filters,
-    name_of,
-    reductions,
-    synchronisation,
-)
+from sapwood.client.user_code import name_of
+from sapwood.code.filter import Filter, has_own, positional
 from sapwood.code.program import NativeFunctionRef
-from sapwood.comm.messages import NO_WAIT, REPLACE
+from sapwood.comm.messages import NO_WAIT, REPLACE, FilterAt, Synchronisation
+from sapwood.comm.reduction import WHOLE
+from sapwood.comm.reductions import make_reduction
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.suggest import suggest
-from sapwood.session.port import PlaceState, SessionPort, StreamOptions
+from sapwood.session.places import PlaceState
+from sapwood.session.port import SessionPort
+from sapwood.session.streams import StreamOptions
 
 LATEST = "latest"
 """Of results that nobody reads, only the latest are kept."""
@@ -140,3 +136,209 @@ def _handler(
             "a generator sends its values one by one", where=code.function, hint='use sync="none"'
         )
     return agent_requests.CALL, msgspec.msgpack.encode(code)
+
+
+Encode = Callable[[Any, str], agent_requests.UserCode]
+"""``encode(function, role)`` makes of a function what a runner can load."""
+
+Loss = Literal["replace", "partial", "fail"]
+Late = Literal["drop", "next"]
+Keep = Literal["all", "latest"]
+
+FilterSource = Callable[..., Any] | NativeFunctionRef
+"""A function, a subclass or an object of ``Filter``, or a native function of a program."""
+
+MAX_SYNC = 1e6
+"""Most seconds of a time-out."""
+
+LOSSES = ("replace", "partial", "fail")
+MAX_CODE = 4 * 2**20
+"""Bytes of the functions and filters of one stream; data belong into waves."""
+
+
+def synchronisation(sync: str | float, late: str) -> Synchronisation:
+    """Return what ``sync`` and ``late`` say.
+
+    Raises:
+        ConfigurationError: They say nothing that a stream can do.
+
+    Example:
+        >>> synchronisation(0.25, "next").seconds
+        0.25
+    """
+    if late not in {"drop", "next"}:
+        raise ConfigurationError(f"late is {late!r}", hint='use "drop" or "next"')
+    if isinstance(sync, str):
+        if sync not in {"all", "none"}:
+            hint = 'use "all", "none", or a number of seconds'
+            raise ConfigurationError(f"sync is {sync!r}", hint=hint)
+        return Synchronisation(sync)
+    if isinstance(sync, bool) or not 0 < sync <= MAX_SYNC:
+        raise ConfigurationError(
+            f"sync is {sync!r}", hint="a time-out is a positive number of seconds"
+        )
+    return Synchronisation("time-out", float(sync), late)
+
+
+def checked_loss(on_loss: str) -> str:
+    """Return ``on_loss`` as it is.
+
+    Raises:
+        ConfigurationError: It is no policy.
+    """
+    if on_loss not in LOSSES:
+        raise ConfigurationError(
+            f"on_loss is {on_loss!r}", hint=suggest(on_loss, LOSSES) or 'use "replace"'
+        )
+    return on_loss
+
+
+def checked_agents(agents: Sequence[int] | None, count: int) -> list[int]:
+    """Return the ranks of a stream's agents.
+
+    Raises:
+        ConfigurationError: There are none, or there is no such agent.
+    """
+    try:
+        ranks: list[Any] = list(range(1, count + 1) if agents is None else agents)
+    except TypeError:
+        raise ConfigurationError(
+            f"agents is {agents!r}", hint="give the ranks of agents, as in agents=[1, 2]"
+        ) from None
+    wrong = [rank for rank in ranks if not isinstance(rank, int) or not 1 <= rank <= count]
+    if wrong or not ranks:
+        raise ConfigurationError(
+            f"there is no agent {wrong[0]!r}" if wrong else "a stream needs at least one agent",
+            hint=f"agents have the ranks 1 to {count}",
+        )
+    return ranks
+
+
+def check_time_limit(seconds: Any, name: str = "time_limit") -> None:
+    """Raise ConfigurationError unless it is a number of seconds, or 0 for no limit."""
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 <= seconds < math.inf:
+        raise ConfigurationError(f"{name} is {seconds!r}", hint="give seconds, or 0 for no limit")
+
+
+def reductions(
+    reduce: str | FilterSource | Mapping[Any, Any],
+) -> tuple[dict[str, str], FilterSource | None]:
+    """Return the built-in reductions, and the own filter if ``reduce`` is one.
+
+    Raises:
+        ConfigurationError: It is neither.
+        ProgramError: There is no such reduction.
+    """
+    if isinstance(reduce, str):
+        make_reduction(reduce)
+        return {WHOLE: reduce}, None
+    if isinstance(reduce, Mapping):
+        for field, kind in reduce.items():
+            if not isinstance(field, str) or not field or not isinstance(kind, str):
+                raise ConfigurationError(
+                    f"reduce has {field!r}: {kind!r}",
+                    hint='name fields and reductions, as in {"total": "sum"}',
+                )
+            make_reduction(kind)
+        return dict(reduce), None
+    if callable(reduce) or isinstance(reduce, NativeFunctionRef | Filter):
+        return {WHOLE: "gather"}, reduce
+    raise ConfigurationError(
+        f"reduce is {reduce!r}",
+        hint="name a reduction, fields with their reductions, or give a function or a Filter",
+    )
+
+
+def filters(up: Any, down: Any, encode: Encode) -> tuple[FilterAt, ...]:
+    """Return the own filters of all places.
+
+    Args:
+        up: A filter for all places, or a dictionary of filters by ``"rank N"``, ``"depth N"``
+            or ``"*"``; None for none.
+        down: The same for what goes down.
+        encode: Makes of a filter what a runner can load.
+
+    Raises:
+        ConfigurationError: A place or a filter is none.
+    """
+    above, below = _by_place(up), _by_place(down)
+    found = []
+    for where in sorted(above.keys() | below.keys()):
+        upward, downward = above.get(where), below.get(where)
+        found.append(
+            FilterAt(
+                where,
+                _encoded(_way(upward, "up"), encode),
+                _encoded(_way(downward, "down"), encode),
+                per_child=downward is not None and _is_per_child(downward),
+            )
+        )
+    if sum(len(own.up) + len(own.down) for own in found) > MAX_CODE:
+        raise ConfigurationError(
+            f"the filters take more than {MAX_CODE} bytes", hint="send data in waves"
+        )
+    return tuple(found)
+
+
+def check_places(filters: Sequence[FilterAt], junctions: range) -> None:
+    """Raise ConfigurationError if a filter is for a rank that is no place for filters.
+
+    A depth may be missing: the same program also runs over flatter trees.
+    """
+    for own in filters:
+        kind, _, number = own.where.partition(" ")
+        if kind == "rank" and int(number) and int(number) not in junctions:
+            ranks = f" and at junctions {junctions[0]} to {junctions[-1]}" if junctions else ""
+            raise ConfigurationError(
+                f"no filter works at rank {number}", hint=f"they work at the front end, 0{ranks}"
+            )
+
+
+def _by_place(given: Any) -> dict[str, Any]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        return {"*": given}
+    for where in given:
+        kind, _, number = str(where).partition(" ")
+        if where != "*" and not (kind in {"rank", "depth"} and number.isdecimal()):
+            raise ConfigurationError(
+                f"there is no place {where!r}", hint='name "rank N", "depth N" or "*"'
+            )
+    return dict(given)
+
+
+def _way(own: Any, way: str) -> Any:
+    """Return a filter if it has a way up, or down."""
+    if own is None:
+        return None
+    if isinstance(own, NativeFunctionRef):
+        if way == "down":
+            raise ConfigurationError(
+                f"{own!r} cannot be a filter on the way down", hint="write that one in Python"
+            )
+        return own
+    if not callable(own) and not isinstance(own, Filter):
+        raise ConfigurationError(
+            f"{own!r} is no filter", hint="give a function, a Filter, or program['name']"
+        )
+    kind = own if isinstance(own, type) else type(own)
+    if issubclass(kind, Filter) and not has_own(kind, way):
+        raise ConfigurationError(
+            f"{kind.__name__} has no way {way}", hint=f"define {way}() in the class"
+        )
+    if isinstance(own, type) and not issubclass(own, Filter):
+        raise ConfigurationError(
+            f"{own.__name__} is no filter", hint="derive the class from sapwood.Filter"
+        )
+    return own
+
+
+def _is_per_child(own: Any) -> bool:
+    kind = own if isinstance(own, type) else type(own)
+    return issubclass(kind, Filter) or (positional(own) or 1) >= 2
+
+
+def _encoded(own: Any, encode: Encode) -> bytes:
+    return b"" if own is None else msgspec.msgpack.encode(encode(own, "filter"))

@@ -11,8 +11,8 @@ from typing import Any
 
 from sapwood.activity.task_future import TaskFuture, futures_in, with_results
 from sapwood.activity.tasks import TaskCall, TaskPool
-from sapwood.client.stream_options import check_time_limit, name_of
-from sapwood.client.user_code import CodeMaker, Function
+from sapwood.client.stream_opening import check_time_limit
+from sapwood.client.user_code import CodeMaker, Function, name_of
 from sapwood.code.program import NativeFunctionRef
 from sapwood.code.runner.calling_each import call_each
 from sapwood.core.errors import ClosedError, ConfigurationError

@@ -9,8 +9,15 @@ from typing import Any, Literal, Self
 from sapwood.activity.run import Run, RunOptions
 from sapwood.client.output import OutputPrinter
 from sapwood.client.stream import Stream
-from sapwood.client.stream_opening import StreamRequest, open_stream
-from sapwood.client.stream_options import FilterSource, Keep, Late, Loss, check_time_limit
+from sapwood.client.stream_opening import (
+    FilterSource,
+    Keep,
+    Late,
+    Loss,
+    StreamRequest,
+    check_time_limit,
+    open_stream,
+)
 from sapwood.client.user_code import CodeMaker
 from sapwood.code.cache import BuildCache
 from sapwood.code.load import load_program

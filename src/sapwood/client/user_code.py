@@ -1,5 +1,7 @@
 """What user functions become when they travel: pickled code, or an image of a built program."""
 
+import functools
+import inspect
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +12,6 @@ import msgspec
 
 from sapwood.activity.agent_requests import UserCode
 from sapwood.activity.tasks import TaskCall
-from sapwood.client.stream_options import makes_steps, name_of
 from sapwood.code import pickling
 from sapwood.code.build import Built, build_for_all
 from sapwood.code.cache import BuildCache
@@ -189,3 +190,17 @@ def _pickled(function: Callable[..., Any]) -> bytes:
             where=name_of(function),
             hint=hint,
         ) from error
+
+
+def makes_steps(what: object) -> bool:
+    """Whether a function is a generator: each value goes up by itself."""
+    return inspect.isgeneratorfunction(inspect.unwrap(what) if callable(what) else what)
+
+
+def name_of(what: object) -> str:
+    """Return what people call a function."""
+    if isinstance(what, functools.partial):
+        return name_of(what.func)
+    if isinstance(what, NativeFunctionRef):
+        return what.function
+    return str(getattr(what, "__qualname__", None) or type(what).__qualname__)

@@ -17,7 +17,7 @@ from sapwood.environment.settings import Settings
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Event:
+class ComponentEvent:
     """Something that the other components and all subscribers are told.
 
     Attributes:
@@ -72,7 +72,7 @@ class Component(Protocol):
     def check(self) -> State:
         """Return STARTING, READY, DEGRADED or FAILED: how it is now."""
 
-    def receive(self, event: Event) -> None:
+    def receive(self, event: ComponentEvent) -> None:
         """Take note of what another component or the supervisor tells."""
 
     def stop(self) -> None:

@@ -66,7 +66,7 @@ TRANSITIONS: Mapping[State, Mapping[State, str]] = MappingProxyType(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Step:
+class Transition:
     """One transition of a life.
 
     Attributes:
@@ -95,10 +95,10 @@ class Lifecycle:
     def __init__(self, name: str, clock: Clock) -> None:
         self.name = name
         self.state = State.CREATED
-        self.steps: tuple[Step, ...] = ()
+        self.steps: tuple[Transition, ...] = ()
         self._clock = clock
 
-    def move(self, after: State, reason: str = "") -> Step:
+    def move(self, after: State, reason: str = "") -> Transition:
         """Go to another state.
 
         Args:
@@ -120,7 +120,7 @@ class Lifecycle:
                 hint=f"after {self.state.value} comes {following}",
                 details={"its story": self.story()},
             )
-        step = Step(self._clock.now(), self.state, after, reason or allowed[after])
+        step = Transition(self._clock.now(), self.state, after, reason or allowed[after])
         self.steps = (*self.steps[1 - MAX_STORY :], step)
         self.state = after
         return step

@@ -27,7 +27,7 @@ Key = tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Setting:
+class SettingField:
     """One setting.
 
     Attributes:
@@ -105,12 +105,12 @@ class Setting:
 
 
 @functools.cache
-def all_settings() -> tuple[Setting, ...]:
+def all_settings() -> tuple[SettingField, ...]:
     """Return every setting, in the order of the structures."""
     return tuple(_walk(Settings, ()))
 
 
-def find_setting(key: Key, origin: str) -> Setting:
+def find_setting(key: Key, origin: str) -> SettingField:
     """Return the setting of a key, with the key's own names in it.
 
     Raises:
@@ -185,7 +185,7 @@ def _same_name(key: Key, known: Sequence[Key]) -> str:
     return f"did you mean {' or '.join(found)}?" if found else ""
 
 
-def _walk(kind: type[msgspec.Struct], prefix: Key) -> Iterator[Setting]:
+def _walk(kind: type[msgspec.Struct], prefix: Key) -> Iterator[SettingField]:
     for field in msgspec.structs.fields(kind):
         inner, minimum, unit, text = _unwrap(field.type)
         key = (*prefix, field.name)
@@ -200,7 +200,7 @@ def _walk(kind: type[msgspec.Struct], prefix: Key) -> Iterator[Setting]:
             default = field.default
             if field.default_factory is not msgspec.NODEFAULT:
                 default = field.default_factory()
-            yield Setting(key, inner, minimum, unit, text, default)
+            yield SettingField(key, inner, minimum, unit, text, default)
 
 
 def _unwrap(kind: Any) -> tuple[Any, float | None, str, str]:

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from sapwood.core.clock import Clock, MonotonicClock
 from sapwood.core.errors import InputError
-from sapwood.environment.component import Component, ComponentContext, Event
+from sapwood.environment.component import Component, ComponentContext, ComponentEvent
 from sapwood.environment.lifecycle import TRANSITIONS, Lifecycle, State
 from sapwood.environment.logs import logger
 from sapwood.environment.restart import RestartBudget
@@ -83,8 +83,8 @@ class Supervisor:
                 "two components have the same name",
                 where=", ".join(component.name for component in components),
             )
-        self._subscribers: list[Callable[[Event], None]] = []
-        self._queue: deque[Event] = deque()
+        self._subscribers: list[Callable[[ComponentEvent], None]] = []
+        self._queue: deque[ComponentEvent] = deque()
         self._delivering = False
         self._not_ready_since: float | None = None
         self._log = logger("supervisor")
@@ -98,7 +98,7 @@ class Supervisor:
         """Return what a component went through, one step a line."""
         return self._watched[name].life.story()
 
-    def subscribe(self, listener: Callable[[Event], None]) -> Callable[[], None]:
+    def subscribe(self, listener: Callable[[ComponentEvent], None]) -> Callable[[], None]:
         """Tell a function every event from now on.
 
         Returns:
@@ -245,7 +245,7 @@ class Supervisor:
 
     def _tell(self, topic: str, source: str, value: Any) -> None:
         """Tell all but the source; what they publish meanwhile is told afterwards, in order."""
-        self._queue.append(Event(self._clock.now(), topic, source, value))
+        self._queue.append(ComponentEvent(self._clock.now(), topic, source, value))
         if self._delivering:
             return
         self._delivering = True
@@ -255,8 +255,8 @@ class Supervisor:
         finally:
             self._delivering = False
 
-    def _deliver(self, event: Event) -> None:
-        listeners: list[Callable[[Event], None]] = [
+    def _deliver(self, event: ComponentEvent) -> None:
+        listeners: list[Callable[[ComponentEvent], None]] = [
             one.component.receive
             for name, one in self._watched.items()
             if one.listening and name != event.source

@@ -1,1 +1,1 @@
-"""What tests of programs and of Sapwood itself use: the protocol without processes."""
+"""Conformance suites for authors of plug-ins: transports, languages and devices."""

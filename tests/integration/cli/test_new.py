@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sapwood.cli.templates import LANGUAGES
+from sapwood.cli.new import LANGUAGES
 
 Sapwood = Callable[..., subprocess.CompletedProcess[str]]
 

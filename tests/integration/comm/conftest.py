@@ -25,7 +25,7 @@ from sapwood.comm.messages import StreamSpec
 from sapwood.comm.payload import Payload
 from sapwood.comm.transport.base import Listener
 from sapwood.core.topology import ROOT, plan
-from sapwood.testing.place_process import Options, new_place
+from sapwood_simulation.place_process import Options, new_place
 
 PATIENCE = 60.0
 NETWORK = f"127.{1 + int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0')[2:])}.0"
@@ -104,7 +104,7 @@ class Nursery:
 
     def __init__(self, places: Sequence[Options]) -> None:
         told = [msgspec.json.encode(options).decode() for options in places]
-        command = [sys.executable, "-m", "sapwood.testing.place_process", *told]
+        command = [sys.executable, "-m", "sapwood_simulation.place_process", *told]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert self._process.stdout is not None
         self._said = self._process.stdout

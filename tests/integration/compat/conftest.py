@@ -9,7 +9,7 @@ import pytest
 
 import sapwood
 from sapwood.compat.lizard.directory import read_directory
-from sapwood.compat.lizard.execution import Outcome, run_with_runner
+from sapwood.compat.lizard.execution import RunOutcome, run_with_runner
 from sapwood.compat.lizard.launch import Checked, check
 from sapwood.compat.lizard.runner_module import RunnerModule
 
@@ -54,12 +54,12 @@ def checked() -> Callable[[Path], Checked]:
 
 
 @pytest.fixture
-def outcome(checked: Callable[[Path], Checked]) -> Callable[..., Outcome]:
+def outcome(checked: Callable[[Path], Checked]) -> Callable[..., RunOutcome]:
     """Run a program with its runner module."""
 
     def run(
         cluster: sapwood.Cluster, folder: Path, settings: Mapping[str, Any], **more: Any
-    ) -> Outcome:
+    ) -> RunOutcome:
         program = checked(folder)
         runner = RunnerModule(
             folder / "runner.py", python=folder / program.program.definition.python.name

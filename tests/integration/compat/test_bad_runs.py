@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import sapwood
-from sapwood.compat.lizard.execution import Outcome
+from sapwood.compat.lizard.execution import RunOutcome
 from sapwood.compat.lizard.launch import Checked
 from sapwood.core.errors import (
     DataShapeError,
@@ -151,7 +151,7 @@ def cluster(standing: sapwood.Cluster) -> sapwood.Cluster:
 def test_mistakes_end_a_run_and_the_agents_live(
     cluster: sapwood.Cluster,
     copy_of: CopyFunction,
-    outcome: Callable[..., Outcome],
+    outcome: Callable[..., RunOutcome],
     case: RunCase,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -169,7 +169,7 @@ def test_mistakes_end_a_run_and_the_agents_live(
 def test_mistakes_in_c_end_a_run_and_the_agents_live(
     cluster: sapwood.Cluster,
     copy_of: CopyFunction,
-    outcome: Callable[..., Outcome],
+    outcome: Callable[..., RunOutcome],
     fault: str,
 ) -> None:
     changes, kind, message = IN_C[fault]
@@ -184,7 +184,7 @@ def test_mistakes_in_c_end_a_run_and_the_agents_live(
 def test_an_iteration_that_does_not_end_is_killed(
     make_cluster: Callable[..., sapwood.Cluster],
     copy_of: CopyFunction,
-    outcome: Callable[..., Outcome],
+    outcome: Callable[..., RunOutcome],
 ) -> None:
     folder = copy_of("column_sums", FAULTY)
     cluster = make_cluster(2, limits=LimitSettings(time=0.2))
@@ -195,7 +195,7 @@ def test_an_iteration_that_does_not_end_is_killed(
 
 
 def test_the_kind_of_runner_and_program_must_be_one(
-    cluster: sapwood.Cluster, copy_of: CopyFunction, outcome: Callable[..., Outcome]
+    cluster: sapwood.Cluster, copy_of: CopyFunction, outcome: Callable[..., RunOutcome]
 ) -> None:
     change = ("C_EXTENSION = False", "C_EXTENSION = True")
     folder = copy_of("column_sums", {"runner.py": [change]})
@@ -206,7 +206,7 @@ def test_the_kind_of_runner_and_program_must_be_one(
 def test_a_failure_of_one_run_is_not_that_of_the_next(
     make_cluster: Callable[..., sapwood.Cluster],
     copy_of: CopyFunction,
-    outcome: Callable[..., Outcome],
+    outcome: Callable[..., RunOutcome],
 ) -> None:
     # The device of a CPU node stays broken after a failed assertion, as that of a GPU does.
     folder = copy_of("column_sums", FAULTY)

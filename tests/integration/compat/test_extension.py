@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sapwood
-from sapwood.compat.lizard.execution import Outcome
+from sapwood.compat.lizard.execution import RunOutcome
 from sapwood.compat.lizard.launch import Checked
 from sapwood.core.errors import (
     BuildError,
@@ -21,7 +21,7 @@ from sapwood.core.errors import (
 
 from .conftest import EXAMPLES
 
-RunFunction = Callable[..., Outcome]
+RunFunction = Callable[..., RunOutcome]
 CopyFunction = Callable[..., Path]
 EXTENSION = EXAMPLES / "kmeans_extension"
 SETTINGS: dict[str, Any] = {

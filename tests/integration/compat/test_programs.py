@@ -12,7 +12,7 @@ import pytest
 
 import sapwood
 from sapwood.compat.lizard.directory import read_directory
-from sapwood.compat.lizard.execution import Outcome
+from sapwood.compat.lizard.execution import RunOutcome
 from sapwood.compat.lizard.runner_module import RunnerModule
 from sapwood.compat.lizard.runtime_helper import run_using_runner_module
 from sapwood.compat.lizard.store import ProgramStore
@@ -24,7 +24,7 @@ from .conftest import EXAMPLES
 PROGRAMS = Path(__file__).with_name("programs")
 EXTENSION_POINTS = EXAMPLES / "kmeans_extension" / "points.txt"
 
-RunFunction = Callable[..., Outcome]
+RunFunction = Callable[..., RunOutcome]
 MakeCluster = Callable[..., sapwood.Cluster]
 Clusters = list[sapwood.Cluster]
 

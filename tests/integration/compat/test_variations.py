@@ -8,10 +8,10 @@ import pytest
 
 import sapwood
 from sapwood.compat.lizard.directory import read_directory
-from sapwood.compat.lizard.execution import Outcome
+from sapwood.compat.lizard.execution import RunOutcome
 from sapwood.compat.lizard.structures import b64_json_dec
 
-RunFunction = Callable[..., Outcome]
+RunFunction = Callable[..., RunOutcome]
 CopyFunction = Callable[..., Path]
 
 SETTINGS = {"dims": 3, "max_iterations": 3, "input_file": "points.csv"}

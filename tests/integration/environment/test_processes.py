@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sapwood.environment.component import ComponentContext, Event
+from sapwood.environment.component import ComponentContext, ComponentEvent
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.lifecycle import State
 from sapwood.environment.settings import RestartSettings, Settings
@@ -60,7 +60,7 @@ class Sleeper:
         assert self.process is not None
         return State.READY if self.process.poll() is None else State.FAILED
 
-    def receive(self, _event: Event) -> None:
+    def receive(self, _event: ComponentEvent) -> None:
         pass
 
     def stop(self) -> None:
@@ -72,7 +72,7 @@ class Sleeper:
 def test_a_killed_process_comes_back() -> None:
     part = Sleeper()
     settings = Settings(restart=RestartSettings(backoff=0.0))
-    ready: list[Event] = []
+    ready: list[ComponentEvent] = []
     with Supervisor([part], settings) as supervisor:
         supervisor.subscribe(
             lambda event: ready.append(event) if event.topic == ALL_READY else None

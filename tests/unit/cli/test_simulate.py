@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -89,3 +90,20 @@ def test_options_of_streams_are_refused_for_others() -> None:
         done = CliRunner().invoke(app, ["simulate", *words.split()])
         assert done.exit_code == 2, done.output
         assert "--what streams" in done.stderr
+
+
+def test_without_the_simulator_the_command_says_where_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "sapwood_simulation", None)
+    done = CliRunner().invoke(app, ["simulate"])
+    assert done.exit_code == 2, done.output
+    assert "the simulator is not installed" in done.stderr
+    assert "pip install --editable ." in done.stderr
+
+
+def test_it_is_for_developers_and_its_options_are_in_groups() -> None:
+    assert "simulate" not in CliRunner().invoke(app, ["--help"]).stdout
+    page = CliRunner().invoke(app, ["simulate", "--help"]).stdout
+    for group in ("What is simulated", "Streams", "Processes", "Connections", "Letters"):
+        assert f"─ {group}" in page

@@ -19,7 +19,7 @@ from sapwood.comm.messages.messaging import RoutedMessage
 from sapwood.comm.shared_memory import SharedBlock
 from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import ROOT, Tree, flat, kary, plan
-from sapwood.testing.network import Network
+from sapwood_simulation.network import Network
 
 seeds = st.integers(0, 2**16)
 shapes = st.builds(plan, st.integers(1, 11), st.sampled_from([0, 2, 3, 4]))

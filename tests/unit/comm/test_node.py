@@ -15,7 +15,7 @@ from sapwood.comm.streams import opening
 from sapwood.core.errors import ExecutionError, ProtocolError
 from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import ROOT, Tree, flat, kary, plan
-from sapwood.testing.network import Network
+from sapwood_simulation.network import Network
 
 SHAPES = [flat(1), flat(4), kary(5, 2), kary(9, 3), kary(4, 2)]
 seeds = st.integers(0, 2**16)
@@ -206,8 +206,8 @@ def test_a_wave_survives_any_loss_and_has_everybody_exactly_once(
 def settle(network: Network) -> None:
     """Let things happen until nothing does, places that try again included."""
     network.run()
-    while network.tries.next_due() < math.inf:
-        network.clock.advance(network.tries.next_due() - network.clock.now())
+    while network.connects.next_due() < math.inf:
+        network.clock.advance(network.connects.next_due() - network.clock.now())
         network.run()
 
 

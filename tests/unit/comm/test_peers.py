@@ -18,7 +18,7 @@ from sapwood.comm.reduction import gathering
 from sapwood.core.errors import ErrorRecord, ProtocolError
 from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import ROOT, Tree, flat, kary
-from sapwood.testing.network import Network
+from sapwood_simulation.network import Network
 
 TIMING = LinkTiming(heartbeat=1.0, failure_after=5.0)
 ME = Identity("cluster", ROOT, 1, 100, "here", b"secret")

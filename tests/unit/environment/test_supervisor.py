@@ -5,7 +5,7 @@ import pytest
 
 from sapwood.core.clock import VirtualClock
 from sapwood.core.errors import InputError
-from sapwood.environment.component import Component, ComponentContext, Event
+from sapwood.environment.component import Component, ComponentContext, ComponentEvent
 from sapwood.environment.lifecycle import State
 from sapwood.environment.settings import ClusterSettings, RestartSettings, Settings
 from sapwood.environment.supervisor import (
@@ -30,10 +30,10 @@ class Part:
         self.name = name
         self.now = State.READY
         self.journal = [] if journal is None else journal
-        self.heard: list[Event] = []
+        self.heard: list[ComponentEvent] = []
         self.error: dict[str, Exception] = {}
         self.context: ComponentContext | None = None
-        self.on_event: Callable[[Event], None] | None = None
+        self.on_event: Callable[[ComponentEvent], None] | None = None
 
     def start(self, context: ComponentContext) -> None:
         self.context = context
@@ -43,7 +43,7 @@ class Part:
         self._act("check")
         return self.now
 
-    def receive(self, event: Event) -> None:
+    def receive(self, event: ComponentEvent) -> None:
         self.heard.append(event)
         if self.on_event is not None:
             self.on_event(event)
@@ -71,11 +71,11 @@ def run_for(supervisor: Supervisor, clock: VirtualClock, seconds: float) -> None
         wait = supervisor.poll()
 
 
-def make(*parts: Part) -> tuple[Supervisor, VirtualClock, list[Event]]:
+def make(*parts: Part) -> tuple[Supervisor, VirtualClock, list[ComponentEvent]]:
     clock = VirtualClock()
     components: list[Component] = list(parts)
     supervisor = Supervisor(components, SETTINGS, clock)
-    events: list[Event] = []
+    events: list[ComponentEvent] = []
     supervisor.subscribe(events.append)
     return supervisor, clock, events
 
@@ -84,7 +84,7 @@ def state_of(supervisor: Supervisor, name: str) -> State:
     return supervisor.states[name]
 
 
-def values(events: list[Event], topic: str) -> list[Any]:
+def values(events: list[ComponentEvent], topic: str) -> list[Any]:
     return [event.value for event in events if event.topic == topic]
 
 
@@ -209,7 +209,7 @@ def test_what_a_component_publishes_reaches_the_others_in_order() -> None:
     supervisor, _clock, events = make(one, two, three)
     supervisor.start()
 
-    def answer(event: Event) -> None:
+    def answer(event: ComponentEvent) -> None:
         if event.topic == "question":
             two.publish("answer", 42)
 
@@ -227,7 +227,7 @@ def test_a_listener_that_fails_does_not_silence_the_others() -> None:
     supervisor, _clock, events = make(bad, good)
     supervisor.start()
 
-    def refuse(_event: Event) -> None:
+    def refuse(_event: ComponentEvent) -> None:
         raise RuntimeError("deaf")
 
     bad.on_event = refuse
@@ -251,7 +251,7 @@ def test_nobody_is_told_before_the_start_or_after_the_end() -> None:
 def test_a_subscription_ends() -> None:
     part = Part("part")
     supervisor, _clock, _events = make(part)
-    heard: list[Event] = []
+    heard: list[ComponentEvent] = []
     end = supervisor.subscribe(heard.append)
     end()
     supervisor.start()

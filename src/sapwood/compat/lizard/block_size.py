@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sapwood.compat.lizard.hardware import DeviceFacts
+from sapwood.compat.lizard.hardware import DeviceAttributes
 
 WARP: Final = 32
 """Threads that a GPU runs in step; block sizes are multiples of it."""
@@ -13,11 +13,11 @@ CPU_BLOCK: Final = 512
 """Threads of a block where there is no GPU: what most GPUs get, so programs behave the same."""
 
 
-def recommended_block(device: DeviceFacts | None) -> int:
+def recommended_block(device: DeviceAttributes | None) -> int:
     """Return the size of a block for a device; for None, a node without a GPU.
 
     Example:
-        >>> recommended_block(DeviceFacts("H200", 1024, 2048, 9, 0)), recommended_block(None)
+        >>> recommended_block(DeviceAttributes("H200", 1024, 2048, 9, 0)), recommended_block(None)
         (544, 512)
     """
     if device is None:

@@ -15,7 +15,7 @@ from sapwood.compat.lizard.runner_module import RunnerModule
 from sapwood.core.errors import ProgramError
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a run.
 
     Attributes:
@@ -45,7 +45,7 @@ def run_with_runner(
     *,
     seed: int = 0,
     follow: Callable[[Run], None] | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """Run a program over what its runner module makes of settings.
 
     Args:
@@ -79,7 +79,7 @@ def run_with_runner(
         follow(run)
     result = run.result()
     progress = run.progress
-    return Outcome(
+    return RunOutcome(
         seconds=time.perf_counter() - begin,
         iterations=progress.iteration,
         points=progress.items,

@@ -18,7 +18,7 @@ _BLOCKS_OF_KEPLER: Final = 16
 _BLOCKS_OF_OLD: Final = 8
 
 
-class DeviceFacts(msgspec.Struct, frozen=True):
+class DeviceAttributes(msgspec.Struct, frozen=True):
     """A GPU.
 
     Attributes:
@@ -47,7 +47,7 @@ class DeviceFacts(msgspec.Struct, frozen=True):
         return _BLOCKS_OF_KEPLER if self.major > 3 else _BLOCKS_OF_OLD
 
 
-def find_devices(driver: str = DRIVER) -> list[DeviceFacts]:
+def find_devices(driver: str = DRIVER) -> list[DeviceAttributes]:
     """Return the GPUs that this process may use; none where there is no driver.
 
     Args:
@@ -65,13 +65,13 @@ def find_devices(driver: str = DRIVER) -> list[DeviceFacts]:
     return [_facts(library, number) for number in range(count.value)]
 
 
-def first_device() -> DeviceFacts | None:
+def first_device() -> DeviceAttributes | None:
     """Return the GPU that kernels of this process run on, or None."""
     found = find_devices()
     return found[0] if found else None
 
 
-def _facts(library: Any, number: int) -> DeviceFacts:
+def _facts(library: Any, number: int) -> DeviceAttributes:
     device = ctypes.c_int()
     library.cuDeviceGet(ctypes.byref(device), number)
     name = ctypes.create_string_buffer(_NAME_BYTES)
@@ -84,7 +84,7 @@ def _facts(library: Any, number: int) -> DeviceFacts:
         library.cuDeviceGetAttribute(ctypes.byref(value), key, device)
         return value.value
 
-    return DeviceFacts(
+    return DeviceAttributes(
         name=name.value.decode("utf-8", "replace"),
         max_block=attribute(_MAX_THREADS_PER_BLOCK),
         max_threads=attribute(_THREADS_PER_MULTIPROCESSOR),

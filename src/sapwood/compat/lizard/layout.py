@@ -49,11 +49,11 @@ class CType(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str
     size: int = 0
     target: CType | None = None
-    members: tuple[Member, ...] = ()
+    members: tuple[StructMember, ...] = ()
     place: str = ""
 
 
-class Member(msgspec.Struct, frozen=True):
+class StructMember(msgspec.Struct, frozen=True):
     """A member of a structure; the offset is in bytes."""
 
     name: str
@@ -126,17 +126,17 @@ def _type(die: Any, files: list[str], depth: int) -> CType:
     return CType("other", name or "a type without name", size)
 
 
-def _members(die: Any, files: list[str], depth: int) -> Iterator[Member]:
+def _members(die: Any, files: list[str], depth: int) -> Iterator[StructMember]:
     for child in die.iter_children():
         static = "DW_AT_external" in child.attributes
         if child.tag == "DW_TAG_inheritance":
             base = _target(child)
             start = _number(child, "DW_AT_data_member_location")
             for member in _members(base, files, depth):
-                yield Member(member.name, start + member.offset, member.type)
+                yield StructMember(member.name, start + member.offset, member.type)
         elif child.tag == "DW_TAG_member" and not static:
             offset = _number(child, "DW_AT_data_member_location")
-            yield Member(
+            yield StructMember(
                 _text(child, "DW_AT_name"), offset, _type(_target(child), files, depth + 1)
             )
 

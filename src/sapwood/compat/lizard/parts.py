@@ -31,7 +31,7 @@ class Coordinator(Protocol):
         """Return the last aggregate and the last global state as a runner module gets them."""
 
 
-class Worker(Protocol):
+class LizardWorker(Protocol):
     """The part of a program that works on one slice."""
 
     def iterate(self, state: Any) -> Any:

@@ -22,8 +22,8 @@ from sapwood.compat.lizard.layout import EntryPoint
 from sapwood.compat.lizard.module import AbsentExtension, load_module
 from sapwood.compat.lizard.native import build_environment, native_bundle
 from sapwood.compat.lizard.native_library import ProgramLibrary
-from sapwood.compat.lizard.parts import Combiner, Coordinator, Worker
-from sapwood.compat.lizard.registration import Definition, Registration, checksum_of, define
+from sapwood.compat.lizard.parts import Combiner, Coordinator, LizardWorker
+from sapwood.compat.lizard.registration import ProgramDefinition, Registration, checksum_of, define
 from sapwood.compat.lizard.seed import seeded
 from sapwood.core import typed
 
@@ -50,10 +50,10 @@ class LizardProgram(Program):
     def __init__(self, **parameters: Any) -> None:
         super().__init__(**parameters)
         found = typed.json_reader(Registration)(self.registration)
-        self.definition: Definition = define(found)
+        self.definition: ProgramDefinition = define(found)
         self.name = self.definition.name  # type: ignore[misc]  # every program has its own
         self._coordinator: Coordinator | None = None
-        self._worker: Worker | None = None
+        self._worker: LizardWorker | None = None
         self._library: ProgramLibrary | None = None
         self._files: Bundle | None = None
 
@@ -116,7 +116,7 @@ class LizardProgram(Program):
             if library is not None:
                 library.close()
 
-    def _open(self, part: Any) -> Worker:
+    def _open(self, part: Any) -> LizardWorker:
         from sapwood.compat.lizard.dataset import points_of  # noqa: PLC0415 - only runners open
 
         self._library = library = ProgramLibrary(self.library_path)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from sapwood.comm import values
 from sapwood.comm.groups import events as gev
 from sapwood.comm.messages.groups import NO_GROUP, GroupCall
-from sapwood.comm.messaging import events as mev
+from sapwood.comm.messaging import events
 from sapwood.core.errors import AgentLostError, ExecutionError, GroupError
 from sapwood.core.topology import ROOT, Tree, flat, kary
-from sapwood.testing.troupe import Member, Step, Troupe
+from sapwood_simulation.peers import SimulatedPeer, SimulatedPeers, Step
 
 
 def random_tree(agents: int, chance: random.Random) -> Tree:
@@ -96,7 +96,7 @@ class Script:
     def of(self, rank: int) -> list[Step]:
         return [step[rank] for step in self.steps]
 
-    def check(self, members: Sequence[Member]) -> None:
+    def check(self, members: Sequence[SimulatedPeer]) -> None:
         for member in members:
             assert member.error is None, member.error
             assert member.left
@@ -117,31 +117,31 @@ def test_any_subsets_of_any_tree_get_what_numpy_gives(
     agents: int, seed: int, groups: int, data: st.DataObject
 ) -> None:
     tree = random_tree(agents, random.Random(seed))  # noqa: S311 - chance that can be repeated
-    troupe = Troupe(tree, seed)
+    peers = SimulatedPeers(tree, seed)
     scripts = []
     for number in range(groups):
         ranks = sorted(data.draw(st.sets(st.integers(0, agents), min_size=1)))
         script = Script(ranks, seed + number, 5)
-        scripts.append((script, troupe.add(ranks, script.of, str(number))))
-    troupe.play(data.draw(st.permutations(troupe.members)))
+        scripts.append((script, peers.add(ranks, script.of, str(number))))
+    peers.play(data.draw(st.permutations(peers.members)))
     for script, members in scripts:
         script.check(members)
-    assert troupe.leftovers() == 0
+    assert peers.leftovers() == 0
 
 
 @pytest.mark.row("C2-GROUP")
 @pytest.mark.parametrize("tree", [flat(32), kary(32, 2), kary(32, 5)], ids=["flat", "2", "5"])
 def test_overlapping_groups_work_at_the_same_time(tree: Tree) -> None:
-    troupe = Troupe(tree, 5)
+    peers = SimulatedPeers(tree, 5)
     scripts = []
     for number in range(20):
         ranks = random.Random(number).sample(range(33), 1 + number)  # noqa: S311 - chance that can be repeated
         script = Script(ranks, number, 8)
-        scripts.append((script, troupe.add(sorted(ranks), script.of, f"group {number}")))
-    troupe.play()
+        scripts.append((script, peers.add(sorted(ranks), script.of, f"group {number}")))
+    peers.play()
     for script, members in scripts:
         script.check(members)
-    assert troupe.leftovers() == 0
+    assert peers.leftovers() == 0
 
 
 ADD = GroupCall("allreduce", "sum")
@@ -152,24 +152,24 @@ def allreduce(_rank: int) -> list[Step]:
 
 
 def test_memory_is_given_back_when_all_have_read_the_results() -> None:
-    troupe = Troupe(kary(4, 2))
-    troupe.add([1, 2, 3, 4], allreduce)
-    troupe.play()
+    peers = SimulatedPeers(kary(4, 2))
+    peers.add([1, 2, 3, 4], allreduce)
+    peers.play()
     # Three rounds: an array of each member, of each junction, and of the turn.
-    assert troupe.discarded == 3 * (4 + 2 + 1)
+    assert peers.discarded == 3 * (4 + 2 + 1)
 
 
 def test_a_place_that_ends_gives_its_memory_up() -> None:
-    troupe = Troupe(kary(4, 2))
-    members = troupe.add([1, 2, 3, 4], allreduce)
+    peers = SimulatedPeers(kary(4, 2))
+    members = peers.add([1, 2, 3, 4], allreduce)
     members[0].busy = True
-    troupe.play()
-    assert troupe.discarded == 0
-    for rank in troupe.network.tree.subtree(0):
-        troupe.network.post(rank, gev.ForgetGroups())
-    troupe.settle()
-    assert troupe.discarded == 3 + 1  # arrays of three members, and of the junction above two
-    assert troupe.leftovers() == 0
+    peers.play()
+    assert peers.discarded == 0
+    for rank in peers.network.tree.subtree(0):
+        peers.network.post(rank, gev.ForgetGroups())
+    peers.settle()
+    assert peers.discarded == 3 + 1  # arrays of three members, and of the junction above two
+    assert peers.leftovers() == 0
 
 
 @pytest.mark.row("C2-GROUP")
@@ -183,103 +183,103 @@ def test_a_place_that_ends_gives_its_memory_up() -> None:
 )
 @pytest.mark.parametrize("fanout", [2, 8])
 def test_another_operation_is_an_error_at_every_member(odd: Step, text: str, fanout: int) -> None:
-    troupe = Troupe(kary(8, fanout))
+    peers = SimulatedPeers(kary(8, fanout))
     step: Step = (GroupCall("allreduce", "sum"), 1)
-    members = troupe.add(range(1, 9), lambda rank: [step, odd if rank == 6 else step])
-    troupe.play()
+    members = peers.add(range(1, 9), lambda rank: [step, odd if rank == 6 else step])
+    peers.play()
     for member in members:
         assert isinstance(member.error, GroupError)
         assert "round 2" in member.error.what
         assert text in member.error.what
         assert "allreduce('sum')" in member.error.what
         assert len(member.results) == 1
-    assert troupe.leftovers() == 0
+    assert peers.leftovers() == 0
 
 
 def test_another_shape_is_an_error_at_every_member() -> None:
-    troupe = Troupe(kary(8, 2))
-    members = troupe.add(
+    peers = SimulatedPeers(kary(8, 2))
+    members = peers.add(
         range(1, 9), lambda rank: [(GroupCall("allreduce", "sum"), np.ones(3 + (rank == 5)))]
     )
-    troupe.play()
+    peers.play()
     for member in members:
         assert isinstance(member.error, ExecutionError)
         assert "(4,)" in member.error.what
-    assert troupe.leftovers() == 0
+    assert peers.leftovers() == 0
 
 
 def test_a_reduction_that_there_is_not_is_an_error_at_every_member() -> None:
-    troupe = Troupe(kary(4, 2))
-    members = troupe.add(range(1, 5), lambda _: [(GroupCall("allreduce", "sun"), 1)])
-    troupe.play()
+    peers = SimulatedPeers(kary(4, 2))
+    members = peers.add(range(1, 5), lambda _: [(GroupCall("allreduce", "sun"), 1)])
+    peers.play()
     assert all(member.error is not None for member in members)
     assert all("sun" in str(member.error) for member in members)
-    assert troupe.leftovers() == 0
+    assert peers.leftovers() == 0
 
 
 @pytest.mark.row("C2-GROUP")
 @pytest.mark.parametrize("fanout", [2, 8])
 def test_who_leaves_before_the_others_is_named(fanout: int) -> None:
-    troupe = Troupe(kary(8, fanout))
+    peers = SimulatedPeers(kary(8, fanout))
     step: Step = (GroupCall("barrier"), None)
-    members = troupe.add(range(1, 9), lambda rank: [step] * (1 if rank == 3 else 2))
-    troupe.play()
+    members = peers.add(range(1, 9), lambda rank: [step] * (1 if rank == 3 else 2))
+    peers.play()
     for member in members:
         if member.rank != 3:
             assert isinstance(member.error, GroupError)
             assert "member 3 left" in member.error.what
-    assert troupe.leftovers() == 0
+    assert peers.leftovers() == 0
 
 
 @pytest.mark.row("C2-GROUP")
 @pytest.mark.parametrize("entered", [True, False])
 @pytest.mark.parametrize("victim", [5, 7])
 def test_a_member_that_ended_is_an_error_at_every_other_one(victim: int, entered: bool) -> None:
-    troupe, members = under_way() if entered else entering(without=8)
-    troupe.network.kill(victim)
-    troupe.settle()
+    peers, members = under_way() if entered else entering(without=8)
+    peers.network.kill(victim)
+    peers.settle()
     assert all(member.error is None for member in members), "it might only be cut off"
-    troupe.network.post(ROOT, mev.AnnounceMembership(((victim, 1),), (), "killed"))
-    troupe.settle()
+    peers.network.post(ROOT, events.AnnounceMembership(((victim, 1),), (), "killed"))
+    peers.settle()
     for member in members:
         if member.rank not in {victim, 0 if entered else 8}:
             assert isinstance(member.error, AgentLostError), member.rank
             assert f"agent {victim} of the group is gone: killed" in str(member.error)
-    assert troupe.leftovers() == 0
+    assert peers.leftovers() == 0
 
 
 @pytest.mark.parametrize("victim", [5, 7])
 def test_a_process_in_the_place_of_a_member_says_that_it_was_replaced(victim: int) -> None:
     """The new process may be asked to join the next attempt before anybody has said who is gone."""
-    troupe, members = under_way()
-    troupe.network.kill(victim)
-    troupe.network.begin([victim])
-    troupe.settle(seconds=5)
+    peers, members = under_way()
+    peers.network.kill(victim)
+    peers.network.begin([victim])
+    peers.settle(seconds=5)
     for member in members:
         if member.rank not in {victim, 0}:
             assert isinstance(member.error, AgentLostError), member.rank
             assert f"agent {victim} of the group is gone" in str(member.error)
-    assert troupe.leftovers() == 0
+    assert peers.leftovers() == 0
 
 
-def under_way() -> tuple[Troupe, list[Member]]:
-    troupe = Troupe(kary(8, 2))  # junctions 9 to 14; 11 is above 5 and 6, 14 above 5 to 8
-    members = troupe.add(range(1, 9), allreduce)
+def under_way() -> tuple[SimulatedPeers, list[SimulatedPeer]]:
+    peers = SimulatedPeers(kary(8, 2))  # junctions 9 to 14; 11 is above 5 and 6, 14 above 5 to 8
+    members = peers.add(range(1, 9), allreduce)
     for member in members:
         member.enter()
     for _ in range(60):
-        troupe.network.step()
-        troupe._hand_out()
+        peers.network.step()
+        peers._hand_out()
     assert any(member.results for member in members)
     assert not all(member.left for member in members)
-    return troupe, members
+    return peers, members
 
 
-def entering(without: int) -> tuple[Troupe, list[Member]]:
-    troupe = Troupe(kary(8, 2))
-    members = troupe.add(range(1, 9), allreduce)
-    troupe.play([member for member in members if member.rank != without])
-    return troupe, members
+def entering(without: int) -> tuple[SimulatedPeers, list[SimulatedPeer]]:
+    peers = SimulatedPeers(kary(8, 2))
+    members = peers.add(range(1, 9), allreduce)
+    peers.play([member for member in members if member.rank != without])
+    return peers, members
 
 
 @pytest.mark.row("C2-GROUP")
@@ -288,44 +288,44 @@ def entering(without: int) -> tuple[Troupe, list[Member]]:
 def test_a_group_whose_members_live_goes_on_without_junctions(
     victims: tuple[int, ...], entered: bool
 ) -> None:
-    troupe, members = under_way() if entered else entering(without=8)
+    peers, members = under_way() if entered else entering(without=8)
     for victim in victims:
-        troupe.network.kill(victim)
-    troupe.settle(seconds=5)
+        peers.network.kill(victim)
+    peers.settle(seconds=5)
     if not entered:
         members[7].enter()
-        troupe.settle()
+        peers.settle()
     for member in members:
         assert member.error is None
         assert member.left
         np.testing.assert_equal(member.results, [8 * np.arange(4)] * 3)
-    assert troupe.leftovers() == 0
+    assert peers.leftovers() == 0
 
 
 def test_a_result_that_some_have_already_is_what_all_get() -> None:
     """A sum that is made again may differ in its last bits: it is not made again."""
     told = 0
     for seed in range(20):
-        troupe = Troupe(kary(4, 2), seed)  # junction 6 is above 3 and 4
-        members = troupe.add(range(1, 5), lambda rank: [(ADD, rank), (ADD, 1)])
+        peers = SimulatedPeers(kary(4, 2), seed)  # junction 6 is above 3 and 4
+        members = peers.add(range(1, 5), lambda rank: [(ADD, rank), (ADD, 1)])
         for member in members:
             member.enter()
         while not (members[0].results and members[1].results):
-            troupe.network.step()
-            troupe._hand_out()
+            peers.network.step()
+            peers._hand_out()
         for rank in (1, 2):
-            (group,) = troupe.network.nodes[rank].groups.begun().open.values()
+            (group,) = peers.network.nodes[rank].groups.begun().open.values()
             group.results[1] = (values.encode({"x": 77}).body, None)
-        (above,) = troupe.network.nodes[6].groups.begun().open.values()
+        (above,) = peers.network.nodes[6].groups.begun().open.values()
         told += 1 in above.rounds
         expected = 77 if 1 in above.rounds else 10
-        troupe.network.kill(6)
-        troupe.settle(seconds=5)
+        peers.network.kill(6)
+        peers.settle(seconds=5)
         assert members[2].results == members[3].results == [expected, 4]
     assert told
 
 
-def late(member: Member, round_number: int) -> gev.BreakGroup:
+def late(member: SimulatedPeer, round_number: int) -> gev.BreakGroup:
     error = GroupError(f"member {member.rank} waited for 5 s").to_record()
     number = member.number or NO_GROUP
     return gev.BreakGroup(number, member.members, member.name, error, round_number)
@@ -333,54 +333,54 @@ def late(member: Member, round_number: int) -> gev.BreakGroup:
 
 @pytest.mark.row("C2-GROUP")
 def test_a_time_out_names_who_has_not_come() -> None:
-    troupe = Troupe(kary(8, 2))
-    members = troupe.add(range(1, 9), lambda _: [(GroupCall("barrier"), None)] * 2)
+    peers = SimulatedPeers(kary(8, 2))
+    members = peers.add(range(1, 9), lambda _: [(GroupCall("barrier"), None)] * 2)
     members[2].busy = True
-    troupe.play()
+    peers.play()
     assert [member.results for member in members] == [[]] * 8
-    troupe.network.post(1, late(members[0], 1))
-    troupe.settle()
+    peers.network.post(1, late(members[0], 1))
+    peers.settle()
     for member in members:
         assert isinstance(member.error, GroupError)
         assert "member 1 waited for 5 s" in member.error.what
         assert "not all of member[3-4] have come" in member.error.what
-    assert troupe.leftovers() == 0
+    assert peers.leftovers() == 0
 
 
 def test_a_time_out_before_all_have_entered_names_who_has_not() -> None:
-    troupe = Troupe(kary(8, 2))
-    members = troupe.add(range(1, 9), allreduce)
+    peers = SimulatedPeers(kary(8, 2))
+    members = peers.add(range(1, 9), allreduce)
     present = [member for member in members if member.rank != 4]
-    troupe.play(present)
-    troupe.network.post(3, late(members[2], 1))
-    troupe.settle()
+    peers.play(present)
+    peers.network.post(3, late(members[2], 1))
+    peers.settle()
     for member in present:
         assert isinstance(member.error, GroupError)
         assert "member 4 has not come" in member.error.what
     assert members[3].error is None
-    assert troupe.leftovers() == 0
+    assert peers.leftovers() == 0
 
 
 @settings(deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 12))
 def test_whoever_gives_up_whenever_nobody_waits_for_ever(seed: int, agents: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - chance that can be repeated
-    troupe = Troupe(random_tree(agents, chance), seed)
-    members = troupe.add(range(1, agents + 1), allreduce)
+    peers = SimulatedPeers(random_tree(agents, chance), seed)
+    members = peers.add(range(1, agents + 1), allreduce)
     events = [member.enter for member in members]
     chance.shuffle(events)
     for enter in events:
         enter()
         for _ in range(chance.randint(0, 5)):
-            troupe.network.step()
-            troupe._hand_out()
+            peers.network.step()
+            peers._hand_out()
     for _ in range(chance.randint(0, 3)):
         member = chance.choice(members)
         if not member.left and member.error is None:
-            troupe.network.post(member.rank, late(member, len(member.results) + 1))
+            peers.network.post(member.rank, late(member, len(member.results) + 1))
         for _ in range(chance.randint(0, 5)):
-            troupe.network.step()
-            troupe._hand_out()
-    troupe.settle()
+            peers.network.step()
+            peers._hand_out()
+    peers.settle()
     assert all(member.left or member.error is not None for member in members)
-    assert troupe.leftovers() == 0
+    assert peers.leftovers() == 0

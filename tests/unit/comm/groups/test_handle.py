@@ -19,7 +19,7 @@ from sapwood.comm.payload import Payload
 from sapwood.core.errors import ClosedError, ConfigurationError, ProgramError, SapwoodError
 from sapwood.core.request import Request
 from sapwood.core.topology import Tree, flat, kary
-from sapwood.testing.timed import TimedTree
+from sapwood_simulation.timed import TimedTree
 
 
 class Stage:

@@ -13,7 +13,7 @@ from sapwood.comm.groups.lazy import EVENTS, MESSAGES
 from sapwood.comm.link import Identity, LinkTiming
 from sapwood.comm.peers import PeerTable
 from sapwood.core.topology import flat
-from sapwood.testing.network import Network
+from sapwood_simulation.network import Network
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from sapwood.comm.messaging import active
 from sapwood.comm.messaging import events as mev
 from sapwood.core.errors import CommunicationError, ExecutionError, SapwoodError
 from sapwood.core.topology import ROOT, Tree, flat, kary, plan
-from sapwood.testing.network import Network
+from sapwood_simulation.network import Network
 
 seeds = st.integers(0, 2**16)
 shapes = st.builds(plan, st.integers(1, 17), st.sampled_from([0, 2, 3, 4]))

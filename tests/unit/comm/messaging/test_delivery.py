@@ -12,7 +12,7 @@ from sapwood.comm.messaging.point_to_point import TAGGED
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import SapwoodError
 from sapwood.core.topology import ROOT, flat, kary
-from sapwood.testing.network import Network
+from sapwood_simulation.network import Network
 
 
 def started(network: Network) -> Network:

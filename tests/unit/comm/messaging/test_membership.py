@@ -6,7 +6,7 @@ import pytest
 
 from sapwood.comm.messaging import events as mev
 from sapwood.core.topology import ROOT, Tree, flat, kary
-from sapwood.testing.network import Network
+from sapwood_simulation.network import Network
 
 
 @pytest.mark.parametrize("tree", [flat(3), kary(9, 3)], ids=str)
@@ -69,7 +69,7 @@ def test_who_is_back_is_known_below_a_junction_that_was_cut_off_meanwhile() -> N
     network.post(ROOT, mev.AnnounceMembership((), (8,)))
     network.run()
     (link,) = [one.number for one in network.nodes[ROOT].links.values() if one.rank == top]
-    (wire,) = [one for one in network.wires(ROOT) if one.target == top]
+    (wire,) = [one for one in network.links(ROOT) if one.target == top]
     wire.pieces = deque([b""])  # what was on its way is lost
     network.sever(top)
     network.run()

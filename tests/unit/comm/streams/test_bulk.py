@@ -15,7 +15,7 @@ from sapwood.comm.reduction import WHOLE
 from sapwood.comm.streams.fetch import WINDOW_PIECES
 from sapwood.core.errors import ExecutionError
 from sapwood.core.topology import ROOT, plan
-from sapwood.testing.network import Network
+from sapwood_simulation.network import Network
 
 PIECE = 64
 ARRAY = np.arange(1000.0)

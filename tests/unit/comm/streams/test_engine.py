@@ -20,7 +20,7 @@ from sapwood.comm.reduction import WHOLE
 from sapwood.core.errors import ExecutionError, ProtocolError
 from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.core.topology import ROOT, Tree, kary, plan
-from sapwood.testing.network import Network
+from sapwood_simulation.network import Network
 
 seeds = st.integers(0, 2**16)
 shapes = st.builds(plan, st.integers(2, 14), st.sampled_from([0, 2, 3]))

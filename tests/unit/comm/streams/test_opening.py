@@ -14,8 +14,8 @@ from sapwood.comm.streams.opening import Opening
 from sapwood.comm.streams.stream import Position
 from sapwood.core.errors import ProtocolError
 from sapwood.core.topology import ROOT, Tree, kary
-from sapwood.testing.network import Network
-from sapwood.testing.simulation import left_behind
+from sapwood_simulation.network import Network
+from sapwood_simulation.simulation import left_behind
 
 JUNCTION = 5
 SPEC = StreamSpec(1, "test", ((1, 5),), {"x": "sum"})

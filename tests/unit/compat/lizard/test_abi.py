@@ -10,7 +10,7 @@ from sapwood.compat.lizard.abi import (
     check_structures,
     describe,
 )
-from sapwood.compat.lizard.layout import CType, EntryPoint, Member
+from sapwood.compat.lizard.layout import CType, EntryPoint, StructMember
 from sapwood.core.errors import ProgramError
 
 INT, FLOAT = CType("int", "int", 4), CType("float", "float", 4)
@@ -26,7 +26,7 @@ def array(element: CType, count: int) -> CType:
 
 
 def structure(*members: tuple[int, CType], size: int) -> CType:
-    found = tuple(Member(f"m{i}", offset, each) for i, (offset, each) in enumerate(members))
+    found = tuple(StructMember(f"m{i}", offset, each) for i, (offset, each) in enumerate(members))
     return CType("struct", "s", size, None, found, "s.h:3")
 
 

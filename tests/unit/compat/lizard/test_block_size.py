@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapwood.compat.lizard.block_size import WARP, block_for, recommended_block
-from sapwood.compat.lizard.hardware import DeviceFacts
+from sapwood.compat.lizard.hardware import DeviceAttributes
 
 
 @pytest.mark.row("B-HW-1")
@@ -21,7 +21,7 @@ from sapwood.compat.lizard.hardware import DeviceFacts
     ],
 )
 def test_the_size_for_a_device(capability: tuple[int, int], threads: int, expected: int) -> None:
-    assert recommended_block(DeviceFacts("a GPU", 1024, threads, *capability)) == expected
+    assert recommended_block(DeviceAttributes("a GPU", 1024, threads, *capability)) == expected
 
 
 @pytest.mark.row("B-HW-1")

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from sapwood.compat.lizard.hardware import DeviceFacts, find_devices
+from sapwood.compat.lizard.hardware import DeviceAttributes, find_devices
 
 DRIVER = r"""
 #include <string.h>
@@ -39,7 +39,9 @@ def driver(folder: Path, fails: int) -> str:
 @pytest.mark.row("B-HW-1")
 def test_the_driver_says_what_there_is(tmp_path: Path) -> None:
     facts = find_devices(driver(tmp_path, 0))
-    assert facts == [DeviceFacts(name, 1024, 2048, 9, 0, 132, 5_000_000_000) for name in ("A", "B")]
+    assert facts == [
+        DeviceAttributes(name, 1024, 2048, 9, 0, 132, 5_000_000_000) for name in ("A", "B")
+    ]
     assert facts[0].max_blocks == 32
 
 

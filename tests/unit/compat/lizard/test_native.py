@@ -4,13 +4,13 @@ from pathlib import Path
 import pytest
 
 from sapwood.compat.lizard.native import DEVICE, build_environment, native_bundle
-from sapwood.compat.lizard.registration import Definition, SourceFile
+from sapwood.compat.lizard.registration import ProgramDefinition, SourceFile
 from sapwood.core.errors import CompilerMissingError
 
 
-def definition(*files: tuple[str, str, str], extension: bool = False) -> Definition:
+def definition(*files: tuple[str, str, str], extension: bool = False) -> ProgramDefinition:
     found = tuple(SourceFile(*each) for each in files)
-    return Definition(name="p", extension=extension, files=found)
+    return ProgramDefinition(name="p", extension=extension, files=found)
 
 
 def built(

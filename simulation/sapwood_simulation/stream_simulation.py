@@ -1,0 +1,364 @@
+"""Streams of every kind under faults: time-outs, policies on loss, own filters, sweeps.
+
+Each contribution has a number of its own, so it can be seen in which waves it is: in its own
+or, if it was late, in one later one; never in two. Where late ones count, each is in one, except
+those of agents that a stream goes on without. A wave names exactly those who are in it, and is over
+once. Nobody is missing in it before its time is over, nor afterwards where that was ample, unless
+something went wrong at that very agent or above it; the same holds for whom a failure names.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Literal
+
+import msgspec
+
+from sapwood.comm import events as ev
+from sapwood.comm import values
+from sapwood.comm.messages import FilterAt, StreamSpec, Synchronisation
+from sapwood.comm.payload import Payload
+from sapwood.comm.reduction import WHOLE
+from sapwood.comm.streams import control
+from sapwood.comm.streams.push import is_full
+from sapwood.core.errors import AgentLostError
+from sapwood.core.rankset import from_ranges, to_ranges
+from sapwood.core.topology import ROOT
+from sapwood_simulation.simulation import (
+    STREAM,
+    InvariantError,
+    Simulation,
+    SimulationOptions,
+    ranks_named,
+)
+
+STRIDE = 10_000
+"""A contribution is numbered rank times this plus wave."""
+
+EMITTED = 10**9
+"""Values that agents send unasked are numbered from here on."""
+
+EMIT_SECONDS = 0.002
+"""Mean virtual time between two of them."""
+
+CATCH_UP_WAVES = 20
+"""Waves after the last one within which what is late has come, when faults have stopped."""
+
+CATCH_UP_SECONDS = 1.0
+"""Virtual time between two of them: a process that hangs is noticed after some seconds."""
+
+ANSWER_SECONDS = 0.02
+"""Virtual time-out of waves: about as long as an undisturbed wave takes."""
+
+AMPLE = 2.0
+"""Virtual time-out from which on nobody is late where nothing goes wrong."""
+
+
+class StreamKind(msgspec.Struct, frozen=True, kw_only=True):
+    """What the simulated stream is.
+
+    Attributes:
+        sync: ``all``, ``time-out`` or ``none``.
+        seconds: The time-out.
+        late: What becomes of late contributions.
+        on_loss: What becomes of waves that wait for a lost place.
+        own_filters: Whether an own filter works at every place, up and down.
+        pipelined: Waves that are open at a time.
+        sweeps: Chance of a flush, or of a quiet time, before a wave.
+    """
+
+    sync: Literal["all", "time-out", "none"] = "all"
+    seconds: float = ANSWER_SECONDS
+    late: Literal["drop", "next"] = "drop"
+    on_loss: Literal["replace", "partial", "fail"] = "replace"
+    own_filters: bool = False
+    pipelined: int = 3
+    sweeps: float = 0.2
+
+
+class StreamSimulation(Simulation):
+    """One run of a stream of some kind under faults.
+
+    Args:
+        options: What is simulated.
+        kind: What the stream is.
+
+    Example:
+        >>> kind = StreamKind(sync="time-out", late="next", on_loss="partial")
+        >>> StreamSimulation(SimulationOptions(agents=8, fanout=2, waves=5), kind).run().waves
+        5
+    """
+
+    what = "streams"
+    census = True
+
+    def __init__(self, options: SimulationOptions, kind: StreamKind) -> None:
+        super().__init__(options)
+        self.kind = kind
+        self.failed: list[ev.WaveFailed] = []
+        self.late = 0
+        self.partial = 0
+        self._over: set[int] = set()
+        self._counted: set[int] = set()
+        self._singles: dict[int, set[int]] = {}
+        self._swept: set[int] = set()
+        self._sweep = 0
+        self._versions: dict[int, int] = {}
+        self._begun: dict[int, float] = {}
+        self._quiet: list[tuple[float, float]] = []
+        self.emitted: dict[tuple[int, int], list[int]] = {}
+        self.arrived: dict[tuple[int, int], list[int]] = {}
+        self._emitter: dict[int, tuple[int, int]] = {}
+        self._emitting = kind.sync == "none"
+        self.network.filters.own = self._own_filter
+        self.network.answer = _contribution
+
+    @property
+    def counted(self) -> float:
+        """Part of all contributions that counted, in their wave or another one."""
+        return len(self._counted) / (self.options.agents * self.options.waves)
+
+    def kind_options(self) -> str:
+        """Return the options that say what the stream is."""
+        kind, default = self.kind, StreamKind()
+        words = [
+            f"--{name.replace('_', '-')} {getattr(kind, name)}"
+            for name in ("sync", "seconds", "late", "on_loss")
+            if getattr(kind, name) != getattr(default, name)
+        ]
+        return " ".join([*words, "--own-filters"] if kind.own_filters else words)
+
+    # --- the course of events ------------------------------------------------------------------
+
+    def _run(self) -> None:
+        self._begin()
+        members = to_ranges(range(1, self.options.agents + 1))
+        kind = self.kind
+        seconds = kind.seconds if kind.sync == "time-out" else 0.0
+        spec = StreamSpec(
+            STREAM,
+            "test",
+            members,
+            {WHOLE: "concat"},
+            sync=Synchronisation(kind.sync, seconds, kind.late),
+            on_loss=kind.on_loss,
+            filters=(FilterAt("*", b"up", b"down"),) if kind.own_filters else (),
+            parameters={1: b""} if kind.own_filters else {},
+            counted=True,
+        )
+        self.network.post(ROOT, ev.OpenStream(spec, paced=True))
+        version = 1
+        if self._emitting:
+            self.later(EMIT_SECONDS, self._emit)
+        for number in range(1, self.options.waves + 1):
+            if self._random.random() < kind.sweeps:
+                self._sweep_through()
+            if kind.own_filters and self._random.random() < 0.5:
+                version += 1
+                self.network.post(ROOT, ev.ConfigureStream(STREAM, b""))
+            self._broadcast(number, version)
+            wanted = number - kind.pipelined + 1
+            self._until(partial(self._all_over, wanted), faults=True)
+        self._until(partial(self._all_over, self.options.waves), faults=True)
+        self._emitting = False
+        self._until(self.keeper.places.all_ready, faults=False)
+        self._injector.stop()
+        self._until(self._all_has_arrived, faults=False)
+        if kind.late == "next" and kind.on_loss != "fail":
+            self._catch_up(version)
+        self.network.post(ROOT, ev.CloseStream(STREAM))
+        self._until(self._stream_is_gone, faults=False)
+        self._check_end()
+
+    def _broadcast(self, number: int, version: int) -> None:
+        self._versions[number] = version
+        self._begun[number] = self.network.clock.now()
+        encoded = values.encode({"wave": number, "path": 0})
+        payload = Payload(encoded.payload()) if encoded.nbytes else None
+        self.network.post(ROOT, ev.Broadcast(STREAM, encoded.body, payload))
+
+    def _catch_up(self, version: int) -> None:
+        """Have more waves until all that is late has come: each contribution counts, once."""
+        places = range(1, self.options.agents + 1)
+        wanted = {
+            rank * STRIDE + wave
+            for wave in range(1, self.options.waves + 1)
+            for rank in places
+            if self.kind.on_loss == "replace" or not self._may_have_lost(rank, 1)
+        }
+        number = self.options.waves
+        while not wanted <= self._counted:
+            number += 1
+            if number > self.options.waves + CATCH_UP_WAVES:
+                raise InvariantError(f"contributions {sorted(wanted - self._counted)} are lost")
+            self._broadcast(number, version)
+            self._until(partial(self._all_over, number), faults=False)
+            self._let_pass(CATCH_UP_SECONDS)
+
+    def _emit(self) -> None:
+        """Have some agent send a value that nobody asked for, if it is not to wait."""
+        if not self._emitting:
+            return
+        self.later(EMIT_SECONDS, self._emit)
+        rank = self._random.randint(1, self.options.agents)
+        node = self.network.nodes.get(rank)
+        stream = node.streams.get(STREAM) if node is not None else None
+        if node is None or stream is None or self.network.is_paused(rank) or is_full(stream):
+            return
+        process, number = (rank, node.identity.incarnation), EMITTED + len(self._emitter)
+        self._emitter[number] = process
+        self.emitted.setdefault(process, []).append(number)
+        body = values.encode([number]).body
+        self.network.post(rank, ev.Emit(STREAM, 1.0, body, None))
+
+    def _has_arrived(self, number: int) -> None:
+        """Check that what arrives unasked is the next that its process had sent."""
+        process = self._emitter[number]
+        arrived = self.arrived.setdefault(process, [])
+        arrived.append(number)
+        if arrived != self.emitted[process][: len(arrived)]:
+            raise InvariantError(f"agent {process[0]} had sent {number} at another time")
+
+    def _all_has_arrived(self) -> bool:
+        """Whether all has arrived that processes which live have sent of themselves."""
+        for rank, node in self.network.nodes.items():
+            process = (rank, node.identity.incarnation)
+            if self.emitted.get(process) != self.arrived.get(process):
+                return False
+        return True
+
+    def _sweep_through(self) -> None:
+        if self._random.random() < 0.5:
+            self._one_sweep(control.FLUSH)
+            return
+        begin = self.network.clock.now()
+        self._one_sweep(control.QUIESCE)
+        completed, singles = len(self._completed), self._single_values()
+        self._let_pass(10 * ANSWER_SECONDS)
+        moved = (len(self._completed), self._single_values())
+        if moved != (completed, singles):  # waves may fail: a loss is told at once
+            raise InvariantError("something moved on a quiet stream")
+        self._one_sweep(control.RESUME)
+        self._quiet.append((begin, self.network.clock.now()))
+
+    def _let_pass(self, seconds: float) -> None:
+        end = self.network.clock.now() + seconds
+        self._until(lambda: self.network.clock.now() > end, faults=True)
+
+    def _single_values(self) -> int:
+        """Return how many values have come by themselves."""
+        return sum(map(len, [*self._singles.values(), *self.arrived.values()]))
+
+    def _one_sweep(self, action: str) -> None:
+        self._sweep += 1
+        self.network.post(ROOT, ev.SweepStream(STREAM, self._sweep, action))
+        self._until(lambda: self._sweep in self._swept, faults=True)
+
+    def _all_over(self, last: int) -> bool:
+        return all(number in self._over for number in range(1, last + 1))
+
+    # --- what must hold ------------------------------------------------------------------------
+
+    def _saw(self, effect: Any) -> None:
+        if isinstance(effect, ev.WaveCompleted):
+            self._completed.append(effect)
+            self._is_over(effect.wave)
+            self._check_members(effect)
+        elif isinstance(effect, ev.WaveFailed):
+            self._is_over(effect.wave)
+            self.failed.append(effect)
+            self._check_failure(effect)
+        elif isinstance(effect, ev.Contributed):
+            number = self._decoded(effect)[0]
+            if not effect.wave:
+                self._has_arrived(number)
+                if number % 2:  # somebody reads two at a time
+                    self.network.post(ROOT, ev.Read(STREAM, effect.ranks[0][0], 2))
+                return
+            self._count(number, effect.wave)
+            self._singles.setdefault(effect.wave, set()).add(number // STRIDE)
+            if from_ranges(effect.ranks) != {number // STRIDE}:
+                raise InvariantError(f"contribution {number} comes under {effect.ranks}")
+        elif isinstance(effect, ev.SweepDone):
+            self._swept.add(effect.number)
+
+    def _is_over(self, number: int) -> None:
+        if number in self._over:
+            raise InvariantError(f"wave {number} is over twice")
+        self._over.add(number)
+
+    def _count(self, contribution: int, wave: int) -> None:
+        if contribution in self._counted:
+            raise InvariantError(f"contribution {contribution} is counted twice, now in {wave}")
+        self._counted.add(contribution)
+
+    def _decoded(self, effect: Any) -> list[int]:
+        total = getattr(effect, "total", None)
+        if effect.body:
+            view = effect.payload.view if effect.payload is not None else b""
+            total = values.decode(effect.body, view)
+        return [] if total is None else [int(number) for number in total]
+
+    def _check_members(self, wave: ev.WaveCompleted) -> None:
+        named, late = from_ranges(wave.ranks), from_ranges(wave.late)
+        everybody = set(range(1, self.options.agents + 1))
+        if self.kind.sync == "none":
+            found = self._singles.get(wave.wave, set())
+        else:
+            numbers = self._decoded(wave)
+            for number in numbers:
+                self._count(number, wave.wave)
+            found = {number // STRIDE for number in numbers if number % STRIDE == wave.wave}
+            before = {number // STRIDE for number in numbers if number % STRIDE < wave.wave}
+            if before != late or (late and self.kind.late != "next"):
+                raise InvariantError(f"wave {wave.wave} names {late} as late, {before} are")
+            self.late += len(before)
+        if found != named:
+            raise InvariantError(f"wave {wave.wave} names {named}, in it are {found}")
+        if named != everybody:
+            self.partial += 1
+            excused = self._is_late(wave.wave)
+            for rank in everybody - named:
+                allowed = self.kind.sync == "time-out" or self.kind.on_loss == "partial"
+                if not allowed or not (excused or self._may_have_lost(rank, wave.wave)):
+                    raise InvariantError(f"wave {wave.wave} lacks agent {rank}, which lives")
+
+    def _check_failure(self, failure: ev.WaveFailed) -> None:
+        """Check that it names agents that are lost, and nobody else."""
+        what = failure.error.what
+        if self.kind.on_loss != "fail" or failure.error.code != AgentLostError.code:
+            raise InvariantError(f"wave {failure.wave} failed: {what}")
+        named = ranks_named("agent", what)
+        living = [rank for rank in named if not self._may_have_lost(rank, failure.wave)]
+        if failure.rank not in named or living:
+            raise InvariantError(f"wave {failure.wave} failed, and agents {living} live: {what}")
+
+    def _may_have_lost(self, rank: int, since: int) -> bool:
+        """Whether something went wrong that may have to do with an agent since a wave began."""
+        now = self.network.clock.now()
+        return self._injector.may_have_lost(rank, self._begun[since], now)
+
+    def _is_late(self, wave: int) -> bool:
+        """Whether a wave may lack anybody: its time is over, and was short."""
+        kind, begun, now = self.kind, self._begun[wave], self.network.clock.now()
+        faults = self.options.faults
+        if kind.sync != "time-out" or now < begun + kind.seconds * (1 - faults.skew) / (
+            1 + faults.skew
+        ):
+            return False
+        was_quiet = any(begin <= now and begun <= end for begin, end in self._quiet)
+        return was_quiet or kind.seconds * (1 - faults.skew) < AMPLE
+
+    def _own_filter(self, rank: int, effect: ev.Filter, arrived: list[Any]) -> Any:
+        if effect.wave and effect.version != self._versions[effect.wave]:
+            raise InvariantError(
+                f"rank {rank} filters wave {effect.wave} with version {effect.version}, "
+                f"not {self._versions[effect.wave]}"
+            )
+        if effect.upward:
+            return [number for numbers in arrived for number in numbers]
+        return {**arrived[0], "path": arrived[0]["path"] + 1}
+
+
+def _contribution(rank: int, value: Any) -> Any:
+    return [rank * STRIDE + value["wave"]]

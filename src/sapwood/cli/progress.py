@@ -1,0 +1,205 @@
+"""Following a run to its end: a progress display on stderr, and Ctrl-C that cancels the run."""
+
+from __future__ import annotations
+
+import sys
+from typing import Protocol
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from sapwood.activity.progress import Progress, RunState
+from sapwood.activity.run import Run
+from sapwood.cli import present
+from sapwood.cli.interrupts import noted_interrupts
+
+POLL_SECONDS = 0.1
+"""Seconds between two looks at a run, and at whether Ctrl-C was pressed."""
+
+CANCEL_SECONDS = 0.7
+"""Longest wait for a cancelled run to end by itself."""
+
+
+def follow(run: Run, display: Display) -> bool:
+    """Show a run's progress until it ends; return False when Ctrl-C or SIGTERM ended it.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed again while the run was being cancelled.
+    """
+    with noted_interrupts() as interrupted:
+        try:
+            display.show(run.progress)
+            while not run.wait(POLL_SECONDS) and not interrupted():
+                display.show(run.progress)
+            display.show(run.progress)
+        finally:
+            display.close()
+        if not interrupted():
+            return True
+        typer.echo(
+            "sapwood: interrupted, cancelling the run; Ctrl-C again to stop at once", err=True
+        )
+        run.cancel()
+        run.wait(CANCEL_SECONDS)
+        return False
+
+
+LINE_INTERVAL = 2.0
+"""Seconds between two plain lines."""
+
+BAR_WIDTH = 24
+MIN_BAR = 8
+GAP = 2
+
+
+class Display(Protocol):
+    """Something that is told of progress now and then, between start and stop."""
+
+    def show(self, progress: Progress) -> None:
+        """Show a snapshot."""
+
+    def close(self) -> None:
+        """Give the terminal back."""
+
+
+class SilentDisplay:
+    """Shows nothing."""
+
+    def show(self, progress: Progress) -> None:
+        """Show nothing."""
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class LiveDisplay:
+    """At most three lines that redraw in place; for a terminal."""
+
+    def __init__(self, program: str, console: Console) -> None:
+        self._program = program
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._live.start()
+
+    def show(self, progress: Progress) -> None:
+        """Redraw."""
+        self._live.update(self._rendered(progress), refresh=True)
+
+    def _rendered(self, progress: Progress) -> RenderableType:
+        return render_progress(self._program, progress, self._live.console.width)
+
+    def close(self) -> None:
+        """Remove the lines and give the terminal back."""
+        self._live.stop()
+
+
+class LineDisplay:
+    """A plain line now and then; for files and logs."""
+
+    def __init__(self, program: str, console: Console) -> None:
+        self._program = program
+        self._console = console
+        self._next = 0.0
+        self._state: RunState | None = None
+
+    def show(self, progress: Progress) -> None:
+        """Print a line if the last one is long enough ago, or the run has come to another state."""
+        if progress.seconds >= self._next or progress.state is not self._state:
+            self._state = progress.state
+            self._next = progress.seconds + LINE_INTERVAL
+            self._console.print(Text(progress_line(self._program, progress)))
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+def open_display(program: str, *, quiet: bool, verbose: bool) -> Display:
+    """Return the display that fits stderr: live on a terminal, else lines if asked for."""
+    console = Console(file=sys.stderr, soft_wrap=True)
+    if quiet:
+        return SilentDisplay()
+    if console.is_terminal and not verbose:
+        return LiveDisplay(program, console)
+    return LineDisplay(program, console) if verbose else SilentDisplay()
+
+
+def render_progress(program: str, progress: Progress, width: int = 80) -> RenderableType:
+    """Return a snapshot as lines that fit: a bar, the program's metrics, the speed.
+
+    Args:
+        program: The program's name.
+        progress: The snapshot.
+        width: Columns of the terminal; the bar takes what the rest leaves, and goes first.
+    """
+    begun = progress.state not in {RunState.BUILDING, RunState.PREPARING}
+    what = f"iteration {_iterations(progress)}" if begun else str(progress.state)
+    seconds = present.seconds(progress.seconds)
+    name = program[: max(8, width - len(what) - len(seconds) - 2 * GAP)]
+    parts = [Text(name, style="bold", no_wrap=True), Text(what, no_wrap=True)]
+    room = width - sum(len(part.plain) + GAP for part in parts) - len(seconds) - GAP
+    bar = ProgressBar(
+        total=progress.iterations,
+        completed=progress.iteration,
+        width=min(BAR_WIDTH, room),
+        pulse=progress.iterations is None,
+    )
+    head = Table.grid(padding=(0, GAP))
+    head.add_row(*parts, *[bar] * (room >= MIN_BAR and begun), Text(seconds, no_wrap=True))
+    if not begun:
+        return head
+    return Group(head, _line(_metrics(progress), width), _line(_speed(progress), width))
+
+
+def progress_line(program: str, progress: Progress) -> str:
+    """Return a snapshot as one line of text."""
+    seconds = present.seconds(progress.seconds)
+    if progress.state in {RunState.BUILDING, RunState.PREPARING}:
+        return f"{program}: {progress.state}, {seconds}"
+    head = f"{program}: {progress.state}, iteration {_iterations(progress)}"
+    if progress.state is RunState.DONE:
+        head = f"{program}: done after {iterations_text(progress.iteration)}"
+    facts = [*_metrics(progress), *_speed(progress), seconds]
+    return ", ".join([head, *facts])
+
+
+def iterations_text(count: int) -> str:
+    """Return a number of iterations in words.
+
+    Example:
+        >>> iterations_text(1), iterations_text(20)
+        ('1 iteration', '20 iterations')
+    """
+    return f"{count} iteration{'' if count == 1 else 's'}"
+
+
+def _iterations(progress: Progress) -> str:
+    if progress.iterations is None:
+        return str(progress.iteration)
+    return f"{progress.iteration}/{progress.iterations}"
+
+
+def _metrics(progress: Progress) -> list[str]:
+    return [f"{name} {present.metric(value)}" for name, value in progress.metrics.items()]
+
+
+def _speed(progress: Progress) -> list[str]:
+    facts = [f"{progress.agents} agent{'' if progress.agents == 1 else 's'}"]
+    if progress.iteration:
+        facts.append(f"{present.seconds(progress.seconds_per_iteration)}/iteration")
+        facts.append(f"{present.count(progress.items_per_second)} items/s")
+    return facts
+
+
+def _line(facts: list[str], width: int) -> Text:
+    """Return as many facts as fit; the last one that does not is left out as a whole."""
+    text = ""
+    for fact in facts:
+        longer = f"{text}   {fact}" if text else f"  {fact}"
+        if len(longer) > width and text:
+            text += " …" * (len(text) + 2 <= width)
+            break
+        text = longer
+    return Text(text, overflow="ellipsis", no_wrap=True)

@@ -1,0 +1,222 @@
+"""What a run gave, for people and as JSON: its answer, its statistics, its result in short."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from sapwood.activity.progress import Progress
+from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, RunStatistics
+from sapwood.cli import present
+from sapwood.cli.present import FittingTable, shortened, write
+from sapwood.code.transfers import NOTHING
+from sapwood.environment.units import describe_size
+
+FEW = 8
+"""Numbers of an array that are shown in one line; longer ones are in ``--json`` and files."""
+
+
+class RunAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything ``sapwood run --json`` prints; fields are only ever added."""
+
+    program: str
+    parameters: dict[str, Any]
+    data: str
+    items: int
+    progress: Progress
+    statistics: RunStatistics
+    result: Any
+    output: str | None = None
+
+
+def show_answer(answer: RunAnswer) -> None:
+    """Print an answer as lines and tables."""
+    metrics = {name: present.metric(value) for name, value in answer.progress.metrics.items()}
+    headline, *lines = run_lines(answer.statistics)
+    lines += [f"  {name} {text}" for name, text in (_scalars(answer.result) | metrics).items()]
+    used = answer.statistics.uses_devices
+    devices: list[RenderableType] = [device_table(answer.statistics), ""] if used else []
+    write(
+        Text(headline, style="bold"),
+        *map(Text, lines),
+        "",
+        agent_table(answer.statistics),
+        "",
+        *devices,
+        function_table(answer.statistics),
+        "",
+    )
+    if answer.output is not None:
+        length = Path(answer.output).stat().st_size
+        typer.echo(f"wrote {answer.output} ({describe_size(length)})")
+
+
+def _scalars(result: Any) -> dict[str, str]:
+    """Return what of a result fits in a line each: numbers, short texts, a few numbers together."""
+    plain = summarise(result)
+    fields = plain if isinstance(plain, Mapping) else {"result": plain}
+    return {name: text for name, value in fields.items() if (text := _line(value))}
+
+
+def _line(value: Any) -> str:
+    if isinstance(value, float):
+        return present.metric(value)
+    if isinstance(value, bool | int | str):
+        return str(value)
+    if isinstance(value, list) and 0 < len(value) <= FEW:
+        parts = [_line(each) for each in value if not isinstance(each, list)]
+        if len(parts) == len(value) and all(parts):
+            return ", ".join(parts)
+    return ""
+
+
+def agent_table(statistics: RunStatistics) -> FittingTable:
+    """Return one row for each agent: its slice, its calls and where its time went."""
+    columns = ("agent>", "slice", "items>", "calls>", "errors>", "items/s>", "in map>", "waiting>")
+    rows = shortened([_agent_row(one) for one in statistics.agents])
+    optional = ("errors", "slice", "waiting", "items", "calls")
+    return FittingTable("Agents", columns, rows, optional)
+
+
+def device_table(statistics: RunStatistics) -> FittingTable:
+    """Return one row for each agent: copies to and from its device, and launches."""
+    columns = (
+        "agent>",
+        "copies in>",
+        "in>",
+        "s>",
+        "copies out>",
+        "out>",
+        "s>",
+        "kept>",
+        "launches>",
+    )
+    rows = shortened([_device_row(one) for one in statistics.agents])
+    return FittingTable("Devices", columns, rows, ("kept", "launches", "copies out", "copies in"))
+
+
+def function_table(statistics: RunStatistics) -> FittingTable:
+    """Return one row for each function of each agent: calls and times."""
+    columns = ("function", "agent>", "calls>", "errors>", "mean>", "p50>", "p95>", "max>", "in>")
+    rows = [
+        _function_row(agent.agent, function)
+        for agent in statistics.agents
+        for function in agent.functions
+    ]
+    rows.sort(key=lambda row: (row[0], int(row[1])))
+    optional = ("errors", "in", "p95", "p50", "calls")
+    return FittingTable("Functions", columns, shortened(rows), optional)
+
+
+def run_lines(statistics: RunStatistics) -> list[str]:
+    """Return a headline about the whole run, and where the time outside the maps went."""
+    count = statistics.iterations
+    iterations = f"{count} iteration{'' if count == 1 else 's'}"
+    limit = " (ended by max_iterations, before the program was done)"
+    build = present.seconds(statistics.build_seconds)
+    parts = [
+        f"prepare {present.seconds(statistics.prepare_seconds)} (build {build})",
+        f"update {present.seconds(statistics.update_seconds)}",
+    ]
+    if statistics.replaced_agents:
+        parts.append(f"{statistics.replaced_agents} agents replaced")
+    return [
+        f"{statistics.program}: {iterations} in {present.seconds(statistics.seconds)}"
+        + limit * statistics.cut_short,
+        f"  {', '.join(parts)}",
+    ]
+
+
+def _agent_row(agent: AgentStatistics) -> tuple[str, ...]:
+    return (
+        str(agent.agent),
+        f"{agent.start}..{agent.stop}",
+        present.count(agent.items),
+        str(agent.calls),
+        str(agent.errors),
+        present.count(agent.items_per_second),
+        present.seconds(agent.map_seconds),
+        present.seconds(agent.wait_seconds),
+    )
+
+
+def _device_row(agent: AgentStatistics) -> tuple[str, ...]:
+    moved = agent.device or NOTHING
+    return (
+        str(agent.agent),
+        str(moved.copies_in),
+        describe_size(moved.bytes_in),
+        present.seconds(moved.seconds_in),
+        str(moved.copies_out),
+        describe_size(moved.bytes_out),
+        present.seconds(moved.seconds_out),
+        str(moved.reused),
+        str(moved.launches),
+    )
+
+
+def _function_row(agent: int, function: FunctionStatistics) -> tuple[str, ...]:
+    times = (function.mean, function.p50, function.p95, function.maximum)
+    return (
+        function.name,
+        str(agent),
+        str(function.calls),
+        str(function.errors),
+        *map(present.seconds, times),
+        describe_size(function.bytes_in),
+    )
+
+
+MAX_ELEMENTS = 64
+"""Arrays and lists of at most this many elements are shown with their elements."""
+
+MAX_TEXT = 200
+
+MAX_LEVELS = 16
+"""Lists and dictionaries in one another that are shown; what is deeper is left out."""
+
+
+def summarise(value: Any, levels: int = MAX_LEVELS) -> Any:
+    """Return a value as numbers, text, lists and dicts; large arrays as type and shape.
+
+    Example:
+        >>> summarise({"pi": np.float64(3.14), "picture": np.zeros((480, 640, 3), np.uint8)})
+        {'pi': 3.14, 'picture': 'uint8 480 x 640 x 3'}
+    """
+    if isinstance(value, np.generic):  # before float: np.float64 is one
+        return summarise(value.item(), levels) if value.dtype.kind != "V" else str(value)
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, np.ndarray):
+        if value.size > MAX_ELEMENTS:
+            return _shape(value)
+        plain = value.tolist()
+        return plain if value.dtype.kind not in "OVc" else summarise(plain, levels)
+    if isinstance(value, Mapping | list | tuple) and not levels:
+        return "…"
+    if isinstance(value, Mapping):
+        return {str(name): summarise(item, levels - 1) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        shown = [summarise(item, levels - 1) for item in value[:MAX_ELEMENTS]]
+        left_out = len(value) - len(shown)
+        return [*shown, f"… {left_out} more"] if left_out else shown
+    text = value if isinstance(value, str) else _repr(value)
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
+
+
+def _repr(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - code of a user
+        return f"a value of type {type(value).__qualname__}"
+
+
+def _shape(array: np.ndarray[Any, Any]) -> str:
+    return f"{array.dtype} {' x '.join(map(str, array.shape))}"

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sapwood.cli.options import assignments, existing_file, output_path
+from sapwood.core.errors import InputError
+
+
+def test_values_stay_text() -> None:
+    assert assignments(["colours=16", "title=a=b", "empty="], "-p") == {
+        "colours": "16",
+        "title": "a=b",
+        "empty": "",
+    }
+
+
+@pytest.mark.parametrize("text", ["colours", "=3", ""])
+def test_not_an_assignment(text: str) -> None:
+    with pytest.raises(InputError, match="-p cannot be") as caught:
+        assignments([text], "-p")
+    assert "name=value" in caught.value.hint
+
+
+def test_twice() -> None:
+    with pytest.raises(InputError, match="'a' is given twice"):
+        assignments(["a=1", "a=2"], "--set")
+
+
+def test_existing_file(tmp_path: Path) -> None:
+    file = tmp_path / "sapwood.toml"
+    with pytest.raises(InputError, match="no such file"):
+        existing_file(file)
+    with pytest.raises(InputError, match="folder"):
+        existing_file(tmp_path)
+    file.touch()
+    assert existing_file(file) == file
+
+
+def test_output_path(tmp_path: Path) -> None:
+    assert output_path(None) is None
+    assert output_path(tmp_path / "new.png") == tmp_path / "new.png"
+    with pytest.raises(InputError, match="is a folder"):
+        output_path(tmp_path)
+    with pytest.raises(InputError, match="does not exist"):
+        output_path(tmp_path / "missing" / "new.png")
+
+
+def test_output_path_that_may_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Root may write everywhere, so permissions alone would not show it.
+    monkeypatch.setattr("os.access", lambda *_args: False)
+    with pytest.raises(InputError, match="cannot be written"):
+        output_path(tmp_path / "new.png")

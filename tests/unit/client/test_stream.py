@@ -1,0 +1,32 @@
+"""Counters of a stream as people see them."""
+
+from typing import Any
+
+import msgspec
+
+from sapwood.client.stream import HEADINGS, StreamCounters
+from sapwood.comm.messages import PlaceReport
+
+
+def report(rank: int) -> PlaceReport:
+    known: dict[str, Any] = {
+        "rank": rank,
+        "state": "closing",
+        "bytes_down": 2**40,
+        "bytes_up": 2**39,
+    }
+    fields = msgspec.structs.fields(PlaceReport)
+    values: dict[str, Any] = {
+        field.name: 0.25 if field.type is float else 99_999 for field in fields
+    }
+    return PlaceReport(**{**values, **known})
+
+
+def test_every_counter_has_a_heading() -> None:
+    assert tuple(HEADINGS) == PlaceReport.__struct_fields__
+
+
+def test_a_table_fits_eighty_characters_and_names_every_place() -> None:
+    lines = str(StreamCounters("work", (report(0), report(1000)))).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines[2:]] == ["0", "1000"]
