@@ -243,6 +243,15 @@ def test_a_size_that_is_negative_is_named(lizard: Lizard, dims: int) -> None:
     assert "num_centroids=3" in done.stderr
 
 
+def test_a_negative_size_is_named_where_the_program_itself_ends(lizard: Lizard) -> None:
+    done = lizard(
+        *("run", ".", "--set", "dims=-1", "--set", "input_file=points.csv", "--agents", "1"),
+        folder=EXAMPLES / "column_sums",
+    )
+    assert done.exit_code == 4
+    assert "cudaMallocManaged asks for -8 bytes: its size is negative" in done.stderr
+
+
 def test_a_program_of_the_other_kind_than_it_says_is_told_so(
     lizard: Lizard, copy_of: Callable[..., Path]
 ) -> None:

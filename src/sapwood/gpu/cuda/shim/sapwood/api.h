@@ -19,6 +19,8 @@ inline cudaError_t allocate(void **p, size_t bytes, const char *call, const char
     *p = nullptr;
     if (state()) return state();
     if (bytes == 0) return cudaSuccess;
+    if (bytes > size_t(-1) >> 1) // programs print "out of memory" for this, which leads nobody to the cause
+        fprintf(stderr, "%s:%d: %s asks for %lld bytes: its size is negative\n", file, line, call, (long long)bytes);
     if (bytes > size_t(1) << 46) return fail(cudaErrorMemoryAllocation);
     *p = memory().allocate(bytes, call, file, line);
     return *p ? cudaSuccess : fail(cudaErrorMemoryAllocation);
