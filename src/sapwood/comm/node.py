@@ -175,7 +175,8 @@ class Node:
     def _on_census(self, link: Link, message: letter_messages.Census, payload: Any) -> Effects:
         """Places are gone, or back."""
         effects = self._census.on_census(link, message, payload)
-        return effects + self.groups.gone(message.gone, message.reason)
+        gone = [one for one in message.gone if one[0] not in message.back]
+        return effects + self.groups.gone(gone, message.reason)
 
     # --- letters ---------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ class Census:
         self._near = near
         self._letters = letters
         self._told = False
+        self._ended: dict[int, int] = {}
 
     def announce(self, now: float, event: le.Announce) -> Effects:
         """Root: tell all places; those that are new hear of earlier losses as well."""
@@ -38,15 +39,21 @@ class Census:
         return self._spread(now, msg.Census(event.gone + earlier, event.back, reason))
 
     def tell(self, rank: int) -> Effects:
-        """Tell a place that was attached who is gone."""
+        """Tell a place that was attached who is gone, and whose process was replaced.
+
+        It may have been cut off when they ended: it would take new processes for those.
+        """
         known = self._letters.gone
-        links = self._near.links_to((rank,)) if known else ()
+        links = self._near.links_to((rank,)) if known or self._ended else ()
         if not links:
             return []
         self._told = True
         gone = tuple((other, absence.incarnation) for other, absence in known.items())
-        reason = next(iter(known.values())).reason
-        return [ev.Transmit(links, msg.Census(gone, (), reason))]
+        replaced = tuple(one for one in self._ended.items() if one[0] not in known)
+        reasons = [absence.reason for absence in known.values()]
+        reason = reasons[0] if reasons else "its process was replaced"
+        back = tuple(other for other, _ in replaced)
+        return [ev.Transmit(links, msg.Census(gone + replaced, back, reason))]
 
     def parent_changed(self) -> Effects:
         """The new parent tells who is gone: forget what the former one had told, here and below.
@@ -75,8 +82,12 @@ class Census:
         for rank in census.back:
             gone.pop(rank, None)
         for rank, incarnation in census.gone:
+            self._ended[rank] = max(incarnation, self._ended.get(rank, 0))
             if rank == self._near.rank or rank in gone:
                 continue
-            gone[rank] = Absence(incarnation, census.reason)
+            if rank not in census.back:
+                gone[rank] = Absence(incarnation, census.reason)
+            elif self._letters.has_ended(rank, incarnation):
+                continue
             effects += self._letters.lose(now, rank, incarnation, census.reason)
         return effects

@@ -371,6 +371,10 @@ class Letters:
             effects += self._onward(now, letter, posted.item.payload)
         return effects
 
+    def has_ended(self, rank: int, incarnation: int) -> bool:
+        """Whether it is known that a process has ended: nothing is under way with it."""
+        return incarnation < self._oldest.get(rank, 0)
+
     def lose(self, now: float, rank: int, incarnation: int, reason: str) -> Effects:
         """End what was under way with a process that is gone."""
         if incarnation < self._peers.get(rank, 0):
@@ -378,7 +382,7 @@ class Letters:
         error = lost_error(rank, reason)
         effects: Effects = []
         self._peers.pop(rank, None)
-        self._oldest[rank] = incarnation + 1
+        self._oldest[rank] = max(incarnation + 1, self._oldest.get(rank, 0))
         for channel, user in self._users.items():
             outbox = self._outboxes.get((channel, rank))
             for parcel in outbox.begin_anew() if outbox is not None else ():
