@@ -173,7 +173,8 @@ class Node:
     def _on_notice(self, link: Link, message: messaging.MembershipNotice, payload: Any) -> Effects:
         """Places are gone, or back."""
         effects = self._membership.on_notice(link, message, payload)
-        return effects + self.groups.gone(message.gone, message.reason)
+        gone = [one for one in message.gone if one[0] not in message.back]
+        return effects + self.groups.gone(gone, message.reason)
 
     # --- messages --------------------------------------------------------------------------
 

@@ -77,7 +77,7 @@ class MembershipNotice(Message, tag=53, frozen=True):
 
     Attributes:
         gone: Each as (rank, incarnation of the process that is gone).
-        back: Ranks that have a new process.
+        back: Ranks that have a new process, also if ``gone`` says that the one before has ended.
         reason: Why they are gone.
         anew: Whether what was told before is to be forgotten, as it may be out of date.
     """

@@ -454,6 +454,10 @@ class ReliableDelivery:
             effects += self._onward(now, message, posted.item.payload)
         return effects
 
+    def has_ended(self, rank: int, incarnation: int) -> bool:
+        """Whether it is known that a process has ended: nothing is under way with it."""
+        return incarnation < self._oldest.get(rank, 0)
+
     def lose(self, now: float, rank: int, incarnation: int, reason: str) -> Effects:
         """End what was under way with a process that is gone."""
         if incarnation < self._peers.get(rank, 0):
@@ -461,7 +465,7 @@ class ReliableDelivery:
         error = lost_error(rank, reason)
         effects: Effects = []
         self._peers.pop(rank, None)
-        self._oldest[rank] = incarnation + 1
+        self._oldest[rank] = max(incarnation + 1, self._oldest.get(rank, 0))
         for channel, user in self._users.items():
             send_window = self._send_windows.get((channel, rank))
             for outgoing in send_window.begin_anew() if send_window is not None else ():

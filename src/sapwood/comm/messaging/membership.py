@@ -24,6 +24,7 @@ class MembershipNotices:
         self._near = near
         self._delivery = delivery
         self._told = False
+        self._ended: dict[int, int] = {}
 
     def announce(self, now: float, event: mev.AnnounceMembership) -> Effects:
         """Root: tell all places; those that are new hear of earlier losses as well."""
@@ -37,15 +38,21 @@ class MembershipNotices:
         return self._spread(now, msg.MembershipNotice(event.gone + earlier, event.back, reason))
 
     def tell(self, rank: int) -> Effects:
-        """Tell a place that was attached who is gone."""
+        """Tell a place that was attached who is gone, and whose process was replaced.
+
+        It may have been cut off when they ended: it would take new processes for those.
+        """
         known = self._delivery.gone
-        links = self._near.links_to((rank,)) if known else ()
+        links = self._near.links_to((rank,)) if known or self._ended else ()
         if not links:
             return []
         self._told = True
         gone = tuple((other, absence.incarnation) for other, absence in known.items())
-        reason = next(iter(known.values())).reason
-        return [ev.Transmit(links, msg.MembershipNotice(gone, (), reason))]
+        replaced = tuple(one for one in self._ended.items() if one[0] not in known)
+        reasons = [absence.reason for absence in known.values()]
+        reason = reasons[0] if reasons else "its process was replaced"
+        back = tuple(other for other, _ in replaced)
+        return [ev.Transmit(links, msg.MembershipNotice(gone + replaced, back, reason))]
 
     def parent_changed(self) -> Effects:
         """The new parent tells who is gone: forget what the former one had told, here and below.
@@ -74,8 +81,12 @@ class MembershipNotices:
         for rank in notice.back:
             gone.pop(rank, None)
         for rank, incarnation in notice.gone:
+            self._ended[rank] = max(incarnation, self._ended.get(rank, 0))
             if rank == self._near.rank or rank in gone:
                 continue
-            gone[rank] = LostProcess(incarnation, notice.reason)
+            if rank not in notice.back:
+                gone[rank] = LostProcess(incarnation, notice.reason)
+            elif self._delivery.has_ended(rank, incarnation):
+                continue
             effects += self._delivery.lose(now, rank, incarnation, notice.reason)
         return effects
