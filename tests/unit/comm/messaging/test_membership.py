@@ -85,24 +85,24 @@ def test_who_was_cut_off_hears_whose_process_was_replaced_meanwhile() -> None:
     """What it sent to the new one was taken for sent to the old one, and came back as lost."""
     network = Network(flat(2))
     network.start()
-    network.post(2, le.PostReceive(1, -1, -1))
-    network.post(1, le.SendTagged(1, (2,), 0, b"\x01", None))
+    network.post(2, mev.PostReceive(1, -1, -1))
+    network.post(1, mev.SendTagged(1, (2,), 0, b"\x01", None))
     network.advance(20.0)
-    network.post(ROOT, le.Announce(((2, 1),), (), "killed"))
+    network.post(ROOT, mev.AnnounceMembership(((2, 1),), (), "killed"))
     network.kill(2)
     network.pause(1)
     network.run()
     (link,) = [one.number for one in network.nodes[ROOT].links.values() if one.rank == 1]
-    (wire,) = [one for one in network.wires(ROOT) if one.target == 1]
+    (wire,) = [one for one in network.links(ROOT) if one.target == 1]
     wire.pieces = deque([b""])  # what was on its way is lost
     network.sever(1)
     network.begin([2])
     network.run()
-    network.post(ROOT, le.Announce((), (2,)))
+    network.post(ROOT, mev.AnnounceMembership((), (2,)))
     network.places[ROOT].lines.give_up(link, "cut off")
     network.resume(1)
     network.advance(2.0)
-    network.post(2, le.PostReceive(1, -1, -1))
-    network.post(1, le.SendTagged(2, (2,), 0, b"\x01", None))
+    network.post(2, mev.PostReceive(1, -1, -1))
+    network.post(1, mev.SendTagged(2, (2,), 0, b"\x01", None))
     network.advance(20.0)
-    assert [one.error for one in network.observed(le.SendEnded, 1)] == [None, None]
+    assert [one.error for one in network.observed(mev.SendEnded, 1)] == [None, None]
