@@ -16,10 +16,7 @@ from sapwood.core.errors import CancelledError, ClosedError, DataValueError, Sap
 from sapwood.core.rankset import Ranges, fold, from_ranges
 from sapwood.core.staying import StaysHere
 from sapwood.environment.units import describe_size
-from sapwood.session.options import PlacesChanged
-from sapwood.session.port import SessionPort, StreamPort
-from sapwood.session.streams import SweepResult
-from sapwood.session.wave_result import WaveResult
+from sapwood.session.port import PlacesChanged, SessionPort, StreamPort, SweepResult, WaveResult
 
 CLOSING = 5.0
 """Seconds that the end of a stream waits for what agents have sent."""

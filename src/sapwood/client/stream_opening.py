@@ -18,9 +18,7 @@ from sapwood.comm.reduction import WHOLE
 from sapwood.comm.reductions import make_reduction
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.suggest import suggest
-from sapwood.session.places import PlaceState
-from sapwood.session.port import SessionPort
-from sapwood.session.streams import StreamOptions
+from sapwood.session.port import PlaceState, SessionPort, StreamOptions
 
 LATEST = "latest"
 """Of results that nobody reads, only the latest are kept."""

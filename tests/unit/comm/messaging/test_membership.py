@@ -99,7 +99,7 @@ def test_who_was_cut_off_hears_whose_process_was_replaced_meanwhile() -> None:
     network.begin([2])
     network.run()
     network.post(ROOT, mev.AnnounceMembership((), (2,)))
-    network.places[ROOT].lines.give_up(link, "cut off")
+    network.places[ROOT].give_up(link, "cut off")
     network.resume(1)
     network.advance(2.0)
     network.post(2, mev.PostReceive(1, -1, -1))
