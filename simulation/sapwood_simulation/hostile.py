@@ -10,7 +10,7 @@ import msgspec
 
 from sapwood.comm import frames
 from sapwood.comm.messages import AnyMessage
-from sapwood.comm.messages.base import Message
+from sapwood.comm.messages.base import WireMessage
 
 INTEGERS = (0, 1, -1, 2, 3, 7, 127, 128, 255, 2**16, 2**31, -(2**31), 2**40, 2**63 - 1, -(2**63))
 FLOATS = (0.0, 1.0, -1.0, 1e308, -1e308, float("inf"), float("-inf"), float("nan"))
@@ -44,7 +44,7 @@ class HostilePeer:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)  # noqa: S311 - chance that can be repeated is the point
-        self._kinds: list[type[Message]] = list(get_args(AnyMessage))
+        self._kinds: list[type[WireMessage]] = list(get_args(AnyMessage))
         self._makers: Sequence[Callable[[], bytes]] = (
             self.message,
             self.message,

@@ -48,7 +48,7 @@ E = TypeVar("E", bound=ev.Effect)
 Answer = Callable[[int, Any], Any]
 """``answer(rank, value)`` is what an agent makes of a wave or a request; it may raise."""
 
-OwnFilter = Callable[[int, ev.Filter, list[Any]], Any]
+OwnFilter = Callable[[int, ev.FilterWanted, list[Any]], Any]
 """``own(rank, effect, values)`` is what a filter makes of values; it may raise."""
 
 Told = Callable[[], None]
@@ -160,10 +160,10 @@ class SimulatedFilters:
 
     def __init__(self, post: Callable[[int, ev.Event], None]) -> None:
         self._post = post
-        self._wanted: dict[int, deque[ev.Filter]] = {}
+        self._wanted: dict[int, deque[ev.FilterWanted]] = {}
         self.own: OwnFilter = _no_filter
 
-    def wanted(self, rank: int, effect: ev.Filter) -> None:
+    def wanted(self, rank: int, effect: ev.FilterWanted) -> None:
         """Note that a filter is to be called."""
         self._wanted.setdefault(rank, deque()).append(effect)
 
@@ -188,7 +188,7 @@ class SimulatedFilters:
         self._post(rank, ev.Filtered(number, ticket, encoded.body, payload))
 
 
-def _no_filter(rank: int, _effect: ev.Filter, _values: list[Any]) -> Any:
+def _no_filter(rank: int, _effect: ev.FilterWanted, _values: list[Any]) -> Any:
     raise SapwoodError(f"rank {rank} has no filter")
 
 
@@ -541,7 +541,7 @@ class Network:
             self.connects.add(rank, effect.rank, effect.pause)
         elif isinstance(effect, ev.WaveArrived | ev.Asked):
             self._answers.append((rank, effect))
-        elif isinstance(effect, ev.Filter):
+        elif isinstance(effect, ev.FilterWanted):
             self.filters.wanted(rank, effect)
             self._answers.append((rank, None))
 

@@ -349,7 +349,7 @@ class StreamSimulation(Simulation):
         was_quiet = any(begin <= now and begun <= end for begin, end in self._quiet)
         return was_quiet or kind.seconds * (1 - faults.skew) < AMPLE
 
-    def _own_filter(self, rank: int, effect: ev.Filter, arrived: list[Any]) -> Any:
+    def _own_filter(self, rank: int, effect: ev.FilterWanted, arrived: list[Any]) -> Any:
         if effect.wave and effect.version != self._versions[effect.wave]:
             raise InvariantError(
                 f"rank {rank} filters wave {effect.wave} with version {effect.version}, "

@@ -19,7 +19,7 @@ _addressed = typed.unpacker(tuple[list[int], int, bytes])
 _wanted = typed.unpacker(tuple[int, int])
 
 
-class PendingSend:
+class AgentSend:
     """A message of the runner, to one place or several."""
 
     __slots__ = ("call", "error", "missing")
@@ -42,7 +42,7 @@ class AgentMessaging:
         self._agent = agent
         self._agents = agent.configuration.tree.agents
         self._node = agent.place.node
-        self._sends: dict[int, PendingSend] = {}
+        self._sends: dict[int, AgentSend] = {}
         self._receives: dict[int, RpcCall] = {}
         self._next = 1
         self._node.point_to_point.allocate = _shared
@@ -67,7 +67,7 @@ class AgentMessaging:
         check_tag(tag)
         number = self._next
         self._next += 1
-        sending = self._sends[number] = PendingSend(call, destinations)
+        sending = self._sends[number] = AgentSend(call, destinations)
 
         def withdraw() -> bool:
             for destination in tuple(sending.missing):

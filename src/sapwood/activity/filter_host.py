@@ -59,9 +59,9 @@ class FilterHost:
         self._forge: RunnerFactory | None = None
         self._runner: RunnerHost | None = None
         self._limits: dict[int, float] = {}
-        self._open: dict[tuple[int, int], ev.Filter] = {}
+        self._open: dict[tuple[int, int], ev.FilterWanted] = {}
 
-    def call(self, effect: ev.Filter) -> None:
+    def call(self, effect: ev.FilterWanted) -> None:
         """Call a filter; the answer is posted."""
         key = (effect.spec.stream, effect.ticket)
         self._open[key] = effect
@@ -107,7 +107,7 @@ class FilterHost:
         for key in list(self._open):
             self._failed(key, RunnerCrashError("the process of the filter ended"))
 
-    def _submit(self, effect: ev.Filter) -> None:
+    def _submit(self, effect: ev.FilterWanted) -> None:
         number = effect.spec.stream
         key = (number, effect.ticket)
         runner = self._runner or self._new_runner()
@@ -146,7 +146,7 @@ class FilterHost:
         self._runner = runner
         return runner
 
-    def _prepare(self, runner: RunnerHost, effect: ev.Filter) -> None:
+    def _prepare(self, runner: RunnerHost, effect: ev.FilterWanted) -> None:
         own = filter_at(effect.spec, self._position)
         if own is None:
             raise SapwoodError("this place has no filter of its own")
@@ -180,7 +180,7 @@ def _name(stream: int) -> str:
     return f"filter {stream}"
 
 
-def _encoded(part: ev.Part) -> tuple[bytes, bytes, bytes]:
+def _encoded(part: ev.PartialContribution) -> tuple[bytes, bytes, bytes]:
     if part.payload is None:
         return part.body, b"", b""
     if part.payload.ref is not None:
@@ -205,7 +205,7 @@ class FilteringJunction(Junction):
     def __init__(
         self, shared: MemberConfiguration, rank: int, incarnation: int, forge: RunnerFactory
     ) -> None:
-        more: Handlers = {ev.Filter: self._filter, ev.StreamClosed: self._stream_closed}
+        more: Handlers = {ev.FilterWanted: self._filter, ev.StreamClosed: self._stream_closed}
         super().__init__(shared, rank, incarnation, more)
         self._asked = 0
         self._filters = FilterHost(
@@ -218,7 +218,7 @@ class FilteringJunction(Junction):
         )
         self.on_lent = self._filters.released
 
-    def _filter(self, effect: ev.Filter) -> None:
+    def _filter(self, effect: ev.FilterWanted) -> None:
         self._filters.call(effect)
 
     def _stream_closed(self, effect: ev.StreamClosed) -> None:

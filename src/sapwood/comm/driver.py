@@ -34,7 +34,7 @@ Reconnect = Callable[[int, int], None]
 """``reconnect(link, attempt)`` begins to make the connection of a link anew."""
 
 
-class Watch(Protocol):
+class EndWatch(Protocol):
     """Tells of the end of a process."""
 
     def __call__(self, pid: int, ended: Callable[[], None]) -> Callable[[], None]:
@@ -71,7 +71,7 @@ class NodeDriver:
         loop: Loop,
         on_problem: Callable[[str], None],
         reconnect: Reconnect | None = None,
-        watch: Watch | None = None,
+        watch: EndWatch | None = None,
     ) -> None:
         self.node = node
         self.blocks = MappedBlocks()
@@ -247,7 +247,7 @@ class ProcessWatch:
         self._loop = loop
 
     def __call__(self, pid: int, ended: Callable[[], None]) -> Callable[[], None]:
-        """Have ``ended`` called once the process is gone; see :class:`Watch`."""
+        """Have ``ended`` called once the process is gone; see :class:`EndWatch`."""
         try:
             fd = os.pidfd_open(pid)
         except ProcessLookupError:

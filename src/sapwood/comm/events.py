@@ -146,7 +146,7 @@ class TimeUp(Event, frozen=True):
 
 
 class Filtered(Event, frozen=True):
-    """An own filter has answered a :class:`Filter`; an empty body is nothing to pass on."""
+    """An own filter has answered a :class:`FilterWanted`; an empty body is nothing to pass on."""
 
     stream: int
     ticket: int
@@ -327,7 +327,7 @@ class Wake(Effect, frozen=True):
     seconds: float
 
 
-class Part(msgspec.Struct, frozen=True, gc=False):
+class PartialContribution(msgspec.Struct, frozen=True, gc=False):
     """One value for a filter: of the place or places from ``rank`` on."""
 
     rank: int
@@ -336,7 +336,7 @@ class Part(msgspec.Struct, frozen=True, gc=False):
     payload: Payload | None
 
 
-class Filter(Effect, frozen=True):
+class FilterWanted(Effect, frozen=True):
     """Have an own filter called; its answer comes as :class:`Filtered`.
 
     Attributes:
@@ -354,7 +354,7 @@ class Filter(Effect, frozen=True):
     ticket: int
     upward: bool
     wave: int
-    parts: tuple[Part, ...]
+    parts: tuple[PartialContribution, ...]
     version: int
     parameters: bytes
     child: int = -1

@@ -19,7 +19,7 @@ from sapwood.comm.messaging.active import ActiveMessages
 from sapwood.comm.messaging.delivery import ReliableDelivery
 from sapwood.comm.messaging.membership import MembershipNotices
 from sapwood.comm.messaging.point_to_point import PointToPoint
-from sapwood.comm.messaging.rendezvous import BulkTransfers
+from sapwood.comm.messaging.rendezvous import RendezvousTransfers
 from sapwood.comm.payload import Payload
 from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.streams import Streams
@@ -63,7 +63,7 @@ class Node:
         delivery = self.delivery = ReliableDelivery(near)
         self._membership = MembershipNotices(near, delivery)
         near.listener = self
-        self.transfers = BulkTransfers(delivery)
+        self.transfers = RendezvousTransfers(delivery)
         requests = self.requests = ActiveMessages(delivery, self.transfers)
         tagged = self.point_to_point = PointToPoint(delivery, self.transfers)
         self._on_event: dict[type[ev.Event], Callable[[float, Any], Effects]] = {

@@ -18,10 +18,10 @@ from sapwood.core.errors import ProtocolError
 from sapwood.core.rankset import Ranges, from_ranges, to_ranges
 from sapwood.core.topology import ROOT, Tree
 
-__all__ = ["Effects", "Listener", "PeerTable"]
+__all__ = ["Effects", "PeerListener", "PeerTable"]
 
 
-class Listener(Protocol):
+class PeerListener(Protocol):
     """The layer above, told of changes around a place."""
 
     def child_came(self, rank: int, *, fresh: bool) -> Effects:
@@ -52,7 +52,7 @@ class PeerTable:
         timing: When links speak and worry.
     """
 
-    listener: Listener
+    listener: PeerListener
 
     def __init__(self, identity: Identity, tree: Tree, timing: LinkTiming) -> None:
         self.identity = identity

@@ -38,7 +38,7 @@ from sapwood.comm.link import MESSAGE_COST
 from sapwood.comm.links import LinkConnection
 from sapwood.comm.payload import Payload
 from sapwood.comm.replay import Sent
-from sapwood.comm.streams.stream import Counters, Stream
+from sapwood.comm.streams.stream import Counters, NodeStream
 from sapwood.comm.transport.unix import UnixConnection
 from sapwood.core.errors import ResourceError, SapwoodError
 from sapwood.environment.cores import usable_cores
@@ -78,7 +78,7 @@ class ArmedStream:
         lines: tuple[LinkConnection, ...],
         ticket: int,
         handle: WaveHandle,
-        stream: Stream,
+        stream: NodeStream,
         answers: Answers,
         calls: Mapping[int, WaveCall],
     ) -> None:

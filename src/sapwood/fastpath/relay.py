@@ -33,7 +33,7 @@ from sapwood.comm.frames import Buffers
 from sapwood.comm.link import MESSAGE_COST
 from sapwood.comm.links import LinkConnection
 from sapwood.comm.replay import Sent
-from sapwood.comm.streams.stream import Counters, Stream
+from sapwood.comm.streams.stream import Counters, NodeStream
 from sapwood.comm.transport.unix import UnixConnection
 from sapwood.fastpath.relay_library import (
     MAX_BLOCKS,
@@ -297,7 +297,7 @@ class Relay:
                     return line
         return None
 
-    def _runner_is_known(self, stream: Stream) -> bool:
+    def _runner_is_known(self, stream: NodeStream) -> bool:
         context = stream.spec.context
         run, runner, memory = self._run_of(context), self._runner, self._library.memory
         socket = runner.resting(context)

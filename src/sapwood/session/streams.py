@@ -335,7 +335,7 @@ class StreamHandle:
 class Filters(Protocol):
     """Calls the own filters of the root."""
 
-    def call(self, effect: ev.Filter) -> None:
+    def call(self, effect: ev.FilterWanted) -> None:
         """Call one; the answer is posted."""
 
     def stream_closed(self, stream: int) -> None:
@@ -390,7 +390,7 @@ class StreamTable:
             ev.WaveFailed: self._wave_failed,
             ev.Contributed: self._contributed,
             ev.SweepDone: self._sweep_done,
-            ev.Filter: self._filter,
+            ev.FilterWanted: self._filter,
             ev.StreamClosed: self._stream_closed,
             ev.Released: self._released,
         }
@@ -490,7 +490,7 @@ class StreamTable:
         if stream is not None:
             stream.swept(effect)
 
-    def _filter(self, effect: ev.Filter) -> None:
+    def _filter(self, effect: ev.FilterWanted) -> None:
         if self.filters is not None:
             self.filters.call(effect)
             return

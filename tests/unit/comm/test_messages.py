@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sapwood.comm import messages as msg
 from sapwood.comm.messages import groups as gmsg
 from sapwood.comm.messages import messaging as letter_messages
-from sapwood.comm.messages.base import Message
+from sapwood.comm.messages.base import WireMessage
 from sapwood.core.errors import ErrorRecord, ProtocolError
 from sapwood.core.rankset import Ranges
 
@@ -93,7 +93,7 @@ def test_tags_are_unique_numbers() -> None:
 
 
 def test_every_class_of_message_is_part_of_the_protocol() -> None:
-    assert set(Message.__subclasses__()) == set(KINDS)
+    assert set(WireMessage.__subclasses__()) == set(KINDS)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from sapwood.comm.messages.base import Message
+from sapwood.comm.messages.base import WireMessage
 from sapwood.comm.messages.emissions import Taken
 from sapwood.comm.messages.groups import (
     GroupDisturbed,
@@ -156,7 +156,7 @@ class PlaceReport(msgspec.Struct, frozen=True, array_like=True):
     repeated: int = 0
 
 
-class Hello(Message, tag=1, frozen=True):
+class Hello(WireMessage, tag=1, frozen=True):
     """First message of the side that connects: who it is and what it speaks."""
 
     version: int
@@ -171,7 +171,7 @@ class Hello(Message, tag=1, frozen=True):
     attachment: int = 1
 
 
-class Welcome(Message, tag=2, frozen=True):
+class Welcome(WireMessage, tag=2, frozen=True):
     """Answer to an accepted :class:`Hello`."""
 
     version: int
@@ -181,30 +181,30 @@ class Welcome(Message, tag=2, frozen=True):
     window: int = WINDOW
 
 
-class Refused(Message, tag=3, frozen=True):
+class Refused(WireMessage, tag=3, frozen=True):
     """Answer to a :class:`Hello` that is not accepted; the link closes."""
 
     reason: str
 
 
-class Heartbeat(Message, tag=4, frozen=True):
+class Heartbeat(WireMessage, tag=4, frozen=True):
     """Says that the sender lives; sent only when nothing else was."""
 
 
-class Goodbye(Message, tag=5, frozen=True):
+class Goodbye(WireMessage, tag=5, frozen=True):
     """The sender closes the link on purpose; with it the whole tree ends, if it says so."""
 
     reason: str = ""
     all_end: bool = False
 
 
-class Credit(Message, tag=6, frozen=True):
+class Credit(WireMessage, tag=6, frozen=True):
     """The sender has consumed so many messages of this link in all; room for more."""
 
     consumed: int
 
 
-class Resume(Message, tag=7, frozen=True):
+class Resume(WireMessage, tag=7, frozen=True):
     """First message of a connection that is made anew: which link goes on, and where."""
 
     version: int
@@ -216,25 +216,25 @@ class Resume(Message, tag=7, frozen=True):
     credential: bytes = b""
 
 
-class Resumed(Message, tag=8, frozen=True):
+class Resumed(WireMessage, tag=8, frozen=True):
     """Answer to an accepted :class:`Resume`: how many messages had arrived on this side."""
 
     received: int
 
 
-class Open(Message, tag=10, frozen=True):
+class Open(WireMessage, tag=10, frozen=True):
     """Opens a stream, downwards."""
 
     spec: StreamSpec
 
 
-class Close(Message, tag=11, frozen=True):
+class Close(WireMessage, tag=11, frozen=True):
     """Closes a stream, downwards; work that is under way for it is cancelled."""
 
     stream: int
 
 
-class Down(Message, tag=12, frozen=True):
+class Down(WireMessage, tag=12, frozen=True):
     """A wave on its way to the agents; the value is in body and payload.
 
     It asks for the contributions of ``ranks``; empty for all members whose home is at or below
@@ -250,7 +250,7 @@ class Down(Message, tag=12, frozen=True):
     version: int = 0
 
 
-class Up(Message, tag=13, frozen=True):
+class Up(WireMessage, tag=13, frozen=True):
     """The answer to all :class:`Down` of a wave up to an attempt: the contribution of ``ranks``.
 
     Ranks that were asked for and are not in it must be asked for again, wherever they are now,
@@ -266,7 +266,7 @@ class Up(Message, tag=13, frozen=True):
     body: bytes
 
 
-class Failed(Message, tag=14, frozen=True):
+class Failed(WireMessage, tag=14, frozen=True):
     """An agent could not contribute to a wave."""
 
     stream: int
@@ -276,7 +276,7 @@ class Failed(Message, tag=14, frozen=True):
     error: ErrorRecord
 
 
-class Sweep(Message, tag=30, frozen=True):
+class Sweep(WireMessage, tag=30, frozen=True):
     """Goes through a stream behind all that was sent before it, and comes back.
 
     ``action`` is ``flush``, ``quiesce``, ``resume`` or ``query``.
@@ -287,7 +287,7 @@ class Sweep(Message, tag=30, frozen=True):
     action: str
 
 
-class Swept(Message, tag=31, frozen=True):
+class Swept(WireMessage, tag=31, frozen=True):
     """The answer of a subtree to a :class:`Sweep`, behind all that it sent before."""
 
     stream: int
@@ -296,7 +296,7 @@ class Swept(Message, tag=31, frozen=True):
     reports: tuple[PlaceReport, ...] = ()
 
 
-class Abandon(Message, tag=32, frozen=True):
+class Abandon(WireMessage, tag=32, frozen=True):
     """A wave failed: nobody needs to contribute to it any more, downwards."""
 
     stream: int
@@ -304,7 +304,7 @@ class Abandon(Message, tag=32, frozen=True):
     confirmed: int = 0
 
 
-class Without(Message, tag=15, frozen=True):
+class Without(WireMessage, tag=15, frozen=True):
     """A wave goes on without these ranks, whose processes are lost, downwards."""
 
     stream: int
@@ -312,7 +312,7 @@ class Without(Message, tag=15, frozen=True):
     ranks: Ranges
 
 
-class Configure(Message, tag=33, frozen=True):
+class Configure(WireMessage, tag=33, frozen=True):
     """Parameters of the filters for the waves that name this version, downwards."""
 
     stream: int
@@ -364,7 +364,7 @@ AnyMessage = (
     | MembershipNotice
 )
 
-CONTROL: frozenset[type[Message]] = frozenset(
+CONTROL: frozenset[type[WireMessage]] = frozenset(
     {Hello, Welcome, Refused, Heartbeat, Goodbye, Credit, Resume, Resumed}
 )
 """Messages of a link itself: neither counted nor paid for."""

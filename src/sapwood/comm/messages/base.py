@@ -7,5 +7,5 @@ decoder is made when it is imported, and would have to compile each of them.
 import msgspec
 
 
-class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class WireMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Base of all messages."""

@@ -1,9 +1,9 @@
 """What the root says of contributions that nobody asked for: tag 39."""
 
-from sapwood.comm.messages.base import Message
+from sapwood.comm.messages.base import WireMessage
 
 
-class Taken(Message, tag=39, frozen=True):
+class Taken(WireMessage, tag=39, frozen=True):
     """The root has what these agents sent of themselves: ``(rank, number)``, and all before."""
 
     stream: int

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from sapwood.comm.messages.base import Message
+from sapwood.comm.messages.base import WireMessage
 from sapwood.core.errors import ErrorRecord
 from sapwood.core.rankset import Ranges
 
@@ -57,7 +57,7 @@ LEAVE = GroupCall("leave")
 """The last operation of every member."""
 
 
-class GroupJoin(Message, tag=60, frozen=True):
+class GroupJoin(WireMessage, tag=60, frozen=True):
     """Members ``ranks`` at or below the sender have entered a group, upwards.
 
     It is said when all that are attached there have, and again whenever there are more.
@@ -68,7 +68,7 @@ class GroupJoin(Message, tag=60, frozen=True):
     ranks: Ranges
 
 
-class GroupJoined(Message, tag=61, frozen=True):
+class GroupJoined(WireMessage, tag=61, frozen=True):
     """All members have entered a group; its number, downwards."""
 
     members: Ranges
@@ -76,7 +76,7 @@ class GroupJoined(Message, tag=61, frozen=True):
     group: GroupNumber
 
 
-class GroupPart(Message, tag=62, frozen=True):
+class GroupPart(WireMessage, tag=62, frozen=True):
     """What the members at or below the sender give to a round, upwards.
 
     ``taken`` is the last round whose result all of them have read. A ``settled`` one is the
@@ -93,7 +93,7 @@ class GroupPart(Message, tag=62, frozen=True):
     settled: bool = False
 
 
-class GroupResult(Message, tag=63, frozen=True):
+class GroupResult(WireMessage, tag=63, frozen=True):
     """What comes out of a round, downwards.
 
     The memory of the rounds up to ``confirmed`` may be used again.
@@ -106,7 +106,7 @@ class GroupResult(Message, tag=63, frozen=True):
     attempt: int = 0
 
 
-class GroupEnded(Message, tag=64, frozen=True):
+class GroupEnded(WireMessage, tag=64, frozen=True):
     """A group is to end with an error (upwards), or has (downwards).
 
     ``missing`` is who has not called ``round``, as far as the places on the way up know.
@@ -120,7 +120,7 @@ class GroupEnded(Message, tag=64, frozen=True):
     missing: Ranges = ()
 
 
-class GroupJoinCancelled(Message, tag=65, frozen=True):
+class GroupJoinCancelled(WireMessage, tag=65, frozen=True):
     """A :class:`GroupJoin` of these ranks does not hold any more, upwards."""
 
     members: Ranges
@@ -128,7 +128,7 @@ class GroupJoinCancelled(Message, tag=65, frozen=True):
     ranks: Ranges
 
 
-class GroupDisturbed(Message, tag=66, frozen=True):
+class GroupDisturbed(WireMessage, tag=66, frozen=True):
     """The way to members of a group has changed, upwards: the front end is to put it together."""
 
     group: GroupNumber
@@ -137,7 +137,7 @@ class GroupDisturbed(Message, tag=66, frozen=True):
     attempt: int
 
 
-class GroupRestart(Message, tag=67, frozen=True):
+class GroupRestart(WireMessage, tag=67, frozen=True):
     """The next attempt of a group begins, downwards: members give again what is not confirmed."""
 
     group: GroupNumber

@@ -2,11 +2,11 @@
 
 import msgspec
 
-from sapwood.comm.messages.base import Message
+from sapwood.comm.messages.base import WireMessage
 from sapwood.core.errors import ErrorRecord
 
 
-class RoutedMessage(Message, tag=50, frozen=True):
+class RoutedMessage(WireMessage, tag=50, frozen=True):
     """A message from any place to any other, exactly once and in order on its channel.
 
     Attributes:
@@ -42,7 +42,7 @@ class RoutedMessage(Message, tag=50, frozen=True):
     error: ErrorRecord | None = None
 
 
-class Acknowledgement(Message, tag=51, frozen=True):
+class Acknowledgement(WireMessage, tag=51, frozen=True):
     """Acknowledges the messages up to a number, and names those above it that are missing."""
 
     source: int
@@ -65,14 +65,14 @@ class MulticastAddress(msgspec.Struct, frozen=True, array_like=True, gc=False):
     large: int = 0
 
 
-class Multicast(Message, tag=52, frozen=True):
+class Multicast(WireMessage, tag=52, frozen=True):
     """One message to several places; it travels each link once."""
 
     message: RoutedMessage
     addresses: tuple[MulticastAddress, ...]
 
 
-class MembershipNotice(Message, tag=53, frozen=True):
+class MembershipNotice(WireMessage, tag=53, frozen=True):
     """From the front end to all: places whose process is gone, and places that are back.
 
     Attributes:

@@ -3,11 +3,11 @@
 Tags 34 to 38.
 """
 
-from sapwood.comm.messages.base import Message
+from sapwood.comm.messages.base import WireMessage
 from sapwood.core.rankset import Ranges
 
 
-class Offer(Message, tag=34, frozen=True):
+class Offer(WireMessage, tag=34, frozen=True):
     """As :class:`~sapwood.comm.messages.Up`; the ``size`` bytes of its arrays are to be drawn."""
 
     stream: int
@@ -19,7 +19,7 @@ class Offer(Message, tag=34, frozen=True):
     size: int
 
 
-class Announced(Message, tag=35, frozen=True):
+class Announced(WireMessage, tag=35, frozen=True):
     """As :class:`~sapwood.comm.messages.Down`; the ``size`` bytes of its arrays are to be drawn."""
 
     stream: int
@@ -32,7 +32,7 @@ class Announced(Message, tag=35, frozen=True):
     size: int
 
 
-class Draw(Message, tag=36, frozen=True):
+class Draw(WireMessage, tag=36, frozen=True):
     """Send the bytes from ``start`` to ``stop``, in pieces of ``piece`` bytes.
 
     Downwards it means the offered contribution of ``ranks``, upwards the announced value; there
@@ -48,7 +48,7 @@ class Draw(Message, tag=36, frozen=True):
     piece: int
 
 
-class Piece(Message, tag=37, frozen=True):
+class Piece(WireMessage, tag=37, frozen=True):
     """Bytes from ``start`` on, as the payload: a part of what the draw ``number`` asked for."""
 
     stream: int
@@ -57,7 +57,7 @@ class Piece(Message, tag=37, frozen=True):
     start: int
 
 
-class Retracted(Message, tag=38, frozen=True):
+class Retracted(WireMessage, tag=38, frozen=True):
     """The offered contribution of ``ranks`` will not come; nothing drawn of it may be used."""
 
     stream: int

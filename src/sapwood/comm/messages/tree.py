@@ -2,7 +2,7 @@
 
 import msgspec
 
-from sapwood.comm.messages.base import Message
+from sapwood.comm.messages.base import WireMessage
 
 NOBODY = -1
 """Where a rank is expected and there is none."""
@@ -18,14 +18,14 @@ class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     parent: int
 
 
-class Attached(Message, tag=40, frozen=True):
+class Attached(WireMessage, tag=40, frozen=True):
     """Places at or below the sender; what was below ``anew`` before is not any more."""
 
     places: tuple[Placed, ...]
     anew: int = NOBODY
 
 
-class Detached(Message, tag=41, frozen=True):
+class Detached(WireMessage, tag=41, frozen=True):
     """The link to a place below the sender is gone, and with it all that is below that place.
 
     A ``condemned`` process is taken for dead by its parent and never let in again.
@@ -38,7 +38,7 @@ class Detached(Message, tag=41, frozen=True):
     condemned: bool = False
 
 
-class Release(Message, tag=42, frozen=True):
+class Release(WireMessage, tag=42, frozen=True):
     """A place is attached elsewhere by now: whoever has it by an older attachment lets it go."""
 
     rank: int
@@ -46,13 +46,13 @@ class Release(Message, tag=42, frozen=True):
     attachment: int
 
 
-class Return(Message, tag=43, frozen=True):
+class Return(WireMessage, tag=43, frozen=True):
     """To a place that was taken over: the place below which its home is, is there again."""
 
     parent: int
 
 
-class OpenStreams(Message, tag=44, frozen=True):
+class OpenStreams(WireMessage, tag=44, frozen=True):
     """To a place that was attached: all streams that concern it, and which of them are quiet.
 
     Any other stream up to the number ``newest`` has ended: the sender may not have heard of newer

@@ -12,7 +12,7 @@ from sapwood.comm import events as ev
 from sapwood.comm.messages import messaging as msg
 from sapwood.comm.messaging import events as mev
 from sapwood.comm.messaging.delivery import OutgoingMessage, ReliableDelivery
-from sapwood.comm.messaging.rendezvous import BulkTransfers, TransferOwner, in_memory
+from sapwood.comm.messaging.rendezvous import RendezvousTransfers, TransferOwner, in_memory
 from sapwood.comm.payload import Payload
 from sapwood.comm.peers import Effects
 from sapwood.core.errors import CancelledError, CommunicationError, ErrorRecord, SapwoodError
@@ -41,7 +41,7 @@ class ActiveMessages(TransferOwner):
     window = 256
     prompt = 32
 
-    def __init__(self, delivery: ReliableDelivery, transfers: BulkTransfers) -> None:
+    def __init__(self, delivery: ReliableDelivery, transfers: RendezvousTransfers) -> None:
         self._delivery = delivery
         self._transfers = transfers
         self._asked: dict[int, tuple[int, OutgoingMessage]] = {}

@@ -8,7 +8,12 @@ from sapwood.comm.messages import messaging as msg
 from sapwood.comm.messaging import events as mev
 from sapwood.comm.messaging.delivery import OutgoingMessage, ReliableDelivery, lost_error
 from sapwood.comm.messaging.envelope import ANY
-from sapwood.comm.messaging.rendezvous import Allocate, BulkTransfers, TransferOwner, in_memory
+from sapwood.comm.messaging.rendezvous import (
+    Allocate,
+    RendezvousTransfers,
+    TransferOwner,
+    in_memory,
+)
 from sapwood.comm.payload import Payload
 from sapwood.comm.peers import Effects
 from sapwood.core.errors import AgentLostError, CancelledError, CommunicationError, SapwoodError
@@ -170,7 +175,7 @@ class PointToPoint(TransferOwner):
     window = 64
     prompt = 1
 
-    def __init__(self, delivery: ReliableDelivery, transfers: BulkTransfers) -> None:
+    def __init__(self, delivery: ReliableDelivery, transfers: RendezvousTransfers) -> None:
         self.matching: Matching[Item] = Matching()
         self.allocate: Allocate = in_memory
         self._delivery = delivery

@@ -145,7 +145,7 @@ class IncomingTransfer:
         self.arrived = 0
 
 
-class BulkTransfers:
+class RendezvousTransfers:
     """The large payloads of one place; the user of the channel of pieces.
 
     Args:

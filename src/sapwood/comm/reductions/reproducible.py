@@ -23,7 +23,7 @@ Place = tuple[int, int]
 """Round of the tournament, and the place in it: ``(level, index)``."""
 
 
-class Part:
+class ReproduciblePart:
     """The sum of all ranks of one place of the tournament."""
 
     __slots__ = ("private", "value")
@@ -32,14 +32,16 @@ class Part:
         self.value = value
         self.private = private
 
-    def plus(self, right: Part) -> Part:
+    def plus(self, right: ReproduciblePart) -> ReproduciblePart:
         """Return this part, which has the lower ranks, plus another; both are used up."""
         if isinstance(self.value, np.ndarray):
             # A view of a contributor's memory is not written to.
             own = self if self.private else right if right.private else None
             out = own.value if own is not None else None
-            return Part(np.asarray(np.add(self.value, right.value, out=out)), private=True)
-        return Part(self.value + right.value, private=True)
+            return ReproduciblePart(
+                np.asarray(np.add(self.value, right.value, out=out)), private=True
+            )
+        return ReproduciblePart(self.value + right.value, private=True)
 
 
 class ReproducibleSum:
@@ -48,7 +50,7 @@ class ReproducibleSum:
     __slots__ = ("_like", "parts")
 
     def __init__(self) -> None:
-        self.parts: dict[Place, Part] = {}
+        self.parts: dict[Place, ReproduciblePart] = {}
         self._like: Any = None
 
     def add(self, value: Any, rank: int, _weight: float) -> None:
@@ -69,7 +71,7 @@ class ReproducibleSum:
             self._like = value
         elif isinstance(value, np.ndarray) or isinstance(self._like, np.ndarray):
             check_alike(self._like, value)
-        part = Part(value, private=False)
+        part = ReproduciblePart(value, private=False)
         while (other := self.parts.pop((place[0], place[1] ^ 1), None)) is not None:
             part = part.plus(other) if place[1] % 2 == 0 else other.plus(part)
             place = (place[0] + 1, place[1] >> 1)
@@ -94,9 +96,9 @@ class ReproducibleSum:
         return part.value
 
 
-def _next_round(parts: dict[Place, Part], level: int) -> dict[Place, Part]:
+def _next_round(parts: dict[Place, ReproduciblePart], level: int) -> dict[Place, ReproduciblePart]:
     """Play a round: who has no opponent among the members goes on without a match."""
-    after: dict[Place, Part] = {}
+    after: dict[Place, ReproduciblePart] = {}
     for place, part in sorted(parts.items()):
         there = (level + 1, place[1] >> 1) if place[0] == level else place
         left = after.get(there)

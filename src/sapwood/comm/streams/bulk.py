@@ -28,7 +28,7 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.bulk_reduce import BufferedReduce, PassThroughReduce, WholeFetches
 from sapwood.comm.streams.fetch import Assembly, Fetch, Fetches, check_fetch, chunks_of, too_large
-from sapwood.comm.streams.stream import Stream
+from sapwood.comm.streams.stream import NodeStream
 from sapwood.comm.streams.wave import Advertised, ChunkedReduction, PassThrough, Wave
 from sapwood.core.errors import ProtocolError, ResourceError, SapwoodError
 from sapwood.core.rankset import Ranges
@@ -50,17 +50,17 @@ class Engine(Protocol):
     def on_up(self, link: Link, message: msg.Up, payload: Payload | None) -> Effects:
         """Take a contribution in that has been fetched as a whole."""
 
-    def incomplete(self, stream: Stream, wave: Wave, child: int) -> Effects:
+    def incomplete(self, stream: NodeStream, wave: Wave, child: int) -> Effects:
         """Ask for who is missing in a wave."""
 
-    def complete(self, stream: Stream, wave: Wave) -> Effects:
+    def complete(self, stream: NodeStream, wave: Wave) -> Effects:
         """Pass a wave on."""
 
-    def reduced(self, stream: Stream, wave: Wave, total: Any) -> Effects:
+    def reduced(self, stream: NodeStream, wave: Wave, total: Any) -> Effects:
         """End a wave with its result, which is here."""
 
     def reduced_in_passing(
-        self, stream: Stream, wave: Wave, body: bytes, pass_through: PassThrough
+        self, stream: NodeStream, wave: Wave, body: bytes, pass_through: PassThrough
     ) -> Effects:
         """End a wave whose result is to be fetched by the parent."""
 
@@ -79,7 +79,7 @@ class BulkTransfers:
     """
 
     def __init__(
-        self, near: PeerTable, streams: dict[int, Stream], engine: Engine, *, is_agent: bool
+        self, near: PeerTable, streams: dict[int, NodeStream], engine: Engine, *, is_agent: bool
     ) -> None:
         self._near = near
         self._open = streams
@@ -104,7 +104,7 @@ class BulkTransfers:
         """Tell children of a value that is theirs to fetch."""
         return self._forwarding.advertise(children, message, payload)
 
-    def reduce(self, stream: Stream, wave: Wave) -> Effects:
+    def reduce(self, stream: NodeStream, wave: Wave) -> Effects:
         """Reduce the large contributions to a wave.
 
         Raises:
@@ -182,7 +182,7 @@ class AdvertisedValues:
     def __init__(
         self,
         near: PeerTable,
-        streams: dict[int, Stream],
+        streams: dict[int, NodeStream],
         fetches: Fetches,
         forwarding: Forwarding,
         on_down: OnDown,
@@ -231,7 +231,7 @@ class AdvertisedValues:
         effects += self._forwarding.resume(key)
         return effects if told else effects + self._forwarding.decline(key)
 
-    def _is_looked_at(self, stream: Stream) -> bool:
+    def _is_looked_at(self, stream: NodeStream) -> bool:
         """Whether the bytes must be here: children map them, or a filter works on them."""
         if stream.filters_down or not stream.waits:
             return stream.filters_down
@@ -240,7 +240,7 @@ class AdvertisedValues:
             child in neighbours and neighbours[child].same_machine for child in stream.children
         )
 
-    def _wanted(self, link: Link, stream: Stream, message: msg.Down, size: int) -> Effects:
+    def _wanted(self, link: Link, stream: NodeStream, message: msg.Down, size: int) -> Effects:
         key, number = (message.stream, message.wave), message.wave
         known = number in stream.waves or number in stream.pending
         if known or (number in stream.kept and not stream.filters_down):
@@ -509,7 +509,7 @@ class AdvertisedContributions:
     """
 
     def __init__(
-        self, near: PeerTable, streams: dict[int, Stream], fetches: Fetches, engine: Engine
+        self, near: PeerTable, streams: dict[int, NodeStream], fetches: Fetches, engine: Engine
     ) -> None:
         self.open = streams
         self.fetches = fetches
@@ -564,7 +564,7 @@ class AdvertisedContributions:
         fetch = self.fetches.begin(link.rank, key, message.ranks, message.size, assembly)
         return self.fetches.more(fetch, 0)
 
-    def reduce(self, stream: Stream, wave: Wave) -> Effects:
+    def reduce(self, stream: NodeStream, wave: Wave) -> Effects:
         """Nobody is waited for any more, and there are offers: put them together.
 
         Raises:
@@ -590,7 +590,7 @@ class AdvertisedContributions:
         return buffered.start()
 
     def _reduced_in_chunks(
-        self, stream: Stream, wave: Wave, reduction: ChunkedReduction
+        self, stream: NodeStream, wave: Wave, reduction: ChunkedReduction
     ) -> Callable[[bytearray], Effects]:
         def done(result: bytearray) -> Effects:
             sources, wave.fetching = wave.fetching, None
@@ -601,7 +601,7 @@ class AdvertisedContributions:
 
         return done
 
-    def _one_by_one(self, stream: Stream, wave: Wave, key: tuple[int, int]) -> Effects:
+    def _one_by_one(self, stream: NodeStream, wave: Wave, key: tuple[int, int]) -> Effects:
         def done(offer: Advertised, payload: Payload) -> Effects:
             if stream.waves.get(wave.number) is not wave:
                 return []
@@ -619,7 +619,7 @@ class AdvertisedContributions:
         fetching = wave.fetching = WholeFetches(self.fetches, key, wave.offers, done)
         return fetching.start()
 
-    def _is_at_rest(self, stream: Stream, wave: Wave) -> bool:
+    def _is_at_rest(self, stream: NodeStream, wave: Wave) -> bool:
         """Whether nobody is waited for, and the wave is not over."""
         missing = wave.missing and self._near.rank == ROOT
         return stream.waves.get(wave.number) is wave and not (wave.waiting or missing)
@@ -635,14 +635,16 @@ class AdvertisedContributions:
             return self._engine.incomplete(stream, wave, link.rank)
         return self._take_back(stream, message.wave, link.rank, message.ranks)
 
-    def child_left(self, stream: Stream, child: int) -> Effects:
+    def child_left(self, stream: NodeStream, child: int) -> Effects:
         """A child is lost: what was offered of it does not hold."""
         effects: Effects = []
         for number in list(stream.kept):
             effects += self._take_back(stream, number, child, None)
         return effects
 
-    def _take_back(self, stream: Stream, number: int, child: int, ranks: Ranges | None) -> Effects:
+    def _take_back(
+        self, stream: NodeStream, number: int, child: int, ranks: Ranges | None
+    ) -> Effects:
         effects: Effects = []
         for kept in stream.kept.get(number, []):
             pass_through = kept.pass_through
@@ -675,7 +677,7 @@ class AdvertisedContributions:
                 return chunks_of(link, message, kept.payload)
         return []  # it was taken back meanwhile, or is confirmed
 
-    def parent_changed(self, stream: Stream) -> None:
+    def parent_changed(self, stream: NodeStream) -> None:
         """The former parent fetches no more."""
         for several in stream.kept.values():
             for kept in several:

@@ -17,7 +17,7 @@ from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.state import TRANSITIONS, StreamEvent, StreamState
-from sapwood.comm.streams.stream import PendingOperation, Stream
+from sapwood.comm.streams.stream import NodeStream, PendingOperation
 from sapwood.core.errors import ProtocolError
 from sapwood.core.rankset import joined
 from sapwood.core.topology import ROOT
@@ -49,7 +49,7 @@ class ControlOperations:
         self,
         near: PeerTable,
         has_large: Callable[[int], bool],
-        moving: Callable[[float, Stream], Effects],
+        moving: Callable[[float, NodeStream], Effects],
         *,
         is_agent: bool,
     ) -> None:
@@ -58,7 +58,7 @@ class ControlOperations:
         self._moving = moving
         self._is_agent = is_agent
 
-    def begin(self, now: float, stream: Stream, message: msg.Sweep) -> Effects:
+    def begin(self, now: float, stream: NodeStream, message: msg.Sweep) -> Effects:
         """Root: send a sweep through a stream.
 
         Raises:
@@ -68,14 +68,14 @@ class ControlOperations:
             raise ProtocolError(f"more than {MAX_SWEEPS} sweeps of a stream are under way")
         return self._pass_on(now, stream, message)
 
-    def arrived(self, link: Link, stream: Stream | None, message: msg.Sweep) -> Effects:
+    def arrived(self, link: Link, stream: NodeStream | None, message: msg.Sweep) -> Effects:
         """Take a sweep in from above."""
         self._near.must_be_parent(link)
         if stream is None:  # not back in it yet: nothing is on its way here
             return self._near.to_parent(msg.Swept(message.stream, message.number, ()))
         return self._pass_on(link.last_heard, stream, message)
 
-    def came_back(self, link: Link, stream: Stream | None, message: msg.Swept) -> Effects:
+    def came_back(self, link: Link, stream: NodeStream | None, message: msg.Swept) -> Effects:
         """Take the answer of a child in."""
         sweep = stream.sweeps.get(message.number) if stream is not None else None
         if stream is None or sweep is None or link.rank not in sweep.waiting:
@@ -87,7 +87,7 @@ class ControlOperations:
         sweep.reports += message.reports
         return [] if sweep.waiting else self._back(stream, sweep)
 
-    def child_lost(self, stream: Stream, child: int) -> Effects:
+    def child_lost(self, stream: NodeStream, child: int) -> Effects:
         """Do not wait for a child that is lost."""
         effects: Effects = []
         for sweep in list(stream.sweeps.values()):
@@ -97,21 +97,21 @@ class ControlOperations:
                     effects += self._back(stream, sweep)
         return effects
 
-    def sent_arrived(self, stream: Stream, upto: int) -> Effects:
+    def sent_arrived(self, stream: NodeStream, upto: int) -> Effects:
         """Agent: what it had sent of itself has arrived up to some number."""
         effects: Effects = []
         for sweep in [one for one in stream.sweeps.values() if one.sent <= upto]:
             effects += self._back(stream, sweep)
         return effects
 
-    def parent_changed(self, stream: Stream) -> None:
+    def parent_changed(self, stream: NodeStream) -> None:
         """The former parent, which waited for the end of sweeps, waits no more."""
         if self._is_agent:
             stream.sweeps.clear()
             if stream.state is StreamState.DRAINING:
                 stream.advance(StreamEvent.DRAINED)
 
-    def look_again(self, stream: Stream) -> Effects:
+    def look_again(self, stream: NodeStream) -> Effects:
         """Go on with sweeps that were behind large arrays."""
         effects: Effects = []
         for sweep in [one for one in stream.sweeps.values() if one.held]:
@@ -119,7 +119,7 @@ class ControlOperations:
             effects += self._back(stream, sweep)
         return effects
 
-    def follow(self, now: float, stream: Stream) -> Effects:
+    def follow(self, now: float, stream: NodeStream) -> Effects:
         """Be quiet, or quiet no more, as a new parent is: a sweep has passed this place by."""
         if not stream.quiet:
             stream.advance(StreamEvent.QUIESCE)
@@ -131,7 +131,7 @@ class ControlOperations:
         effects: Effects = [ev.StreamResumed(stream.spec.stream)] if self._is_agent else []
         return effects + self._moving(now, stream)
 
-    def _pass_on(self, now: float, stream: Stream, message: msg.Sweep) -> Effects:
+    def _pass_on(self, now: float, stream: NodeStream, message: msg.Sweep) -> Effects:
         moved: Effects = []
         if message.action == QUIESCE:
             self._advance(stream, StreamEvent.QUIESCE)
@@ -153,7 +153,7 @@ class ControlOperations:
         sent: Effects = [ev.Transmit(self._near.links_to(tuple(there)), message)]
         return self._behind(stream, message, sent) + moved
 
-    def _back(self, stream: Stream, sweep: PendingOperation) -> Effects:
+    def _back(self, stream: NodeStream, sweep: PendingOperation) -> Effects:
         """All that are there have answered."""
         message = sweep.message
         if message.action in ORDERLY and self._has_large(message.stream):
@@ -172,18 +172,18 @@ class ControlOperations:
         answer = msg.Swept(message.stream, message.number, reached, reports)
         return self._behind(stream, message, self._near.to_parent(answer))
 
-    def _advance(self, stream: Stream, event: StreamEvent) -> None:
+    def _advance(self, stream: NodeStream, event: StreamEvent) -> None:
         """Follow the root, which decides; a place that is new may have missed a step."""
         if self._near.rank == ROOT or (stream.state, event) in TRANSITIONS:
             stream.advance(event)
 
-    def _behind(self, stream: Stream, message: msg.Sweep, effects: Effects) -> Effects:
+    def _behind(self, stream: NodeStream, message: msg.Sweep, effects: Effects) -> Effects:
         if stream.outbox is None or message.action == QUERY:
             return effects
         return stream.outbox.put(effects)
 
 
-def report(stream: Stream, rank: int) -> msg.PlaceReport:
+def report(stream: NodeStream, rank: int) -> msg.PlaceReport:
     """Return what a place knows of a stream."""
     counted = stream.counters
     figures = {name: getattr(counted, name) for name in counted.__slots__} if counted else {}

@@ -39,7 +39,7 @@ from sapwood.comm.routing import Router
 from sapwood.comm.streams.filters import ALL, Outbox, Parts
 from sapwood.comm.streams.push import PushContributions
 from sapwood.comm.streams.state import StreamState
-from sapwood.comm.streams.stream import NOT_WANTED, Shares, Stream
+from sapwood.comm.streams.stream import NOT_WANTED, NodeStream, Shares
 from sapwood.comm.streams.wave import Kept, PassThrough, Wave
 from sapwood.core.errors import AgentLostError, ProtocolError, SapwoodError
 from sapwood.core.rankset import fold, from_ranges, to_ranges
@@ -75,7 +75,7 @@ class WaveEngine:
     def __init__(
         self,
         near: PeerTable,
-        streams: dict[int, Stream],
+        streams: dict[int, NodeStream],
         push: PushContributions,
         *,
         is_agent: bool,
@@ -111,7 +111,7 @@ class WaveEngine:
         return []
 
     def _begin(
-        self, now: float, stream: Stream, message: msg.Down, payload: Payload | None
+        self, now: float, stream: NodeStream, message: msg.Down, payload: Payload | None
     ) -> Effects:
         """Begin a wave of a stream that is not plain, and pass it on."""
         if stream.counters is not None:
@@ -156,7 +156,7 @@ class WaveEngine:
         return effects if wave.waiting else effects + self.complete(stream, wave)
 
     def _contribution_wanted(
-        self, stream: Stream, message: msg.Down, payload: Payload | None
+        self, stream: NodeStream, message: msg.Down, payload: Payload | None
     ) -> Effects:
         """Agent: contribute again what is kept, else work on it, once."""
         number = message.wave
@@ -185,7 +185,7 @@ class WaveEngine:
         kept = Kept(self._myself, self._my_ranges, event.weight, event.body, event.payload)
         return self._keep_and_answer(stream, event.wave, kept)
 
-    def _keep_and_answer(self, stream: Stream, wave: int, kept: Kept) -> Effects:
+    def _keep_and_answer(self, stream: NodeStream, wave: int, kept: Kept) -> Effects:
         attempt = stream.pending.pop(wave, None)
         if attempt is None or wave <= stream.confirmed_to:
             if stream.counters is not None:
@@ -213,7 +213,7 @@ class WaveEngine:
         return self._add(link, stream, wave, message, payload)
 
     def _take_unsynchronised(
-        self, link: Link, stream: Stream, message: msg.Up, payload: Payload | None
+        self, link: Link, stream: NodeStream, message: msg.Up, payload: Payload | None
     ) -> Effects:
         self._must_cover(link, message)
         if self._near.rank == ROOT:
@@ -224,14 +224,14 @@ class WaveEngine:
                 return self._take_push(stream, message, payload)
         return self._pass_one_on(stream, message, payload)
 
-    def _take_push(self, stream: Stream, message: msg.Up, payload: Payload | None) -> Effects:
+    def _take_push(self, stream: NodeStream, message: msg.Up, payload: Payload | None) -> Effects:
         """Root: what an agent has pushed, the next in order or something else."""
         if not self._push.is_next(stream, message):
             return []
         effects = self._pass_one_on(stream, message, payload)
         return effects + self._push.told_at_once(stream, message.ranks[0][0])
 
-    def _pass_one_on(self, stream: Stream, message: msg.Up, payload: Payload | None) -> Effects:
+    def _pass_one_on(self, stream: NodeStream, message: msg.Up, payload: Payload | None) -> Effects:
         if not stream.filters_up or not message.body:
             effects = self._send_on(stream, message, payload)
             return effects if stream.outbox is None else stream.outbox.put(effects)
@@ -241,13 +241,15 @@ class WaveEngine:
         version = stream.wave_versions.get(message.wave, stream.version)
         return self._filter_one(stream, message, payload, version)
 
-    def _filtered_one(self, stream: Stream, message: msg.Up, payload: Payload | None) -> Effects:
+    def _filtered_one(
+        self, stream: NodeStream, message: msg.Up, payload: Payload | None
+    ) -> Effects:
         """A filter has looked at one contribution, to a wave that was passed on if there is one."""
         send = self._hand_on_late if stream.waits else self._send_on
         return send(stream, message, payload)
 
     def _add(
-        self, link: Link, stream: Stream, wave: Wave, message: msg.Up, payload: Payload | None
+        self, link: Link, stream: NodeStream, wave: Wave, message: msg.Up, payload: Payload | None
     ) -> Effects:
         missing = len(wave.missing)
         try:
@@ -266,7 +268,7 @@ class WaveEngine:
             return []
         return self.complete(stream, wave)
 
-    def incomplete(self, stream: Stream, wave: Wave, child: int) -> Effects:
+    def incomplete(self, stream: NodeStream, wave: Wave, child: int) -> Effects:
         """A child has answered without some of those that it was asked for."""
         if stream.timeout:  # they are late: there is no time to ask it again
             effects = self._request_elsewhere(stream, wave, child)
@@ -281,7 +283,7 @@ class WaveEngine:
         if (ranks or message.body) and not self._near.all_below(link, ranks):
             raise ProtocolError(f"rank {link.rank} contributes for ranks that are not below it")
 
-    def complete(self, stream: Stream, wave: Wave) -> Effects:
+    def complete(self, stream: NodeStream, wave: Wave) -> Effects:
         """Nobody is waited for any more: pass the wave on."""
         if not stream.plain:
             if stream.quiet:
@@ -296,7 +298,7 @@ class WaveEngine:
             return effects + more(stream, wave)
         return self._reduce(stream, wave)
 
-    def _reduce(self, stream: Stream, wave: Wave) -> Effects:
+    def _reduce(self, stream: NodeStream, wave: Wave) -> Effects:
         try:
             if wave.offers:
                 return self.bulk.reduce(stream, wave)
@@ -308,21 +310,21 @@ class WaveEngine:
             return self._fail_for(stream, wave, self._near.rank, error)
         return self._send_result(stream, wave, body, payload)
 
-    def reduced(self, stream: Stream, wave: Wave, total: Any) -> Effects:
+    def reduced(self, stream: NodeStream, wave: Wave, total: Any) -> Effects:
         """Large contributions have been put together here."""
         if self._near.rank == ROOT:
             return self._wave_completed(stream, wave, total)
         return self._send_result(stream, wave, *wave.gathering.placed(total))
 
     def reduced_in_passing(
-        self, stream: Stream, wave: Wave, body: bytes, pass_through: PassThrough
+        self, stream: NodeStream, wave: Wave, body: bytes, pass_through: PassThrough
     ) -> Effects:
         """Large contributions are put together as the parent fetches the result."""
         return self._send_result(stream, wave, body, None, pass_through)
 
     def _send_result(
         self,
-        stream: Stream,
+        stream: NodeStream,
         wave: Wave,
         body: bytes,
         payload: Payload | None,
@@ -349,7 +351,7 @@ class WaveEngine:
 
     def _wave_completed(
         self,
-        stream: Stream,
+        stream: NodeStream,
         wave: Wave,
         total: Any,
         body: bytes = b"",
@@ -377,7 +379,7 @@ class WaveEngine:
 
     # --- recovery: missing contributions are requested again -------------------------------------
 
-    def request_missing(self, stream: Stream, wave: Wave, ranks: Iterable[int]) -> Effects:
+    def request_missing(self, stream: NodeStream, wave: Wave, ranks: Iterable[int]) -> Effects:
         """Ask for missing ranks that are below this place at present."""
         if wave.given_up:
             wave.missing -= wave.given_up
@@ -408,7 +410,7 @@ class WaveEngine:
             effects += self._downstream.to((child,), made, sent[1])
         return filters + (effects if stream.outbox is None else stream.outbox.put(effects))
 
-    def _request_elsewhere(self, stream: Stream, wave: Wave, child: int) -> Effects:
+    def _request_elsewhere(self, stream: NodeStream, wave: Wave, child: int) -> Effects:
         """Ask for those whom the answer of a child lacks and who are not below it by now.
 
         For those that are, it answers as they come.
@@ -420,10 +422,10 @@ class WaveEngine:
         moved = {one for one in lacking if one in wave.missing and next_hop(one) != child}
         return self.request_missing(stream, wave, moved)
 
-    def _confirmed_to(self, stream: Stream) -> int:
+    def _confirmed_to(self, stream: NodeStream) -> int:
         return stream.confirmed() if self._near.rank == ROOT else stream.confirmed_to
 
-    def _complete_if_ready(self, stream: Stream, wave: Wave) -> Effects:
+    def _complete_if_ready(self, stream: NodeStream, wave: Wave) -> Effects:
         """Pass a wave on, or end it, if nobody is left to wait for."""
         if stream.waves.get(wave.number) is not wave or wave.waiting or wave.filtering:
             return []
@@ -432,7 +434,7 @@ class WaveEngine:
         return self.complete(stream, wave)
 
     def _requested_again(
-        self, stream: Stream, message: msg.Down, payload: Payload | None
+        self, stream: NodeStream, message: msg.Down, payload: Payload | None
     ) -> Effects:
         """Junction: the parent asks for some ranks, or for a wave that was asked for before."""
         ranks = set(
@@ -459,7 +461,7 @@ class WaveEngine:
         return self.request_missing(stream, wave, new) + self._complete_if_ready(stream, wave)
 
     def _begin_part(
-        self, stream: Stream, message: msg.Down, payload: Payload | None, ranks: set[int]
+        self, stream: NodeStream, message: msg.Down, payload: Payload | None, ranks: set[int]
     ) -> Effects:
         late = stream.late_waves.get(message.wave) if stream.counts_late else None
         if late is not None:
@@ -470,7 +472,7 @@ class WaveEngine:
         return effects + self._complete_if_ready(stream, wave)
 
     def _send_rest_of_late(
-        self, stream: Stream, wave: Wave, attempt: int, ranks: set[int]
+        self, stream: NodeStream, wave: Wave, attempt: int, ranks: set[int]
     ) -> Effects:
         """Give what is kept of a wave whose time is over; what comes of it is given as it comes."""
         pieces: list[Kept] = []
@@ -485,7 +487,7 @@ class WaveEngine:
         wave.missing |= ranks - wave.unanswered()
         return effects + self.request_missing(stream, wave, wave.missing.intersection(ranks))
 
-    def _begin_rest(self, stream: Stream, wave: Wave) -> Effects:
+    def _begin_rest(self, stream: NodeStream, wave: Wave) -> Effects:
         """Begin what the present parent asked for while something else was under way."""
         if wave.later is None:
             return []
@@ -494,15 +496,17 @@ class WaveEngine:
         message = msg.Down(number, wave.number, attempt, wave.body, version=wave.version)
         return self._begin_part(stream, message, wave.payload, ranks)
 
-    def _answer(self, stream: Stream, wave: int, attempt: int, kept: Kept) -> Effects:
+    def _answer(self, stream: NodeStream, wave: int, attempt: int, kept: Kept) -> Effects:
         """Send a contribution to the parent, if it wants it."""
         return self._send_contribution(stream, wave, attempt, kept) if attempt != NOT_WANTED else []
 
-    def _send_late(self, stream: Stream, wave: int, kept: Kept) -> Effects:
+    def _send_late(self, stream: NodeStream, wave: int, kept: Kept) -> Effects:
         """Send a contribution to the parent, which misses it, as far as is known here."""
         return self._send_contribution(stream, wave, NOT_WANTED, kept)
 
-    def _send_contribution(self, stream: Stream, wave: int, attempt: int, kept: Kept) -> Effects:
+    def _send_contribution(
+        self, stream: NodeStream, wave: int, attempt: int, kept: Kept
+    ) -> Effects:
         number = stream.spec.stream
         if kept.error is not None:
             failed = msg.Failed(number, wave, attempt, self._near.rank, kept.error)
@@ -526,7 +530,7 @@ class WaveEngine:
         offer = Offer(number, wave, attempt, ranks, weight, kept.body, size)
         return self._near.to_parent(offer)
 
-    def child_left(self, stream: Stream, child: int, *, lost: bool) -> Effects:
+    def child_left(self, stream: NodeStream, child: int, *, lost: bool) -> Effects:
         """A child will not answer any more: what it was asked for is missing."""
         effects: Effects = []
         for wave in list(stream.late_waves.values()):
@@ -544,7 +548,7 @@ class WaveEngine:
                 effects += self._complete_if_ready(stream, wave)
         return effects
 
-    def places_came(self, stream: Stream, ranks: Sequence[int]) -> Effects:
+    def places_came(self, stream: NodeStream, ranks: Sequence[int]) -> Effects:
         """Places are below this one: they are asked for what is missing of them."""
         stream.absent.difference_update(ranks)
         effects: Effects = []
@@ -556,7 +560,7 @@ class WaveEngine:
                 effects += self.request_missing(stream, wave, wave.missing.intersection(ranks))
         return effects
 
-    def resumed(self, stream: Stream) -> Effects:
+    def resumed(self, stream: NodeStream) -> Effects:
         """A stream is no longer quiet: ask for what is missing, pass on what is complete."""
         effects: Effects = []
         refused, stream.refused = stream.refused, {}
@@ -568,7 +572,7 @@ class WaveEngine:
             effects += self.request_missing(stream, wave, tuple(wave.missing))
         return effects
 
-    def parent_changed(self, stream: Stream) -> None:
+    def parent_changed(self, stream: NodeStream) -> None:
         """What the former parent asked for is kept, until the new one asks for it."""
         stream.pending = dict.fromkeys(stream.pending, NOT_WANTED)
         for wave in stream.waves.values():
@@ -583,7 +587,7 @@ class WaveEngine:
     # that completes. A contribution is confirmed when the root has it, so whatever is lost on its
     # way is asked for again, and nothing counts twice.
 
-    def _start_timeout(self, now: float, stream: Stream, wave: Wave) -> Effects:
+    def _start_timeout(self, now: float, stream: NodeStream, wave: Wave) -> Effects:
         """Note when the time of a new wave is over."""
         if not stream.timeout:
             return []
@@ -605,7 +609,7 @@ class WaveEngine:
             effects.append(ev.Wake(stream.spec.stream, stream.deadlines[0][0] - now))
         return effects
 
-    def _request_overdue(self, stream: Stream, wave: Wave) -> Effects:
+    def _request_overdue(self, stream: NodeStream, wave: Wave) -> Effects:
         """A wave has been passed on: look for those who were asked for while a filter had it."""
         if not stream.counts_late or not wave.missing or wave.number in stream.late_waves:
             return []
@@ -613,7 +617,7 @@ class WaveEngine:
         return effects + self.request_missing(stream, wave, tuple(wave.missing))
 
     def _take_late(
-        self, stream: Stream, child: int, message: msg.Up, payload: Payload | None
+        self, stream: NodeStream, child: int, message: msg.Up, payload: Payload | None
     ) -> Effects:
         """Take in what nobody waits for: it is late, or it came before."""
         ranks = from_ranges(message.ranks)
@@ -647,11 +651,11 @@ class WaveEngine:
             effects += handed if stream.outbox is None else stream.outbox.put(handed)
         return effects
 
-    def _may_be_in_time(self, stream: Stream, wave: Wave, ranks: set[int]) -> bool:
+    def _may_be_in_time(self, stream: NodeStream, wave: Wave, ranks: set[int]) -> bool:
         return stream.counts_late and not wave.filtering and bool(ranks) and ranks <= wave.missing
 
     def _take_in_time(
-        self, stream: Stream, wave: Wave, message: msg.Up, payload: Payload | None
+        self, stream: NodeStream, wave: Wave, message: msg.Up, payload: Payload | None
     ) -> Effects:
         try:
             wave.take(_kept(message, payload))
@@ -661,7 +665,9 @@ class WaveEngine:
             return self._fail_for(stream, wave, message.ranks[0][0], error)
         return self._complete_if_ready(stream, wave)
 
-    def _hand_on_late(self, stream: Stream, message: msg.Up, payload: Payload | None) -> Effects:
+    def _hand_on_late(
+        self, stream: NodeStream, message: msg.Up, payload: Payload | None
+    ) -> Effects:
         """Junction: give a late contribution to the parent, and keep it until it is confirmed."""
         if message.wave <= stream.confirmed_to:
             return [ev.Released(payload)] if payload is not None else []
@@ -671,7 +677,7 @@ class WaveEngine:
         stream.keep(message.wave, kept)
         return self._send_late(stream, message.wave, kept)
 
-    def _add_late(self, stream: Stream, wave: Wave) -> Effects:
+    def _add_late(self, stream: NodeStream, wave: Wave) -> Effects:
         """A wave is passed on: note who is missing; at the root, add what is late of others.
 
         A late contribution that could not be made, or does not fit, fails the wave.
@@ -692,7 +698,7 @@ class WaveEngine:
                 return effects + self._fail_for(stream, wave, who, error)
         return effects
 
-    def _fail_for(self, stream: Stream, wave: Wave, rank: int, error: SapwoodError) -> Effects:
+    def _fail_for(self, stream: NodeStream, wave: Wave, rank: int, error: SapwoodError) -> Effects:
         number, record = stream.spec.stream, error.to_record()
         return self.fail_wave(msg.Failed(number, wave.number, wave.attempt, rank, record))
 
@@ -702,12 +708,12 @@ class WaveEngine:
     # the place takes part again from the first wave after it is back. The root decides: agents that
     # are only disconnected, because a junction above them is lost, are not lost.
 
-    def _leave_out_absent(self, stream: Stream, wave: Wave) -> Effects:
+    def _leave_out_absent(self, stream: NodeStream, wave: Wave) -> Effects:
         """Do not wait for agents that are lost, in a new wave."""
         gone = wave.give_up(stream.absent) if stream.absent else set()
         return self._go_on_without(stream, wave, gone, "lost and not back yet") if gone else []
 
-    def agents_lost(self, stream: Stream, ranks: Iterable[int], reason: str) -> Effects:
+    def agents_lost(self, stream: NodeStream, ranks: Iterable[int], reason: str) -> Effects:
         """Do not wait for agents that are lost just now."""
         if stream.spec.on_loss == msg.REPLACE:
             return []
@@ -724,7 +730,7 @@ class WaveEngine:
         return effects
 
     def _go_on_without(
-        self, stream: Stream, wave: Wave, gone: Iterable[int], reason: str
+        self, stream: NodeStream, wave: Wave, gone: Iterable[int], reason: str
     ) -> Effects:
         if stream.spec.on_loss == msg.FAIL:
             error = AgentLostError(
@@ -747,7 +753,7 @@ class WaveEngine:
         told = self._tell_without(stream, wave, wave.without(from_ranges(message.ranks)))
         return told + self._complete_if_ready(stream, wave)
 
-    def _tell_without(self, stream: Stream, wave: Wave, asked: dict[int, set[int]]) -> Effects:
+    def _tell_without(self, stream: NodeStream, wave: Wave, asked: dict[int, set[int]]) -> Effects:
         tree, number = self._near.router.tree, stream.spec.stream
         return [
             ev.Transmit(
@@ -788,7 +794,7 @@ class WaveEngine:
             effects.append(ev.Released(wave.payload))
         return [*effects, failed]
 
-    def _failed_late(self, stream: Stream, message: msg.Failed) -> None:
+    def _failed_late(self, stream: NodeStream, message: msg.Failed) -> None:
         """Note that somebody could not contribute to a wave whose time is over."""
         wave = stream.late_waves.get(message.wave)
         if wave is None or message.rank in wave.given_up:
@@ -815,7 +821,7 @@ class WaveEngine:
     # The core calls no user code: it asks for it with a Filter event, whoever drives the core has a
     # process run it, and the answer comes as an event. Until then what follows waits in the outbox.
 
-    def _filter_wave(self, stream: Stream, wave: Wave) -> Effects:
+    def _filter_wave(self, stream: NodeStream, wave: Wave) -> Effects:
         """Have the contributions to a wave put together."""
         wave.filtering = True
         gathering = wave.gathering
@@ -824,13 +830,13 @@ class WaveEngine:
         return self._ask_filter(stream, wave, wave.number, wave.version, parts)
 
     def _filter_one(
-        self, stream: Stream, message: msg.Up, payload: Payload | None, version: int
+        self, stream: NodeStream, message: msg.Up, payload: Payload | None, version: int
     ) -> Effects:
         """Have one contribution looked at, with some version of the parameters."""
-        part = ev.Part(message.ranks[0][0], message.weight, message.body, payload)
+        part = ev.PartialContribution(message.ranks[0][0], message.weight, message.body, payload)
         return self._ask_filter(stream, message, message.wave, version, (part,))
 
-    def _send_down(self, stream: Stream, message: msg.Down, payload: Payload | None) -> Effects:
+    def _send_down(self, stream: NodeStream, message: msg.Down, payload: Payload | None) -> Effects:
         """Send a value down, through the filter if there is one."""
         if not stream.filters_down:
             send = self._downstream.ask_all if stream.waits else self._downstream.pass_on
@@ -842,7 +848,7 @@ class WaveEngine:
             effects += self._filter_down(stream, message, payload, child)
         return effects
 
-    def _filter_for(self, stream: Stream, wave: Wave, message: msg.Down, child: int) -> Effects:
+    def _filter_for(self, stream: NodeStream, wave: Wave, message: msg.Down, child: int) -> Effects:
         """Have the value made for a child, unless that is under way."""
         assert stream.filters is not None  # noqa: S101 - a filter makes the value
         whom = child if stream.filters.per_child else ALL
@@ -850,14 +856,14 @@ class WaveEngine:
             return []
         return self._filter_down(stream, message, wave.payload, whom)
 
-    def _made_for(self, stream: Stream, wave: int) -> set[int]:
+    def _made_for(self, stream: NodeStream, wave: int) -> set[int]:
         jobs = [job for job in stream.jobs.values() if isinstance(job, tuple)]
         return {child for message, child in jobs if message.wave == wave}
 
     def _filter_down(
-        self, stream: Stream, message: msg.Down, payload: Payload | None, child: int
+        self, stream: NodeStream, message: msg.Down, payload: Payload | None, child: int
     ) -> Effects:
-        part = ev.Part(self._near.rank, 0.0, message.body, payload)
+        part = ev.PartialContribution(self._near.rank, 0.0, message.body, payload)
         job = (message, child)
         return self._ask_filter(stream, job, message.wave, message.version, (part,), child)
 
@@ -882,27 +888,29 @@ class WaveEngine:
 
     def _ask_filter(
         self,
-        stream: Stream,
+        stream: NodeStream,
         job: Wave | msg.Up | tuple[msg.Down, int],
         wave: int,
         version: int,
-        parts: tuple[ev.Part, ...],
+        parts: tuple[ev.PartialContribution, ...],
         child: int = ALL,
     ) -> Effects:
         ticket = _outbox(stream).reserve()
         stream.jobs[ticket] = job
         upward = not isinstance(job, tuple)
         parameters = stream.versions.get(version, b"")
-        return [ev.Filter(stream.spec, ticket, upward, wave, parts, version, parameters, child)]
+        return [
+            ev.FilterWanted(stream.spec, ticket, upward, wave, parts, version, parameters, child)
+        ]
 
-    def _wave_filtered(self, stream: Stream, wave: Wave, event: ev.Filtered) -> Effects:
+    def _wave_filtered(self, stream: NodeStream, wave: Wave, event: ev.Filtered) -> Effects:
         if stream.waves.get(wave.number) is not wave:  # it failed meanwhile
             return [ev.Released(event.payload)] if event.payload is not None else []
         if event.error is not None:
             return self._filter_failed(stream, wave.number, wave.attempt, event)
         return self._send_result(stream, wave, event.body, event.payload)
 
-    def _one_filtered(self, stream: Stream, message: msg.Up, event: ev.Filtered) -> Effects:
+    def _one_filtered(self, stream: NodeStream, message: msg.Up, event: ev.Filtered) -> Effects:
         if event.error is not None:
             failed = self._filter_failed(stream, message.wave, message.attempt, event)
             if message.wave:
@@ -915,7 +923,7 @@ class WaveEngine:
         return self._filtered_one(stream, passed, event.payload)
 
     def _value_filtered(
-        self, stream: Stream, message: msg.Down, child: int, event: ev.Filtered
+        self, stream: NodeStream, message: msg.Down, child: int, event: ev.Filtered
     ) -> Effects:
         if event.error is not None:
             return self._filter_failed(stream, message.wave, message.attempt, event)
@@ -939,7 +947,7 @@ class WaveEngine:
         return effects
 
     def _filter_failed(
-        self, stream: Stream, wave: int, attempt: int, event: ev.Filtered
+        self, stream: NodeStream, wave: int, attempt: int, event: ev.Filtered
     ) -> Effects:
         assert event.error is not None  # noqa: S101 - asked for by the callers
         message = msg.Failed(stream.spec.stream, wave, attempt, self._near.rank, event.error)
@@ -974,12 +982,12 @@ class WaveEngine:
     # place on its way was replaced. What agents push without a wave belongs to wave 0.
 
     def _begin_unsynchronised(
-        self, stream: Stream, message: msg.Down, payload: Payload | None
+        self, stream: NodeStream, message: msg.Down, payload: Payload | None
     ) -> Wave:
         """Root: begin a wave that all members are to answer."""
         return stream.begin(message.wave, message.body, payload, {}, set(stream.members))
 
-    def _send_on(self, stream: Stream, message: msg.Up, payload: Payload | None) -> Effects:
+    def _send_on(self, stream: NodeStream, message: msg.Up, payload: Payload | None) -> Effects:
         """Send a contribution to the root, or take it in there."""
         if self._near.rank != ROOT:
             return self._send_one_up(stream, message, payload)
@@ -995,13 +1003,13 @@ class WaveEngine:
         effects: Effects = [self._one_arrived(stream, message, payload)] if message.body else []
         return effects if wave.missing else effects + self._complete_unsynchronised(stream, wave)
 
-    def _complete_unsynchronised(self, stream: Stream, wave: Wave) -> Effects:
+    def _complete_unsynchronised(self, stream: NodeStream, wave: Wave) -> Effects:
         """Root: tell that all members have answered."""
         del stream.waves[wave.number]
         done = ev.WaveCompleted(stream.spec.stream, wave.number, None, wave.ranks, wave.weight)
         return [done] if wave.payload is None else [ev.Released(wave.payload), done]
 
-    def _send_one_up(self, stream: Stream, message: msg.Up, payload: Payload | None) -> Effects:
+    def _send_one_up(self, stream: NodeStream, message: msg.Up, payload: Payload | None) -> Effects:
         effects: Effects = []
         if payload is not None and payload.owner is not None:
             if message.wave:
@@ -1011,7 +1019,9 @@ class WaveEngine:
                 payload = Payload(bytes(payload.view))
         return self._near.to_parent(message, payload) + effects
 
-    def _one_arrived(self, stream: Stream, message: msg.Up, payload: Payload | None) -> ev.Effect:
+    def _one_arrived(
+        self, stream: NodeStream, message: msg.Up, payload: Payload | None
+    ) -> ev.Effect:
         number = stream.spec.stream
         if stream.paced and not message.wave:
             stream.heard[message.ranks[0][0]].unread += 1
@@ -1125,7 +1135,7 @@ class LazyBulkTransfers:
     """
 
     def __init__(
-        self, near: PeerTable, streams: dict[int, Stream], engine: WaveEngine, *, is_agent: bool
+        self, near: PeerTable, streams: dict[int, NodeStream], engine: WaveEngine, *, is_agent: bool
     ) -> None:
         self.transfers: BulkTransfers | None = None
         self._near = near
@@ -1155,7 +1165,7 @@ class LazyBulkTransfers:
         """Tell children of a value that is theirs to fetch."""
         return self._started().advertise(children, message, payload)
 
-    def reduce(self, stream: Stream, wave: Wave) -> Effects:
+    def reduce(self, stream: NodeStream, wave: Wave) -> Effects:
         """Reduce the large contributions to a wave.
 
         Raises:
@@ -1196,22 +1206,22 @@ def _kept(message: msg.Up, payload: Payload | None) -> Kept:
     return Kept(frozenset(from_ranges(ranks)), ranks, message.weight, message.body, payload)
 
 
-def _in_order(stream: Stream, effect: ev.Effect) -> Effects:
+def _in_order(stream: NodeStream, effect: ev.Effect) -> Effects:
     """Send after what still is in a filter."""
     return [effect] if stream.outbox is None else stream.outbox.put([effect])
 
 
-def _outbox(stream: Stream) -> Outbox:
+def _outbox(stream: NodeStream) -> Outbox:
     if stream.outbox is None:
         raise ProtocolError("a stream without filters has no outbox")
     return stream.outbox
 
 
-def _rank_of(part: ev.Part) -> int:
+def _rank_of(part: ev.PartialContribution) -> int:
     return part.rank
 
 
-def _set_parameters(stream: Stream, version: int, parameters: bytes) -> None:
+def _set_parameters(stream: NodeStream, version: int, parameters: bytes) -> None:
     stream.version = version
     stream.versions[version] = parameters
     used = [wave.version for wave in stream.waves.values()]

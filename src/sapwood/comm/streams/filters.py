@@ -76,11 +76,11 @@ class Parts:
     __slots__ = ("parts",)
 
     def __init__(self) -> None:
-        self.parts: list[ev.Part] = []
+        self.parts: list[ev.PartialContribution] = []
 
     def add(self, body: bytes, payload: Payload | None, rank: int, weight: float) -> None:
         """Take one more contribution."""
-        self.parts.append(ev.Part(rank, weight, body, payload))
+        self.parts.append(ev.PartialContribution(rank, weight, body, payload))
 
     def partial(self) -> tuple[bytes, Payload | None]:
         """Refuse: the filter does this."""

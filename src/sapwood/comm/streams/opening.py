@@ -10,7 +10,7 @@ from sapwood.comm.streams.control import ControlOperations
 from sapwood.comm.streams.engine import LazyBulkTransfers
 from sapwood.comm.streams.push import PushContributions
 from sapwood.comm.streams.state import StreamEvent, StreamState
-from sapwood.comm.streams.stream import Position, Stream
+from sapwood.comm.streams.stream import NodeStream, Position
 from sapwood.comm.streams.wave import NewGathering
 from sapwood.core.errors import ProtocolError
 from sapwood.core.topology import ROOT
@@ -40,7 +40,7 @@ class Opening:
     def __init__(
         self,
         near: PeerTable,
-        streams: dict[int, Stream],
+        streams: dict[int, NodeStream],
         gather: NewGathering,
         position: Position,
         control: ControlOperations,
@@ -66,10 +66,10 @@ class Opening:
         stream.paced = event.paced
         return self._pass_on(stream, msg.Open(event.spec))
 
-    def _new_stream(self, spec: msg.StreamSpec) -> Stream:
+    def _new_stream(self, spec: msg.StreamSpec) -> NodeStream:
         if len(self.open) >= MAX_STREAMS:
             raise ProtocolError(f"more than {MAX_STREAMS} streams are open")
-        stream = Stream(spec, self._near.router, self._gather, self._position)
+        stream = NodeStream(spec, self._near.router, self._gather, self._position)
         if spec.on_loss != msg.REPLACE and self._near.rank == ROOT:
             stream.absent.update(stream.shares().missing)
         self.open[spec.stream] = stream
@@ -83,11 +83,11 @@ class Opening:
             return []
         return self._pass_on(stream, msg.Close(event.stream)) + self._left_over(stream)
 
-    def _pass_on(self, stream: Stream, message: msg.Open | msg.Close) -> Effects:
+    def _pass_on(self, stream: NodeStream, message: msg.Open | msg.Close) -> Effects:
         links = self._near.links_to(stream.children)
         return [ev.Transmit(links, message)] if links else []
 
-    def _left_over(self, stream: Stream) -> Effects:
+    def _left_over(self, stream: NodeStream) -> Effects:
         """Give back what a stream that ends still holds at this place."""
         stream.advance(StreamEvent.CLOSE)
         self._bulk.over(stream.spec.stream, lambda _wave: True)

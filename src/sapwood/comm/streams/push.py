@@ -19,7 +19,7 @@ from sapwood.comm.link import Link
 from sapwood.comm.messages.emissions import Taken
 from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.state import StreamState
-from sapwood.comm.streams.stream import WINDOW, PushReceived, PushSent, Stream
+from sapwood.comm.streams.stream import WINDOW, NodeStream, PushReceived, PushSent
 from sapwood.core.errors import ResourceError
 from sapwood.core.topology import ROOT
 
@@ -42,8 +42,8 @@ class PushContributions:
     def __init__(
         self,
         near: PeerTable,
-        streams: dict[int, Stream],
-        arrived: Callable[[Stream, int], Effects],
+        streams: dict[int, NodeStream],
+        arrived: Callable[[NodeStream, int], Effects],
     ) -> None:
         self.open = streams
         self.arrived = arrived
@@ -78,12 +78,12 @@ class PushContributions:
         sent.kept.append((message, event.payload))
         return self._near.to_parent(message, event.payload) if sent.may_send else []
 
-    def parent_changed(self, stream: Stream) -> None:
+    def parent_changed(self, stream: NodeStream) -> None:
         """Nothing is sent until the parent is known to have the stream."""
         if stream.sent is not None:
             stream.sent.may_send = False
 
-    def again(self, stream: Stream) -> Effects:
+    def again(self, stream: NodeStream) -> Effects:
         """Send again what is not confirmed: the parent has the stream, or has it again."""
         sent = stream.sent
         if sent is None:
@@ -94,7 +94,7 @@ class PushContributions:
             effects += self._near.to_parent(message, payload)
         return effects
 
-    def moves_again(self, stream: Stream) -> Effects:
+    def moves_again(self, stream: NodeStream) -> Effects:
         """A quiet time is over: send again what the root did not take in it."""
         return self.again(stream)
 
@@ -114,7 +114,7 @@ class PushContributions:
                 below.setdefault(hop, []).append((rank, number))
         return effects + self._tell(stream, below)
 
-    def _confirmed(self, stream: Stream, number: int) -> Effects:
+    def _confirmed(self, stream: NodeStream, number: int) -> Effects:
         sent = stream.sent
         if sent is None:
             return []  # it is the process before this one that had sent it
@@ -128,7 +128,7 @@ class PushContributions:
 
     # --- at the root ----------------------------------------------------------------------------
 
-    def is_next(self, stream: Stream, message: msg.Up) -> bool:
+    def is_next(self, stream: NodeStream, message: msg.Up) -> bool:
         """Whether a contribution is the next one of its agent; then it counts as taken."""
         rank = message.ranks[0][0]
         heard = stream.heard.get(rank)
@@ -141,7 +141,7 @@ class PushContributions:
             heard.told = 0  # it is not known there: say it again
         return False
 
-    def told_at_once(self, stream: Stream, rank: int) -> Effects:
+    def told_at_once(self, stream: NodeStream, rank: int) -> Effects:
         """Confirm what an agent has sent, if that is much or somebody waits for it."""
         heard = stream.heard[rank]
         if stream.sweeps or _done(stream, heard) - heard.told >= TELL_AFTER:
@@ -167,14 +167,14 @@ class PushContributions:
                 effects += self.tell(stream)
         return effects
 
-    def tell(self, stream: Stream) -> Effects:
+    def tell(self, stream: NodeStream) -> Effects:
         """Confirm all that has come in a stream."""
         return self._told(
             stream,
             [rank for rank, heard in stream.heard.items() if heard.told < _done(stream, heard)],
         )
 
-    def _told(self, stream: Stream, ranks: list[int]) -> Effects:
+    def _told(self, stream: NodeStream, ranks: list[int]) -> Effects:
         below: dict[int, list[tuple[int, int]]] = {}
         for rank in ranks:
             if self._near.router.is_below(rank):
@@ -184,7 +184,7 @@ class PushContributions:
                 below.setdefault(hop, []).append((rank, heard.told))
         return self._tell(stream, below)
 
-    def _tell(self, stream: Stream, below: dict[int, list[tuple[int, int]]]) -> Effects:
+    def _tell(self, stream: NodeStream, below: dict[int, list[tuple[int, int]]]) -> Effects:
         number = stream.spec.stream
         return [
             ev.Transmit(self._near.links_to((hop,)), Taken(number, tuple(upto)))
@@ -192,7 +192,7 @@ class PushContributions:
         ]
 
 
-def _done(stream: Stream, heard: PushReceived) -> int:
+def _done(stream: NodeStream, heard: PushReceived) -> int:
     """Return up to which number an agent is to forget what it has sent.
 
     A sweep waits for what has arrived, whether somebody reads it or not.
@@ -200,7 +200,7 @@ def _done(stream: Stream, heard: PushReceived) -> int:
     return heard.last if stream.sweeps else heard.last - heard.unread
 
 
-def is_full(stream: Stream) -> bool:
+def is_full(stream: NodeStream) -> bool:
     """Whether an agent is to send nothing of itself at present, and hears when it may.
 
     Example:
@@ -208,7 +208,7 @@ def is_full(stream: Stream) -> bool:
         >>> from sapwood.comm.routing import Router
         >>> from sapwood.core.topology import kary
         >>> spec = StreamSpec(1, "echo", ((1, 3),))
-        >>> is_full(Stream(spec, Router(kary(2, 2), 1), None))
+        >>> is_full(NodeStream(spec, Router(kary(2, 2), 1), None))
         False
     """
     if stream.quiet:

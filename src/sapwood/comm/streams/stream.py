@@ -27,7 +27,7 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.routing import Router
 from sapwood.comm.streams.filters import ALL, Outbox, Parts
 from sapwood.comm.streams.state import TRANSITIONS, StreamEvent, StreamState
-from sapwood.comm.streams.wave import Ask, Kept, NewGathering, Wave
+from sapwood.comm.streams.wave import Kept, NewGathering, Wave, WaveRequest
 from sapwood.core.rankset import contains, to_ranges
 from sapwood.core.topology import ROOT
 
@@ -66,7 +66,7 @@ class Shares(msgspec.Struct, frozen=True):
     """
 
     version: int
-    asks: dict[int, tuple[Ask, ...]]
+    asks: dict[int, tuple[WaveRequest, ...]]
     missing: frozenset[int]
     whole: tuple[int, ...]
     partly: tuple[int, ...]
@@ -85,7 +85,7 @@ def divide(router: Router, members: frozenset[int]) -> Shares:
         >>> shares.asks[5][0].ranks, shares.missing, shares.whole, shares.partly
         (frozenset({1}), frozenset({2, 3}), (), (5,))
     """
-    asks: dict[int, tuple[Ask, ...]] = {}
+    asks: dict[int, tuple[WaveRequest, ...]] = {}
     whole: list[int] = []
     partly: list[int] = []
     concerned: list[int] = []
@@ -99,7 +99,7 @@ def divide(router: Router, members: frozenset[int]) -> Shares:
         if not share:
             continue
         missing -= share
-        asks[child] = (Ask(0, share, to_ranges(share)),)
+        asks[child] = (WaveRequest(0, share, to_ranges(share)),)
         (whole if share == homes else partly).append(child)
     return Shares(
         router.version, asks, frozenset(missing), tuple(whole), tuple(partly), tuple(concerned)
@@ -241,7 +241,7 @@ def filter_at(spec: StreamSpec, position: Position) -> FilterAt | None:
     return None
 
 
-class Stream:
+class NodeStream:
     """State of a stream at one place.
 
     Args:
@@ -411,7 +411,7 @@ class Stream:
         number: int,
         body: bytes,
         payload: Payload | None,
-        waiting: dict[int, tuple[Ask, ...]],
+        waiting: dict[int, tuple[WaveRequest, ...]],
         missing: set[int],
     ) -> Wave:
         """Begin a wave, or one more part of it."""

@@ -14,7 +14,7 @@ from sapwood.comm.streams.control import ControlOperations
 from sapwood.comm.streams.engine import WaveEngine
 from sapwood.comm.streams.opening import Opening
 from sapwood.comm.streams.push import PushContributions
-from sapwood.comm.streams.stream import Position, Stream
+from sapwood.comm.streams.stream import NodeStream, Position
 from sapwood.comm.streams.wave import NewGathering
 from sapwood.core.errors import ProtocolError
 
@@ -39,7 +39,7 @@ class Streams:
     def __init__(
         self, near: PeerTable, gather: NewGathering, *, is_agent: bool, depth: int = 0
     ) -> None:
-        self.open: dict[int, Stream] = {}
+        self.open: dict[int, NodeStream] = {}
         position = Position(near.rank, depth)
         control = self._control = ControlOperations(
             near, self._has_large, self._moving, is_agent=is_agent
@@ -154,7 +154,7 @@ class Streams:
     def _on_swept(self, link: Link, message: msg.Swept, _payload: Any) -> Effects:
         return self._control.came_back(link, self.open.get(message.stream), message)
 
-    def _moving(self, now: float, stream: Stream) -> Effects:
+    def _moving(self, now: float, stream: NodeStream) -> Effects:
         """A stream is no longer quiet: do what had to wait."""
         detained, stream.detained = stream.detained, []
         effects = self._engine.resumed(stream)

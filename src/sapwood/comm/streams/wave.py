@@ -133,7 +133,7 @@ NewGathering = Callable[[Mapping[str, str]], Summary]
 """Makes the gathering of a wave from the reductions of its stream."""
 
 
-class Ask(msgspec.Struct, frozen=True, gc=False):
+class WaveRequest(msgspec.Struct, frozen=True, gc=False):
     """What a child was asked for: the contributions of ``ranks``, in an attempt."""
 
     attempt: int
@@ -212,7 +212,7 @@ class Wave:
         attempt: int,
         body: bytes,
         payload: Payload | None,
-        waiting: dict[int, tuple[Ask, ...]],
+        waiting: dict[int, tuple[WaveRequest, ...]],
         missing: set[int],
         gathering: Gathering,
     ) -> None:
@@ -277,12 +277,12 @@ class Wave:
             self.gathering.add(message.body, payload, first, message.weight)
 
     def _add_part(
-        self, child: int, asks: tuple[Ask, ...], message: Up, payload: Payload | None
+        self, child: int, asks: tuple[WaveRequest, ...], message: Up, payload: Payload | None
     ) -> None:
         self._answer(child, asks, message)
         self._put(message, payload)
 
-    def _answer(self, child: int, asks: tuple[Ask, ...], message: Up | Offer) -> None:
+    def _answer(self, child: int, asks: tuple[WaveRequest, ...], message: Up | Offer) -> None:
         """Note whom a child answers for; the others that it was asked for are missing.
 
         Raises:
@@ -374,11 +374,11 @@ class Wave:
         self.missing |= asked - self.given_up
         return self.missing & ranks
 
-    def ask(self, child: int, ranks: set[int]) -> Ask:
+    def ask(self, child: int, ranks: set[int]) -> WaveRequest:
         """Note that a child is asked for missing ranks."""
         self._asks += 1
         self.missing -= ranks
-        ask = Ask(self._asks, frozenset(ranks), to_ranges(ranks))
+        ask = WaveRequest(self._asks, frozenset(ranks), to_ranges(ranks))
         self.waiting[child] = (*self.waiting.get(child, ()), ask)
         return ask
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 from sapwood.code.bundle import Bundle
 from sapwood.code.python_module import import_main
 from sapwood.compat.lizard.importing import lizard_first, provide_lizard
-from sapwood.compat.lizard.registration import ProgramDefinition
+from sapwood.compat.lizard.registration import LizardDefinition
 from sapwood.core.errors import SapwoodError, UserCodeError
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ USER_PROGRAM = "user_program"
 """Module of a C extension; it is there only where iterations run."""
 
 
-def load_module(definition: ProgramDefinition, *, origin: str, extension: ModuleType) -> ModuleType:
+def load_module(definition: LizardDefinition, *, origin: str, extension: ModuleType) -> ModuleType:
     """Import the Python module of a program, and what it imports beside it.
 
     Args:

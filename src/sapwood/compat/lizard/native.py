@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from sapwood.code.bundle import Bundle
-from sapwood.compat.lizard.registration import ProgramDefinition, SourceFile
+from sapwood.compat.lizard.registration import LizardDefinition, SourceFile
 from sapwood.core.errors import CompilerMissingError
 
 HEADER: Final = "program.h"
@@ -27,7 +27,7 @@ _HOST_SUFFIXES: Final = (".c", ".cc", ".cpp", ".cxx", ".C")
 _INCLUDED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
 
 
-def native_bundle(definition: ProgramDefinition, *, origin: str, pickled: bytes) -> Bundle:
+def native_bundle(definition: LizardDefinition, *, origin: str, pickled: bytes) -> Bundle:
     """Return what is built of a program.
 
     Args:
@@ -59,7 +59,7 @@ def native_bundle(definition: ProgramDefinition, *, origin: str, pickled: bytes)
 
 
 def build_environment(
-    definition: ProgramDefinition, environment: Mapping[str, str]
+    definition: LizardDefinition, environment: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the variables that a program is built with: C extensions need Python's headers.
 
@@ -95,7 +95,7 @@ def _built_name(file: SourceFile) -> str:
     return file.name
 
 
-def _is_built(file: SourceFile, definition: ProgramDefinition, included: set[str]) -> bool:
+def _is_built(file: SourceFile, definition: LizardDefinition, included: set[str]) -> bool:
     """Say whether a file is a source of its own: named as one, and not part of another."""
     if file.key == "cuda":
         return True
@@ -108,7 +108,7 @@ def _is_built(file: SourceFile, definition: ProgramDefinition, included: set[str
 
 
 def _headers(
-    definition: ProgramDefinition, sources: list[str], files: Mapping[str, bytes]
+    definition: LizardDefinition, sources: list[str], files: Mapping[str, bytes]
 ) -> dict[str, bytes]:
     """Return files that include the header, beside each source, under the names it goes by."""
     found: dict[str, bytes] = {}

@@ -23,7 +23,7 @@ from sapwood.compat.lizard.module import AbsentExtension, load_module
 from sapwood.compat.lizard.native import build_environment, native_bundle
 from sapwood.compat.lizard.native_library import ProgramLibrary
 from sapwood.compat.lizard.parts import Combiner, Coordinator, LizardWorker
-from sapwood.compat.lizard.registration import ProgramDefinition, Registration, checksum_of, define
+from sapwood.compat.lizard.registration import Registration, checksum_of, define
 from sapwood.compat.lizard.seed import seeded
 from sapwood.core import typed
 
@@ -50,7 +50,7 @@ class LizardProgram(Program):
     def __init__(self, **parameters: Any) -> None:
         super().__init__(**parameters)
         found = typed.json_reader(Registration)(self.registration)
-        self.definition: ProgramDefinition = define(found)
+        self.definition: LizardDefinition = define(found)
         self.name = self.definition.name  # type: ignore[misc]  # every program has its own
         self._coordinator: Coordinator | None = None
         self._worker: LizardWorker | None = None

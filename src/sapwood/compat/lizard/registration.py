@@ -98,7 +98,7 @@ def parse_checksum(text: str) -> str:
     return found
 
 
-class ProgramDefinition(msgspec.Struct, frozen=True, kw_only=True):
+class LizardDefinition(msgspec.Struct, frozen=True, kw_only=True):
     """What a registration says, taken apart.
 
     Attributes:
@@ -126,7 +126,7 @@ class ProgramDefinition(msgspec.Struct, frozen=True, kw_only=True):
         return found[0].name if found else self.name
 
 
-def define(registration: Registration) -> ProgramDefinition:
+def define(registration: Registration) -> LizardDefinition:
     """Take a registration apart.
 
     Raises:
@@ -142,7 +142,7 @@ def define(registration: Registration) -> ProgramDefinition:
     return define_configuration(config, name=registration.name, where=where)
 
 
-def define_configuration(config: Mapping[str, Any], *, name: str, where: str) -> ProgramDefinition:
+def define_configuration(config: Mapping[str, Any], *, name: str, where: str) -> LizardDefinition:
     """Take a configuration with its sources apart; see :func:`define`."""
     sources, code = _mapping(config, "sources", where), _mapping(config, "code", where)
     files = [
@@ -156,7 +156,7 @@ def define_configuration(config: Mapping[str, Any], *, name: str, where: str) ->
         if file not in known:
             files.append(SourceFile("", checked_name(file, where=where), _text(text, file, where)))
     info = config.get("info")
-    found = ProgramDefinition(
+    found = LizardDefinition(
         name=name or where,
         extension=is_extension(info if isinstance(info, Mapping) else {}, sources),
         files=tuple(files),

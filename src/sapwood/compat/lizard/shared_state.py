@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Final
 
 from sapwood.code.python_module import syntax_tree
-from sapwood.compat.lizard.registration import ProgramDefinition
+from sapwood.compat.lizard.registration import LizardDefinition
 from sapwood.compat.lizard.structures import field_types
 
 AGGREGATING: Final = ("aggregate", "init_aggregation_result", "AggregationResult")
@@ -29,7 +29,7 @@ CHANGING: Final = {"add", "append", "appendleft", "clear", "discard", "extend", 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
-def shares_state(definition: ProgramDefinition, module: ModuleType) -> bool:
+def shares_state(definition: LizardDefinition, module: ModuleType) -> bool:
     """Say whether the functions of a program must all be called in one process.
 
     Args:

@@ -15,7 +15,12 @@ from typing import Final
 
 import msgspec
 
-from sapwood.gpu.cuda.conditions import ARCHITECTURE, DEVICE_ARCHITECTURE, Conditions, Group
+from sapwood.gpu.cuda.conditions import (
+    ARCHITECTURE,
+    DEVICE_ARCHITECTURE,
+    ConditionGroup,
+    Conditions,
+)
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.rounds import Body, Round, attribute_macros
 
@@ -128,7 +133,9 @@ def resolve_architecture(
     return _Resolver(data, conditions, found).resolve()
 
 
-def _differing(data: bytes, one: Conditions, other: Conditions | None = None) -> list[Group]:
+def _differing(
+    data: bytes, one: Conditions, other: Conditions | None = None
+) -> list[ConditionGroup]:
     """Return the outermost conditions that two rounds decide differently, with all decisions.
 
     Without another round it is that of device code.
@@ -137,7 +144,7 @@ def _differing(data: bytes, one: Conditions, other: Conditions | None = None) ->
     one.leave_out(data)
     two.leave_out(data)
     found = [
-        Group(ours.start, ours.end, ours.decisions + theirs.decisions)
+        ConditionGroup(ours.start, ours.end, ours.decisions + theirs.decisions)
         for ours, theirs in zip(one.groups, two.groups, strict=True)
         if ours.decisions != theirs.decisions
     ]
@@ -187,7 +194,7 @@ class _Resolver:
         """Return the innermost function that holds a part of the source."""
         return self._device.around(start, end) or self._host.around(start, end)
 
-    def _choose(self, group: Group) -> bytes:
+    def _choose(self, group: ConditionGroup) -> bytes:
         """Return what stands in the place of a condition, as long as it."""
         part = slice(group.start, group.end)
         host, device = self._host.text[part], self._device.text[part]
@@ -213,7 +220,7 @@ class _Resolver:
                     what = f"code only for GPUs of {ARCHITECTURE} >= {number}, and none for others"
                     self._trouble(group.start, what, "write what other devices do after #else")
 
-    def _merged(self, group: Group, device: bytes) -> bytes:
+    def _merged(self, group: ConditionGroup, device: bytes) -> bytes:
         """Return what stands outside of functions, of both rounds."""
         ours = self._host.without_device_code(group.start, group.end)
         theirs = self._device.without_device_code(group.start, group.end)

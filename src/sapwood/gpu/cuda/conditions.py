@@ -72,7 +72,7 @@ class _Branch(msgspec.Struct):
     decisions: list[bool | None]
 
 
-class Group(msgspec.Struct, frozen=True):
+class ConditionGroup(msgspec.Struct, frozen=True):
     """A condition from ``#if`` to ``#endif``: where it is, and which branches are taken."""
 
     start: int
@@ -99,7 +99,7 @@ class Conditions:
         self._elsewhere = frozenset(elsewhere) - UNDEFINED - given.keys()
         self._values: dict[str, str] = {}
         self._unknown: set[str] = set()
-        self.groups: list[Group] = []
+        self.groups: list[ConditionGroup] = []
 
     def on_device(self, architecture: str = DEVICE_ARCHITECTURE) -> Conditions:
         """Return what device code knows."""
@@ -136,7 +136,7 @@ class Conditions:
                 if word == "endif":
                     ended = branches.pop()
                     decisions = tuple(ended.decisions[:-1])
-                    self.groups.append(Group(ended.first, match.end(), decisions))
+                    self.groups.append(ConditionGroup(ended.first, match.end(), decisions))
         return bytes(text)
 
     def _go_on(self, text: bytearray, branch: _Branch, match: re.Match[bytes], rest: str) -> None:

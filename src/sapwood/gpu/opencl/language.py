@@ -85,15 +85,15 @@ class OpenCl:
         device = OpenClBackend().open(chosen_device(os.environ, found))
         transfers.watch(device.statistics)
         text = path.read_text(encoding="utf-8")
-        return LoadedKernels(device, device.build(text), text, interface)
+        return OpenClKernels(device, device.build(text), text, interface)
 
     def unload(self, code: LoadedCode) -> None:
         """Free the device."""
-        if isinstance(code, LoadedKernels):
+        if isinstance(code, OpenClKernels):
             code.device.close()
 
 
-class LoadedKernels:
+class OpenClKernels:
     """Kernels on this agent's device."""
 
     def __init__(self, device: Device, module: Module, text: str, interface: Interface) -> None:

@@ -212,7 +212,7 @@ def test_a_flush_waits_for_what_is_in_a_filter() -> None:
 
 
 def test_what_a_filter_raises_fails_the_wave_once() -> None:
-    def broken(rank: int, _effect: ev.Filter, _parts: list[Any]) -> Any:
+    def broken(rank: int, _effect: ev.FilterWanted, _parts: list[Any]) -> Any:
         raise ExecutionError(f"not at {rank}")
 
     network = Network(kary(4, 2), 2, lambda rank, _value: rank)

@@ -4,13 +4,13 @@ from pathlib import Path
 import pytest
 
 from sapwood.compat.lizard.native import DEVICE, build_environment, native_bundle
-from sapwood.compat.lizard.registration import ProgramDefinition, SourceFile
+from sapwood.compat.lizard.registration import LizardDefinition, SourceFile
 from sapwood.core.errors import CompilerMissingError
 
 
-def definition(*files: tuple[str, str, str], extension: bool = False) -> ProgramDefinition:
+def definition(*files: tuple[str, str, str], extension: bool = False) -> LizardDefinition:
     found = tuple(SourceFile(*each) for each in files)
-    return ProgramDefinition(name="p", extension=extension, files=found)
+    return LizardDefinition(name="p", extension=extension, files=found)
 
 
 def built(
