@@ -23,7 +23,7 @@ from sapwood.compat.lizard.module import AbsentExtension, load_module
 from sapwood.compat.lizard.native import build_environment, native_bundle
 from sapwood.compat.lizard.native_library import ProgramLibrary
 from sapwood.compat.lizard.parts import Combiner, Coordinator, LizardWorker
-from sapwood.compat.lizard.registration import Registration, checksum_of, define
+from sapwood.compat.lizard.registration import LizardDefinition, Registration, checksum_of, define
 from sapwood.compat.lizard.seed import seeded
 from sapwood.core import typed
 
