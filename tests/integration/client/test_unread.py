@@ -51,7 +51,12 @@ def test_agents_wait_for_whoever_reads_and_nothing_is_lost(
         sent = [tmp_path / "1", tmp_path / "2"]
         until(lambda: all(path.exists() and path.stat().st_size >= WINDOW for path in sent))
         # Others use the same agents meanwhile; what a reader does not take stays where it is.
-        assert [one.result(TIMEOUT) for one in standing.map(abs, range(-4, 0))] == [4, 3, 2, 1]
+        assert [one.result(TIMEOUT) for one in standing.submit_each(abs, range(-4, 0))] == [
+            4,
+            3,
+            2,
+            1,
+        ]
         assert [path.stat().st_size for path in sent] == [WINDOW] * 2
         assert stream.flush(TIMEOUT) == []
         events = first_of(stream, 2 * COUNT)

@@ -23,11 +23,9 @@ ENTRIES = """
 import os, signal, sys
 from functools import partial, wraps
 
-from sapwood.contexts.plan import Assembled
-
 def entry(run):
     # What is assembled is the call itself.
-    return wraps(run)(lambda *who: Assembled(partial(run, *who)))
+    return wraps(run)(lambda *who: partial(run, *who))
 
 @entry
 def sleep(configuration, rank, incarnation, runner_factory):
@@ -41,6 +39,13 @@ def leave(configuration, rank, incarnation, runner_factory):
 def write(configuration, rank, incarnation, runner_factory):
     with open(configuration.decode(), "a") as file:
         file.write(f"{rank} {incarnation} {os.environ.get('COLOUR')}\\n")
+
+@entry
+def list_descriptors(configuration, rank, incarnation, runner_factory):
+    numbers = [int(name) for name in os.listdir("/proc/self/fd")]
+    numbers.remove(max(numbers))  # what listed them
+    with open(configuration.decode(), "a") as file:
+        file.write(f"{sum(number > 2 for number in numbers)}\\n")
 
 @entry
 def fail(configuration, rank, incarnation, runner_factory):
@@ -187,6 +192,12 @@ def test_a_process_gets_who_it_is_and_its_environment(front: Front) -> None:
     front.until(front.exits)
     assert front.notes.read_text() == "4 1 green\n"
     assert front.exits() == {4: 0}
+
+
+def test_a_process_has_one_descriptor_of_its_zygote(front: Front) -> None:
+    front.spawn("list_descriptors", 1, 2, 3)
+    front.until(lambda: len(front.exits()) == 3)
+    assert front.notes.read_text() == "1\n1\n1\n"
 
 
 def test_every_end_is_reported_with_its_status(front: Front) -> None:

@@ -209,19 +209,18 @@ def test_a_stopped_process_is_noticed_and_replaced(
 
 HALTING = """
 import os, signal
-from sapwood.contexts.plan import Assembled
 from sapwood.session import agent
 
 def main(configuration, rank, incarnation, runner_factory):
-    assembled = agent.main(configuration, rank, incarnation, runner_factory)
+    live = agent.main(configuration, rank, incarnation, runner_factory)
     if rank != 1 or incarnation not in {INCARNATIONS}:
-        return assembled
+        return live
 
     def run():
         os.kill(os.getpid(), signal.SIGSTOP)
-        assembled.run()
+        live()
 
-    return Assembled(run, assembled.opened)
+    return run
 """
 
 
@@ -325,9 +324,8 @@ def main(configuration, rank, incarnation, runner_factory):
 
 SLEEPY = """
 import signal
-from sapwood.contexts.plan import Assembled
 def main(*_):
-    return Assembled(signal.pause)
+    return signal.pause
 """
 
 

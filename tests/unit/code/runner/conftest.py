@@ -25,18 +25,19 @@ CHANNELS = 64
 
 ZYGOTE = """
 import socket, sys
-from sapwood.contexts import members, orders, plan, process, zygote
+from sapwood.contexts import orders, plan, process, zygote
 
 process.adopt_orphans()
 control, *channels = [socket.socket(fileno=int(word)) for word in sys.argv[1:]]
 server = zygote.Zygote(
     control,
-    plan.Plan(
+    plan.ZygotePlan(
         (), ("sapwood.activity.runner_procedures",), "sapwood.activity.runner_procedures:main"
     ),
 )
 for number, channel in enumerate(channels, start=1):
-    agent = members.Member(members.Tree(control), orders.ProcessSpec("", number, 1), channel)
+    spec = orders.ProcessSpec("", number, 1)
+    agent = zygote.ForkedProcess(zygote.ForkedTree(control), spec, channel)
     server._listen_to(agent)
 server._complete_imports()
 server.run()
