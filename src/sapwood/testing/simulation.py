@@ -40,7 +40,7 @@ STREAM = 1
 PATIENCE = 300.0
 """Virtual seconds without progress after which a simulation is taken to hang.
 
-Clocks that go slow send a letter again every 13 s at last. Where a way and back of 20 hops loses half
+Clocks that go slow send a letter again every 13 s at last. Where 20 hops there and back lose half
 of the letters, 12 tries (120 s) are in vain for one letter in ten thousand; 25 are not.
 """
 
