@@ -38,8 +38,12 @@ from sapwood_simulation.processes import SimulatedKeeper, SimulatedSpawner, Virt
 
 STREAM = 1
 
-PATIENCE = 120.0
-"""Virtual seconds without progress after which a simulation is taken to hang."""
+PATIENCE = 300.0
+"""Virtual seconds without progress after which a simulation is taken to hang.
+
+Clocks that go slow send a letter again every 13 s at last. Where 20 hops there and back lose half
+of the letters, 12 tries (120 s) are in vain for one letter in ten thousand; 25 are not.
+"""
 
 PLACE_SECONDS = 3e-4
 """Mean virtual time between two things that happen at one place."""

@@ -50,7 +50,8 @@ def dump(value: Any, what: str, hint: str) -> Pickled:
     except Exception as error:
         if isinstance(error.__cause__ or error, RecursionError):
             hint = "use fewer levels of lists and dictionaries in one another"
-        raise DataValueError(f"{what} cannot travel: {error}", hint=hint) from error
+        why = str(error).rstrip(".")
+        raise DataValueError(f"{what} cannot travel: {why}", hint=hint) from error
     return Pickled(data, buffers)
 
 

@@ -312,8 +312,11 @@ class GroupError(CommunicationError):
     code = "SW408"
 
 
-class ClosedError(CommunicationError):
-    """The cluster, stream or link was closed before the operation."""
+class ClosedError(CommunicationError, RuntimeError):
+    """The cluster, stream or link was closed before the operation.
+
+    Also a ``RuntimeError``, which executors raise after their shutdown.
+    """
 
     code = "SW403"
 

@@ -354,8 +354,9 @@ def test_a_cluster_is_an_executor(make_cluster: MakeCluster) -> None:
     cluster.shutdown()
     assert future.result(0) is None
     assert cluster.closed
-    with pytest.raises(ClosedError):
+    with pytest.raises(ClosedError) as refused:
         cluster.submit(abs, 1)
+    assert isinstance(refused.value, RuntimeError)  # as executors have it
 
 
 def test_the_end_of_with_waits_for_tasks(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ def test_an_argument_that_is_nested_too_deep_is_named_as_that(maker: CodeMaker) 
     with pytest.raises(DataValueError, match="deep") as caught:
         call(maker, len, nested(LEVELS))
     assert "an argument of len" in caught.value.what
+    assert not caught.value.what.endswith(".")
     assert "fewer levels" in caught.value.hint
 
 

@@ -41,6 +41,10 @@ class Edits:
         """Insert text; what is inserted at one place stays in order."""
         self._edits.append((position, position, self._count(), text.encode()))
 
+    def prepend(self, position: int, text: str) -> None:
+        """Insert text before all that was inserted at that place, and before what is there."""
+        self._edits.append((position, position, -self._count(), text.encode()))
+
     def __bool__(self) -> bool:
         """Whether anything changes."""
         return bool(self._edits)
@@ -51,7 +55,7 @@ class Edits:
 
     def extend(self, other: Edits) -> None:
         """Take over the edits of another object for the same text."""
-        for start, end, _, text in other._edits:
+        for start, end, _, text in sorted(other._edits):
             self._edits.append((start, end, self._count(), text))
 
     def apply(self, start: int = 0, end: int | None = None) -> bytes:

@@ -110,7 +110,7 @@ class _Cutter:
         dynamic = outer_dynamic(self._kernel)
         self._prologue += dynamic
         view = self._view(can_merge=not (writer.keeps_threads or dynamic))
-        edits.insert(
+        edits.prepend(  # the first statement may begin here, too
             self._kernel.body.start_byte + 1,
             f" const ::sapwood_cuda::BlockView sapwood_b = ::sapwood_cuda::{view}; (void)sapwood_b;"
             + self._prologue

@@ -43,3 +43,12 @@ def test_a_macro_that_goes_on_in_the_next_line_still_does() -> None:
     edits = Edits(data)
     edits.replace(data.index(b"<<<"), data.index(b">>>") + 3, "[a, b]")
     assert edits.apply() == b"#define F(x) \\\n  f[a, b]\\\r\n(x)\n"
+
+
+def test_what_is_prepended_comes_first_also_in_other_edits() -> None:
+    edits, others = Edits(b"{int i;}"), Edits(b"{int i;}")
+    edits.insert(1, "for (;;) {")
+    edits.prepend(1, "view();")
+    assert edits.apply() == b"{view();for (;;) {int i;}"
+    others.extend(edits)
+    assert others.apply() == edits.apply()

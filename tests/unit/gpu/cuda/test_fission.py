@@ -126,3 +126,11 @@ def test_a_time_that_lives_across_a_barrier_is_of_the_clock_of_the_device() -> N
     assert mode.mode is Mode.BLOCK
     assert "t = ::sapwood_cuda::device_clock();" in text
     assert "= ::sapwood_cuda::device_clock() - t;" in text
+
+
+def test_a_declaration_right_behind_the_brace_comes_behind_the_view_of_the_block() -> None:
+    code = b"__global__ void k(int *o) {int i = threadIdx.x; o[i] = 1;}\n"
+    patched = patch_sources(read_sources({"a.cu": code}))["a.cu"]
+    text = patched.text.decode()
+    assert patched.kernels[-1].mode is Mode.BLOCK
+    assert text.index("BlockView sapwood_b") < text.index("sapwood_b.sz")
