@@ -73,7 +73,7 @@ def test_the_same_seed_draws_the_same_mistakes(tool: Any) -> None:
     first = list(tool.drawn(30, 5, ""))
     assert first == list(tool.drawn(30, 5, ""))
     assert first != list(tool.drawn(30, 6, ""))
-    assert {one.path.split("/")[0] for one in tool.drawn(9, 1, "letters/")} == {"letters"}
+    assert {one.path.split("/")[0] for one in tool.drawn(9, 1, "messaging/")} == {"messaging"}
 
 
 def test_what_is_said_to_do_no_harm_is_there_and_has_a_reason(tool: Any) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from sapwood.comm import frames, messages
 from sapwood.comm.driver import NodeDriver
+from sapwood.comm.links import LinkTable
 from sapwood.core.errors import ProtocolError
 from sapwood_simulation import fuzz as fuzz_module
 from sapwood_simulation.fuzz import FuzzError, fuzz
@@ -48,7 +49,7 @@ def test_a_place_that_crashes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(*_: object) -> None:
         raise KeyError("gone")
 
-    monkeypatch.setattr(NodeDriver, "_take", crash)
+    monkeypatch.setattr(LinkTable, "_take", crash)
     with pytest.raises(FuzzError, match=r"KeyError: .*sapwood_simulation\.fuzz --seed 0"):
         fuzz(100)
 
