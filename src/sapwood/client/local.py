@@ -131,9 +131,9 @@ def local(
     except BaseException:
         output.close()
         raise
-    shortcuts = fastpath("offer") if chosen.comm.fastpath else None
+    shortcuts = fastpath("activation") if chosen.comm.fastpath else None
     if shortcuts is not None:
-        shortcuts.Offer(session)
+        shortcuts.Activation(session)
     return Cluster(session, chosen, exports, output, printer, new_tree)
 
 
