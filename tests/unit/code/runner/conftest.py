@@ -20,7 +20,7 @@ from sapwood.core.errors import SapwoodError
 PATIENCE = 30.0
 """Seconds after which a test gives up waiting."""
 
-CHANNELS = 64
+CHANNELS = 160
 """Hosts that one zygote serves in its life."""
 
 ZYGOTE = """
