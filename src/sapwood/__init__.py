@@ -4,10 +4,10 @@ What is listed in ``__all__`` is the public API; it lives in ``sapwood.client`` 
 when first used, so that the processes of a cluster start fast. What programs are written with
 comes from its own module: a runner, which imports programs, needs nothing else of the client.
 
-The rooms, lowest first; each imports only those before it (import-linter holds this)::
+The rooms, lowest first; each imports only those before it (import-linter checks this)::
 
-    core  comm  environment  contexts  code  gpu  data  session  activity  client  compat
-    testing  cli
+    core  comm  environment  contexts  code  gpu  data  session  activity  fastpath  client
+    compat  testing  cli
 """
 
 from importlib import import_module

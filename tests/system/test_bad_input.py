@@ -317,11 +317,11 @@ def test_user_code_that_forks_and_returns_twice_is_answered_once() -> None:
         assert cluster.run(Forks(), range(10)).result(SOON) == {"n": 10}
 
 
-@pytest.mark.parametrize("express", [False, True], ids=["fresh", "flowing"])
-def test_a_cluster_in_a_forked_process_says_whose_it_is(*, express: bool) -> None:
+@pytest.mark.parametrize("flowing", [False, True], ids=["fresh", "flowing"])
+def test_a_cluster_in_a_forked_process_says_whose_it_is(*, flowing: bool) -> None:
     """Every call that would wait for the owner's thread is refused, and the owner goes on."""
     with sapwood.local(agents=2) as cluster, cluster.stream(abs, reduce="sum") as stream:
-        for _ in range(200 if express else 1):
+        for _ in range(200 if flowing else 1):
             assert stream.exchange(-1).total == 2
         calls: dict[str, Callable[[], Any]] = {
             "submit": lambda: cluster.submit(pow, 2, 3),

@@ -188,9 +188,9 @@ class Stream(StaysHere):
 
         Ends when all waves that were broadcast have been yielded. On a stream with
         ``sync="none"`` it yields each contribution as it comes, and ends when the stream is
-        closed. A result is yielded once. Agents that send values unasked wait when 64 of theirs
-        were not read, unless somebody waits for the future of a wave meanwhile. Of other streams
-        the last 256 results are kept.
+        closed. A result is yielded once. An agent that pushes values blocks once 64 of them are
+        unread, except while some thread waits on the future of a wave. Other streams keep their
+        last 256 results.
 
         Args:
             timeout: Seconds to wait for each of them; by default for ever.

@@ -175,13 +175,13 @@ class TreeWork(StaysHere, abc.ABC):
             sync: ``"all"`` waits for all agents, a number waits so many seconds, ``"none"``
                 passes on each contribution at once.
             late: Whether what comes after a time-out is dropped, or goes into the ``"next"`` wave.
-            keep: Whether agents that send unasked wait when nobody reads (``"all"``), or the
-                ``"latest"`` results are kept and older ones dropped.
+            keep: ``"all"``: agents that push values wait when nobody reads them; ``"latest"``:
+                the newest results are kept and older ones dropped.
             on_loss: ``"replace"`` waits for new agents, ``"partial"`` goes on without them,
                 ``"fail"`` fails the waves that wait for them.
-            up: Own filters on the way up, also by place: ``{"depth 1": f, "rank 9": g, "*": h}``.
-            down: Own filters for what is broadcast, in the same forms.
-            parameters: Of own filters; :meth:`Stream.configure` changes them.
+            up: Your filters on the way up, also by place: ``{"depth 1": f, "rank 9": g, "*": h}``.
+            down: Your filters for what is broadcast, in the same forms.
+            parameters: Of your filters; :meth:`Stream.configure` changes them.
             time_limit: Seconds that one call of a function or filter may take; by default
                 ``limits.time``.
 

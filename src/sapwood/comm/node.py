@@ -3,7 +3,7 @@
 Front end, junctions and agents run the same core; what they do follows from their rank in
 the tree. It puts the layers together: links and membership (``link.py``, ``peers.py``),
 next hops (``routing.py``), streams (``streams/``, ``reduction.py``), groups (``groups/``) and
-letters from place to place (``letters/``): requests and tagged messages.
+messages from place to place (``messaging/``): requests and tagged messages.
 """
 
 from collections.abc import Callable, Mapping, Sequence

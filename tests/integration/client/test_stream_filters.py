@@ -300,6 +300,25 @@ def test_filters_of_the_root_survive_the_loss_of_the_zygote(
         until(works)
 
 
+def test_a_wave_fails_whose_filter_at_the_root_loses_the_zygote(
+    make_cluster: MakeCluster, until: Until, tmp_path: Path
+) -> None:
+    called = tmp_path / "called"
+
+    def stays(left: Any, right: Any) -> Any:
+        del left, right
+        called.touch()
+        threading.Event().wait()
+
+    cluster = make_cluster(2)
+    with cluster.stream("echo", reduce=stays) as stream:
+        wave = stream.broadcast(1)
+        until(called.exists)
+        os.kill(embedded(cluster.session).supervisor.zygote_pid, signal.SIGKILL)
+        with pytest.raises(RunnerCrashError, match="the process of the filter ended"):
+            wave.result(TIMEOUT)
+
+
 @pytest.mark.row("C2-RED")
 def test_contributions_that_nobody_waits_for_go_through_filters(cluster: sapwood.Cluster) -> None:
     def numbers(_value: Any) -> Iterator[int]:

@@ -19,7 +19,7 @@ import numpy as np
 
 HELLO, WELCOME, REFUSED, HEARTBEAT, GOODBYE, CREDIT, RESUME, RESUMED = range(1, 9)
 OPEN, CLOSE, DOWN, UP, SWEEP, SWEPT = 10, 11, 12, 13, 30, 31
-OFFER, ANNOUNCED, DRAW, PIECE, LETTER, RECEIPT = 34, 35, 36, 37, 50, 51
+OFFER, ANNOUNCED, DRAW, PIECE, ROUTED, ACKNOWLEDGEMENT = 34, 35, 36, 37, 50, 51
 NOT_COUNTED = range(HELLO, RESUMED + 1)
 PIECE_BYTES = 256 * 1024
 AT_A_TIME = 16 * PIECE_BYTES
@@ -53,7 +53,7 @@ class Agent:
         self.confirmed = 0  # how many of those messages the parent has consumed
         self.window = 0  # of the parent
         self.waiting: deque[bytes] = deque()
-        self.letters = 0  # that this agent has sent
+        self.routed = 0  # that this agent has sent
         self.drawing: list[Any] = []  # the value that comes in pieces: message, bytes, asked for
         self.offered: dict[int, bytes] = {}
 
@@ -124,7 +124,7 @@ class Agent:
                 self.send([PIECE, stream, wave, number, begin], part)
         elif tag == SWEEP:
             self.send([SWEPT, fields[0], fields[1], [[self.rank, self.rank + 1]]])
-        elif tag == LETTER:
+        elif tag == ROUTED:
             self.answer(fields)
         self.consumed += 1
         self.send([CREDIT, self.consumed])
@@ -167,15 +167,15 @@ class Agent:
         else:
             self.send([UP, *head], payload)
 
-    def answer(self, letter: list[Any]) -> None:
-        """Acknowledge a letter, and answer it with its own body if it is a request."""
-        source, _, channel, epoch, _, number, _, kind, tag, _, body, *_ = letter
-        self.send([RECEIPT, self.rank, source, channel, epoch, INCARNATION, 0, number, []])
+    def answer(self, routed: list[Any]) -> None:
+        """Acknowledge a routed message, and answer it with its own body if it is a request."""
+        source, _, channel, epoch, _, number, _, kind, tag, _, body, *_ = routed
+        self.send([ACKNOWLEDGEMENT, self.rank, source, channel, epoch, INCARNATION, 0, number, []])
         if (channel, kind) == (0, 1):
-            self.letters += 1
+            self.routed += 1
             begun = INCARNATION * 2**32
-            mine = [self.rank, source, 0, begun, 0, self.letters, 0, 2, tag]
-            self.send([LETTER, *mine, "", body])
+            mine = [self.rank, source, 0, begun, 0, self.routed, 0, 2, tag]
+            self.send([ROUTED, *mine, "", body])
 
 
 if __name__ == "__main__":

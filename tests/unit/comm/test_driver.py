@@ -134,7 +134,7 @@ def test_what_waits_for_a_reader_that_stopped_waits_at_the_writer() -> None:
     )
     largest = 3000
     assert below.queued < window + largest
-    assert above.queued > 200 * 1000  # the window of the letters holds back the rest
+    assert above.queued > 200 * 1000  # the window of the messages holds back the rest
     assert network.observed(ev.Asked, 1) == []
     network.resume(1)
     network.run()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sapwood.comm import messages as msg
 from sapwood.comm.messages import groups as gmsg
-from sapwood.comm.messages import messaging as letter_messages
+from sapwood.comm.messages import messaging
 from sapwood.comm.messages.base import WireMessage
 from sapwood.core.errors import ErrorRecord, ProtocolError
 from sapwood.core.rankset import Ranges
@@ -63,11 +63,11 @@ def fields_of(kind: type[Any]) -> list[st.SearchStrategy[Any]]:
 
 BY_TYPE |= {
     tuple[int, ...]: st.lists(int64, max_size=3).map(tuple),
-    letter_messages.RoutedMessage: st.builds(
-        letter_messages.RoutedMessage, *fields_of(letter_messages.RoutedMessage)
+    messaging.RoutedMessage: st.builds(
+        messaging.RoutedMessage, *fields_of(messaging.RoutedMessage)
     ),
-    tuple[letter_messages.MulticastAddress, ...]: st.lists(
-        st.builds(letter_messages.MulticastAddress, int64, int64, int64, int64, int64), max_size=3
+    tuple[messaging.MulticastAddress, ...]: st.lists(
+        st.builds(messaging.MulticastAddress, int64, int64, int64, int64, int64), max_size=3
     ).map(tuple),
 }
 

@@ -11,8 +11,7 @@ from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.attachment import RETRY_PAUSE
 from sapwood.comm.link import Identity, LinkTiming
-from sapwood.comm.messages import PROTOCOL_VERSION, StreamSpec
-from sapwood.comm.messages import messaging as letter_messages
+from sapwood.comm.messages import PROTOCOL_VERSION, StreamSpec, messaging
 from sapwood.comm.node import Node
 from sapwood.comm.reduction import gathering
 from sapwood.core.errors import ErrorRecord, ProtocolError
@@ -55,7 +54,7 @@ RECORD = ErrorRecord(code="SW200", what="no")
         msg.Up(1, 1, 0, (), 1.0, b"\xc0"),
         msg.Up(1, 1, 0, ((1, 2**60),), 1.0, b"\xc0"),
         msg.Up(1, 1, 0, ((2**60, 1), (1, 2**60)), 1.0, b"\xc0"),
-        letter_messages.MembershipNotice(((2, 1),)),
+        messaging.MembershipNotice(((2, 1),)),
     ],
     ids=str,
 )
@@ -197,7 +196,7 @@ def test_who_was_below_a_process_is_not_below_the_next_one_at_its_place() -> Non
     [
         msg.Open(SPEC),
         msg.Up(1, 1, 0, ((1, 2),), 1.0, b""),
-        letter_messages.RoutedMessage(1, 0, 0, 1 << 32, 0, 1, 0, 1, 1, "x"),
+        messaging.RoutedMessage(1, 0, 0, 1 << 32, 0, 1, 0, 1, 1, "x"),
         msg.Heartbeat(),
         msg.Goodbye(),
         msg.Welcome(PROTOCOL_VERSION, 1, 1, "here"),

@@ -206,7 +206,7 @@ def test_who_waits_for_an_answer_of_another_agent_hears_of_its_loss() -> None:
 
 @pytest.mark.parametrize("destination", [ROOT, 2])
 @pytest.mark.parametrize("source", [ROOT, 3])
-def test_a_letter_in_the_name_of_somebody_else_is_dropped(source: int, destination: int) -> None:
+def test_a_message_in_the_name_of_somebody_else_is_dropped(source: int, destination: int) -> None:
     network = Network(flat(3))
     network.start()
     network.send(1, ROOT, RoutedMessage(source, destination, 0, 1 << 32, 0, 1, 0, 1, 1, "test"))

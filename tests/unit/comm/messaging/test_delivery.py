@@ -22,7 +22,7 @@ def started(network: Network) -> Network:
     return network
 
 
-def letter(**changes: object) -> RoutedMessage:
+def routed(**changes: object) -> RoutedMessage:
     fields: dict[str, object] = {
         "source": 1,
         "destination": ROOT,
@@ -74,27 +74,27 @@ def test_a_message_to_several_places_reaches_each_once(source: int) -> None:
 
 
 @pytest.mark.row("C2-ROUTE")
-def test_a_letter_that_goes_in_a_circle_ends() -> None:
+def test_a_message_that_goes_in_a_circle_ends() -> None:
     network = started(Network(kary(4, 2)))
     junction = network.nodes[5]
     link = next(one.number for one in junction.links.values() if one.rank == 1)
-    there = junction.step(0.0, ev.Received(link, letter(destination=4), None))
+    there = junction.step(0.0, ev.Received(link, routed(destination=4), None))
     (passed_on,) = [one.message for one in there if isinstance(one, ev.Transmit)]
     assert isinstance(passed_on, RoutedMessage)
     assert passed_on.hops == 1
-    tired = letter(destination=4, hops=delivery.MAX_HOPS)
+    tired = routed(destination=4, hops=delivery.MAX_HOPS)
     assert junction.step(0.0, ev.Received(link, tired, None)) == []
-    back = letter(destination=1)  # it would go back to where it came from
+    back = routed(destination=1)  # it would go back to where it came from
     assert junction.step(0.0, ev.Received(link, back, None)) == []
     many = Multicast(tired, ())
     assert junction.step(0.0, ev.Received(link, many, None)) == []
 
 
-def test_a_letter_for_another_process_of_this_place_is_not_taken() -> None:
+def test_a_message_for_another_process_of_this_place_is_not_taken() -> None:
     network = started(Network(flat(2)))
     root = network.nodes[ROOT]
     link = next(one.number for one in root.links.values() if one.rank == 1)
-    effects = root.step(0.0, ev.Received(link, letter(peer=9), None))
+    effects = root.step(0.0, ev.Received(link, routed(peer=9), None))
     (answer,) = [one.message for one in effects if isinstance(one, ev.Transmit)]
     assert isinstance(answer, Acknowledgement)
     assert (answer.incarnation, answer.upto) == (1, 0)
@@ -102,15 +102,15 @@ def test_a_letter_for_another_process_of_this_place_is_not_taken() -> None:
 
 
 def from_process(network: Network, incarnation: int, number: int = 1) -> list[ev.Effect]:
-    """Have the front end get a letter that a process of agent 1 has sent."""
+    """Have the front end get a message that a process of agent 1 has sent."""
     root = network.nodes[ROOT]
     link = next(one.number for one in root.links.values() if one.rank == 1)
     epoch = incarnation << 32
-    return root.step(0.0, ev.Received(link, letter(epoch=epoch, number=number), None))
+    return root.step(0.0, ev.Received(link, routed(epoch=epoch, number=number), None))
 
 
 @pytest.mark.row("C2-ORDER")
-def test_a_letter_of_a_process_that_was_replaced_is_dropped() -> None:
+def test_a_message_of_a_process_that_was_replaced_is_dropped() -> None:
     network = started(Network(flat(2)))
     assert any(isinstance(one, mev.TaggedArrived) for one in from_process(network, 3))
     network.post(ROOT, mev.PostReceive(2, ANY, ANY))
@@ -120,7 +120,7 @@ def test_a_letter_of_a_process_that_was_replaced_is_dropped() -> None:
 
 
 @pytest.mark.row("C2-ORDER")
-def test_a_letter_of_a_process_that_is_said_to_be_gone_is_dropped() -> None:
+def test_a_message_of_a_process_that_is_said_to_be_gone_is_dropped() -> None:
     """It was on its way, longer than the news of its sender's end."""
     network = started(Network(flat(2)))
     network.post(ROOT, mev.AnnounceMembership(((1, 2),), (), "killed"))

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Wire:
-    """An outbox and an inbox, and letters and receipts between them that go astray by chance."""
+    """An outbox and an inbox; messages and acknowledgements between them go astray by chance."""
 
     def __init__(self, seed: int, window: int, *, lossy: bool) -> None:
         self.chance = random.Random(seed)  # noqa: S311 - chance that can be repeated
@@ -35,7 +35,7 @@ class Wire:
         self.inbox: ReceiveWindow[int] = ReceiveWindow()
         self.lossy = lossy
         self.now = 0.0
-        self.letters: list[tuple[int, int, int]] = []
+        self.messages: list[tuple[int, int, int]] = []
         self.receipts: list[tuple[int, int, tuple[int, ...]]] = []
         self.got: list[int] = []
         self.acknowledged: list[int] = []
@@ -46,12 +46,12 @@ class Wire:
 
     def transmit(self, posted: list[Posted[int]]) -> None:
         for one in posted:
-            self.letters += [(self.outbox.epoch, one.number, one.item)] * self._copies()
+            self.messages += [(self.outbox.epoch, one.number, one.item)] * self._copies()
 
     def post(self, item: int) -> None:
         number = self.outbox.post(self.now, item)
         if number:
-            self.letters += [(self.outbox.epoch, number, item)] * self._copies()
+            self.messages += [(self.outbox.epoch, number, item)] * self._copies()
 
     def receipt(self, missing: tuple[int, ...]) -> None:
         entry = (self.inbox.epoch, self.inbox.acknowledged(), missing)
@@ -64,8 +64,8 @@ class Wire:
     def step(self) -> None:
         """Let one thing arrive, in any order, or time pass."""
         kind = self.chance.randrange(3)
-        if kind == 0 and self.letters:
-            epoch, number, item = self._draw(self.letters)
+        if kind == 0 and self.messages:
+            epoch, number, item = self._draw(self.messages)
             action = self.inbox.arrive(epoch, number, item)
             self.take()
             if action is not Action.DROP:
@@ -85,7 +85,7 @@ class Wire:
 
     def settle(self) -> None:
         for _ in range(100_000):
-            if not self.outbox and not self.letters:
+            if not self.outbox and not self.messages:
                 return
             self.step()
         raise AssertionError("it does not come to rest")
@@ -112,11 +112,11 @@ def test_no_more_is_on_its_way_than_the_window_allows(seed: int, window: int) ->
     wire = Wire(seed, window, lossy=False)
     for item in range(100):
         wire.post(item)
-        assert len(wire.letters) <= window
+        assert len(wire.messages) <= window
     while wire.outbox:
         wire.step()
         arrived = len(wire.acknowledged)
-        assert len({number for _, number, _ in wire.letters if number > arrived}) <= window
+        assert len({number for _, number, _ in wire.messages if number > arrived}) <= window
 
 
 @settings(deadline=None)  # other processes share the machine
@@ -146,7 +146,7 @@ def test_a_new_epoch_begins_without_what_was_before(seed: int, before: int, afte
     left = wire.outbox.begin_anew()
     assert left == [*range(len(wire.acknowledged), before)]
     wire.inbox = ReceiveWindow()  # another process
-    old, wire.letters = wire.letters, []
+    old, wire.messages = wire.messages, []
     wire.got.clear()
     wire.acknowledged.clear()
     for item in range(100, 100 + after):
@@ -155,7 +155,7 @@ def test_a_new_epoch_begins_without_what_was_before(seed: int, before: int, afte
     epoch, number, item = wire.outbox.epoch, 1, 100
     wire.inbox.arrive(epoch, number, item)
     wire.take()
-    wire.letters += old
+    wire.messages += old
     wire.settle()
     assert wire.got == list(range(100, 100 + after))
 
