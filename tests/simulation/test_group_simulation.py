@@ -124,24 +124,28 @@ def test_courses_of_events_that_left_an_entry_behind(what: dict[str, Any], fault
     GroupSimulation(SimulationOptions(**what, faults=faults)).run()
 
 
-def until_one_fails(first: int = 0) -> None:
+def until_one_fails(
+    first: int = 0,
+    agents: int = 20,
+    faults: Faults = Faults(crash=0.002, sever=0.003),  # noqa: B008 - it is frozen
+) -> None:
     """Run seeds from one on: the first ones say nothing of some mistakes."""
-    faults = Faults(crash=0.002, sever=0.003)
     for seed in (*range(first, 30), *range(first)):
-        options = SimulationOptions(seed=seed, agents=20, fanout=2, waves=8, faults=faults)
+        options = SimulationOptions(seed=seed, agents=agents, fanout=2, waves=8, faults=faults)
         GroupSimulation(options).run()
 
 
 def test_a_place_that_says_nothing_of_a_disturbance_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Places that stop for a while and come back change parents, and no member ends by that.
+
+    About one seed in seven shows the mistake: a member waits in vain for its group to be
+    complete, or for a round.
+    """
     monkeypatch.setattr(GroupRecovery, "parent_changed", lambda _regrouping: [])
-    # Few courses of events say anything of this mistake.
-    options = SimulationOptions(
-        seed=25, agents=12, fanout=2, waves=8, faults=Faults(crash=0.003, sever=0.003)
-    )
-    with pytest.raises(InvariantError, match="all members of group 6 live"):
-        GroupSimulation(options).run()
+    with pytest.raises(InvariantError, match=r"all members of group \d+ live|no progress"):
+        until_one_fails(agents=12, faults=Faults(pause=0.002))
 
 
 def test_a_value_that_is_counted_in_two_attempts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
