@@ -135,6 +135,24 @@ def test_a_wave_to_which_nobody_contributes_in_time_is_over() -> None:
     assert (wave.total, wave.ranks) == (None, ())
 
 
+@pytest.mark.row("C2-RED")
+@pytest.mark.parametrize("late", ["drop", "next"])
+def test_a_wave_that_is_asked_for_by_name_has_a_time_out_at_every_place(late: str) -> None:
+    """Whoever shared a junction with a place that hung was late, as the junction waited for it."""
+    network = Network(kary(9, 3), 3, lambda rank, _value: rank)
+    network.start()
+    opened(network, sync=Synchronisation("time-out", 0.2, late))
+    network.run()
+    network.kill(1)
+    network.run()
+    network.pause(2)
+    network.broadcast(1, None)  # the front end misses agent 1, and asks for agents 2 and 3
+    network.run()
+    let_pass(network, 0.5)
+    (wave,) = network.observed(ev.WaveCompleted)
+    assert (wave.total, from_ranges(wave.ranks)) == (42, set(range(3, 10)))
+
+
 # --- sweeps -------------------------------------------------------------------------------------
 
 
