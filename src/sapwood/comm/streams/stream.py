@@ -5,6 +5,7 @@ Contributors keep their contribution until a later wave confirms it.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 import msgspec
@@ -260,6 +261,7 @@ class NodeStream:
             to count that.
         plain: Whether it passes, and nothing is counted.
         state: Where it is in its life; ``quiet`` says whether nothing may be sent.
+        quiet_since: When that began, seconds; infinity while it is not so.
         absent: Root: agents that are lost and not back, where the stream does not wait for them.
         late_waves: Waves whose time was over before all had contributed.
         carried: Root: late contributions, and why there is none, that wait for a wave.
@@ -303,6 +305,7 @@ class NodeStream:
         "pending",
         "plain",
         "quiet",
+        "quiet_since",
         "refused",
         "sent",
         "spec",
@@ -336,6 +339,7 @@ class NodeStream:
         self.confirmed_to = 0
         self.state = StreamState.OPEN
         self.quiet = False
+        self.quiet_since = math.inf
         self.counters = Counters() if spec.counted else None
         self.filters = filter_at(spec, position) if spec.filters else None
         self.outbox = Outbox() if self.filters is not None else None
@@ -400,6 +404,12 @@ class NodeStream:
         """
         self.state = TRANSITIONS.after(self.state, event)
         self.quiet = self.state is not StreamState.OPEN
+
+    def postpone(self, now: float) -> None:
+        """Give waves back the time that they were quiet: nothing could come meanwhile."""
+        quiet, latest = max(0.0, now - self.quiet_since), now + self.timeout
+        self.quiet_since = math.inf
+        self.deadlines = deque((min(due + quiet, latest), wave) for due, wave in self.deadlines)
 
     def settle(self) -> None:
         """The place above is quiet: so is this one, whatever it waited for."""
