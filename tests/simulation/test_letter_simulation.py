@@ -93,6 +93,25 @@ def test_without_faults_nothing_fails_and_no_process_is_lost() -> None:
         assert report.astray > 100
 
 
+@pytest.mark.row("C2-ORDER")
+@pytest.mark.parametrize("seed", [5074, 5249, 5363])
+def test_courses_of_events_that_gave_letters_up(seed: int) -> None:
+    faults = Faults(
+        crash=0.0005,
+        pause=0.0002,
+        zygote=0.0001,
+        sever=0.01,
+        clog=0.0005,
+        split=0.1,
+        partition=0.0002,
+        drop=0.01,
+        duplicate=0.01,
+        reorder=0.01,
+    )
+    options = SimulationOptions(seed=seed, agents=40, fanout=3, waves=4, faults=faults)
+    LetterSimulation(options).run()
+
+
 def until_one_fails() -> None:
     for seed in range(20):
         faults = Faults(drop=0.05, crash=0.001)

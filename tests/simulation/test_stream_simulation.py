@@ -148,6 +148,19 @@ def test_late_contributions_count_once_when_links_break_and_places_move() -> Non
         StreamSimulation(options, StreamKind(sync="time-out", late="next")).run()
 
 
+@pytest.mark.row("C2-RED")
+@pytest.mark.parametrize(
+    "seed", [17, 54, 66, 1158], ids=["quiet", "hung", "flushed", "asked-again"]
+)
+def test_waves_with_an_ample_time_out_lack_only_who_was_lost(seed: int) -> None:
+    """Waves lost all answers that a quiet time held back; late ones were taken for later ones."""
+    faults = Faults(crash=0.001, pause=0.0005, sever=0.003, clog=0.001, split=0.1)
+    options = SimulationOptions(seed=seed, agents=17, fanout=2, waves=6, faults=faults)
+    StreamSimulation(
+        options, StreamKind(sync="time-out", seconds=AMPLE + 1, on_loss="partial")
+    ).run()
+
+
 def test_a_quiet_stream_that_moves_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ControlOperations, "_advance", lambda _sweeps, _stream, _event: None)
     with pytest.raises(InvariantError, match="quiet"):

@@ -5,6 +5,7 @@ Contributors keep their contribution until a later wave confirms it.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
 
@@ -280,6 +281,7 @@ class NodeStream:
     """
 
     __slots__ = (
+        "_asks",
         "_router",
         "_shares",
         "absent",
@@ -329,6 +331,7 @@ class NodeStream:
         self.spec = spec
         self.gather = gather
         self._router = router
+        self._asks = itertools.count(1)
         self._shares = Shares(-1, {}, frozenset(), (), (), ())
         homes = router.tree.leaves(router.rank)
         self.members = frozenset(rank for rank in homes if contains(spec.members, rank))
@@ -426,7 +429,7 @@ class NodeStream:
     ) -> Wave:
         """Begin a wave, or one more part of it."""
         gathering = Parts() if self.filters_up else self.gather(self.spec.reduce)
-        wave = Wave(number, 0, body, payload, waiting, missing, gathering)
+        wave = Wave(number, 0, body, payload, waiting, missing, gathering, self._asks)
         self.waves[number] = wave
         self.last_wave = max(self.last_wave, number)
         return wave
