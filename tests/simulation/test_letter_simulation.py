@@ -23,7 +23,7 @@ from sapwood_simulation.network import ProcessLife
 from sapwood_simulation.simulation import InvariantError, SimulationOptions
 
 Apart = Callable[[Callable[[], Any]], Any]
-BLOCKS, SEEDS_OF_A_BLOCK, NIGHTLY = 5, 40, 3
+BLOCKS, SEEDS_OF_A_BLOCK, NIGHTLY = 5, 40, 4
 """More seeds run with ``make torture``."""
 
 

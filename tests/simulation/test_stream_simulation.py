@@ -62,10 +62,20 @@ def name(kind: StreamKind) -> str:
 @pytest.mark.row("D-2")
 @pytest.mark.row("C2-RED")
 @pytest.mark.row("C3-STREAM")
+@pytest.mark.parametrize("first", [0, pytest.param(SEEDS // 2, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("kind", KINDS, ids=name)
-def test_contributions_count_once_and_waves_name_who_is_in_them(kind: StreamKind) -> None:
-    for seed in range(SEEDS):
+def test_contributions_count_once_and_waves_name_who_is_in_them(
+    kind: StreamKind, first: int
+) -> None:
+    for seed in range(first, first + SEEDS // 2):
         simulated(kind, seed)
+
+
+@pytest.mark.row("C2-RED")
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.sync == "time-out"], ids=name)
+def test_a_wave_that_was_asked_for_by_name_is_over_in_time_below(kind: StreamKind) -> None:
+    """A junction waited for an agent that hung, and the one beside it was late above."""
+    simulated(kind, 5)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=name)
