@@ -235,9 +235,13 @@ class Simulation:
         """Return a process id that no process had."""
         return next(self._pids)
 
-    def stall(self) -> float:
+    def stall(self, rank: int) -> float:
         """Draw for how long a new process stops before it joins the tree, seconds."""
-        return self._injector.stall()
+        return self._injector.stall(rank)
+
+    def zygote_ended(self) -> None:
+        """Note that all processes end with their zygote."""
+        self._injector.zygote_ended()
 
     # --- the course of events ------------------------------------------------------------------
 
