@@ -211,8 +211,12 @@ class FaultInjector:
 
     def _zygote(self, _rank: int) -> None:
         self.zygotes += 1
-        self._touch(*range(1, self._simulation.tree.size))
+        self.zygote_ended()
         self._simulation.keeper.lose_zygote()
+
+    def zygote_ended(self) -> None:
+        """All places are lost: a zygote that stopped for too long is killed with its processes."""
+        self._touch(*range(1, self._simulation.tree.size))
 
     def _halt(self, _rank: int) -> None:
         self.halts += 1
@@ -220,12 +224,16 @@ class FaultInjector:
         zygote.stop()
         self._simulation.loop.call_later(self._some_time(), zygote.resume)
 
-    def stall(self) -> float:
-        """Draw for how long a new process stops before it joins; 0 when faults are over."""
+    def stall(self, rank: int) -> float:
+        """Draw for how long a new process stops before it joins; 0 when faults are over.
+
+        Its place is away for so much longer than after the loss that it is to replace.
+        """
         part = 0.0 if self._stopped else self._faults.stall
         if not part or self._chance.random() >= part:
             return 0.0
         self.stalls += 1
+        self._touch(rank)
         return 2 * self._some_time()
 
     def _sever(self, rank: int) -> None:

@@ -31,8 +31,11 @@ class ProcessHost(Protocol):
     def new_pid(self) -> int:
         """Return a process id that no process had."""
 
-    def stall(self) -> float:
+    def stall(self, rank: int) -> float:
         """Draw for how long a new process stops before it joins the tree, seconds."""
+
+    def zygote_ended(self) -> None:
+        """Note that all processes end with their zygote."""
 
 
 class VirtualLoop:
@@ -109,6 +112,7 @@ class SimulatedSpawner:
 
     def end(self) -> None:
         """Kill it, and with it its processes."""
+        self._simulation.zygote_ended()
         self.detach()
         self.close()
 
@@ -141,7 +145,7 @@ class SimulatedSpawner:
         simulation.pids[spec.rank] = (pid, self)
         simulation.network.launch(spec.rank, spec.incarnation, pid)
         self._report(orders.Spawned(spec.rank, spec.incarnation, pid))
-        if stall := simulation.stall():
+        if stall := simulation.stall(spec.rank):
             simulation.network.pause(spec.rank)
             simulation.loop.call_later(stall, self._go_on, pid)
         else:

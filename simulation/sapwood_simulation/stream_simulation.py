@@ -105,7 +105,6 @@ class StreamSimulation(Simulation):
         self._sweep = 0
         self._versions: dict[int, int] = {}
         self._begun: dict[int, float] = {}
-        self._quiet: list[tuple[float, float]] = []
         self.emitted: dict[tuple[int, int], list[int]] = {}
         self.arrived: dict[tuple[int, int], list[int]] = {}
         self._emitter: dict[int, tuple[int, int]] = {}
@@ -231,7 +230,6 @@ class StreamSimulation(Simulation):
         if self._random.random() < 0.5:
             self._one_sweep(control.FLUSH)
             return
-        begin = self.network.clock.now()
         self._one_sweep(control.QUIESCE)
         completed, singles = len(self._completed), self._single_values()
         self._let_pass(10 * ANSWER_SECONDS)
@@ -239,7 +237,6 @@ class StreamSimulation(Simulation):
         if moved != (completed, singles):  # waves may fail: a loss is told at once
             raise InvariantError("something moved on a quiet stream")
         self._one_sweep(control.RESUME)
-        self._quiet.append((begin, self.network.clock.now()))
 
     def _let_pass(self, seconds: float) -> None:
         end = self.network.clock.now() + seconds
@@ -346,8 +343,7 @@ class StreamSimulation(Simulation):
             1 + faults.skew
         ):
             return False
-        was_quiet = any(begin <= now and begun <= end for begin, end in self._quiet)
-        return was_quiet or kind.seconds * (1 - faults.skew) < AMPLE
+        return kind.seconds * (1 - faults.skew) < AMPLE
 
     def _own_filter(self, rank: int, effect: ev.FilterWanted, arrived: list[Any]) -> Any:
         if effect.wave and effect.version != self._versions[effect.wave]:

@@ -8,6 +8,7 @@ from sapwood.core.topology import ROOT, flat
 from sapwood_simulation.faults import Faults
 from sapwood_simulation.links import skewed_clock
 from sapwood_simulation.network import Network
+from sapwood_simulation.simulation import Simulation, SimulationOptions
 
 
 def test_nothing_arrives_on_a_clogged_wire_until_it_is_free() -> None:
@@ -56,3 +57,14 @@ def test_without_skew_there_is_one_clock() -> None:
 def test_faults_are_said_as_options() -> None:
     assert Faults().as_options() == ""
     assert Faults(crash=0.5, pause_seconds=2.0).as_options() == "--crash 0.5 --pause-seconds 2"
+
+
+def test_a_zygote_that_is_killed_and_a_process_that_stalls_excuse_who_is_away() -> None:
+    """A stream called agents alive whose zygote had hung, or that had not come back yet."""
+    options = SimulationOptions(agents=4, fanout=2, faults=Faults(stall=1.0))
+    simulation = Simulation(options)
+    lost = simulation._injector.may_have_lost
+    assert simulation.stall(2) > 0
+    assert [lost(rank, 0.0, 0.0) for rank in (1, 2, 3, 4)] == [False, True, False, False]
+    simulation.keeper.simulated.end()
+    assert all(lost(rank, 0.0, 0.0) for rank in (1, 2, 3, 4))

@@ -14,7 +14,7 @@ from sapwood_simulation.group_simulation import GroupSimulation
 from sapwood_simulation.simulation import InvariantError, SimulationOptions, SimulationReport
 
 Apart = Callable[[Callable[[], Any]], Any]
-BLOCKS, SEEDS_OF_A_BLOCK, NIGHTLY = 6, 15, 3
+BLOCKS, SEEDS_OF_A_BLOCK, NIGHTLY = 6, 15, 4
 """More seeds run with ``make torture``."""
 
 
@@ -124,24 +124,22 @@ def test_courses_of_events_that_left_an_entry_behind(what: dict[str, Any], fault
     GroupSimulation(SimulationOptions(**what, faults=faults)).run()
 
 
-def until_one_fails(first: int = 0) -> None:
-    """Run seeds from one on: the first ones say nothing of some mistakes."""
-    faults = Faults(crash=0.002, sever=0.003)
-    for seed in (*range(first, 30), *range(first)):
-        options = SimulationOptions(seed=seed, agents=20, fanout=2, waves=8, faults=faults)
+def until_one_fails(agents: int, fanout: int) -> None:
+    """Run seeds in which places stop for a while and come back: no member ends by that."""
+    for seed in range(30):
+        options = SimulationOptions(
+            seed=seed, agents=agents, fanout=fanout, waves=8, faults=Faults(pause=0.002)
+        )
         GroupSimulation(options).run()
 
 
 def test_a_place_that_says_nothing_of_a_disturbance_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """About one seed in seven shows it: a member waits in vain for the others, or for a round."""
     monkeypatch.setattr(GroupRecovery, "parent_changed", lambda _regrouping: [])
-    # Few courses of events say anything of this mistake.
-    options = SimulationOptions(
-        seed=25, agents=12, fanout=2, waves=8, faults=Faults(crash=0.003, sever=0.003)
-    )
-    with pytest.raises(InvariantError, match="all members of group 6 live"):
-        GroupSimulation(options).run()
+    with pytest.raises(InvariantError, match=r"all members of group \d+ live|no progress"):
+        until_one_fails(agents=12, fanout=2)
 
 
 def test_a_value_that_is_counted_in_two_attempts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,8 +159,8 @@ def test_a_value_that_is_counted_in_two_attempts_is_found(monkeypatch: pytest.Mo
         "disturb",
         lambda self, group: keep_rounds(self, group, disturb),
     )
-    with pytest.raises(InvariantError, match=r"gives twice to round|got \[.*\], expected"):
-        until_one_fails(11)
+    with pytest.raises(InvariantError, match=r"to round|got \[.*\], expected"):
+        until_one_fails(agents=20, fanout=3)
 
 
 disturb = GroupRecovery.disturb

@@ -24,7 +24,8 @@ from sapwood_simulation.simulation import (
 
 Apart = Callable[[Callable[[], Any]], Any]
 HALTS = Faults(crash=0.002, halt=0.002, pause_seconds=1e6)
-BLOCKS, SEEDS_OF_A_BLOCK = 20, 50
+BLOCKS, SEEDS_OF_A_BLOCK, NIGHTLY = 20, 50, 17
+"""More seeds run with ``make torture``."""
 
 
 def drawn(seed: int) -> SimulationOptions:
@@ -73,7 +74,13 @@ def run_with(faults: Faults, *, seeds: int) -> None:
 
 @pytest.mark.row("D-2")
 @pytest.mark.row("C2-ORDER")
-@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize(
+    "block",
+    [
+        *range(BLOCKS - NIGHTLY),
+        *(pytest.param(one, marks=pytest.mark.nightly) for one in range(BLOCKS - NIGHTLY, BLOCKS)),
+    ],
+)
 def test_every_wave_has_every_agent_once(block: int, apart: Apart) -> None:
     seeds = range(block * SEEDS_OF_A_BLOCK, (block + 1) * SEEDS_OF_A_BLOCK)
     reports = apart(lambda: [Simulation(drawn(seed)).run() for seed in seeds])
@@ -188,14 +195,21 @@ def test_the_same_seed_is_the_same_course_of_events() -> None:
 
 
 @pytest.mark.row("D-6")
-@pytest.mark.timeout(400)  # on a busy machine it takes more than the usual limit
-def test_ten_thousand_agents_of_which_one_in_a_hundred_crashes(apart: Apart) -> None:
+@pytest.mark.parametrize(
+    "agents",
+    [
+        2_000,
+        pytest.param(10_000, marks=[pytest.mark.nightly, pytest.mark.timeout(1200)]),
+    ],
+)
+def test_thousands_of_agents_of_which_one_in_a_hundred_crashes(agents: int, apart: Apart) -> None:
+    """The larger tree takes minutes."""
     options = SimulationOptions(
-        agents=10_000, fanout=16, waves=20, faults=Faults(crash=100 / 600_000)
+        agents=agents, fanout=16, waves=20, faults=Faults(crash=100 / 600_000)
     )
     report = apart(Simulation(options).run)
     assert report.waves == 20
-    assert report.crashes > 50
+    assert report.crashes > agents // 200
 
 
 def test_a_wave_that_counts_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

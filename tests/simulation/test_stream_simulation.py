@@ -62,10 +62,20 @@ def name(kind: StreamKind) -> str:
 @pytest.mark.row("D-2")
 @pytest.mark.row("C2-RED")
 @pytest.mark.row("C3-STREAM")
+@pytest.mark.parametrize("first", [0, pytest.param(SEEDS // 2, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("kind", KINDS, ids=name)
-def test_contributions_count_once_and_waves_name_who_is_in_them(kind: StreamKind) -> None:
-    for seed in range(SEEDS):
+def test_contributions_count_once_and_waves_name_who_is_in_them(
+    kind: StreamKind, first: int
+) -> None:
+    for seed in range(first, first + SEEDS // 2):
         simulated(kind, seed)
+
+
+@pytest.mark.row("C2-RED")
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.sync == "time-out"], ids=name)
+def test_a_wave_that_was_asked_for_by_name_is_over_in_time_below(kind: StreamKind) -> None:
+    """A junction waited for an agent that hung, and the one beside it was late above."""
+    simulated(kind, 5)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=name)
@@ -146,6 +156,19 @@ def test_late_contributions_count_once_when_links_break_and_places_move() -> Non
     for seed, faults in ((333, moving), (1328, ending), *((one, ending) for one in range(10))):
         options = SimulationOptions(seed=seed, agents=17, fanout=2, waves=8, faults=faults)
         StreamSimulation(options, StreamKind(sync="time-out", late="next")).run()
+
+
+@pytest.mark.row("C2-RED")
+@pytest.mark.parametrize(
+    "seed", [17, 54, 66, 1158], ids=["quiet", "hung", "flushed", "asked-again"]
+)
+def test_waves_with_an_ample_time_out_lack_only_who_was_lost(seed: int) -> None:
+    """Waves lost all answers that a quiet time held back; late ones were taken for later ones."""
+    faults = Faults(crash=0.001, pause=0.0005, sever=0.003, clog=0.001, split=0.1)
+    options = SimulationOptions(seed=seed, agents=17, fanout=2, waves=6, faults=faults)
+    StreamSimulation(
+        options, StreamKind(sync="time-out", seconds=AMPLE + 1, on_loss="partial")
+    ).run()
 
 
 def test_a_quiet_stream_that_moves_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,6 +122,7 @@ class ControlOperations:
     def follow(self, now: float, stream: NodeStream) -> Effects:
         """Be quiet, or quiet no more, as a new parent is: a sweep has passed this place by."""
         if not stream.quiet:
+            stream.quiet_since = now
             stream.advance(StreamEvent.QUIESCE)
             stream.advance(StreamEvent.DRAINED)
             return []
@@ -134,6 +135,8 @@ class ControlOperations:
     def _pass_on(self, now: float, stream: NodeStream, message: msg.Sweep) -> Effects:
         moved: Effects = []
         if message.action == QUIESCE:
+            if not stream.quiet:
+                stream.quiet_since = now
             self._advance(stream, StreamEvent.QUIESCE)
         elif message.action == RESUME:
             self._advance(stream, StreamEvent.RESUME)

@@ -126,7 +126,7 @@ class WaveEngine:
             wave = stream.begin_whole(message.wave, message.body, payload)
         wave.version = message.version
         effects = self._send_down(stream, message, payload)
-        effects += self._start_timeout(now, stream, wave)
+        effects += self._start_timeout(now, stream, wave.number)
         effects += self._leave_out_absent(stream, wave)
         return effects + self._complete_if_ready(stream, wave)
 
@@ -148,7 +148,7 @@ class WaveEngine:
             return effects + self._begin(link.last_heard, stream, message, payload)
         number = message.wave
         if message.ranks or number in stream.waves or number in stream.kept:
-            return effects + self._requested_again(stream, message, payload)
+            return effects + self._requested_again(link.last_heard, stream, message, payload)
         if not stream.plain:
             return effects + self._begin(link.last_heard, stream, message, payload)
         wave = stream.begin_whole(number, message.body, payload)
@@ -434,7 +434,7 @@ class WaveEngine:
         return self.complete(stream, wave)
 
     def _requested_again(
-        self, stream: NodeStream, message: msg.Down, payload: Payload | None
+        self, now: float, stream: NodeStream, message: msg.Down, payload: Payload | None
     ) -> Effects:
         """Junction: the parent asks for some ranks, or for a wave that was asked for before."""
         ranks = set(
@@ -446,7 +446,8 @@ class WaveEngine:
             for kept in stream.kept.get(number, ()):
                 if kept.ranks == ranks:
                     return self._answer(stream, number, attempt, kept)
-            return self._begin_part(stream, message, payload, ranks)
+            effects = self._start_timeout(now, stream, number)
+            return effects + self._begin_part(stream, message, payload, ranks)
         if wave.wanted:  # one answer is for both; the parent does not ask twice for the same
             new = ranks - wave.scope()
         else:  # another parent asked for what is under way here
@@ -454,7 +455,7 @@ class WaveEngine:
             if not scope <= ranks or wave.filtering:
                 before = wave.later[1] if wave.later is not None else set()
                 wave.later = (attempt, before | ranks)
-                return []
+                return self._start_timeout(now, stream, number)
             new = ranks - scope
         wave.wanted, wave.attempt = True, attempt
         wave.missing |= new
@@ -587,11 +588,16 @@ class WaveEngine:
     # that completes. A contribution is confirmed when the root has it, so whatever is lost on its
     # way is asked for again, and nothing counts twice.
 
-    def _start_timeout(self, now: float, stream: NodeStream, wave: Wave) -> Effects:
-        """Note when the time of a new wave is over."""
+    def _start_timeout(self, now: float, stream: NodeStream, wave: int) -> Effects:
+        """Note when the time of a wave is over that begins here, or of one more part of it.
+
+        A parent that lacks a place asks for the others by name, which is a part. Without a
+        time-out of its own it would wait for the slowest for ever, and everybody in it would be
+        late above.
+        """
         if not stream.timeout:
             return []
-        stream.deadlines.append((now + stream.timeout, wave.number))
+        stream.deadlines.append((now + stream.timeout, wave))
         first = len(stream.deadlines) == 1
         return [ev.Wake(stream.spec.stream, stream.timeout)] if first else []
 

@@ -5,6 +5,8 @@ Contributors keep their contribution until a later wave confirms it.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import deque
 
 import msgspec
@@ -260,6 +262,7 @@ class NodeStream:
             to count that.
         plain: Whether it passes, and nothing is counted.
         state: Where it is in its life; ``quiet`` says whether nothing may be sent.
+        quiet_since: When that began, seconds; infinity while it is not so.
         absent: Root: agents that are lost and not back, where the stream does not wait for them.
         late_waves: Waves whose time was over before all had contributed.
         carried: Root: late contributions, and why there is none, that wait for a wave.
@@ -278,6 +281,7 @@ class NodeStream:
     """
 
     __slots__ = (
+        "_asks",
         "_router",
         "_shares",
         "absent",
@@ -303,6 +307,7 @@ class NodeStream:
         "pending",
         "plain",
         "quiet",
+        "quiet_since",
         "refused",
         "sent",
         "spec",
@@ -326,6 +331,7 @@ class NodeStream:
         self.spec = spec
         self.gather = gather
         self._router = router
+        self._asks = itertools.count(1)
         self._shares = Shares(-1, {}, frozenset(), (), (), ())
         homes = router.tree.leaves(router.rank)
         self.members = frozenset(rank for rank in homes if contains(spec.members, rank))
@@ -336,6 +342,7 @@ class NodeStream:
         self.confirmed_to = 0
         self.state = StreamState.OPEN
         self.quiet = False
+        self.quiet_since = math.inf
         self.counters = Counters() if spec.counted else None
         self.filters = filter_at(spec, position) if spec.filters else None
         self.outbox = Outbox() if self.filters is not None else None
@@ -401,6 +408,12 @@ class NodeStream:
         self.state = TRANSITIONS.after(self.state, event)
         self.quiet = self.state is not StreamState.OPEN
 
+    def postpone(self, now: float) -> None:
+        """Give waves back the time that they were quiet: nothing could come meanwhile."""
+        quiet, latest = max(0.0, now - self.quiet_since), now + self.timeout
+        self.quiet_since = math.inf
+        self.deadlines = deque((min(due + quiet, latest), wave) for due, wave in self.deadlines)
+
     def settle(self) -> None:
         """The place above is quiet: so is this one, whatever it waited for."""
         self.advance(StreamEvent.DRAINED)
@@ -416,7 +429,7 @@ class NodeStream:
     ) -> Wave:
         """Begin a wave, or one more part of it."""
         gathering = Parts() if self.filters_up else self.gather(self.spec.reduce)
-        wave = Wave(number, 0, body, payload, waiting, missing, gathering)
+        wave = Wave(number, 0, body, payload, waiting, missing, gathering, self._asks)
         self.waves[number] = wave
         self.last_wave = max(self.last_wave, number)
         return wave

@@ -157,6 +157,7 @@ class Streams:
     def _moving(self, now: float, stream: NodeStream) -> Effects:
         """A stream is no longer quiet: do what had to wait."""
         detained, stream.detained = stream.detained, []
+        stream.postpone(now)
         effects = self._engine.resumed(stream)
         effects += self._push.moves_again(stream)
         table = self.events()

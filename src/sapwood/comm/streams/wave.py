@@ -8,7 +8,8 @@ counted twice, whichever way it came, and nothing is lost while somebody still h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
@@ -168,6 +169,8 @@ class Wave:
         waiting: What each child was asked for and has not answered, oldest first.
         missing: Ranks that are wanted, not in, and asked of nobody.
         gathering: What came so far.
+        asks: Numbers the requests to children. Parts of one wave share it: a late answer to an
+            earlier part is no answer to this one.
 
     Attributes:
         wanted: Whether the present parent waits for the answer.
@@ -215,6 +218,7 @@ class Wave:
         waiting: dict[int, tuple[WaveRequest, ...]],
         missing: set[int],
         gathering: Gathering,
+        asks: Iterator[int] | None = None,
     ) -> None:
         self.number = number
         self.attempt = attempt
@@ -227,7 +231,7 @@ class Wave:
         self.later: tuple[int, set[int]] | None = None
         self.given_up: set[int] = set()
         self.lacking: set[int] = set()
-        self._asks = 0
+        self._asks = itertools.count(1) if asks is None else asks
         self._ranks: list[tuple[int, int]] = []
         self._late: list[tuple[int, int]] = []
         self.weight = 0.0
@@ -376,9 +380,8 @@ class Wave:
 
     def ask(self, child: int, ranks: set[int]) -> WaveRequest:
         """Note that a child is asked for missing ranks."""
-        self._asks += 1
         self.missing -= ranks
-        ask = WaveRequest(self._asks, frozenset(ranks), to_ranges(ranks))
+        ask = WaveRequest(next(self._asks), frozenset(ranks), to_ranges(ranks))
         self.waiting[child] = (*self.waiting.get(child, ()), ask)
         return ask
 

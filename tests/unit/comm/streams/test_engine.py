@@ -135,6 +135,51 @@ def test_a_wave_to_which_nobody_contributes_in_time_is_over() -> None:
     assert (wave.total, wave.ranks) == (None, ())
 
 
+@pytest.mark.row("C2-RED")
+@pytest.mark.parametrize("late", ["drop", "next"])
+def test_a_wave_that_is_asked_for_by_name_has_a_time_out_at_every_place(late: str) -> None:
+    """Whoever shared a junction with a place that hung was late, as the junction waited for it."""
+    network = Network(kary(9, 3), 3, lambda rank, _value: rank)
+    network.start()
+    opened(network, sync=Synchronisation("time-out", 0.2, late))
+    network.run()
+    network.kill(1)
+    network.run()
+    network.pause(2)
+    network.broadcast(1, None)  # the front end misses agent 1, and asks for agents 2 and 3
+    network.run()
+    let_pass(network, 0.5)
+    (wave,) = network.observed(ev.WaveCompleted)
+    assert (wave.total, from_ranges(wave.ranks)) == (42, set(range(3, 10)))
+
+
+@pytest.mark.parametrize("late", ["drop", "next"])
+def test_a_quiet_time_takes_nothing_from_the_time_of_a_wave(late: str) -> None:
+    """Answers wait while a stream is quiet: all of them were late when it moved again."""
+    network = Network(kary(4, 2), 3, lambda rank, _value: rank)
+    network.start()
+    opened(network, sync=Synchronisation("time-out", 0.2, late))
+    network.run()
+    network.pause(4)
+    network.broadcast(1, None)
+    for rank in (1, 2, 3):
+        network.pause(rank)
+    network.run()
+    let_pass(network, 0.1)
+    for rank in (1, 2, 3, 4):
+        network.resume(rank)
+    sweep(network, "quiesce", 1)
+    let_pass(network, 1.0)
+    assert network.observed(ev.WaveCompleted) == []
+    network.pause(4)
+    sweep(network, "resume", 2)
+    let_pass(network, 0.05)
+    assert network.observed(ev.WaveCompleted) == []
+    let_pass(network, 0.1)  # the rest of the 0.2 s
+    (wave,) = network.observed(ev.WaveCompleted)
+    assert (wave.total, from_ranges(wave.ranks)) == (6, {1, 2, 3})
+
+
 # --- sweeps -------------------------------------------------------------------------------------
 
 

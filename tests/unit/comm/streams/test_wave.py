@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from sapwood.comm.messages import Up
+from sapwood.comm import events as ev
+from sapwood.comm.messages import StreamSpec, Synchronisation, Up
 from sapwood.comm.messages.pieces import Offer
 from sapwood.comm.reduction import gathering
 from sapwood.comm.streams.wave import Wave
 from sapwood.core.errors import ProtocolError
 from sapwood.core.rankset import from_ranges, to_ranges
+from sapwood.core.topology import ROOT, kary
+from sapwood_simulation.network import Network
 
 CHILD, OTHER = 10, 11
 
@@ -105,3 +108,19 @@ def test_who_is_given_up_is_not_waited_for() -> None:
     assert asked.asked_for({2, 3}) == {CHILD: {2}, OTHER: {3}}
     assert asked.without({3, 4}) == {OTHER: {3}}
     assert (asked.missing, set(asked.waiting)) == (set(), {CHILD})
+
+
+def test_an_answer_to_an_earlier_part_of_a_wave_is_none_to_a_later_one() -> None:
+    """The numbers began anew, and whoever answered late for others was cut off."""
+    network = Network(kary(4, 2), 0, lambda rank, _value: rank)
+    network.start()
+    spec = StreamSpec(1, "test", ((1, 5),), {"": "sum"}, sync=Synchronisation("time-out", 1.0))
+    network.post(ROOT, ev.OpenStream(spec))
+    network.run()
+    stream = network.nodes[ROOT].streams[1]
+    earlier = stream.begin_part(1, 0, b"", None, {1, 2})
+    late = earlier.ask(CHILD, {1, 2})
+    part = stream.begin_part(1, 0, b"", None, {2})
+    now = part.ask(CHILD, {2})
+    assert not part.accepts(CHILD, late.attempt)
+    assert part.accepts(CHILD, now.attempt)
