@@ -47,10 +47,15 @@ CASES = {
     "stride": ("map", 10_000_000, 1.3),
     "tree": ("sum", 10_000_000, 1.5),
     "shuffle": ("sum", 10_000_000, 7.0),
+    "scan": ("scan", 10_000_000, 3.0),
+    "stencil": ("stencil", 2_048, 1.3),
     "matmul": ("matmul", 256, 1.0),
     "kmeans": ("kmeans", 65_536, 1.4),
 }
 """By kernel: its plain loop, its size, and the ratio to keep."""
+
+SQUARES = {"matmul", "stencil"}
+"""Kernels whose arrays have as many rows as columns."""
 
 
 def load(folder: Path, compiler: str) -> ctypes.CDLL:
@@ -78,7 +83,7 @@ def data_of(case: str, n: int) -> tuple[Array, Array, Array]:
     if case == "kmeans":
         points = random.normal(size=(n, 32)).astype(np.float32)
         return points, points[:16].copy(), np.zeros(16 * 33, np.float32)
-    shape = (n, n) if case == "matmul" else (n,)
+    shape = (n, n) if case in SQUARES else (n,)
     a, b = (random.integers(0, 4, size=shape).astype(np.float32) for _ in range(2))
     return a, b, np.zeros(shape, np.float32)
 
@@ -89,6 +94,13 @@ def check(case: str, a: Array, b: Array, out: Array) -> None:
         np.testing.assert_array_equal(out, a + b)
     elif case in {"tree", "shuffle"}:
         np.testing.assert_allclose(out[0], a.sum(dtype=np.float64), rtol=1e-5)
+    elif case == "scan":
+        whole = a[: len(a) // 32 * 32].reshape(-1, 32)
+        np.testing.assert_array_equal(out[: whole.size].reshape(-1, 32), whole.cumsum(axis=1))
+    elif case == "stencil":
+        middle = a[1:-1, 1:-1]
+        sides = a[1:-1, :-2] + a[1:-1, 2:] + a[:-2, 1:-1] + a[2:, 1:-1]
+        np.testing.assert_allclose(out[1:-1, 1:-1], (middle + sides) / 5, rtol=1e-6)
     elif case == "matmul":
         np.testing.assert_allclose(out, a @ b, rtol=1e-5)
     else:
@@ -119,7 +131,7 @@ def main() -> None:
         plain = load(Path(folder) / "plain", "g++")
         for workers in options.agents:
             for case, (floor, n, bound) in CASES.items():
-                arrays = data_of(case, n // 10 if options.quick and case != "matmul" else n)
+                arrays = data_of(case, n // 10 if options.quick and case not in SQUARES else n)
                 size = len(arrays[0])
                 kind = "plain" if workers == 1 else "threads"
                 mine, alone, theirs, one = [], [], [], []

@@ -66,6 +66,26 @@ __global__ void kmeans_kernel(const float *points, const float *centres, float *
     for (int j = 0; j < DIMS; j++) atomicAdd(&sums[best * DIMS + j], points[i * DIMS + j]);
     atomicAdd(&counts[best], 1);
 }
+__device__ float warp_scan(float v) {
+    int lane = threadIdx.x % 32;
+    for (int d = 1; d < 32; d *= 2) {
+        float below = __shfl_up_sync(0xffffffff, v, d);
+        if (lane >= d) v += below;
+    }
+    return v;
+}
+__global__ void scan_kernel(const float *x, float *out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float v = i < n ? x[i] : 0.0f;
+    v = warp_scan(v);
+    if (i < n) out[i] = v;
+}
+__global__ void stencil_kernel(const float *in, float *out, int n) {
+    int x = blockIdx.x * blockDim.x + threadIdx.x;
+    int y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x > 0 && x < n - 1 && y > 0 && y < n - 1)
+        out[y * n + x] = 0.2f * (in[y * n + x] + in[y * n + x - 1] + in[y * n + x + 1] + in[(y - 1) * n + x] + in[(y + 1) * n + x]);
+}
 
 extern "C" {
 void map_cuda(const float *a, const float *b, float *c, int n) { map_kernel<<<BLOCKS(n, 256), 256>>>(a, b, c, n); }
@@ -86,6 +106,21 @@ void sum_plain(const float *x, const float *, float *out, int n) {
     for (int i = 0; i < n; i++) sum += x[i];
     out[0] = sum;
 }
+void scan_cuda(const float *x, const float *, float *out, int n) { scan_kernel<<<BLOCKS(n, 256), 256>>>(x, out, n); }
+static void scan_part(const float *x, float *out, int first, int last) { // first is that of a warp
+    float sum = 0.0f;
+    for (int i = first; i < last; i++) out[i] = sum = i % 32 ? sum + x[i] : x[i];
+}
+void scan_plain(const float *x, const float *, float *out, int n) { scan_part(x, out, 0, n); }
+void stencil_cuda(const float *in, const float *, float *out, int n) {
+    stencil_kernel<<<dim3(BLOCKS(n, 32), BLOCKS(n, 8)), dim3(32, 8)>>>(in, out, n);
+}
+static void stencil_rows(const float *in, float *out, int n, int first, int last) {
+    for (int y = first; y < last; y++)
+        for (int x = 1; x < n - 1; x++)
+            out[y * n + x] = 0.2f * (in[y * n + x] + in[y * n + x - 1] + in[y * n + x + 1] + in[(y - 1) * n + x] + in[(y + 1) * n + x]);
+}
+void stencil_plain(const float *in, const float *, float *out, int n) { stencil_rows(in, out, n, 1, n - 1); }
 void matmul_cuda(const float *a, const float *b, float *c, int n) {
     matmul_kernel<<<dim3(n / TILE, n / TILE), dim3(TILE, TILE)>>>(a, b, c, n);
 }
@@ -144,6 +179,12 @@ void sum_threads(const float *x, const float *, float *out, int n, int workers) 
     divided(n, workers, [&](int w, int first, int last) { sum_plain(x + first, nullptr, &sums[16 * w], last - first); });
     out[0] = 0.0f;
     for (int w = 0; w < workers; w++) out[0] += sums[16 * w];
+}
+void scan_threads(const float *x, const float *, float *out, int n, int workers) {
+    divided(BLOCKS(n, 32), workers, [=](int, int first, int last) { scan_part(x, out, 32 * first, 32 * last < n ? 32 * last : n); });
+}
+void stencil_threads(const float *in, const float *, float *out, int n, int workers) {
+    divided(n - 2, workers, [=](int, int first, int last) { stencil_rows(in, out, n, first + 1, last + 1); });
 }
 void matmul_threads(const float *a, const float *b, float *c, int n, int workers) {
     divided(n, workers, [=](int, int first, int last) { matmul_rows(a, b, c, n, first, last); });

@@ -22,6 +22,8 @@ FOLD: Final = "__sapwood_fold_sync"
 
 CLEAR: Final = "::sapwood_cuda::clear_exchange"
 """What a cut kernel does once for the block before threads vote."""
+EXCHANGE_XOR: Final = "::sapwood_cuda::exchange_xor"
+"""How a thread of a cut kernel reads what ``__shfl_xor_sync`` gives it."""
 
 _WARP = re.compile(
     r"__sapwood_in_step$|__sapwood_fold_sync$|__(?:shfl|shfl_up|shfl_down|shfl_xor|ballot|any|all|match_any|match_all|"

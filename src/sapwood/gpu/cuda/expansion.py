@@ -40,6 +40,23 @@ def find_expanded(variables: Variables, parts: Sequence[Part]) -> dict[str, Vari
     return found | _pointed_to(variables, found, inside, parts)
 
 
+def is_plain_number(known: Sequence[Variable]) -> bool:
+    """Whether a variable is one number that is only ever changed by its own name.
+
+    Args:
+        known: The variables of that name.
+    """
+    if len(known) != 1 or known[0].is_array or known[0].is_reference or known[0].is_shared:
+        return False
+    (variable,) = known
+    words = variable.type.split()
+    return (
+        bool(words)
+        and _NUMBERS.issuperset(words)
+        and all(c.type in {"assignment_expression", "update_expression"} for c in variable.changes)
+    )
+
+
 def _pointed_to(
     variables: Variables,
     found: Mapping[str, Variable],

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from sapwood.gpu.cuda.indices import index_name
-from sapwood.gpu.cuda.parse import declared_names, plain, walk
+from sapwood.gpu.cuda.parse import plain, walk
 from sapwood.gpu.cuda.variables import Variables, used_words
 
 _COMPARISONS: Final = {"<", "<=", ">", ">="}
-_LIMITS: Final = {"<", "=="}
 _MOST_TWICE: Final = 200
 """Longest text, in characters, that is written twice."""
 _LINEAR: Final = {"+", "-", "*"}
@@ -40,7 +39,7 @@ def guards_of(statement: Any, variables: Variables, hidden: set[str]) -> Iterato
     value = condition.child_by_field_name("value") if condition is not None else None
     if value is None or variables.is_uniform(value) or used_words(value) & hidden:
         return
-    leaves = _leaves_thread(statement)
+    leaves = leaves_thread(statement)
     if _is_chain(value, "||" if leaves else "&&", variables):
         yield value, not leaves
 
@@ -68,7 +67,8 @@ def guard_words(condition: Any) -> set[str]:
     return used_words(condition)
 
 
-def _leaves_thread(statement: Any) -> bool:
+def leaves_thread(statement: Any) -> bool:
+    """Whether what a condition decides about is ``return`` and nothing else."""
     body = statement.child_by_field_name("consequence")
     while body is not None and body.type == "compound_statement" and len(body.named_children) == 1:
         body = body.named_children[0]
@@ -156,31 +156,6 @@ def _proof(node: Any, word: str, text: Callable[[Any], str]) -> str:
     return f"::sapwood_cuda::{word}(({text(left)}) {operator} ({text(right)}))"
 
 
-def limit_of(
-    statements: list[Any], variables: Variables, hidden: set[str]
-) -> tuple[Any, Any, Any] | None:
-    """Return both sides and the whole of ``i < n`` or ``i == n`` where that decides about a part.
-
-    ``i`` counts with the thread, so that the condition says which threads do anything.
-    """
-    *first, last = statements
-    if last.type != "if_statement" or last.child_by_field_name("alternative") is not None:
-        return None
-    for node in first:
-        if node.type != "declaration" or not set(declared_names(node)) <= variables.floating:
-            return None
-    condition = last.child_by_field_name("condition")
-    value = condition.child_by_field_name("value") if condition is not None else None
-    if value is None or value.type != "binary_expression" or value.children[1].type not in _LIMITS:
-        return None
-    left, right = value.child_by_field_name("left"), value.child_by_field_name("right")
-    if used_words(value) & hidden or not variables.is_uniform(right):
-        return None
-    if not is_linear(right, variables) or not counts_with_thread(left, variables):
-        return None
-    return left, right, value
-
-
 def counts_with_thread(node: Any, variables: Variables) -> bool:
     """Whether an expression is a thread's x plus something that a row of threads has in common."""
     if node.type == "parenthesized_expression":
@@ -192,12 +167,13 @@ def counts_with_thread(node: Any, variables: Variables) -> bool:
         if word not in variables.floating:
             return False
         return counts_with_thread(variables.by_name[word][0].value, variables)
-    if node.type != "binary_expression" or node.children[1].type != "+":
+    if node.type != "binary_expression" or node.children[1].type not in {"+", "-"}:
         return False
     left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+    pairs = ((left, right), (right, left))
     return any(
         counts_with_thread(one, variables)
         and variables.is_uniform(other)
         and is_linear(other, variables)
-        for one, other in ((left, right), (right, left))
+        for one, other in (pairs if node.children[1].type == "+" else pairs[:1])
     )

@@ -5,20 +5,21 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sapwood.gpu.cuda.ahead import asks_ahead
-from sapwood.gpu.cuda.calls import CallGraph
+from sapwood.gpu.cuda.calls import EXCHANGE_XOR, CallGraph
 from sapwood.gpu.cuda.control import LOOPS
 from sapwood.gpu.cuda.dynamic import dynamic_pointer, is_dynamic
 from sapwood.gpu.cuda.edits import Edits
-from sapwood.gpu.cuda.expansion import find_expanded
+from sapwood.gpu.cuda.expansion import find_expanded, is_plain_number
 from sapwood.gpu.cuda.guarding import guarded_shared
 from sapwood.gpu.cuda.guards import (
     counts_with_thread,
     guard_words,
     guards_of,
     joined,
-    limit_of,
+    may_trap,
     proof,
 )
+from sapwood.gpu.cuda.limits import Limit, chain, comparisons, limit_of
 from sapwood.gpu.cuda.parse import INDICES, Function, declared_names, plain
 from sapwood.gpu.cuda.part import Part
 from sapwood.gpu.cuda.stride import StrideLoop
@@ -47,8 +48,31 @@ _FIRST: Final = "".join(f"const int sapwood_{axis} = 0; (void)sapwood_{axis}; " 
 _TURN: Final = "".join(
     f"const int sapwood_{axis} = sapwood_o.{axis}; (void)sapwood_{axis}; " for axis in "xyz"
 )
+_NAMED: Final = frozenset(
+    {"assert", "__assert_fail", "__func__", "__FUNCTION__", "__PRETTY_FUNCTION__"}
+)
+"""Words of kernels that ask for the name of the function that they stand in."""
 _HERE: Final = "__attribute__((always_inline))"
 _THREAD: Final = "const int sapwood_t = sapwood_row + sapwood_x; (void)sapwood_t; "
+
+
+class _Guard:
+    """A condition that is decided for the block where that can be proved.
+
+    Attributes:
+        name: Whether it is decided, for what the threads ask.
+        answer: Whether it is, for the whole block.
+        decided: The declaration of that.
+        kept: What says for which threads of a row it is; none where that is not known.
+        words: The names that it uses.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.name = f"sapwood_g{number}"
+        self.answer = f"sapwood_a{number}"
+        self.decided = ""
+        self.kept: list[str] = []
+        self.words: set[str] = set()
 
 
 class PartWriter:
@@ -116,28 +140,16 @@ class PartWriter:
         start, end = first.start_byte, last.end_byte
         before = self._moved(part)
         inside = self._inside(part)
-        close = f"}} sapwood_next_{number}:; }} }}"
+        own, others = self._written_back(part)
+        close = f"{own}}} sapwood_next_{number}:; {others}}} "
         self._edit_returns(number, part)
         if part.stride is not None:
             before += self._open_stride(number, part, part.stride, inside)
-            close += " } }"
+            close += "} } }"
         else:
-            limit = self._write_limit(part)
-            if not limit:
-                before += self._write_guards(part)
-            self._edit_declarations(part)
-            if self._is_cut and part.compound.id == self._kernel.body.id:
-                before += asks_ahead(
-                    *(part, self._kernel, self._variables, self._hidden(part)),
-                    recomputed=lambda words: self._recomputed(words, set()),
-                    text=self._text,
-                )
-            first_thread, end_thread = "0", "sapwood_b.sx"
-            if limit:
-                first_thread, end_thread = "sapwood_u.first", "sapwood_u.end"
-                close += " }"
-            before += _ROWS + _ROW + limit + self._pragma(part)
-            before += _THREADS.format(first=first_thread, end=end_thread) + inside + "{ "
+            head, tail = self._open_rows(part, inside)
+            before += head
+            close += tail
         if self._may_end(part):
             close += " if (sapwood_dead && ::sapwood_cuda::all_are(sapwood_gone)) return;"
         single = part.compound.id == first.id
@@ -146,6 +158,58 @@ class PartWriter:
         else:
             self._edits.insert(start, ("{ " if single else "") + before)
         self._edits.insert(end, close + (" }" if single else ""))
+
+    def _open_rows(self, part: Part, inside: str) -> tuple[str, str]:
+        """Return what stands before and behind what each thread of each row does.
+
+        Where guards are left, that is compiled twice: as it is, and for threads for which they
+        are proved. One loop for both is not enough: compilers make masks of ``proved || i < n``.
+        """
+        limit = limit_of(
+            part.statements, self._variables, self._hidden(part), returns=not self._alive
+        )
+        runs = self._write_limit(limit) if limit is not None else ""
+        guards = self._write_guards(part, limit)
+        self._edit_declarations(part)
+        head = "".join(each.decided for each in guards)
+        if self._is_cut and part.compound.id == self._kernel.body.id:
+            head += asks_ahead(
+                *(part, self._kernel, self._variables, self._hidden(part)),
+                recomputed=lambda words: self._recomputed(words, set()),
+                text=self._text,
+            )
+        head += _ROWS + _ROW
+        if not guards or not _NAMED.isdisjoint(self._kernel.words):
+            first, end = ("sapwood_u.first", "sapwood_u.end") if runs else ("0", "sapwood_b.sx")
+            known = "".join(f"const bool {g.name} = {g.answer}; " for g in guards)
+            head += known + runs + self._pragma(part) + _THREADS.format(first=first, end=end)
+            return head + inside + "{ ", "} }" if runs else "}"
+        known = "".join(
+            f"const bool {g.name} = decltype(sapwood_s)::value || {g.answer}; " for g in guards
+        )
+        head += f"const auto sapwood_p = [&](int sapwood_f, int sapwood_e, auto sapwood_s) {_HERE} "
+        head += f"{{ (void)sapwood_s; {known}{self._pragma(part)}"
+        head += _THREADS.format(first="sapwood_f", end="sapwood_e")
+        tail = "}; " + (runs or "{ const ::sapwood_cuda::Run sapwood_u{0, sapwood_b.sx, true}; ")
+        tail += self._inner(guards) + "::sapwood_cuda::do_part(sapwood_u, sapwood_i, sapwood_p); "
+        return head + inside + "{ ", tail + "} }"
+
+    def _inner(self, guards: list[_Guard]) -> str:
+        """Return a declaration of the threads of a run for which all guards are proved."""
+        all_proved = " && ".join(each.answer for each in guards)
+        conditions = [each.answer for each in guards if not each.kept]
+        conditions += [kept for each in guards for kept in each.kept]
+        words = set().union(*(each.words for each in guards if each.kept))
+        return (
+            "const auto sapwood_i = [&](auto sapwood_x, auto sapwood_y, auto sapwood_z) "
+            f"{_HERE} {{ (void)sapwood_x; (void)sapwood_y; (void)sapwood_z; "
+            "::sapwood_cuda::Run sapwood_k{sapwood_u.first, sapwood_u.end, true}; "
+            f"if ({all_proved}) return sapwood_k; "
+            f"{self._recomputed(words, set(), spans=True)}"
+            f"sapwood_k.sure = {' && '.join(conditions)}; return sapwood_k; }}"
+            "(::sapwood_cuda::span_of(sapwood_b.sx), ::sapwood_cuda::point(sapwood_y), "
+            "::sapwood_cuda::point(sapwood_z)); "
+        )
 
     def _may_end(self, part: Part) -> bool:
         """Whether threads return in a part that comes again: nobody else may end its loop."""
@@ -178,9 +242,38 @@ class PartWriter:
             text += "::sapwood_cuda::enter_thread(sapwood_x, sapwood_y, sapwood_z, sapwood_t); "
         if self._alive:
             text += "if (sapwood_dead && sapwood_gone[sapwood_t]) continue; "
+        copied = self._copied(part)
         for name in sorted(part.words & self._expanded.keys() - part.declared):
-            text += f"auto &{name} = sapwood_v_{name}[sapwood_t]; "
+            sign = "" if name in copied else "&"
+            text += f"auto {sign}{name} = sapwood_v_{name}[sapwood_t]; "
         return text + self._recomputed(part.words, part.declared)
+
+    def _copied(self, part: Part) -> set[str]:
+        """Return the kept variables that a part changes, where it can change a copy instead.
+
+        Compilers write an element under a condition by masked stores, which are slow; a copy that
+        is written back at the end of the part has a value for each thread.
+        """
+        return {
+            name
+            for name in part.words & self._expanded.keys()
+            if is_plain_number(self._variables.by_name[name])
+            and any(
+                node.start_byte <= change.start_byte < node.end_byte
+                for change in self._variables.by_name[name][0].changes
+                for node in part.statements
+            )
+        }
+
+    def _written_back(self, part: Part) -> tuple[str, str]:
+        """Return what writes copies back: of what the part declares, and of all others."""
+        copied = self._copied(part)
+        texts = (
+            "".join(f"sapwood_v_{name}[sapwood_t] = {name}; " for name in sorted(names))
+            for names in (copied & part.declared, copied - part.declared)
+        )
+        own, others = texts
+        return own, others
 
     def _recomputed(self, words: set[str], known: set[str], *, spans: bool = False) -> str:
         """Return declarations of the variables that can be computed again, in their order.
@@ -230,6 +323,7 @@ class PartWriter:
 
     def _edit_declarations(self, part: Part) -> None:
         """Make the variables that live across a cut elements of their arrays."""
+        copied = self._copied(part)
         for node in part.statements:
             if node.type != "declaration":
                 continue
@@ -241,12 +335,12 @@ class PartWriter:
                 variable = next(
                     v for v in self._variables.by_name[name] if v.declaration.id == node.id
                 )
-                text += self._declared(variable)
+                text += self._declared(variable, copied=name in copied)
             self._edits.override(node.start_byte, node.end_byte, text)
 
-    def _declared(self, variable: Variable) -> str:
+    def _declared(self, variable: Variable, *, copied: bool) -> str:
         name, value = variable.name, variable.value
-        if name not in self._expanded:
+        if name not in self._expanded or copied:
             given = f" = {self._text(value)}" if value is not None else ""
             return f"{variable.type} {name}{variable.extents}{given}; "
         text = f"auto &{name} = sapwood_v_{name}[sapwood_t]; "
@@ -268,39 +362,54 @@ class PartWriter:
         """Return the names whose values are not known before the part."""
         return (part.declared - self._variables.floating) | self._variables.inner
 
-    def _write_limit(self, part: Part) -> str:
-        """Leave out the threads that a part's only condition leaves out."""
-        found = limit_of(part.statements, self._variables, self._hidden(part))
-        if found is None:
-            return ""
-        left, right, condition = found
-        words = used_words(left) | used_words(right)
-        wanted = "Equal" if condition.children[1].type == "==" else "Below"
-        text = (
-            f"const ::sapwood_cuda::{wanted} sapwood_w{{sapwood_b.sx}}; "
-            f"const auto sapwood_h = [&](auto sapwood_x, auto sapwood_then) {_HERE} {{ "
-            f"(void)sapwood_x; {self._recomputed(words, set(), spans=True)}"
-            f"return sapwood_then({self._text(left)}, {self._text(right)}); }}; "
-            "for (auto sapwood_u = ::sapwood_cuda::first_run(sapwood_w, sapwood_h); "
-            "sapwood_u.first < sapwood_u.end; "
-            "sapwood_u = ::sapwood_cuda::next_run(sapwood_u, sapwood_w, sapwood_h)) { "
-        )
-        self._edits.insert(condition.start_byte, "true || (")
-        self._edits.insert(condition.end_byte, ")")
+    def _write_limit(self, limit: Limit) -> str:
+        """Leave out the threads for which nothing is done."""
+        text = limit.runs(self._recomputed(limit.words, set(), spans=True), self._text)
+        for each in limit.comparisons:
+            decided = "true || (" if each.wanted else "false && ("
+            self._edits.insert(each.node.start_byte, decided)
+            self._edits.insert(each.node.end_byte, ")")
         return text
 
-    def _write_guards(self, part: Part) -> str:
+    def _write_guards(self, part: Part, limit: Limit | None) -> list[_Guard]:
         """Decide conditions once for the block where all of its threads agree."""
-        text = ""
+        found = []
+        hidden = self._hidden(part)
         for statement in part.statements:
-            for condition, wanted in guards_of(statement, self._variables, self._hidden(part)):
+            for condition, wanted in guards_of(statement, self._variables, hidden):
+                if limit is not None and condition.id == limit.condition.id:
+                    continue
                 self._guards += 1
-                name = f"sapwood_g{self._guards}"
-                text += self._everywhere(name, condition, wanted=wanted)
-                before, after = joined(condition, name, wanted=wanted, text=self._text)
+                guard = _Guard(self._guards)
+                guard.decided = self._everywhere(guard.answer, condition, wanted=wanted)
+                links = list(chain(condition, "&&" if wanted else "||"))
+                known = list(comparisons(condition, self._variables, hidden, wanted=wanted))
+                if len(known) == len(links):
+                    guard.kept = [each.kept(self._text) for each in known]
+                    guard.words = used_words(condition)
+                found.append(guard)
+                before, after = joined(condition, guard.name, wanted=wanted, text=self._text)
                 self._edits.insert(condition.start_byte, before)
                 self._edits.insert(condition.end_byte, after)
-        return text
+        return found + self._write_masks(part, hidden)
+
+    def _write_masks(self, part: Part, hidden: set[str]) -> list[_Guard]:
+        """Decide for the block whether lanes exchange with one neighbour each, above or below."""
+        found = []
+        for node in part.nodes:
+            if node.type != "call_expression" or not node.text.startswith(EXCHANGE_XOR.encode()):
+                continue
+            array, _, mask, *_ = node.child_by_field_name("arguments").named_children
+            known = self._variables.is_uniform(mask) and self._variables.is_arithmetic(mask)
+            if not known or may_trap(mask, self._variables) or used_words(mask) & hidden:
+                continue
+            self._guards += 1
+            guard = _Guard(self._guards)
+            asked = f"::sapwood_cuda::is_one_lane({self._text(mask)})"
+            guard.decided = f"const bool {guard.answer} = {asked}; "
+            self._edits.insert(array.start_byte, f"{guard.name}, ")
+            found.append(guard)
+        return found
 
     def _everywhere(self, name: str, condition: Any, *, wanted: bool) -> str:
         recomputed = self._recomputed(guard_words(condition), set(), spans=True)

@@ -58,7 +58,14 @@ def needs_c(sources: Iterable[str], texts: Mapping[str, bytes]) -> bool:
 
 
 def vectoriser_flags(compiler: Compiler) -> tuple[str, ...]:
-    """Return the flags by which a compiler vectorises sums of floats without another order."""
+    """Return the flags by which a compiler vectorises what it would not, with the same results.
+
+    clang vectorises sums of floats in their order then. g++ takes for granted that nobody looks
+    which exceptions of floating point happened, as clang does anyway, and GPUs have none: else
+    a sum under a condition, such as each step of a scan, stays a branch for each thread.
+    """
+    if not compiler.is_clang:
+        return ("-fno-trapping-math",)
     known = _clang_version(compiler) in _ORDERED and not compiler.is_zig
     return ("-mllvm", "-force-ordered-reductions=true") if known else ()
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from sapwood.gpu.cuda.calls import (
     CLEAR,
+    EXCHANGE_XOR,
     FOLD,
     IN_STEP,
     VOTING_BARRIERS,
@@ -28,7 +29,7 @@ _SHUFFLES: Final = {
     "__shfl_sync": "exchange_idx",
     "__shfl_up_sync": "exchange_up",
     "__shfl_down_sync": "exchange_down",
-    "__shfl_xor_sync": "exchange_xor",
+    "__shfl_xor_sync": EXCHANGE_XOR.removeprefix("::sapwood_cuda::"),
 }
 _VOTES: Final = {
     "__ballot_sync": "exchange_ballot",
@@ -130,12 +131,12 @@ def _exchanges(source: CudaSource, kernel: Function) -> Edits | None:
                 known = before.get(count[1].id, (None, ""))[1]
                 before[count[1].id] = (count[1], known + count[2])
         elif word in _EXCHANGES:
-            made = _Exchange(node, word, kernel, types)
+            made = _Exchange(node, word, kernel, types, returns=returns)
             # Threads that are gone write nothing: only votes know that from a vote against.
             alone = word in _FOLDS or word in _MATCHES
             if not made.possible or (returns and (made.condition or alone)):
                 return None
-            declared += made.declared
+            declared = made.declared + declared
             known = before.get(made.statement.id, (None, ""))[1]
             before[made.statement.id] = (made.statement, known + made.put)
             edits.replace(node.start_byte, node.end_byte, made.get)
@@ -231,12 +232,14 @@ class _Exchange:
         possible: Whether it can be one.
         statement: Before what the values are written.
         condition: Under what condition a lane takes part; empty for always.
-        declared: The array.
+        declared: The array, and what clears it.
         put: Statements that write a thread's value.
         get: The expression that reads.
     """
 
-    def __init__(self, call: Any, word: str, kernel: Function, types: dict[str, str]) -> None:
+    def __init__(
+        self, call: Any, word: str, kernel: Function, types: dict[str, str], *, returns: bool
+    ) -> None:
         given = list(call.child_by_field_name("arguments").named_children)
         self.statement = _under_condition(holder(call, kernel))
         self.possible = False
@@ -255,13 +258,21 @@ class _Exchange:
         value = f"(({rest[0]}) {sign} 0)" if vote else rest[0]
         size = "[::sapwood_cuda::exchange_size] = {};"
         self.declared = f" __shared__ {kind} {array}{size}"
-        self.put = f"{array}[sapwood_rank] = {value};"
+        if word in _SHUFFLES and not returns:  # all threads write to it: what is behind them is 0
+            self.declared = f" __shared__ {kind} {array}{size.replace(' = {}', '')}"
+            self.declared += f" {CLEAR}_end({array}, {_THREADS});"
+        place = (
+            "[sapwood_rank + ::sapwood_cuda::exchange_first]"
+            if word in _SHUFFLES
+            else "[sapwood_rank]"
+        )
+        self.put = f"{array}{place} = {value};"
         self.get = _read(word, array, mask, rest[1:])
         if vote:
             self.put = f"{CLEAR}({array}); {self.put}"
         if self.condition:  # lanes that do not take part give nothing
             empty = f"{CLEAR}({array}); " if vote else ""
-            self.put = f"{empty}{array}[sapwood_rank] = {self.condition} ? {value} : ({kind})0;"
+            self.put = f"{empty}{array}{place} = {self.condition} ? {value} : ({kind})0;"
         if self.condition and _meets_behind(self.statement, kernel):
             self.declared += f" __shared__ unsigned char {lanes}{size}"
             self.put += f" {lanes}[sapwood_rank] = {self.condition};"

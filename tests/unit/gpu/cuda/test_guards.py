@@ -54,19 +54,13 @@ def test_a_division_by_what_may_be_zero_is_not_done_before_threads_come_to_it() 
 
 
 def test_both_sides_of_a_choice_keep_their_order() -> None:
-    text = cut(f"int i = {INDEX}; if (i < 0 || i >= n) return; x[i] = n > 0 && i < m ? 1 : 2;")
+    text = cut(
+        f"int i = {INDEX}; x[i] = 0; if (i < 0 || i >= n) return; x[i] = n > 0 && i < m ? 1 : 2;"
+    )
     assert (
         "!(::sapwood_cuda::sometimes((i) < (0)) || ::sapwood_cuda::sometimes((i) >= (n)))" in text
     )
     assert "(::sapwood_cuda::always((n) > (0)) && ::sapwood_cuda::always((i) < (m)))" in text
-
-
-def test_threads_of_a_row_are_bounded_or_found_one_by_one() -> None:
-    text = cut(f"unsigned char i = {INDEX}; if (i < n) x[i] = 1;")
-    assert "const ::sapwood_cuda::Below sapwood_w{sapwood_b.sx}" in text
-    assert "::sapwood_cuda::as<unsigned char>(" in text
-    assert "sapwood_u = ::sapwood_cuda::next_run(sapwood_u, sapwood_w, sapwood_h)" in text
-    assert "::sapwood_cuda::Equal sapwood_w" in cut("if (threadIdx.x == n) x[0] = 1;")
 
 
 def test_rounds_are_run_together_only_where_that_is_proved() -> None:

@@ -97,3 +97,19 @@ def test_a_condition_that_lanes_must_share_is_watched() -> None:
     body = "float v = x[0]; if (threadIdx.x < 16) v = warp_sum(v); x[0] = v;"
     assert "require_lanes" in patched(body + " __syncthreads(); x[1] = 1;")[2]
     assert "require_lanes" not in patched(body)[2]
+
+
+def test_lanes_that_exchange_with_one_neighbour_are_decided_for_the_block() -> None:
+    loop = "for (int m = 16; m > 0; m /= 2) v += __shfl_xor_sync(~0u, v, m); x[0] = v;"
+    text = patched(f"float v = x[threadIdx.x]; {loop}")[2]
+    assert "= ::sapwood_cuda::is_one_lane(m);" in text
+    assert "exchange_xor(sapwood_g1, sapwood_e" in text
+    own = "int m = threadIdx.x; v += __shfl_xor_sync(~0u, v, m); x[0] = v;"
+    assert "is_one_lane" not in patched(f"float v = x[threadIdx.x]; {own}")[2]
+
+
+def test_an_exchange_is_cleared_behind_the_threads_where_all_of_them_write() -> None:
+    body = "float v = x[threadIdx.x]; v += __shfl_down_sync(~0u, v, 1); x[threadIdx.x] = v;"
+    assert "clear_exchange_end(sapwood_e" in patched(body)[2]
+    text = patched(f"if (threadIdx.x > 40) return; {body}")[2]
+    assert "[::sapwood_cuda::exchange_size] = {};" in text

@@ -51,3 +51,19 @@ def test_a_guard_of_a_conditional_expression_makes_two_loops() -> None:
         "int i = threadIdx.x; x[i] = i < n ? x[i + 1] : 0.0f; __syncthreads(); x[i] = 1;"
     )
     assert "sapwood_g1 ? (x[i + 1]) : (i < n) ? x[i + 1] : 0.0f" in text
+
+
+def test_a_kept_number_is_changed_in_a_copy() -> None:
+    text = patched(
+        "float v = x[n]; __syncthreads(); if (threadIdx.x > 3) v += 1; __syncthreads(); x[n] = v;"
+    )
+    assert "auto v = sapwood_v_v[sapwood_t];" in text
+    assert "sapwood_v_v[sapwood_t] = v; }" in text
+
+
+def test_a_kept_number_whose_address_is_taken_is_changed_where_it_is() -> None:
+    text = patched(
+        "float v = x[n]; __syncthreads(); if (threadIdx.x > 3) f(&v); v += 1; "
+        "__syncthreads(); x[n] = v;"
+    )
+    assert "auto v =" not in text

@@ -35,7 +35,7 @@ inline bool all_are(const bool *flags) {
 
 // Several blocks of a row as one larger block, for kernels that cannot tell; `whole_rows` says that
 // they count the blocks of a row.
-constexpr unsigned most_merged = 16, most_merged_threads = 4096;
+constexpr unsigned most_merged_threads = 16384;
 inline BlockView merged_view(bool whole_rows) {
     Block &b = *self->block;
     unsigned n = most_merged;
@@ -84,21 +84,49 @@ template <class A, class B> SAPWOOD_HERE int limit(int size, A first, B end) {
     }
 }
 
-// Warp operations of kernels that are cut: every thread has written its value to an array.
-constexpr int exchange_size = int(max_threads) + warp_size; // what is read beyond a warp is not used
+// Warp operations of kernels that are cut: every thread has written its value to an array, of a shuffle one warp behind
+// its beginning. So the neighbours that a shuffle reads are a row of memory wherever all threads shift by the same, and
+// compilers load that as a whole; which lanes keep their own value is chosen behind that.
+constexpr int exchange_first = warp_size;
+constexpr int exchange_size = exchange_first + int(max_threads) + warp_size; // what is read beyond a warp is not used
+
+// The lane of each thread, as a table: compilers compute it with 64 bits for each thread, as wide as an address.
+struct Lanes {
+    unsigned char of[max_threads];
+    constexpr Lanes() : of() {
+        for (unsigned rank = 0; rank < max_threads; rank++) of[rank] = (unsigned char)(rank % warp_size);
+    }
+};
+inline constexpr Lanes lanes;
 
 template <class T> inline T exchange_idx(const T *values, int rank, int from, int width = warp_size) {
-    return values[(rank & ~(width - 1)) | (from & (width - 1))];
+    return values[exchange_first + ((rank & ~(width - 1)) | (from & (width - 1)))];
 }
 template <class T> inline T exchange_up(const T *values, int rank, int delta, int width = warp_size) {
-    return values[(rank & (width - 1)) >= delta ? rank - delta : rank];
+    const int by = delta & (warp_size - 1);
+    const T own = values[exchange_first + rank], other = values[exchange_first + rank - by];
+    return (lanes.of[rank] & (width - 1)) >= by ? other : own;
 }
 template <class T> inline T exchange_down(const T *values, int rank, int delta, int width = warp_size) {
-    return values[(rank & (width - 1)) + delta < width ? rank + delta : rank];
+    const int by = delta & (warp_size - 1);
+    const T own = values[exchange_first + rank], other = values[exchange_first + rank + by];
+    return (lanes.of[rank] & (width - 1)) < width - by ? other : own;
+}
+inline bool is_one_lane(int mask) { return ((mask & (warp_size - 1)) & ((mask & (warp_size - 1)) - 1)) == 0; }
+// `one` says that the mask is known to be one bit at most: then it is a neighbour, above or below.
+template <class T> inline T exchange_xor(bool one, const T *values, int rank, int mask, int width = warp_size) {
+    const int bits = mask & (warp_size - 1), lane = lanes.of[rank];
+    const T own = values[exchange_first + rank];
+    if (one) {
+        const T below = values[exchange_first + rank - bits], above = values[exchange_first + rank + bits];
+        const T other = bits < width ? above : own;
+        return lane & bits ? below : other;
+    }
+    const T other = values[exchange_first + (rank ^ bits)];
+    return (lane ^ bits) > (lane | (width - 1)) ? own : other;
 }
 template <class T> inline T exchange_xor(const T *values, int rank, int mask, int width = warp_size) {
-    int from = rank ^ mask;
-    return values[from > (rank | (width - 1)) ? rank : from];
+    return exchange_xor(false, values, rank, mask, width);
 }
 inline unsigned exchange_ballot(const unsigned char *values, int rank, unsigned mask, int threads) {
     int first = rank & ~(warp_size - 1), count = threads - first < warp_size ? threads - first : warp_size;
@@ -127,6 +155,10 @@ inline int exchange_any(const unsigned char *values, int rank, unsigned mask, in
 }
 inline int exchange_none(const unsigned char *values, int rank, unsigned mask, int threads) {
     return exchange_ballot(values, rank, mask, threads) == 0;
+}
+// Of a shuffle to which all threads write: the lanes of the last warp that there are not give 0.
+template <class T> inline void clear_exchange_end(T *values, int threads) {
+    for (int i = 0; i < warp_size; i++) values[exchange_first + threads + i] = T();
 }
 inline void clear_exchange(unsigned char *values) { memset(values, 0, exchange_size); }
 

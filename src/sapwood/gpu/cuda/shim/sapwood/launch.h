@@ -169,6 +169,9 @@ inline cudaError_t end_launch(const std::string &name, const std::string &proble
     return fail(failure_error);
 }
 
+// Blocks of a row that may be run as one larger block.
+constexpr unsigned most_merged = 64;
+
 // Calls the kernel once for each block of the grid, on all workers, and waits for the end.
 template <class Kernel, class... Arguments>
 void launch(const char *name, const Configuration &how, Kernel kernel, Arguments... arguments) {
@@ -178,7 +181,9 @@ void launch(const char *name, const Configuration &how, Kernel kernel, Arguments
     uint64_t blocks = uint64_t(how.grid.x) * how.grid.y * how.grid.z;
     Pool &workers = pool();
     uint64_t share = blocks / (workers.count() * 16ull);
-    share = share < 1 ? 1 : share < 16 ? share : (share + 15) & ~uint64_t(15); // blocks may be merged
+    // What a worker takes at once ends where merged blocks do.
+    const uint64_t piece = share < most_merged ? 16 : most_merged;
+    share = share < 1 ? 1 : share < 16 ? share : (share + piece - 1) / piece * piece;
     std::atomic<uint64_t> next{0};
     std::string kernel_name = name, problem;
     auto job = [&](Worker &worker) {

@@ -135,57 +135,88 @@ template <class A, class B, class = std::enable_if_t<has_span<A, B>>> SAPWOOD_HE
 }
 template <class A, class B, class = std::enable_if_t<has_span<A, B>>> SAPWOOD_HERE Answer operator>=(const A &a, const B &b) { return b <= a; }
 
-// The neighbours of a row for which the only condition of a part holds; `sure` when there are no others.
+template <class A, class B, class = std::enable_if_t<has_span<A, B>>> SAPWOOD_HERE Answer operator==(const A &a, const B &b) {
+    if constexpr (are_counted<A, B>) {
+        using C = sum_of<A, B>;
+        const Span<C> x = as<C>(spanned(a)), y = as<C>(spanned(b));
+        const bool known = x.known && y.known;
+        return {known && x.low == x.high && y.low == y.high && x.low == y.low, known && (x.high < y.low || y.high < x.low)};
+    } else {
+        return {false, false};
+    }
+}
+template <class A, class B, class = std::enable_if_t<has_span<A, B>>> SAPWOOD_HERE Answer operator!=(const A &a, const B &b) {
+    const Answer same = a == b;
+    return {same.never, same.always};
+}
+SAPWOOD_HERE Answer operator!(Answer answer) { return {answer.never, answer.always}; }
+
+// Neighbours of a row for which conditions hold; `sure` when it is proved that they do, and do not for any others.
 struct Run { int first, end; bool sure; };
+enum class Is { below, at_most, above, at_least, equal };
+SAPWOOD_HERE Span<int> point(int x) { return {x, x, true}; }
 
-// Of a row whose indices count with the thread: those below an end, and the one that is equal to something.
-struct Below {
-    int size;
-    template <class A, class B> SAPWOOD_HERE bool operator()(const A &i, const B &end) const { return i < end; }
-    template <class A, class B> SAPWOOD_HERE Run operator()(const Span<A> &i, const B &end) const {
-        if constexpr (are_counted<A, B>) {
-            using C = sum_of<A, B>;
-            const Span<C> x = as<C>(i);
-            const C to = C(end);
-            if (x.known && uint64_t(x.high) - uint64_t(x.low) == uint64_t(size - 1)) {
-                const uint64_t gap = x.low < to ? uint64_t(to) - uint64_t(x.low) : 0;
-                return {0, gap < uint64_t(size) ? int(gap) : size, true};
-            }
+// Leaves those threads of a run for which `left`, which counts with the thread, is that. Returns whether to go on.
+template <Is is, class A, class B> SAPWOOD_HERE bool keep(Run &run, int size, const A &left, const B &right) {
+    if constexpr (Valued<A>::is_span && are_counted<A, B>) {
+        using C = sum_of<A, B>;
+        const Span<C> x = as<C>(left), to = as<C>(spanned(right));
+        if (x.known && to.known && to.low == to.high && uint64_t(x.high) - uint64_t(x.low) == uint64_t(size - 1)) {
+            const uint64_t gap = x.low < to.low ? uint64_t(to.low) - uint64_t(x.low) : 0;
+            const int before = gap < uint64_t(size) ? int(gap) : size; // threads that are below `right`
+            const int up_to = x.low > to.low ? 0 : before < size ? before + 1 : size;
+            const int first = is == Is::above ? up_to : is == Is::at_least || is == Is::equal ? before : 0;
+            const int end = is == Is::below ? before : is == Is::at_most || is == Is::equal ? up_to : size;
+            run.first = first > run.first ? first : run.first;
+            run.end = end < run.end ? end : run.end;
+            if (run.first < run.end) return true;
+            run.end = run.first;
+            return false;
         }
-        return {0, 0, false};
     }
-};
-struct Equal {
-    int size;
-    template <class A, class B> SAPWOOD_HERE bool operator()(const A &i, const B &wanted) const { return i == wanted; }
-    template <class A, class B> SAPWOOD_HERE Run operator()(const Span<A> &i, const B &wanted) const {
-        if constexpr (are_counted<A, B>) {
-            using C = sum_of<A, B>;
-            const Span<C> x = as<C>(i);
-            const C one = C(wanted);
-            if (x.known && uint64_t(x.high) - uint64_t(x.low) == uint64_t(size - 1)) {
-                if (one < x.low || one > x.high) return {0, 0, true};
-                const int first = int(uint64_t(one) - uint64_t(x.low));
-                return {first, first + 1, true};
-            }
-        }
-        return {0, 0, false};
-    }
-};
+    run.sure = false;
+    return false;
+}
 
-// The first run of a row, and the one after another; `ask` says what a condition compares for one thread, or for all.
-template <class Condition, class Ask> SAPWOOD_HERE Run run_from(int from, Condition condition, Ask ask) {
-    while (from < condition.size && !ask(from, condition)) from++;
+// Leaves all threads of a run or none, for what a whole row has in common.
+SAPWOOD_HERE bool keep_row(Run &run, bool holds) {
+    if (!holds) run.end = run.first;
+    return holds;
+}
+SAPWOOD_HERE bool keep_row(Run &run, Answer answer) {
+    if (!answer.always && !answer.never) return run.sure = false;
+    return keep_row(run, answer.always);
+}
+
+// The first run of a row, and the one after another; `ask` says for one thread, or for all, whether conditions hold.
+template <class Ask> SAPWOOD_HERE Run run_from(int from, int size, int y, int z, Ask ask) {
+    while (from < size && !ask(from, y, z)) from++;
     int end = from;
-    while (end < condition.size && ask(end, condition)) end++;
+    while (end < size && ask(end, y, z)) end++;
     return {from, end, false};
 }
-template <class Condition, class Ask> SAPWOOD_HERE Run first_run(Condition condition, Ask ask) {
-    const Run all = ask(span_of(condition.size), condition);
-    return all.sure ? all : run_from(0, condition, ask);
+template <class Ask> SAPWOOD_HERE Run first_run(int size, int y, int z, Ask ask) {
+    const Run all = ask(span_of(size), point(y), point(z));
+    return all.sure ? all : run_from(0, size, y, z, ask);
 }
-template <class Condition, class Ask> SAPWOOD_HERE Run next_run(Run run, Condition condition, Ask ask) {
-    return run.sure ? Run{0, 0, true} : run_from(run.end, condition, ask);
+template <class Ask> SAPWOOD_HERE Run next_run(Run run, int size, int y, int z, Ask ask) {
+    return run.sure ? Run{0, 0, true} : run_from(run.end, size, y, z, ask);
+}
+
+// Does a part for the threads of a run: for those of `inner`, where its guards are proved, and before and behind them.
+template <class Part> SAPWOOD_HERE void do_part(Run run, Run inner, Part part) {
+    const bool some = inner.sure && inner.first < inner.end;
+    const int start = some ? inner.first : run.end;
+    for (int from = run.first; from < run.end;) {
+        if (from == start) {
+            part(from, inner.end, std::true_type());
+            from = inner.end;
+        } else {
+            const int to = from < start ? start : run.end;
+            part(from, to, std::false_type());
+            from = to;
+        }
+    }
 }
 
 // Whether rounds of a grid-stride loop `for (T i = start; i < end; i += step)` can be run by all threads of a block

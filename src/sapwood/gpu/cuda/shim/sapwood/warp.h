@@ -98,14 +98,16 @@ inline void give_all(Warp &warp, unsigned lanes, uint64_t result) {
 }
 
 inline int source_idx(int own, int from, int width) { return (own & ~(width - 1)) | (from & (width - 1)); }
-inline int source_up(int own, int delta, int width) {
-    return own - delta < (own & ~(width - 1)) ? own : own - delta;
+inline int source_up(int own, int delta, int width) { // the instructions take the amount modulo 32
+    const int by = delta & (warp_size - 1);
+    return (own & (width - 1)) >= by ? own - by : own;
 }
 inline int source_down(int own, int delta, int width) {
-    return own + delta > (own | (width - 1)) ? own : own + delta;
+    const int by = delta & (warp_size - 1);
+    return (own & (width - 1)) + by < width ? own + by : own;
 }
 inline int source_xor(int own, int mask, int width) {
-    int from = own ^ mask;
+    const int from = own ^ (mask & (warp_size - 1));
     return from > (own | (width - 1)) ? own : from;
 }
 
