@@ -53,7 +53,7 @@ torture: $(VENV)/with-test
 	$(BIN)/sapwood simulate --what streams --sync time-out --seconds 3 --on-loss partial \
 	    --seeds $(SEEDS) --agents 17 --fanout 2 --waves 6 --crash 0.001 --pause 0.0005 --sever 0.003 \
 	    --clog 0.001 --split 0.1
-	@set -e; for what in streams groups letters; do \
+	@set -e; for what in streams groups messages; do \
 	    $(BIN)/sapwood simulate --what $$what --seeds $(SEEDS) --agents 40 --fanout 3 --waves 4 \
 	    --crash 0.0005 --pause 0.0002 --zygote 0.0001 --sever 0.01 --clog 0.0005 --split 0.1 \
 	    --partition 0.0002 --drop 0.01 --duplicate 0.01 --reorder 0.01; done

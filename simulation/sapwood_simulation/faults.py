@@ -11,7 +11,7 @@ import msgspec
 from sapwood.core.topology import ROOT, Tree
 from sapwood_simulation.links import SimulatedLink
 from sapwood_simulation.loss import Loss
-from sapwood_simulation.processes import ProcessHost, SimulatedKeeper, VirtualLoop
+from sapwood_simulation.processes import ProcessHost, SimulatedSupervisor, VirtualLoop
 
 SWIZZLED = 8
 """Most links that are clogged one after the other, and freed in another order."""
@@ -45,7 +45,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
             neither side hears the other.
         slow: Part of the places that read less often than the others.
         skew: By how much clocks go wrong at most, as a part of the time; they also differ.
-        drop: Part of the letters that is lost at each place they come by.
+        drop: Part of the messages that is lost at each place they come by.
         duplicate: Part that comes twice.
         reorder: Part that later ones overtake.
         split: Part of the writes that do not arrive whole: a reader gets some of the bytes, or
@@ -98,7 +98,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def loss(self) -> Loss:
-        """How often letters go astray."""
+        """How often messages go astray."""
         return Loss(drop=self.drop, duplicate=self.duplicate, reorder=self.reorder)
 
     def as_options(self) -> str:
@@ -122,7 +122,7 @@ class FaultySimulation(ProcessHost, Protocol):
 
     tree: Tree
     loop: VirtualLoop
-    keeper: SimulatedKeeper
+    supervisor: SimulatedSupervisor
 
 
 class FaultInjector:
@@ -212,7 +212,7 @@ class FaultInjector:
     def _zygote(self, _rank: int) -> None:
         self.zygotes += 1
         self.zygote_ended()
-        self._simulation.keeper.lose_zygote()
+        self._simulation.supervisor.lose_zygote()
 
     def zygote_ended(self) -> None:
         """All places are lost: a zygote that stopped for too long is killed with its processes."""
@@ -220,7 +220,7 @@ class FaultInjector:
 
     def _halt(self, _rank: int) -> None:
         self.halts += 1
-        zygote = self._simulation.keeper.simulated
+        zygote = self._simulation.supervisor.simulated
         zygote.stop()
         self._simulation.loop.call_later(self._some_time(), zygote.resume)
 

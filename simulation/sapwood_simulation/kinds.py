@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from sapwood.core.errors import ConfigurationError
 from sapwood_simulation.group_simulation import GroupSimulation
-from sapwood_simulation.letter_simulation import LetterSimulation
+from sapwood_simulation.message_simulation import MessageSimulation
 from sapwood_simulation.piece_simulation import PieceSimulation
 from sapwood_simulation.simulation import Simulation, SimulationOptions
 from sapwood_simulation.stream_simulation import StreamKind, StreamSimulation
 
 KINDS: dict[str, type[Simulation]] = {
     kind.what: kind
-    for kind in (Simulation, StreamSimulation, GroupSimulation, LetterSimulation, PieceSimulation)
+    for kind in (Simulation, StreamSimulation, GroupSimulation, MessageSimulation, PieceSimulation)
 }
-"""``waves``, ``streams``, ``groups``, ``letters`` and ``pieces``."""
+"""``waves``, ``streams``, ``groups``, ``messages`` and ``pieces``."""
 
 
 def made(what: str, options: SimulationOptions, kind: StreamKind | None = None) -> Simulation:
@@ -28,7 +28,7 @@ def made(what: str, options: SimulationOptions, kind: StreamKind | None = None) 
         ConfigurationError: There is no such simulation.
 
     Example:
-        >>> made("letters", SimulationOptions(agents=4, waves=1)).run().waves
+        >>> made("messages", SimulationOptions(agents=4, waves=1)).run().waves
         50
     """
     if what not in KINDS:

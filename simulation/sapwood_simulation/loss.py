@@ -1,7 +1,7 @@
-"""Letters that go astray: dropped, doubled and overtaken between the links and what orders them.
+"""Messages that go astray: dropped, doubled and overtaken between the links and what orders them.
 
 Links lose nothing as long as both of their ends live. What is lost when junctions end and places
-move, is lost here at any time: what puts letters in order has to get over it.
+move, is lost here at any time: what puts messages in order has to get over it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ ASTRAY = (RoutedMessage, Acknowledgement, Multicast)
 """Messages that may go astray: those that are numbered end to end."""
 
 OVERTAKEN_SECONDS = 0.02
-"""Mean virtual time by which a letter is late that others overtake."""
+"""Mean virtual time by which a message is late that others overtake."""
 
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
-    """How often letters go astray, at each place they come by.
+    """How often messages go astray, at each place they come by.
 
     Attributes:
         drop: Part that is lost.
@@ -46,7 +46,7 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counts:
-    """How many letters went astray."""
+    """How many messages went astray."""
 
     def __init__(self) -> None:
         self.dropped = self.duplicated = self.reordered = 0
@@ -74,7 +74,7 @@ class LossyNetwork(Protocol):
 
 
 class LossyNode(Node):
-    """The protocol core of a place at which letters go astray."""
+    """The protocol core of a place at which messages go astray."""
 
     world: LossyNetwork
 

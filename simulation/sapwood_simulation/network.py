@@ -211,7 +211,7 @@ class Network:
         answer: What agents answer.
         split: How often a reader gets a part of what was written, or of two writes together.
         lives: The processes of each place so far, in order.
-        loss: How often letters go astray.
+        loss: How often messages go astray.
         astray: How many did.
         partition: Places that the others do not hear at present.
         clock: The time.

@@ -1,4 +1,4 @@
-"""What the production keeper needs of the world, on virtual time: a loop and a zygote."""
+"""What the production supervisor needs of the world, on virtual time: a loop and a zygote."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ProcessHost(Protocol):
 
 
 class VirtualLoop:
-    """The part of an event loop that a keeper uses, on a virtual clock."""
+    """The part of an event loop that a supervisor uses, on a virtual clock."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
@@ -66,11 +66,11 @@ class VirtualLoop:
 
 
 class SimulatedSpawner:
-    """A zygote that starts nodes instead of processes; what a keeper needs of a Spawner."""
+    """A zygote that starts nodes instead of processes; what a supervisor needs of a Spawner."""
 
-    def __init__(self, simulation: ProcessHost, keeper: ProcessSupervisor) -> None:
+    def __init__(self, simulation: ProcessHost, supervisor: ProcessSupervisor) -> None:
         self._simulation = simulation
-        self._keeper = keeper
+        self._supervisor = supervisor
         self._closed = False
         self._stopped = False
         self._pulse = HeartbeatMonitor()
@@ -177,11 +177,11 @@ class SimulatedSpawner:
 
     def _tell(self, report: orders.Report) -> None:
         if not self._closed:
-            self._keeper._reported(report)  # noqa: SLF001 - as the real spawner calls it
+            self._supervisor._reported(report)  # noqa: SLF001 - as the real spawner calls it
 
 
-class SimulatedKeeper(ProcessSupervisor):
-    """The production keeper with a simulated zygote."""
+class SimulatedSupervisor(ProcessSupervisor):
+    """The production supervisor with a simulated zygote."""
 
     def __init__(self, simulation: ProcessHost, *arguments: Any) -> None:
         self.simulation = simulation  # the first zygote is made by the constructor below

@@ -1,4 +1,4 @@
-"""The production protocol and keeper under virtual time, with faults drawn from a seed.
+"""The production protocol and supervisor under virtual time, with faults drawn from a seed.
 
 A simulation runs waves over a tree while processes crash, stop for a while, or lose their
 zygote, and checks after every wave that each agent is in it exactly once and that the value is
@@ -36,19 +36,19 @@ from sapwood.session.places import census_of
 from sapwood.session.supervisor import PlaceChange, ProcessSetup, SupervisionTimeouts
 from sapwood_simulation.faults import FaultInjector, Faults
 from sapwood_simulation.network import Network
-from sapwood_simulation.processes import SimulatedKeeper, SimulatedSpawner, VirtualLoop
+from sapwood_simulation.processes import SimulatedSpawner, SimulatedSupervisor, VirtualLoop
 
 STREAM = 1
 
 PATIENCE = 120.0
-"""Virtual seconds without progress after which a simulation that loses no letters hangs.
+"""Virtual seconds without progress after which a simulation that loses no messages hangs.
 
 Pauses, time-outs and what follows of them are over after some ten; :func:`patience` adds what
-letters may take that are lost on their way.
+messages may take that are lost on their way.
 """
 
 IN_VAIN = 1e-9
-"""Chance that a letter has not arrived within the patience, though all is as it should be."""
+"""Chance that a message has not arrived within the patience, though all is as it should be."""
 
 PLACE_SECONDS = 3e-4
 """Mean virtual time between two things that happen at one place."""
@@ -125,7 +125,7 @@ class Simulation:
     """When links speak and worry."""
 
     census = False
-    """Whether all places are told who is gone: only letters and policies on loss need it."""
+    """Whether all places are told who is gone: only messages and policies on loss need it."""
 
     def __init__(self, options: SimulationOptions) -> None:
         self.options = options
@@ -148,7 +148,7 @@ class Simulation:
             clock = self.network.clock_loop
             self.network.scheduler.take_time(clock, faults.latency, faults.jitter)
         self._injector = FaultInjector(self, faults, self._random)
-        self.keeper = SimulatedKeeper(
+        self.supervisor = SimulatedSupervisor(
             self,
             self.tree,
             ProcessSetup(
@@ -195,7 +195,7 @@ class Simulation:
             severed=self.network.breaks,
             clogged=self._injector.clogged,
             astray=self.network.astray.astray,
-            restarts=self.keeper.restarts,
+            restarts=self.supervisor.restarts,
             attached=self._attached,
         )
 
@@ -248,10 +248,10 @@ class Simulation:
     def _begin(self) -> None:
         """Start all places."""
         self.network.launch(ROOT, 1, 1)
-        self.keeper.start()
-        self.keeper.listen(cast("Any", self.loop))
+        self.supervisor.start()
+        self.supervisor.listen(cast("Any", self.loop))
         self._tick()
-        self._until(self.keeper.places.all_ready, faults=False)
+        self._until(self.supervisor.places.all_ready, faults=False)
 
     def _run(self) -> None:
         self._begin()
@@ -269,7 +269,7 @@ class Simulation:
     def _come_to_rest(self) -> None:
         """Let nothing go wrong any more, and wait for the tree to be whole."""
         self._injector.stop()
-        self._until(self.keeper.places.all_ready, faults=False)
+        self._until(self.supervisor.places.all_ready, faults=False)
         self._until(self._tree_is_whole, faults=False)
 
     def _until(self, condition: Callable[[], bool], *, faults: bool) -> None:
@@ -295,16 +295,16 @@ class Simulation:
                 self._notice()
 
     def _notice(self) -> None:
-        """Give the keeper what the root wants it to know."""
+        """Give the supervisor what the root wants it to know."""
         observations = self.network.observations
         for seen in observations:  # it grows while what was seen has consequences
             effect = seen.effect
             if seen.rank != ROOT:
                 self._saw_below(seen.rank, effect)
             elif isinstance(effect, ev.PlaceJoined):
-                self.keeper.joined(effect)
+                self.supervisor.joined(effect)
             elif isinstance(effect, ev.PlacesLost):
-                self.keeper.lost(effect)
+                self.supervisor.lost(effect)
             else:
                 self._saw(effect)
         observations.clear()
@@ -338,7 +338,8 @@ class Simulation:
     def _places_changed(self, change: PlaceChange) -> None:
         if not change.disconnected and self.census:
             self.network.post(
-                ROOT, census_of(self.keeper.places, change.ranks, change.reason, back=change.back)
+                ROOT,
+                census_of(self.supervisor.places, change.ranks, change.reason, back=change.back),
             )
         elif change.disconnected and change.back:
             self._attached += len(change.ranks)
@@ -390,10 +391,10 @@ class Simulation:
 def patience(tree: Tree, faults: Faults, timing: LinkTiming) -> float:
     """Return the virtual seconds without progress after which a simulation is taken to hang.
 
-    Letters are never given up, however many receipts are lost: what is not acknowledged is sent
-    again after 2, 4, 8 and from then on every 16 heartbeats. A try succeeds if neither the letter
+    Messages are never given up, however many receipts are lost: what is not acknowledged is sent
+    again after 2, 4, 8 and from then on every 16 heartbeats. A try succeeds if neither the message
     nor its receipt is lost at any of the places on the way. In a tree of depth 14 these are 28
-    there and 28 back: where each loses 3 %, one try in five or six succeeds. Of the 800 letters
+    there and 28 back: where each loses 3 %, one try in five or six succeeds. Of the 800 messages
     of one seed one needed 16 tries and 174 s. The patience is for as many tries as fail all
     together once in :data:`IN_VAIN`, by a clock that is as slow as can be.
 
@@ -413,7 +414,7 @@ def patience(tree: Tree, faults: Faults, timing: LinkTiming) -> float:
 
 
 def left_behind(node: Node) -> dict[str, int]:
-    """Return what a place still knows of streams, groups and letters, by kind, where it does."""
+    """Return what a place still knows of streams, groups and messages, by kind, where it does."""
     counts = {
         "streams": len(node.streams),
         "arrays on their way": len(node.large),

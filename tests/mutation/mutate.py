@@ -329,7 +329,9 @@ def simulations() -> None:
                 made(what, shape).run()
             for kind in kinds:
                 made("streams", shape, kind).run()
-        made("letters", SimulationOptions(seed=1, agents=9, fanout=2, waves=1, faults=ending)).run()
+        made(
+            "messages", SimulationOptions(seed=1, agents=9, fanout=2, waves=1, faults=ending)
+        ).run()
 
 
 def tests_of(mutant: Mutant | None) -> list[list[str]]:

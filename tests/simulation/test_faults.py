@@ -66,5 +66,5 @@ def test_a_zygote_that_is_killed_and_a_process_that_stalls_excuse_who_is_away() 
     lost = simulation._injector.may_have_lost
     assert simulation.stall(2) > 0
     assert [lost(rank, 0.0, 0.0) for rank in (1, 2, 3, 4)] == [False, True, False, False]
-    simulation.keeper.simulated.end()
+    simulation.supervisor.simulated.end()
     assert all(lost(rank, 0.0, 0.0) for rank in (1, 2, 3, 4))

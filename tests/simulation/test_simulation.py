@@ -169,7 +169,7 @@ def test_processes_that_stop_before_they_join_and_zygotes_that_stop_are_replaced
 def test_who_waits_for_ever_for_those_that_hang_is_found(
     monkeypatch: pytest.MonkeyPatch, faults: Faults, without: str
 ) -> None:
-    """A mistake on purpose: the keeper does not look for those that hang."""
+    """A mistake on purpose: the supervisor does not look for those that hang."""
     original = SupervisionTimeouts.looks
 
     def looks(patience: SupervisionTimeouts, seconds: float) -> int:

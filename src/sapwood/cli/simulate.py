@@ -1,4 +1,4 @@
-"""``sapwood simulate``: the protocol and the keeper under virtual time, with faults.
+"""``sapwood simulate``: the protocol and the supervisor under virtual time, with faults.
 
 It is for those who develop Sapwood: the simulator, ``sapwood_simulation``, is part of a checkout
 and of no wheel. So ``sapwood --help`` does not list the command.
@@ -32,7 +32,7 @@ class What(StrEnum):
     WAVES = "waves"
     STREAMS = "streams"
     GROUPS = "groups"
-    LETTERS = "letters"
+    MESSAGES = "messages"
     PIECES = "pieces"
 
 
@@ -63,7 +63,7 @@ SHAPE = "What is simulated"
 STREAMS = "Streams (--what streams)"
 PROCESSES = "Processes that fail"
 CONNECTIONS = "Connections that fail, and time"
-LETTERS = "Letters that go astray"
+MESSAGES = "Messages that go astray"
 
 
 def _chance(panel: str, text: str) -> typer.models.OptionInfo:
@@ -98,7 +98,7 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
     waves: Annotated[
         int,
         typer.Option(
-            min=1, help="Waves or groups to run, or fifties of letters.", rich_help_panel=SHAPE
+            min=1, help="Waves or groups to run, or fifties of messages.", rich_help_panel=SHAPE
         ),
     ] = 5,
     pipelined: Annotated[
@@ -186,16 +186,18 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
             min=0, help="How far that scatters: sigma of a log-normal.", rich_help_panel=CONNECTIONS
         ),
     ] = 0.0,
-    drop: Annotated[float, _chance(LETTERS, "Part of the letters that each place loses.")] = 0.0,
-    duplicate: Annotated[float, _chance(LETTERS, "Part of the letters that come twice.")] = 0.0,
-    reorder: Annotated[float, _chance(LETTERS, "Part of the letters that others overtake.")] = 0.0,
+    drop: Annotated[float, _chance(MESSAGES, "Part of the messages that each place loses.")] = 0.0,
+    duplicate: Annotated[float, _chance(MESSAGES, "Part of the messages that come twice.")] = 0.0,
+    reorder: Annotated[
+        float, _chance(MESSAGES, "Part of the messages that others overtake.")
+    ] = 0.0,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Run waves over a tree while processes fail, and check that nothing is lost or doubled.
 
     No process is started: the production protocol runs under virtual time. The same options
-    give the same course of events. With --what also streams of any kind, groups, letters from
+    give the same course of events. With --what also streams of any kind, groups, messages from
     place to place, and arrays that travel in pieces.
     """
     with reported(debug=debug, as_json=as_json):

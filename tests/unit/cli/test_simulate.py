@@ -44,7 +44,7 @@ def test_a_broken_invariant_is_told_with_the_command_that_repeats_it(
 
 
 @pytest.mark.row("D-6")
-@pytest.mark.parametrize("what", ["waves", "streams", "groups", "letters"])
+@pytest.mark.parametrize("what", ["waves", "streams", "groups", "messages"])
 def test_what_is_simulated_and_what_goes_wrong_are_options(what: str) -> None:
     words = (
         f"simulate --what {what} --seeds 2 --agents 20 --fanout 3 --waves 2 --crash 0.001 --json "
@@ -53,8 +53,8 @@ def test_what_is_simulated_and_what_goes_wrong_are_options(what: str) -> None:
     done = CliRunner().invoke(app, words.split())
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)
-    assert (told["astray"] > 50) == (what == "letters")
-    assert told["waves"] == {"letters": 200}.get(what, 4)
+    assert (told["astray"] > 50) == (what == "messages")
+    assert told["waves"] == {"messages": 200}.get(what, 4)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_streams_of_every_kind_are_simulated(kind: str) -> None:
     assert done.exit_code == 0, done.output
 
 
-def test_a_letter_that_is_taken_twice_is_told_with_the_command_that_repeats_it(
+def test_a_message_that_is_taken_twice_is_told_with_the_command_that_repeats_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def order(inbox: ReceiveWindow[Any], number: int) -> SequenceOrder:
@@ -78,15 +78,15 @@ def test_a_letter_that_is_taken_twice_is_told_with_the_command_that_repeats_it(
     monkeypatch.setattr(ReceiveWindow, "waiting", property(lambda inbox: bool(inbox._early)))
     monkeypatch.setattr(ReceiveWindow, "next", lambda inbox: next(iter(inbox._early.values())))
     monkeypatch.setattr(ReceiveWindow, "take", lambda inbox: inbox._early.clear())
-    words = "simulate --what letters --seeds 5 --duplicate 0.05 --reorder 0.05"
+    words = "simulate --what messages --seeds 5 --duplicate 0.05 --reorder 0.05"
     done = CliRunner().invoke(app, words.split())
     assert done.exit_code == 1
-    assert "sapwood simulate --what letters --seed 0" in done.stderr
+    assert "sapwood simulate --what messages --seed 0" in done.stderr
     assert "--duplicate 0.05" in done.stderr
 
 
 def test_options_of_streams_are_refused_for_others() -> None:
-    for words in ("--sync none", "--what letters --own-filters", "--late next --what groups"):
+    for words in ("--sync none", "--what messages --own-filters", "--late next --what groups"):
         done = CliRunner().invoke(app, ["simulate", *words.split()])
         assert done.exit_code == 2, done.output
         assert "--what streams" in done.stderr
@@ -105,5 +105,5 @@ def test_without_the_simulator_the_command_says_where_it_is(
 def test_it_is_for_developers_and_its_options_are_in_groups() -> None:
     assert "simulate" not in CliRunner().invoke(app, ["--help"]).stdout
     page = CliRunner().invoke(app, ["simulate", "--help"]).stdout
-    for group in ("What is simulated", "Streams", "Processes", "Connections", "Letters"):
+    for group in ("What is simulated", "Streams", "Processes", "Connections", "Messages"):
         assert f"─ {group}" in page

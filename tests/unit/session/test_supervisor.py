@@ -99,7 +99,9 @@ class House:
         self, tree: Tree, monkeypatch: pytest.MonkeyPatch, restart: RestartSettings
     ) -> None:
         self.zygotes: list[Zygote] = []
-        monkeypatch.setattr(ProcessSupervisor, "_new_spawner", lambda _keeper: self._new_zygote())
+        monkeypatch.setattr(
+            ProcessSupervisor, "_new_spawner", lambda _supervisor: self._new_zygote()
+        )
         self.changes: list[tuple[tuple[int, ...], str]] = []
         self.loop = Loop()
         self.tree = tree

@@ -1,4 +1,4 @@
-"""C2-ORDER, C2-MATCH, C2-AM: letters are exactly once and in order whatever fails around them."""
+"""C2-ORDER, C2-MATCH, C2-AM: messages are exactly once and in order whatever fails around them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sapwood.comm.payload import Payload
 from sapwood.core.errors import AgentLostError
 from sapwood.core.topology import plan
 from sapwood_simulation.faults import Faults
-from sapwood_simulation.letter_simulation import LETTERS_OF_A_WAVE, LetterSimulation, SentLetter
+from sapwood_simulation.message_simulation import MESSAGES_OF_A_WAVE, MessageSimulation, SentMessage
 from sapwood_simulation.network import ProcessLife
 from sapwood_simulation.simulation import InvariantError, SimulationOptions
 
@@ -72,10 +72,10 @@ def test_the_drawn_trees_have_50_to_200_places() -> None:
         *(pytest.param(one, marks=pytest.mark.nightly) for one in range(BLOCKS - NIGHTLY, BLOCKS)),
     ],
 )
-def test_letters_are_once_and_in_order(block: int, apart: Apart) -> None:
+def test_messages_are_once_and_in_order(block: int, apart: Apart) -> None:
     seeds = range(block * SEEDS_OF_A_BLOCK, (block + 1) * SEEDS_OF_A_BLOCK)
-    reports = apart(lambda: [LetterSimulation(drawn(seed)).run() for seed in seeds])
-    assert sum(report.waves for report in reports) == SEEDS_OF_A_BLOCK * LETTERS_OF_A_WAVE
+    reports = apart(lambda: [MessageSimulation(drawn(seed)).run() for seed in seeds])
+    assert sum(report.waves for report in reports) == SEEDS_OF_A_BLOCK * MESSAGES_OF_A_WAVE
     assert sum(report.astray for report in reports) > 20
     assert sum(report.crashes for report in reports) > 10
     assert sum(report.pauses for report in reports) > 2
@@ -87,7 +87,7 @@ def test_letters_are_once_and_in_order(block: int, apart: Apart) -> None:
 def test_without_faults_nothing_fails_and_no_process_is_lost() -> None:
     for seed in range(5):
         faults = Faults(sever=0.01, drop=0.05, duplicate=0.05, reorder=0.05)
-        simulation = LetterSimulation(SimulationOptions(seed=seed, agents=30, faults=faults))
+        simulation = MessageSimulation(SimulationOptions(seed=seed, agents=30, faults=faults))
         report = simulation.run()
         assert simulation.failed == report.restarts == 0
         assert report.astray > 100
@@ -95,7 +95,7 @@ def test_without_faults_nothing_fails_and_no_process_is_lost() -> None:
 
 @pytest.mark.row("C2-ORDER")
 @pytest.mark.parametrize("seed", [5074, 5249, 5363])
-def test_courses_of_events_that_gave_letters_up(seed: int) -> None:
+def test_courses_of_events_that_gave_messages_up(seed: int) -> None:
     faults = Faults(
         crash=0.0005,
         pause=0.0002,
@@ -109,7 +109,7 @@ def test_courses_of_events_that_gave_letters_up(seed: int) -> None:
         reorder=0.01,
     )
     options = SimulationOptions(seed=seed, agents=40, fanout=3, waves=4, faults=faults)
-    LetterSimulation(options).run()
+    MessageSimulation(options).run()
 
 
 CRASHES = Faults(drop=0.05, crash=0.001)
@@ -117,13 +117,13 @@ CRASHES = Faults(drop=0.05, crash=0.001)
 
 def until_one_fails(faults: Faults = CRASHES) -> None:
     for seed in range(20):
-        LetterSimulation(SimulationOptions(seed=seed, agents=20, fanout=2, faults=faults)).run()
+        MessageSimulation(SimulationOptions(seed=seed, agents=20, fanout=2, faults=faults)).run()
 
 
-def test_a_letter_that_is_never_sent_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_is_never_sent_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ReliableDelivery, "tick", lambda *_: [])
     with pytest.raises(InvariantError, match="no progress"):
-        until_one_fails(Faults(drop=0.05))  # no process ends, so nothing else ends the letter
+        until_one_fails(Faults(drop=0.05))  # no process ends, so nothing else ends the message
 
 
 def test_a_sender_that_is_told_nothing_of_an_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def test_a_sender_that_is_told_nothing_of_an_end_is_found(monkeypatch: pytest.Mo
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.row("C2-ORDER")
-def test_a_place_that_lives_is_not_given_up_over_many_hops_that_lose_letters() -> None:
+def test_a_place_that_lives_is_not_given_up_over_many_hops_that_lose_messages() -> None:
     """14 hops at 3 %: receipts stayed out for a minute, and silence was taken for an end."""
     options = SimulationOptions(
         seed=918300017,
@@ -152,7 +152,7 @@ def test_a_place_that_lives_is_not_given_up_over_many_hops_that_lose_letters() -
             drop=0.03,
         ),
     )
-    simulation = LetterSimulation(options)
+    simulation = MessageSimulation(options)
     simulation.run()
     assert simulation.network.astray.dropped > 100
 
@@ -179,7 +179,7 @@ def test_agents_below_a_junction_that_was_cut_off_can_write_to_who_was_replaced(
             jitter=1.0,
         ),
     )
-    LetterSimulation(options).run()
+    MessageSimulation(options).run()
 
 
 def test_a_place_that_everybody_takes_for_gone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,8 +197,8 @@ def test_a_place_that_everybody_takes_for_gone_is_found(monkeypatch: pytest.Monk
 def test_a_message_that_was_acknowledged_and_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     original = PointToPoint.arrived
 
-    def lose(tagged: PointToPoint, now: float, letter: Any, payload: Any) -> Any:
-        return [] if letter.number == 2 else original(tagged, now, letter, payload)
+    def lose(tagged: PointToPoint, now: float, message: Any, payload: Any) -> Any:
+        return [] if message.number == 2 else original(tagged, now, message, payload)
 
     monkeypatch.setattr(PointToPoint, "arrived", lose)
     with pytest.raises(InvariantError, match=r"message \d+ to rank \d+ is lost"):
@@ -209,16 +209,16 @@ def test_a_message_that_was_acknowledged_and_lost_is_found(monkeypatch: pytest.M
 def test_arrays_that_are_not_those_that_were_sent_are_found(
     kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = LetterSimulation._saw_below
+    original = MessageSimulation._saw_below
 
-    def spoil(simulation: LetterSimulation, rank: int, effect: Any) -> None:
+    def spoil(simulation: MessageSimulation, rank: int, effect: Any) -> None:
         if isinstance(effect, kind) and effect.payload is not None:
             data = bytearray(effect.payload.view)
             data[-1] ^= 1
             effect = msgspec.structs.replace(effect, payload=Payload(data))
         original(simulation, rank, effect)
 
-    monkeypatch.setattr(LetterSimulation, "_saw_below", spoil)
+    monkeypatch.setattr(MessageSimulation, "_saw_below", spoil)
     with pytest.raises(InvariantError, match=r"what was sent|the answer of another"):
         until_one_fails()
 
@@ -227,14 +227,14 @@ def test_an_error_for_a_place_whose_process_ended_long_before_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An end excuses what was under way when it happened, and nothing else."""
-    simulation = LetterSimulation(SimulationOptions(agents=8, fanout=2, waves=1))
+    simulation = MessageSimulation(SimulationOptions(agents=8, fanout=2, waves=1))
     life = simulation.network.lives[3]
     life += [ProcessLife(100, 0.0, 5.0), ProcessLife(101, 5.1)]
     error = AgentLostError("agent 3 is gone: killed").to_record()
     monkeypatch.setattr(simulation.network.clock, "_now", 6.0)
-    simulation._check_error(error, SentLetter(3, 4.0))
+    simulation._check_error(error, SentMessage(3, 4.0))
     simulation._check_arrivals()
     monkeypatch.setattr(simulation.network.clock, "_now", 60.0)
-    simulation._check_error(error, SentLetter(3, 50.0))
+    simulation._check_error(error, SentMessage(3, 50.0))
     with pytest.raises(InvariantError, match="rank 3 lives, and its sender is told"):
         simulation._check_arrivals()

@@ -1,4 +1,4 @@
-"""Letters under faults: tagged messages, requests and large payloads, each once and in order.
+"""Messages under faults: tagged messages, requests and large payloads, each once and in order.
 
 Agents and the front end send to each other, to one place or several, while processes end, hang and
 are cut off, links break and junctions are replaced. Each message has its source's process and a
@@ -29,7 +29,7 @@ from sapwood.core.errors import AgentLostError
 from sapwood.core.topology import ROOT
 from sapwood_simulation.simulation import InvariantError, Simulation, SimulationOptions
 
-LETTERS_OF_A_WAVE = 50
+MESSAGES_OF_A_WAVE = 50
 """Messages and requests for each of ``options.waves``."""
 
 MOST_DESTINATIONS = 8
@@ -73,7 +73,7 @@ class Way(NamedTuple):
     destination: Process
 
 
-class SentLetter(NamedTuple):
+class SentMessage(NamedTuple):
     """A message or a request that has not ended.
 
     Attributes:
@@ -85,18 +85,18 @@ class SentLetter(NamedTuple):
     began: float
 
 
-class LetterSimulation(Simulation):
-    """One run of letters under faults.
+class MessageSimulation(Simulation):
+    """One run of messages under faults.
 
     Args:
         options: What is simulated.
 
     Example:
-        >>> LetterSimulation(SimulationOptions(agents=8, fanout=2, waves=1)).run().waves
+        >>> MessageSimulation(SimulationOptions(agents=8, fanout=2, waves=1)).run().waves
         50
     """
 
-    what = "letters"
+    what = "messages"
     census = True
 
     def __init__(self, options: SimulationOptions) -> None:
@@ -105,11 +105,11 @@ class LetterSimulation(Simulation):
         self._places = range(options.agents + 1)
         self._numbers = self._probes = 0
         self._got: dict[Way, int] = defaultdict(int)
-        self._sends: dict[tuple[Process, int, int], SentLetter] = {}
-        self._asks: dict[tuple[Process, int], SentLetter] = {}
+        self._sends: dict[tuple[Process, int, int], SentMessage] = {}
+        self._asks: dict[tuple[Process, int], SentMessage] = {}
         self._waiting: set[Process] = set()
         self._to_arrive: dict[tuple[Process, int, int], tuple[float, float]] = {}
-        self._blamed: list[tuple[SentLetter, float, str]] = []
+        self._blamed: list[tuple[SentMessage, float, str]] = []
         self._arrived: set[tuple[Process, int, int]] = set()
         self._handled: set[tuple[Process, int]] = set()
         self.network.answer = _answer
@@ -118,7 +118,7 @@ class LetterSimulation(Simulation):
 
     def _run(self) -> None:
         self._begin()
-        total = self.options.waves * LETTERS_OF_A_WAVE
+        total = self.options.waves * MESSAGES_OF_A_WAVE
         for number in range(1, total + 1):
             self._something()
             least = number - UNDER_WAY
@@ -167,7 +167,7 @@ class LetterSimulation(Simulation):
         if chance.random() < 0.3:
             destination = chance.choice(self._places)
             size = self._size(self._numbers)
-            self._asks[process, self._numbers] = SentLetter(destination, self.network.clock.now())
+            self._asks[process, self._numbers] = SentMessage(destination, self.network.clock.now())
             body, payload = _encoded({"x": self._numbers, "data": _data(self._numbers, size)})
             self.network.post(source, ev.Ask(destination, "test", self._numbers, body, payload))
         else:
@@ -184,7 +184,7 @@ class LetterSimulation(Simulation):
     def _send_to(self, source: Process, number: int, ranks: list[int], size: int) -> None:
         self._receive(source)
         now = self.network.clock.now()
-        self._sends.update({(source, number, rank): SentLetter(rank, now) for rank in ranks})
+        self._sends.update({(source, number, rank): SentMessage(rank, now) for rank in ranks})
         said = {"pid": source.pid, "number": number, "data": _data(number, size)}
         body, payload = _encoded(said)
         self.network.post(source.rank, mev.SendTagged(number, tuple(ranks), 1, body, payload))
@@ -316,7 +316,7 @@ class LetterSimulation(Simulation):
         lives = self.network.lives[rank]
         return any(one.begin <= end and begin <= one.end <= now for one in lives)
 
-    def _check_error(self, error: Any, sent: SentLetter) -> None:
+    def _check_error(self, error: Any, sent: SentMessage) -> None:
         self.failed += 1
         if error.code != AgentLostError.code:
             raise InvariantError(f"what was for rank {sent.destination} failed: {error.what}")

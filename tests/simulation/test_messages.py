@@ -1,7 +1,7 @@
-"""C2-ORDER: letters arrive once and in order, whatever is lost, doubled or overtaken on the way.
+"""C2-ORDER: messages arrive once and in order, whatever is lost, doubled or overtaken on the way.
 
 The protocol cores are those of production. What goes wrong here is more than links let happen:
-single letters vanish, come twice and overtake each other, as when junctions die and the tree is
+single messages vanish, come twice and overtake each other, as when junctions die and the tree is
 mended with all that is on its way; and agents are replaced by new processes.
 """
 
@@ -146,7 +146,7 @@ class Chaos:
             for rank in list(self.nodes):
                 self.post(rank, ev.Tick())
             return
-        # Any letter may overtake any other; what is not a letter keeps its place.
+        # Any message may overtake any other; what is not a message keeps its place.
         number = self.chance.randrange(len(self.queue)) if faults and self.loss else 0
         if not isinstance(self.queue[number][2], FRAGILE):
             number = 0
@@ -248,7 +248,7 @@ def run_without_restarts(*, seeds: int) -> None:
 
 @pytest.mark.row("C2-ORDER")
 @pytest.mark.parametrize("block", range(BLOCKS))
-def test_letters_arrive_once_and_in_order(block: int) -> None:
+def test_messages_arrive_once_and_in_order(block: int) -> None:
     for seed in range(block * SEEDS_OF_A_BLOCK, (block + 1) * SEEDS_OF_A_BLOCK):
         chaos = Chaos(seed)
         chaos.run(40)
@@ -260,7 +260,7 @@ def test_without_restarts_nothing_fails() -> None:
     run_without_restarts(seeds=50)
 
 
-def test_a_lost_receipt_that_is_taken_for_a_lost_letter_is_found(
+def test_a_lost_receipt_that_is_taken_for_a_lost_message_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The checks do find what they are for: an inbox that takes what it had already."""
