@@ -160,6 +160,7 @@ def test_after_a_flush_a_stream_moves_and_after_a_quiesce_it_does_not() -> None:
     assert [from_ranges(done.reached) for done in network.observed(ev.SweepDone)] == [
         {1, 2, 3, 4}
     ] * 3
+    assert not any(s.sweeps for n in network.nodes.values() for s in n.streams.values())
     with pytest.raises(ProtocolError, match="resume while open"):
         network.post(ROOT, ev.SweepStream(1, 4, "resume"))
 
