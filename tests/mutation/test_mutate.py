@@ -26,7 +26,7 @@ def tool_fixture() -> Any:
 
 
 SOURCE = """
-def first(a, b=2):
+def first(a, b: int | None=2) -> int | None:
     \"\"\"Not a mistake: 7.\"\"\"
     a.x = 1
     if a.y and b < 3:

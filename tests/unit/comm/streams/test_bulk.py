@@ -153,3 +153,22 @@ def test_pieces_that_nobody_asked_for_are_dropped() -> None:
     network.run()
     assert len(network.observed(ev.WaveCompleted)) == 1
     assert network.problems == []
+
+
+def test_what_is_offered_while_others_are_fetched_is_fetched_with_them() -> None:
+    network = apart(1)
+    opened(network)
+    network.broadcast(1, ARRAY)
+    root = network.nodes[ROOT]
+    while not root.streams or not root.streams[1].waves or not root.streams[1].waves[1].fetching:
+        assert network.step()
+    stream = root.streams[1]
+    wave = stream.waves[1]
+    fetching: Any = wave.fetching
+    assert root.large.reduce(stream, wave) == []
+    assert wave.fetching is fetching
+    fetching.sources = wave.offers[:1]  # as if the second had come since
+    assert len(root.large.reduce(stream, wave)) == 2
+    assert wave.fetching is not fetching
+    assert wave.fetching is not None
+    assert wave.fetching.sources == wave.offers
