@@ -318,7 +318,9 @@ def mutated(mutant: Mutant) -> CodeType:
     """Return the module with the mistake."""
     path = SOURCE / mutant.path
     tree = Mutator(mutant.path, mutant.number).visit(ast.parse(path.read_text(encoding="utf-8")))
-    return compile(ast.fix_missing_locations(copy.deepcopy(tree)), str(path), "exec")
+    return compile(
+        ast.fix_missing_locations(copy.deepcopy(tree)), str(path), "exec", dont_inherit=True
+    )
 
 
 class Marker(ast.NodeTransformer):
@@ -373,7 +375,7 @@ def marked(path: str) -> CodeType:
     """Return a module whose statements say that they are reached."""
     where = SOURCE / path
     tree = Marker(files().index(path) * LINES).visit(ast.parse(where.read_text(encoding="utf-8")))
-    return compile(ast.fix_missing_locations(tree), str(where), "exec")
+    return compile(ast.fix_missing_locations(tree), str(where), "exec", dont_inherit=True)
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -678,7 +680,7 @@ def _note_child(names: list[str], result: Path) -> None:
 
             noting = Noting(reached)
             _quiet()
-            pytest.main(arguments(*tests), plugins=[noting])
+            pytest.main(arguments("--continue-on-collection-errors", *tests), plugins=[noting])
             for name, notes in noting.tests.items():
                 found[name.split("::")[0]][name] = (notes.seconds, sorted(notes.lines))
             for name in noting.failed:
