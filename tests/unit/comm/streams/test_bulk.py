@@ -97,6 +97,7 @@ def test_a_wave_that_fails_leaves_nothing_on_its_way() -> None:
         network.broadcast(1, ARRAY)
         network.run()
         assert len(network.observed(ev.WaveFailed)) == 1
+        assert on_their_way(network) == 0
         network.broadcast(1, 1)
         network.run()
         network.post(ROOT, ev.CloseStream(1))

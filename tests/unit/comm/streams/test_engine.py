@@ -212,6 +212,19 @@ def test_a_flush_waits_for_what_is_in_a_filter() -> None:
     assert values.decode(wave.body, b"") == 10
 
 
+def test_what_a_filter_makes_counts_also_when_nobody_waits_for_it() -> None:
+    network = Network(kary(4, 2), 2, lambda rank, _value: rank)
+    network.start()
+    opened(network)
+    network.run()
+    for seconds in (0.5, 0.25):
+        network.post(5, ev.Filtered(1, 99, b"", None, seconds))
+    sweep(network, "query", 1)
+    (done,) = network.observed(ev.SweepDone)
+    found = {report.rank: (report.filtered, report.filter_seconds) for report in done.reports}
+    assert found == {rank: (2, 0.75) if rank == 5 else (0, 0.0) for rank in range(7)}
+
+
 def test_what_a_filter_raises_fails_the_wave_once() -> None:
     def broken(rank: int, _effect: ev.FilterWanted, _parts: list[Any]) -> Any:
         raise ExecutionError(f"not at {rank}")
