@@ -212,6 +212,26 @@ def test_a_flush_waits_for_what_is_in_a_filter() -> None:
     assert values.decode(wave.body, b"") == 10
 
 
+@pytest.mark.parametrize("sync", ["all", "none"])
+def test_a_filter_is_told_whose_contributions_it_has(sync: str) -> None:
+    told: list[tuple[int, int]] = []
+
+    def look(_rank: int, effect: ev.FilterWanted, parts: list[Any]) -> Any:
+        told.extend((part.rank, value) for part, value in zip(effect.parts, parts, strict=True))
+        return min(parts)
+
+    network = Network(kary(4, 2), 2, lambda rank, _value: rank)
+    network.start()
+    network.filters.own = look
+    reduce = {WHOLE: "min"} if sync == "all" else {}
+    what = {"sync": Synchronisation(sync), "parameters": {1: b""}}
+    opened(network, reduce=reduce, filters=(FilterAt("*", b"up"),), **what)
+    network.broadcast(1, None)
+    network.run()
+    assert {rank for rank, _ in told} == {1, 2, 3, 4}
+    assert all(rank == value for rank, value in told)
+
+
 def test_what_a_filter_makes_counts_also_when_nobody_waits_for_it() -> None:
     network = Network(kary(4, 2), 2, lambda rank, _value: rank)
     network.start()
