@@ -381,33 +381,43 @@ def test_what_is_late_behind_a_late_failure_counts_in_the_wave_after_it() -> Non
     assert third.total == 11110 + 11000
 
 
-def test_a_place_that_is_asked_for_some_gives_nothing_of_others() -> None:
-    """What is kept of a late wave is given to who asks for all of it, else what comes is."""
-    tree = kary(9, 3)
-    network = Network(tree, 1, lambda rank, _value: 10**rank)
+def asked_again(network: Network, attempt: int, *ranks: int) -> list[Any]:
+    """Ask the junction above the first agents for some of wave 1; return what it sends."""
+    junction = network.nodes[network.tree.parents[1]]
+    (link,) = [one.number for one in junction.links.values() if one.rank == ROOT]
+    asked = msg.Down(1, 1, attempt, b"", ranks=to_ranges(ranks))
+    effects = junction.step(network.clock.now(), ev.Received(link, asked, None))
+    return [one.message for one in effects if isinstance(one, ev.Transmit)]
+
+
+def in_threes(*late: int) -> Network:
+    network = Network(kary(9, 3), 1, lambda rank, _value: 10**rank)
     network.start()
     network.post(ROOT, ev.OpenStream(StreamSpec(1, "test", ((1, 10),), {WHOLE: "sum"}, sync=LATE)))
-    wave_without(network, 1, 3)
-    top = tree.parents[1]
-    junction = network.nodes[top]
+    wave_without(network, *late)
+    return network
+
+
+def test_a_place_that_is_asked_for_some_gives_nothing_of_others() -> None:
+    """What is kept of a late wave is given to who asks for all of it, else what comes is."""
+    network = in_threes(1, 3)
+    junction = network.nodes[network.tree.parents[1]]
     assert [set(kept.ranks) for kept in junction.streams[1].kept[1]] == [{2}]
-    (link,) = [one.number for one in junction.links.values() if one.rank == ROOT]
-    asked = msg.Down(1, 1, 9, b"", ranks=((1, 2), (3, 4)))
-    effects = junction.step(network.clock.now(), ev.Received(link, asked, None))
-    given = [
-        one.message
-        for one in effects
-        if isinstance(one, ev.Transmit) and isinstance(one.message, msg.Up)
-    ]
+    given = [one for one in asked_again(network, 9, 1, 3) if isinstance(one, msg.Up)]
     assert [(one.attempt, one.ranks) for one in given] == [(9, ())]
-    asked = msg.Down(1, 1, 10, b"", ranks=((1, 4),))
-    effects = junction.step(network.clock.now(), ev.Received(link, asked, None))
-    given = [
-        one.message
-        for one in effects
-        if isinstance(one, ev.Transmit) and isinstance(one.message, msg.Up)
-    ]
+    sent = asked_again(network, 10, 1, 2, 3)
+    given = [one for one in sent if isinstance(one, msg.Up)]
     assert [(one.attempt, one.ranks) for one in given] == [(10, ((2, 3),))]
+    again = [rank for one in sent if isinstance(one, msg.Down) for rank in from_ranges(one.ranks)]
+    assert 2 not in again
+
+
+def test_what_is_kept_of_some_and_others_is_not_given_to_who_asks_for_some() -> None:
+    network = in_threes(1)
+    junction = network.nodes[network.tree.parents[1]]
+    assert [set(kept.ranks) for kept in junction.streams[1].kept[1]] == [{2, 3}]
+    given = [one for one in asked_again(network, 9, 1, 2) if isinstance(one, msg.Up)]
+    assert [(one.attempt, one.ranks) for one in given] == [(9, ())]
 
 
 # --- loss policy: a wave does not wait for a process that began after it did ---------------------
