@@ -46,7 +46,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -386,7 +386,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         names: What they find as their own.
     """
 
-    def __init__(self, changed: dict[str, Callable[[], CodeType]], **names: Any) -> None:
+    def __init__(self, changed: Mapping[str, Callable[[], CodeType]], **names: Any) -> None:
         self._changed: dict[str, tuple[str, Callable[[], CodeType]]] = {}
         for path, code in changed.items():
             words = ("sapwood", "comm", *Path(path).with_suffix("").parts)
@@ -598,7 +598,7 @@ def test_files() -> list[Path]:
 
 def states() -> dict[str, str]:
     """Return for each file with tests, and for simulations, what their notes depend on."""
-    tool = (Marker, Finder, Noting, scenarios)
+    tool = (Marker, Noting, scenarios)
     every = hashlib.sha256("".join(inspect.getsource(part) for part in tool).encode())
     for place in (SOURCE, SIMULATOR):
         for path in sorted(place.rglob("*.py")):

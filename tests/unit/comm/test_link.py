@@ -343,9 +343,10 @@ def test_a_channel_that_is_gone_lets_go_of_everything() -> None:
 
 def test_a_channel_whose_connection_broke_writes_nothing_and_says_why() -> None:
     channel, written = channel_opened()
-    assert channel.ready
+    ready = [channel.ready]
     channel.broke(3.0, "broke")
-    assert not channel.ready
+    ready.append(channel.ready)
+    assert ready == [True, False]
     assert (channel.broken_at, channel.reason) == (3.0, "broke")
     channel.write(text_of(1))
     channel.reconnected()

@@ -15,7 +15,9 @@ from sapwood.comm.groups import events as gev
 from sapwood.comm.groups.groups import MAX_UNCONFIRMED, MemberMap, OpenGroup
 from sapwood.comm.messages.groups import NO_GROUP, GroupCall, GroupEnded
 from sapwood.comm.messaging import events
+from sapwood.comm.payload import Payload
 from sapwood.comm.routing import Router
+from sapwood.comm.shared_memory import SharedRef
 from sapwood.core.errors import AgentLostError, ExecutionError, GroupError
 from sapwood.core.topology import ROOT, Tree, flat, kary
 from sapwood_simulation.network import Network
@@ -413,3 +415,23 @@ def test_a_group_has_so_many_rounds_that_not_all_have_read_and_no_more() -> None
     assert group.round(MAX_UNCONFIRMED + 2, call) is not None
     with pytest.raises(GroupError, match="not all have read round 3"):
         group.round(2, call)
+
+
+def test_what_all_have_read_is_released_and_forgotten() -> None:
+    members = MemberMap((((1, 3),), ""), Router(kary(4, 2), ROOT), may_coordinate=True)
+    group = OpenGroup(NO_GROUP, members, Mock())
+    ref = SharedRef(1, 2, 3, 4096, 0, 3)
+    held, results = [
+        {number: Payload(bytes(number), ref) for number in (1, 2, 3)} for _ in range(2)
+    ]
+    for number, payload in held.items():
+        group.round(number, GroupCall("barrier"))
+        group.hold(number, payload)
+        group.hold(number, None)
+        group.calls[number] = (Mock(), payload)
+        group.results[number] = (b"", results[number])
+    assert group.release(2) == [held[1], held[2], results[1], results[2]]
+    for kept in (group.rounds, group.held, group.calls, group.results):
+        assert list(kept) == [3]
+    assert group.release(1) == []
+    assert group.confirmed == 2

@@ -170,6 +170,6 @@ def test_what_is_offered_while_others_are_fetched_is_fetched_with_them() -> None
     assert wave.fetching is fetching
     fetching.sources = wave.offers[:1]  # as if the second had come since
     assert len(root.large.reduce(stream, wave)) == 2
-    assert wave.fetching is not fetching
-    assert wave.fetching is not None
-    assert wave.fetching.sources == wave.offers
+    anew: Any = wave.fetching
+    assert anew is not fetching
+    assert anew.sources == wave.offers
