@@ -173,3 +173,17 @@ def test_what_is_offered_while_others_are_fetched_is_fetched_with_them() -> None
     anew: Any = wave.fetching
     assert anew is not fetching
     assert anew.sources == wave.offers
+
+
+def test_large_arrays_that_cannot_be_added_in_pieces_are_fetched_as_a_whole() -> None:
+    for seed in range(5):
+        network = apart(seed, lambda rank, value: value < rank)  # a sum of booleans counts
+        opened(network)
+        network.broadcast(1, ARRAY)
+        network.run()
+        (wave,) = network.observed(ev.WaveCompleted)
+        np.testing.assert_array_equal(
+            wave.total, sum((rank > ARRAY).astype(int) for rank in range(1, 5))
+        )
+        assert on_their_way(network) == 0
+        assert network.problems == []
