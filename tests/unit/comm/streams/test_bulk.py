@@ -164,15 +164,14 @@ def test_what_is_offered_while_others_are_fetched_is_fetched_with_them() -> None
     while not root.streams or not root.streams[1].waves or not root.streams[1].waves[1].fetching:
         assert network.step()
     stream = root.streams[1]
-    wave = stream.waves[1]
-    fetching: Any = wave.fetching
+    wave: Any = stream.waves[1]
+    fetching = wave.fetching
     assert root.large.reduce(stream, wave) == []
     assert wave.fetching is fetching
     fetching.sources = wave.offers[:1]  # as if the second had come since
     assert len(root.large.reduce(stream, wave)) == 2
-    anew: Any = wave.fetching
-    assert anew is not fetching
-    assert anew.sources == wave.offers
+    assert wave.fetching is not fetching
+    assert wave.fetching.sources == wave.offers
 
 
 def test_large_arrays_that_cannot_be_added_in_pieces_are_fetched_as_a_whole() -> None:
