@@ -26,7 +26,7 @@ def tool_fixture() -> Any:
 
 
 SOURCE = """
-def first(a, b=2):
+def first(a, b: int | None=2) -> int | None:
     \"\"\"Not a mistake: 7.\"\"\"
     a.x = 1
     if a.y and b < 3:
@@ -83,11 +83,79 @@ def test_what_is_said_to_do_no_harm_is_there_and_has_a_reason(tool: Any) -> None
         assert len(reason) > 20, f"{key} has no reason"
 
 
+def test_marks_say_which_statements_of_functions_are_reached(tool: Any) -> None:
+    source = """
+x = 1
+def first(a):
+    'Words.'
+    if a:
+        return 1
+    elif a is None:
+        return 2
+    try:
+        return [one for one in a]
+    except TypeError:
+        return 3
+    finally:
+        len('')
+"""
+    reached: set[int] = set()
+    tree = ast.fix_missing_locations(tool.Marker(1000).visit(ast.parse(source)))
+    names: dict[str, Any] = {tool.REACHED: reached.add}
+    exec(compile(tree, "x.py", "exec"), names)  # noqa: S102 - the source above
+    assert reached == set()
+    for value, result, lines in (
+        (1, 1, {5, 6}),
+        (None, 2, {5, 7, 8}),
+        ([], [], {5, 7, 9, 10, 14}),
+        (0, 3, {5, 7, 9, 10, 12, 14}),
+    ):
+        reached.clear()
+        assert names["first"](value) == result
+        assert {number - 1000 for number in reached} == lines
+
+
+def routing(tool: Any, what: str) -> Any:
+    (found,) = (
+        one for one in tool.mutants_of(tool.SOURCE / "routing.py") if one.key.endswith(what)
+    )
+    return found
+
+
+def test_what_reaches_a_mistake_is_tried_the_shortest_first_as_long_as_time_allows(
+    tool: Any,
+) -> None:
+    missing = routing(tool, "leave out: self._placed[placed.rank] = placed")
+    there = frozenset({tool.files().index("routing.py") * tool.LINES + missing.statement})
+    notes = {
+        "tests/unit/comm/test_routing.py::slow": tool.Notes(1.0, there),
+        "tests/unit/comm/test_routing.py::short": tool.Notes(0.1, there),
+        "tests/unit/comm/test_routing.py::for_ever": tool.Notes(99.0, there),
+        "tests/unit/comm/test_link.py::other": tool.Notes(0.1, there),
+        "tests/unit/comm/test_link.py::elsewhere": tool.Notes(0.1, frozenset({3})),
+        f"{tool.SIMULATED}late": tool.Notes(tool.SECONDS[0], there),
+        f"{tool.SIMULATED}first": tool.Notes(0.1, there),
+        f"{tool.SIMULATED}elsewhere": tool.Notes(0.1, frozenset()),
+    }
+    assert tool.chosen(missing, notes) == [
+        [f"{tool.SIMULATED}first"],
+        [
+            "tests/unit/comm/test_routing.py::short",
+            "tests/unit/comm/test_routing.py::slow",
+            "tests/unit/comm/test_link.py::other",
+        ],
+        [f"{tool.SIMULATED}late"],
+    ]
+    assert tool.run_apart(missing, {}) == (False, "nothing runs it", 0.0)
+
+
 @pytest.mark.nightly
 def test_a_mistake_is_found_and_one_that_does_nothing_is_not(tool: Any) -> None:
-    (missing,) = (
-        one
-        for one in tool.mutants_of(tool.SOURCE / "routing.py")
-        if one.key == "routing.py Router.attach leave out: self._placed[placed.rank] = placed"
-    )
-    assert tool.run_apart(missing)[0]
+    missing = routing(tool, "leave out: self._placed[placed.rank] = placed")
+    there = frozenset({tool.files().index("routing.py") * tool.LINES + missing.statement})
+    name = "test_the_end_of_an_attachment_takes_along_what_is_below_it"
+    test = f"tests/unit/comm/test_routing.py::{name}"
+    notes = {test: tool.Notes(1.0, there)}
+    assert tool.run_apart(missing, notes)[:2] == (True, test)
+    none = missing._replace(number=-1)
+    assert tool.run_apart(none, notes)[:2] == (False, "")

@@ -116,6 +116,18 @@ def test_what_is_not_the_protocol_is_refused(data: bytes) -> None:
         FrameDecoder().feed(data)
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        prefix(header=MAX_HEADER),
+        prefix(header=1, payload=frames.MAX_PAYLOAD),
+        prefix(flags=FLAG_SHARED, header=1, payload=frames.MAX_REFERENCE),
+    ],
+)
+def test_what_is_as_large_as_it_may_be_is_waited_for(data: bytes) -> None:
+    assert FrameDecoder().feed(data) == []
+
+
 def test_the_largest_payload_is_the_one_that_is_told() -> None:
     data = stream_of([(msg.Close(1), Payload(bytes(1000)))], share=False)
     assert FrameDecoder(max_payload=1000).feed(data)

@@ -341,6 +341,20 @@ def test_a_channel_that_is_gone_lets_go_of_everything() -> None:
     assert [source.release(hold), source.release(hold)] == [False, True]
 
 
+def test_a_channel_whose_connection_broke_writes_nothing_and_says_why() -> None:
+    channel, written = channel_opened()
+    ready = [channel.ready]
+    channel.broke(3.0, "broke")
+    ready.append(channel.ready)
+    assert ready == [True, False]
+    assert (channel.broken_at, channel.reason) == (3.0, "broke")
+    channel.write(text_of(1))
+    channel.reconnected()
+    channel.broke(4.0, "broke again")
+    assert (channel.broken_at, channel.reason) == (3.0, "broke")
+    assert written == []
+
+
 def test_what_somebody_else_sent_counts_and_is_kept() -> None:
     channel = Channel(Link(1, initiator=True, now=0.0), 1000)
     written: list[Buffers] = []

@@ -175,6 +175,21 @@ def test_a_broken_link_is_over_once_its_process_has_ended() -> None:
     assert any(isinstance(effect, ev.PlacesLost) for effect in pair.root.seen)
 
 
+@pytest.mark.parametrize(
+    ("rank", "incarnation", "over"), [(1, 0, 0), (1, 1, 1), (1, 2, 1), (2, 1, 0)]
+)
+def test_a_broken_link_is_over_once_its_process_or_a_later_one_greets_anew(
+    rank: int, incarnation: int, over: int
+) -> None:
+    pair = Pair()
+    pair.break_connection()
+    (former,) = pair.root.links.channels
+    hello = msg.Hello(msg.PROTOCOL_VERSION, "cluster", rank, incarnation, 200, "here")
+    number = pair.root.links.opened(0.0, Pipe(), initiator=False)
+    pair.root.links.receive(0.0, number, b"".join(frames.encode(hello, None, share=False)))
+    assert (former not in pair.root.links.channels) == over
+
+
 def test_a_peer_that_breaks_the_protocol_is_cut_off() -> None:
     pair = Pair()
     bad = b"".join(frames.encode(msg.Credit(7), None, share=False))

@@ -37,6 +37,19 @@ def test_timers_are_called_in_the_order_of_their_times(reactor: Reactor) -> None
     assert called == ["early", "as early, but later asked for", "late"]
 
 
+def test_timers_of_one_time_are_called_in_their_order(
+    reactor: Reactor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[int] = []
+    with monkeypatch.context() as stopped:
+        stopped.setattr("sapwood.comm.reactor.monotonic", lambda: 0.0)
+        for number in range(4):
+            reactor.call_later(0.5, called.append, number)
+        reactor.call_later(0.5, reactor.stop)
+    reactor.run()
+    assert called == [0, 1, 2, 3]
+
+
 def test_a_cancelled_timer_is_not_called(reactor: Reactor) -> None:
     called: list[int] = []
     reactor.call_later(0.001, called.append, 1).cancel()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -11,10 +12,15 @@ from hypothesis import strategies as st
 
 from sapwood.comm import values
 from sapwood.comm.groups import events as gev
-from sapwood.comm.messages.groups import NO_GROUP, GroupCall
+from sapwood.comm.groups.groups import MAX_UNCONFIRMED, MemberMap, OpenGroup
+from sapwood.comm.messages.groups import NO_GROUP, GroupCall, GroupEnded
 from sapwood.comm.messaging import events
+from sapwood.comm.payload import Payload
+from sapwood.comm.routing import Router
+from sapwood.comm.shared_memory import SharedRef
 from sapwood.core.errors import AgentLostError, ExecutionError, GroupError
 from sapwood.core.topology import ROOT, Tree, flat, kary
+from sapwood_simulation.network import Network
 from sapwood_simulation.peers import SimulatedPeer, SimulatedPeers, Step
 
 
@@ -384,3 +390,48 @@ def test_whoever_gives_up_whenever_nobody_waits_for_ever(seed: int, agents: int)
     peers.settle()
     assert all(member.left or member.error is not None for member in members)
     assert peers.leftovers() == 0
+
+
+def test_who_ends_a_group_of_places_that_there_are_not_is_cut_off() -> None:
+    network = Network(kary(4, 2))
+    network.start()
+    network.send(5, ROOT, GroupEnded(NO_GROUP, ((1, 99),), "", GroupError("no").to_record()))
+    network.run()
+    (problem,) = network.problems
+    assert "ends a group of places that there are not" in problem
+
+
+def test_a_group_has_so_many_rounds_that_not_all_have_read_and_no_more() -> None:
+    tree = kary(4, 2)
+    members = MemberMap((((1, 3),), ""), Router(tree, ROOT), may_coordinate=True)
+    group = OpenGroup(NO_GROUP, members, Mock())
+    call = GroupCall("barrier")
+    assert group.round(1, call) is group.round(1, call)
+    assert group.round(MAX_UNCONFIRMED, call) is not None
+    for number in (0, MAX_UNCONFIRMED + 1):
+        with pytest.raises(GroupError, match="not all have read round 1"):
+            group.round(number, call)
+    group.confirmed = 2
+    assert group.round(MAX_UNCONFIRMED + 2, call) is not None
+    with pytest.raises(GroupError, match="not all have read round 3"):
+        group.round(2, call)
+
+
+def test_what_all_have_read_is_released_and_forgotten() -> None:
+    members = MemberMap((((1, 3),), ""), Router(kary(4, 2), ROOT), may_coordinate=True)
+    group = OpenGroup(NO_GROUP, members, Mock())
+    ref = SharedRef(1, 2, 3, 4096, 0, 3)
+    held, results = [
+        {number: Payload(bytes(number), ref) for number in (1, 2, 3)} for _ in range(2)
+    ]
+    for number, payload in held.items():
+        group.round(number, GroupCall("barrier"))
+        group.hold(number, payload)
+        group.hold(number, None)
+        group.calls[number] = (Mock(), payload)
+        group.results[number] = (b"", results[number])
+    assert group.release(2) == [held[1], held[2], results[1], results[2]]
+    for kept in (group.rounds, group.held, group.calls, group.results):
+        assert list(kept) == [3]
+    assert group.release(1) == []
+    assert group.confirmed == 2

@@ -8,7 +8,7 @@ import pytest
 from sapwood.comm import events as ev
 from sapwood.comm.groups import events as gev
 from sapwood.comm.groups.members import GroupMemberships
-from sapwood.comm.messages.groups import LEAVE, NO_GROUP, GroupCall
+from sapwood.comm.messages.groups import LEAVE, MAX_ROUNDS, NO_GROUP, GroupCall
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import AgentLostError, ClosedError, GroupError, SapwoodError
 
@@ -159,3 +159,18 @@ def test_memory_is_closed_once(left: bool) -> None:
     place.does(gev.Discarded(payload))
     assert owner.closed == 1
     assert len(errors) == left
+
+
+def test_so_many_rounds_may_be_under_way_and_no_more() -> None:
+    place = Place()
+    place.entered()
+    for number in range(1, MAX_ROUNDS):
+        place.call(number)
+    assert place.heard == [NUMBER]
+    place.call(MAX_ROUNDS)
+    assert f"with {MAX_ROUNDS - 1} rounds under way" in place.heard[-1].what
+    place.does(gev.GroupFinished(NUMBER, 1, b"result", None))
+    place.call(MAX_ROUNDS)
+    assert place.heard[-1] == b"result"
+    place.call(MAX_ROUNDS + 2)
+    assert f"was called after round {MAX_ROUNDS}" in place.heard[-1].what

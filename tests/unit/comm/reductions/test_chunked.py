@@ -107,6 +107,12 @@ def test_what_is_not_alike_is_put_together_as_a_whole(
     assert chunked(reduce, WHOLE, offers) is None
 
 
+@pytest.mark.parametrize(("kind", "weight"), [("mean", 0.0), ("mean", -1.0), ("sum", 0.0)])
+def test_a_mean_of_what_weighs_nothing_is_no_sum_of_pieces(kind: str, weight: float) -> None:
+    offers = [offered(1, ARRAY)[0], offered(2, ARRAY, weight)[0]]
+    assert (chunked({WHOLE: kind}, WHOLE, offers) is None) == (kind == "mean")
+
+
 def test_pieces_of_different_length_are_refused() -> None:
     parts = [offered(rank, ARRAY) for rank in (1, 2)]
     reduction = chunked({WHOLE: "sum"}, WHOLE, [offer for offer, _ in parts])

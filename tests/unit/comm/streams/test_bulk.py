@@ -97,6 +97,7 @@ def test_a_wave_that_fails_leaves_nothing_on_its_way() -> None:
         network.broadcast(1, ARRAY)
         network.run()
         assert len(network.observed(ev.WaveFailed)) == 1
+        assert on_their_way(network) == 0
         network.broadcast(1, 1)
         network.run()
         network.post(ROOT, ev.CloseStream(1))
@@ -153,3 +154,35 @@ def test_pieces_that_nobody_asked_for_are_dropped() -> None:
     network.run()
     assert len(network.observed(ev.WaveCompleted)) == 1
     assert network.problems == []
+
+
+def test_what_is_offered_while_others_are_fetched_is_fetched_with_them() -> None:
+    network = apart(1)
+    opened(network)
+    network.broadcast(1, ARRAY)
+    root = network.nodes[ROOT]
+    while not root.streams or not root.streams[1].waves or not root.streams[1].waves[1].fetching:
+        assert network.step()
+    stream = root.streams[1]
+    wave: Any = stream.waves[1]
+    fetching = wave.fetching
+    assert root.large.reduce(stream, wave) == []
+    assert wave.fetching is fetching
+    fetching.sources = wave.offers[:1]  # as if the second had come since
+    assert len(root.large.reduce(stream, wave)) == 2
+    assert wave.fetching is not fetching
+    assert wave.fetching.sources == wave.offers
+
+
+def test_large_arrays_that_cannot_be_added_in_pieces_are_fetched_as_a_whole() -> None:
+    for seed in range(5):
+        network = apart(seed, lambda rank, value: value < rank)  # a sum of booleans counts
+        opened(network)
+        network.broadcast(1, ARRAY)
+        network.run()
+        (wave,) = network.observed(ev.WaveCompleted)
+        np.testing.assert_array_equal(
+            wave.total, sum((rank > ARRAY).astype(int) for rank in range(1, 5))
+        )
+        assert on_their_way(network) == 0
+        assert network.problems == []

@@ -205,6 +205,7 @@ def test_after_a_flush_a_stream_moves_and_after_a_quiesce_it_does_not() -> None:
     assert [from_ranges(done.reached) for done in network.observed(ev.SweepDone)] == [
         {1, 2, 3, 4}
     ] * 3
+    assert not any(s.sweeps for n in network.nodes.values() for s in n.streams.values())
     with pytest.raises(ProtocolError, match="resume while open"):
         network.post(ROOT, ev.SweepStream(1, 4, "resume"))
 
@@ -254,6 +255,39 @@ def test_a_flush_waits_for_what_is_in_a_filter() -> None:
     network.run()
     (wave,) = network.observed(ev.WaveCompleted)
     assert values.decode(wave.body, b"") == 10
+
+
+@pytest.mark.parametrize("sync", ["all", "none"])
+def test_a_filter_is_told_whose_contributions_it_has(sync: str) -> None:
+    told: list[tuple[int, int]] = []
+
+    def look(_rank: int, effect: ev.FilterWanted, parts: list[Any]) -> Any:
+        told.extend((part.rank, value) for part, value in zip(effect.parts, parts, strict=True))
+        return min(parts)
+
+    network = Network(kary(4, 2), 2, lambda rank, _value: rank)
+    network.start()
+    network.filters.own = look
+    reduce = {WHOLE: "min"} if sync == "all" else {}
+    what = {"sync": Synchronisation(sync), "parameters": {1: b""}}
+    opened(network, reduce=reduce, filters=(FilterAt("*", b"up"),), **what)
+    network.broadcast(1, None)
+    network.run()
+    assert {rank for rank, _ in told} == {1, 2, 3, 4}
+    assert all(rank == value for rank, value in told)
+
+
+def test_what_a_filter_makes_counts_also_when_nobody_waits_for_it() -> None:
+    network = Network(kary(4, 2), 2, lambda rank, _value: rank)
+    network.start()
+    opened(network)
+    network.run()
+    for seconds in (0.5, 0.25):
+        network.post(5, ev.Filtered(1, 99, b"", None, seconds))
+    sweep(network, "query", 1)
+    (done,) = network.observed(ev.SweepDone)
+    found = {report.rank: (report.filtered, report.filter_seconds) for report in done.reports}
+    assert found == {rank: (2, 0.75) if rank == 5 else (0, 0.0) for rank in range(7)}
 
 
 def test_what_a_filter_raises_fails_the_wave_once() -> None:
@@ -392,33 +426,43 @@ def test_what_is_late_behind_a_late_failure_counts_in_the_wave_after_it() -> Non
     assert third.total == 11110 + 11000
 
 
-def test_a_place_that_is_asked_for_some_gives_nothing_of_others() -> None:
-    """What is kept of a late wave is given to who asks for all of it, else what comes is."""
-    tree = kary(9, 3)
-    network = Network(tree, 1, lambda rank, _value: 10**rank)
+def asked_again(network: Network, attempt: int, *ranks: int) -> list[Any]:
+    """Ask the junction above the first agents for some of wave 1; return what it sends."""
+    junction = network.nodes[network.tree.parents[1]]
+    (link,) = [one.number for one in junction.links.values() if one.rank == ROOT]
+    asked = msg.Down(1, 1, attempt, b"", ranks=to_ranges(ranks))
+    effects = junction.step(network.clock.now(), ev.Received(link, asked, None))
+    return [one.message for one in effects if isinstance(one, ev.Transmit)]
+
+
+def in_threes(*late: int) -> Network:
+    network = Network(kary(9, 3), 1, lambda rank, _value: 10**rank)
     network.start()
     network.post(ROOT, ev.OpenStream(StreamSpec(1, "test", ((1, 10),), {WHOLE: "sum"}, sync=LATE)))
-    wave_without(network, 1, 3)
-    top = tree.parents[1]
-    junction = network.nodes[top]
+    wave_without(network, *late)
+    return network
+
+
+def test_a_place_that_is_asked_for_some_gives_nothing_of_others() -> None:
+    """What is kept of a late wave is given to who asks for all of it, else what comes is."""
+    network = in_threes(1, 3)
+    junction = network.nodes[network.tree.parents[1]]
     assert [set(kept.ranks) for kept in junction.streams[1].kept[1]] == [{2}]
-    (link,) = [one.number for one in junction.links.values() if one.rank == ROOT]
-    asked = msg.Down(1, 1, 9, b"", ranks=((1, 2), (3, 4)))
-    effects = junction.step(network.clock.now(), ev.Received(link, asked, None))
-    given = [
-        one.message
-        for one in effects
-        if isinstance(one, ev.Transmit) and isinstance(one.message, msg.Up)
-    ]
+    given = [one for one in asked_again(network, 9, 1, 3) if isinstance(one, msg.Up)]
     assert [(one.attempt, one.ranks) for one in given] == [(9, ())]
-    asked = msg.Down(1, 1, 10, b"", ranks=((1, 4),))
-    effects = junction.step(network.clock.now(), ev.Received(link, asked, None))
-    given = [
-        one.message
-        for one in effects
-        if isinstance(one, ev.Transmit) and isinstance(one.message, msg.Up)
-    ]
+    sent = asked_again(network, 10, 1, 2, 3)
+    given = [one for one in sent if isinstance(one, msg.Up)]
     assert [(one.attempt, one.ranks) for one in given] == [(10, ((2, 3),))]
+    again = [rank for one in sent if isinstance(one, msg.Down) for rank in from_ranges(one.ranks)]
+    assert 2 not in again
+
+
+def test_what_is_kept_of_some_and_others_is_not_given_to_who_asks_for_some() -> None:
+    network = in_threes(1)
+    junction = network.nodes[network.tree.parents[1]]
+    assert [set(kept.ranks) for kept in junction.streams[1].kept[1]] == [{2, 3}]
+    given = [one for one in asked_again(network, 9, 1, 2) if isinstance(one, msg.Up)]
+    assert [(one.attempt, one.ranks) for one in given] == [(9, ())]
 
 
 # --- loss policy: a wave does not wait for a process that began after it did ---------------------

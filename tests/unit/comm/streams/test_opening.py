@@ -11,7 +11,8 @@ from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.streams.opening import Opening
-from sapwood.comm.streams.stream import Position
+from sapwood.comm.streams.state import StreamEvent, StreamState
+from sapwood.comm.streams.stream import PendingOperation, Position
 from sapwood.core.errors import ProtocolError
 from sapwood.core.topology import ROOT, Tree, kary
 from sapwood_simulation.network import Network
@@ -113,5 +114,17 @@ def test_no_stream_that_ended_stays_open_while_places_move(seed: int) -> None:
 
 
 def test_the_root_opens_streams_in_the_order_of_their_numbers(network: Network) -> None:
-    with pytest.raises(ProtocolError, match="stream 2 is opened after 3"):
-        network.open_stream(2, REDUCE)
+    for number in (2, 3):
+        with pytest.raises(ProtocolError, match=f"stream {number} is opened after 3"):
+            network.open_stream(number, REDUCE)
+
+
+def test_what_a_draining_place_waited_for_came_by_elsewhere_if_its_parent_is_quiet(
+    network: Network,
+) -> None:
+    stream = network.nodes[AGENT].streams[1]
+    stream.advance(StreamEvent.QUIESCE)
+    stream.sweeps[7] = PendingOperation(msg.Sweep(1, 7, "quiesce"), set())
+    tell(network, msg.OpenStreams((1, 2, 3), quiet=(1,), newest=3))
+    assert stream.sweeps == {}
+    assert stream.state is StreamState.QUIET
