@@ -155,7 +155,10 @@ class SessionHost:
 
     def listen(self) -> None:
         """Take connections of the places below, and begin to supervise."""
-        self._loop.spawn(self._accept(UnixTransport(self._loop)))
+        try:
+            self._server = UnixTransport().listen(self._address, self.place, self._loop)
+        except SapwoodError as error:
+            self.supervisor.give_up(error)
         self.place.start()
         self.supervisor.listen(self._loop)
 
@@ -175,12 +178,6 @@ class SessionHost:
         if self._server is not None:
             self._server.close()
         self.place.close()
-
-    async def _accept(self, transport: UnixTransport) -> None:
-        try:
-            self._server = await transport.listen(self._address, self.place)
-        except SapwoodError as error:
-            self.supervisor.give_up(error)
 
     def _places_changed(self, change: PlaceChange) -> None:
         if not change.disconnected:

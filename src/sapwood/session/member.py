@@ -15,6 +15,7 @@ from sapwood.comm.link import Identity, LinkTiming
 from sapwood.comm.node import Node
 from sapwood.comm.reactor import Reactor
 from sapwood.comm.streams.wave import NewGathering
+from sapwood.comm.transport.base import ConnectionHandler, Failed
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError
@@ -101,7 +102,7 @@ class TreeMember:
             else Node(self._identity, tree, timing)
         )
         own: Handlers = {ev.ParentLost: self._parent_lost, ev.Connect: self._connect}
-        self._transport = UnixTransport(self.loop)
+        self._transport = UnixTransport()
         self.place = NodeDriver(
             node, {**own, **handlers}, self.loop, self._problem, self._reconnect
         )
@@ -120,19 +121,14 @@ class TreeMember:
 
     def begin(self) -> None:
         """Take the place; the loop may run already."""
-        if self.configuration.tree.is_agent(self.rank):
-            self._stand()
-        else:
-            self.loop.spawn(self._listen())
+        if not self.configuration.tree.is_agent(self.rank):
+            address = self.configuration.address(self.rank)
+            self._transport.listen(address, self.place, self.loop)
+        self._stand()
 
     def end(self) -> None:
         """Let :meth:`run` return."""
         self.loop.stop()
-
-    async def _listen(self) -> None:
-        address = self.configuration.address(self.rank)
-        await self._transport.listen(address, self.place)
-        self._stand()
 
     def _stand(self) -> None:
         self._identity.pid = os.getpid()
@@ -140,20 +136,25 @@ class TreeMember:
         self.place.start()
 
     def _connect(self, effect: ev.Connect) -> None:
-        self.loop.spawn(self._try_to_reach(effect.rank, effect.pause))
+        if effect.pause:
+            self.loop.call_later(effect.pause, self._try_to_reach, effect.rank)
+        else:
+            self._try_to_reach(effect.rank)
 
-    async def _try_to_reach(self, rank: int, pause: float) -> None:
-        if pause:
-            await self.loop.sleep(pause)
-        try:
-            await self._transport.connect(self.configuration.address(rank), self.place)
-        except CommunicationError:
-            self.place.post(ev.Unreachable(rank))
+    def _try_to_reach(self, rank: int) -> None:
+        address, failed = self.configuration.address(rank), partial(self._unreachable, rank)
+        self._transport.connect(address, self.place, self.loop, failed)
+
+    def _unreachable(self, rank: int, _error: CommunicationError) -> None:
+        self.place.post(ev.Unreachable(rank))
 
     def _reconnect(self, link: int, attempt: int) -> None:
         address = self.configuration.address(self.place.channels[link].link.rank)
-        connect = partial(self._transport.connect, address)
-        self.loop.spawn(reconnect(self.place, link, attempt, connect, self.loop.sleep))
+
+        def connect(handler: ConnectionHandler, failed: Failed) -> None:
+            self._transport.connect(address, handler, self.loop, failed)
+
+        reconnect(self.place, link, attempt, connect, self.loop)
 
     def _parent_lost(self, _effect: ev.ParentLost) -> None:
         self.end()

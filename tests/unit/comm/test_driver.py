@@ -223,6 +223,8 @@ def test_a_new_process_does_not_go_on_where_the_old_one_was() -> None:
 class Wiretap:
     """A connection that remembers what is written to it."""
 
+    peer = ""
+
     def __init__(self) -> None:
         self.data = b""
         self.open = True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import resource
 import socket
 from collections.abc import Iterator
@@ -49,7 +48,7 @@ def test_who_connects_waits_until_there_are_descriptors(tmp_path: Path) -> None:
     address = str(tmp_path / "a.sock")
     with closing(Reactor()) as reactor:
         opened, waits = Opened(), 0
-        listener = asyncio.run(UnixTransport(reactor).listen(address, opened))
+        listener = UnixTransport().listen(address, opened, reactor)
         reactor.fileno()
         poll = reactor.wait
 
@@ -72,7 +71,6 @@ def test_who_connects_waits_until_there_are_descriptors(tmp_path: Path) -> None:
             reactor.run()
             assert not opened.connections
             assert waits < 20
-        reactor._stopped = False
         look()
         reactor.run()
         assert len(opened.connections) == 1
@@ -84,7 +82,7 @@ def test_who_connects_waits_until_there_are_descriptors(tmp_path: Path) -> None:
 def test_a_listener_that_pauses_can_be_closed(tmp_path: Path) -> None:
     address = str(tmp_path / "a.sock")
     with closing(Reactor()) as reactor:
-        listener = asyncio.run(UnixTransport(reactor).listen(address, Opened()))
+        listener = UnixTransport().listen(address, Opened(), reactor)
         reactor.fileno()
         client = socket.socket(socket.AF_UNIX)
         with no_descriptors():
@@ -92,7 +90,6 @@ def test_a_listener_that_pauses_can_be_closed(tmp_path: Path) -> None:
             reactor.call_later(0.02, reactor.stop)
             reactor.run()
         listener.close()
-        reactor._stopped = False
         reactor.call_later(0.2, reactor.stop)
         reactor.run()
         client.close()
