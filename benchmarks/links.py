@@ -40,9 +40,10 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.reactor import Reactor
 from sapwood.comm.reduction import gathering
 from sapwood.comm.transport.base import Connection
-from sapwood.comm.transport.tls import Credentials, TlsTransport
+from sapwood.comm.transport.tls import TlsTransport, accepting_context, connecting_context
 from sapwood.core.clock import VirtualClock
 from sapwood.core.topology import ROOT, flat
+from sapwood.security.credentials import Credentials
 from sapwood_simulation.links import ClockLoop
 from sapwood_simulation.network import Network
 
@@ -95,7 +96,7 @@ def serve_bare(credentials: Credentials, port: int, node: str, trips: int, sends
     raw = socket.create_connection((HOST, port))
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     view = memoryview(bytearray(STREAM))
-    with credentials.connecting().wrap_socket(raw, server_hostname=node) as sock:
+    with connecting_context(credentials).wrap_socket(raw, server_hostname=node) as sock:
         for _ in range(trips):
             read_exactly(sock, view[:SMALL])
             sock.sendall(view[:SMALL])
@@ -115,7 +116,7 @@ def measure_bare(trips: int, sends: int) -> tuple[list[float], list[float]]:
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     view = memoryview(bytearray(STREAM))
     found: tuple[list[float], list[float]] = ([], [])
-    with here.accepting().wrap_socket(raw, server_side=True) as sock:
+    with accepting_context(here).wrap_socket(raw, server_side=True) as sock:
         for times, count, size, answer in (
             (found[0], trips, SMALL, SMALL),
             (found[1], sends, STREAM, 1),

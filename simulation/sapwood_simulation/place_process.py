@@ -28,11 +28,12 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.reactor import Reactor
 from sapwood.comm.reduction import gathering
 from sapwood.comm.transport.base import ConnectionHandler, Failed, Transport
-from sapwood.comm.transport.tls import Credentials, TlsTransport
+from sapwood.comm.transport.tls import TlsTransport
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError
 from sapwood.core.topology import Tree, plan
+from sapwood.security.credentials import Credentials
 
 
 class Options(msgspec.Struct, frozen=True):

@@ -20,14 +20,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import sapwood
 from sapwood.core.errors import ResourceError
 
 LIBRARIES = ("msgspec", "numpy", "cloudpickle", "structlog", "psutil", "cryptography", "cffi")
 """Libraries that nodes use; parsers of languages, tables and colours stay at the head."""
-
-OLDEST_PYTHON = (3, 11)
-"""What a node's Python must be at least."""
 
 _LEFT_OUT = ("/tests/", "/__pycache__/", "/testing/", "/docs/", "/include/", "/_pyinstaller/")
 """Parts of libraries that nobody needs on a node."""
@@ -72,7 +68,6 @@ class Runtime:
             "files": self._stamps,
             "path": [entry for entry in sys.path if entry],
             "abi": _abi(),
-            "oldest": list(OLDEST_PYTHON),
             "mode": mode,
         }
 
@@ -85,7 +80,7 @@ def own_runtime() -> Runtime:
         ResourceError: A library has no files, as in a frozen application.
     """
     files: dict[str, Path] = {}
-    home = Path(sapwood.__file__).parent
+    home = Path(__file__).parents[1]
     for path in sorted(home.rglob("*")):
         name = f"sapwood/{path.relative_to(home)}"
         if path.is_file() and not _is_left_out(f"/{name}"):

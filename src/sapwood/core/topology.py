@@ -177,7 +177,7 @@ def kary(agents: int, fanout: int, *, spares: bool = False) -> Tree:
 
 
 def by_host(agents: Sequence[int]) -> tuple[Tree, tuple[int, ...]]:
-    """Return a tree in which one junction of each host has all its agents, and the host of each rank.
+    """Return a tree with a junction on each host, over all its agents, and the host of each rank.
 
     So one contribution leaves a host, whatever it has of agents. A host with a single agent needs
     no junction. Hosts are counted from 1; 0 is that of the root.

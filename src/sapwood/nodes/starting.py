@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sapwood.contexts import orders, stub
+from sapwood.contexts import orders
 from sapwood.contexts.launchers.base import Launcher
 from sapwood.contexts.runtime import Runtime, own_runtime
 from sapwood.core.errors import NodeLostError, SapwoodError
 from sapwood.environment.logs import logger
+from sapwood.nodes import stub
 from sapwood.nodes.daemon import DaemonOrder
 from sapwood.session.shared_reactor import SharedReactor
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Credentials(msgspec.Struct, frozen=True, kw_only=True):
+class Credentials(msgspec.Struct, frozen=True):
     """A certificate with its key, and the authority that the others' certificates come from.
 
     Attributes:

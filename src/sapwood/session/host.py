@@ -35,6 +35,7 @@ from sapwood.session.places import census_of
 from sapwood.session.secondary_tree import PrimarySession, SharedAgents
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.supervisor import (
+    NodeSource,
     PlaceChange,
     ProcessSetup,
     ProcessSupervisor,
@@ -55,6 +56,7 @@ class SessionHost:
         loop: The loop that drives it.
         lender: The session whose agents take part, as leaves of this secondary tree; without one
             the session starts its own.
+        nodes: What begins the processes of places on other machines.
 
     Attributes:
         tree: The shape of the tree.
@@ -65,13 +67,19 @@ class SessionHost:
     """
 
     def __init__(
-        self, options: SessionOptions, loop: SharedReactor, lender: PrimarySession | None = None
+        self,
+        options: SessionOptions,
+        loop: SharedReactor,
+        lender: PrimarySession | None = None,
+        nodes: NodeSource | None = None,
     ) -> None:
         self.options = options
         self.tree = options.tree
         self.pool = BlockPool(options.inline_limit)
         self._loop = loop
         self._lender = lender
+        self._nodes = nodes
+        self._port = None if nodes is None else nodes.open_port(loop)
         self._folder = make_folder()
         self._listeners: list[Callable[[PlacesChanged], None]] = []
         self._server: Listener | None = None
@@ -86,6 +94,8 @@ class SessionHost:
             timing=timing,
             inline_limit=options.inline_limit,
             extra=options.extra,
+            hosts=options.hosts,
+            addresses={} if self._port is None else {ROOT: self._port.address},
         )
         identity = Identity(
             configuration.cluster,
@@ -95,7 +105,7 @@ class SessionHost:
             configuration.machine or "front end",
             configuration.credential,
         )
-        self._address = configuration.address(ROOT)
+        self._address = configuration.socket_path(ROOT)
         self.node = Node(identity, options.tree, timing, gathering(self.pool.place))
         self.supervisor = ProcessSupervisor(
             options.tree,
@@ -150,6 +160,8 @@ class SessionHost:
         """Remove what is on disk and in shared memory; when the loop has ended."""
         self.pool.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+        if self._nodes is not None:
+            self._nodes.close()
 
     # --- on the loop's thread ----------------------------------------------------------------
 
@@ -157,6 +169,8 @@ class SessionHost:
         """Take connections of the places below, and begin to supervise."""
         try:
             self._server = UnixTransport().listen(self._address, self.place, self._loop)
+            if self._port is not None:
+                self._port.serve(self._folder.name, self.place)
         except SapwoodError as error:
             self.supervisor.give_up(error)
         self.place.start()
@@ -177,6 +191,8 @@ class SessionHost:
         self.supervisor.detach()
         if self._server is not None:
             self._server.close()
+        if self._port is not None:
+            self._port.close()
         self.place.close()
 
     def _places_changed(self, change: PlaceChange) -> None:
@@ -195,6 +211,7 @@ class SessionHost:
         options, lender = self.options, self._lender
         encoded = msgspec.msgpack.encode(configuration)
         return ProcessSetup(
+            configuration.cluster,
             self._entry,
             orders.ConfigureProcesses(str(self._folder), encoded, options.environment),
             ZygotePlan(
@@ -205,6 +222,9 @@ class SessionHost:
             ),
             options.interpreters,
             SharedAgents(lender, configuration.cluster, encoded) if lender is not None else None,
+            {} if lender is not None else dict(enumerate(options.hosts)),
+            self._nodes,
+            options.zygote,
         )
 
     def _entry(self, rank: int) -> str:

@@ -16,8 +16,9 @@ import uvloop
 from sapwood.comm.loop import Loop
 from sapwood.comm.reactor import Reactor
 from sapwood.comm.transport.base import ConnectionHandler, Failed, Listener, Transport
-from sapwood.comm.transport.tls import Credentials, TlsTransport
+from sapwood.comm.transport.tls import TlsTransport
 from sapwood.comm.transport.unix import UnixTransport
+from sapwood.security.credentials import Credentials
 from sapwood.testing.transports import (
     CHECKS,
     Check,

@@ -17,12 +17,11 @@ from sapwood.core.topology import Tree, flat, kary
 from sapwood.environment.settings import RestartSettings
 from sapwood.session.places import PlaceState
 from sapwood.session.supervisor import (
-    Command,
     PlaceChange,
     ProcessSetup,
+    ProcessStarters,
     ProcessSupervisor,
     SupervisionTimeouts,
-    ProcessStarters,
 )
 
 PATIENCE = 20.0
@@ -277,7 +276,7 @@ def test_a_process_that_was_given_up_while_it_was_forked_is_ended(build: Build) 
     house.settle()
     house.exit(1)
     house.loop.advance(0.1)
-    house.supervisor._starter_ended()  # and with it rank 1, whose second process is not reported yet
+    house.supervisor._starter_ended()  # with it rank 1, whose second process is not reported yet
     house.loop.advance(1.0)
     late = orders.Spawned(1, 2, 777)
     house.supervisor._reported(late)

@@ -18,7 +18,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -26,6 +25,7 @@ from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.shared_memory import OUT_OF_DESCRIPTORS
 from sapwood.comm.transport.base import ConnectionHandler, Failed, Listener
 from sapwood.core.errors import CommunicationError, ConfigurationError
+from sapwood.security.credentials import Credentials
 
 BACKLOG = 1024
 """Connections that may wait to be accepted."""
@@ -72,62 +72,48 @@ Refused = Callable[[str, str], None]
 """``refused(address, reason)`` is told of each peer that was not let in."""
 
 
-@dataclass(frozen=True)
-class Credentials:
-    """What a node shows others, and whom it believes.
+def accepting_context(credentials: Credentials) -> ssl.SSLContext:
+    """Return a new context for the side that listens.
 
-    Attributes:
-        node: Node id; the one DNS name (subjectAltName) in the certificate.
-        certificate: Certificate of the node, and those between it and the authority; PEM.
-        key: Private key of the certificate, not encrypted; PEM.
-        authority: Certificates of the authorities whose nodes are believed; PEM.
+    Raises:
+        ConfigurationError: Certificate, key and authority are not what they should be.
     """
+    context = _context(credentials, ssl.PROTOCOL_TLS_SERVER)
+    context.num_tickets = 0  # links are long: nobody resumes, and nothing is left unread
+    return context
 
-    node: str
-    certificate: bytes
-    key: bytes = field(repr=False)
-    authority: bytes
 
-    def accepting(self) -> ssl.SSLContext:
-        """Return a new context for the side that listens.
+def connecting_context(credentials: Credentials) -> ssl.SSLContext:
+    """Return a new context for the side that connects; it checks the name of the other.
 
-        Raises:
-            ConfigurationError: Certificate, key and authority are not what they should be.
-        """
-        context = self._context(ssl.PROTOCOL_TLS_SERVER)
-        context.num_tickets = 0  # links are long: nobody resumes, and nothing is left unread
-        return context
+    Raises:
+        ConfigurationError: Certificate, key and authority are not what they should be.
+    """
+    return _context(credentials, ssl.PROTOCOL_TLS_CLIENT)
 
-    def connecting(self) -> ssl.SSLContext:
-        """Return a new context for the side that connects; it checks the name of the other.
 
-        Raises:
-            ConfigurationError: Certificate, key and authority are not what they should be.
-        """
-        return self._context(ssl.PROTOCOL_TLS_CLIENT)
-
-    def _context(self, protocol: int) -> ssl.SSLContext:
-        if not is_node(self.node):
-            raise ConfigurationError(
-                f"{self.node!r} is no node id",
-                where="TLS credentials",
-                hint="a node id is a DNS name with a letter, such as n1.cluster.sapwood",
-            )
-        context = ssl.SSLContext(protocol)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.hostname_checks_common_name = False
-        try:
-            with _memory_file(self.certificate + b"\n" + self.key) as path:
-                context.load_cert_chain(path, password=_refuse_password)
-            context.load_verify_locations(cadata=self.authority.decode("ascii"))
-        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            raise ConfigurationError(
-                f"cannot use certificate, key and authority: {_reason(error)}",
-                where=f"TLS credentials of {self.node}",
-                hint="they are PEM, the key is not encrypted and belongs to the certificate",
-            ) from error
-        return context
+def _context(credentials: Credentials, protocol: int) -> ssl.SSLContext:
+    if not is_node(credentials.node):
+        raise ConfigurationError(
+            f"{credentials.node!r} is no node id",
+            where="TLS credentials",
+            hint="a node id is a DNS name with a letter, such as n1.cluster.sapwood",
+        )
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.hostname_checks_common_name = False
+    try:
+        with _memory_file(credentials.certificate + b"\n" + credentials.key) as path:
+            context.load_cert_chain(path, password=_refuse_password)
+        context.load_verify_locations(cadata=credentials.authority.decode("ascii"))
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise ConfigurationError(
+            f"cannot use certificate, key and authority: {_reason(error)}",
+            where=f"TLS credentials of {credentials.node}",
+            hint="they are PEM, the key is not encrypted and belongs to the certificate",
+        ) from error
+    return context
 
 
 def is_node(text: str) -> bool:
@@ -210,7 +196,7 @@ class TlsTransport:
         Raises:
             ConfigurationError: The credentials cannot be used.
         """
-        context = credentials.connecting()
+        context = connecting_context(credentials)
         context.set_alpn_protocols([self._protocol])
         self._context = context
         self._credentials = credentials
@@ -320,7 +306,7 @@ class TlsPort:
         Raises:
             ConfigurationError: The credentials cannot be used.
         """
-        self._context = credentials.accepting()
+        self._context = accepting_context(credentials)
         self._tell_context()
 
     def close(self) -> None:
