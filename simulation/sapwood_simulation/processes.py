@@ -195,4 +195,4 @@ class SimulatedKeeper(ProcessSupervisor):
         """Let all processes end at once, as they do when their zygote is killed."""
         self.simulated.detach()
         self.simulated.close()
-        self._zygote_ended()
+        self._starter_ended()

@@ -353,11 +353,24 @@ class NodeProcesses:
         self._life = next(self._lives)
         self._loop: SharedReactor | None = None
         self._early: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self._lock = Lock()
+        self._there = False
+        self._waiting: list[tuple[str, Any]] = []
         self._over = False
 
     def start(self) -> None:
-        """Have the node get ready."""
+        """Have the node get ready; if it is not there, when it is."""
         self._control.join(self)
+        if self._control.session.places([self.host])[0].is_ready:
+            self._open()
+
+    def _open(self) -> None:
+        """Open the session on the node, and send the orders that waited for that."""
+        with self._lock:
+            if self._there or self._over:
+                return
+            self._there = True
+            waiting, self._waiting = self._waiting, []
         configure = self._setup.configure
         opening = messages.OpenProcesses(
             session=self.name,
@@ -368,6 +381,8 @@ class NodeProcesses:
             life=self._life,
         )
         self._ask(messages.OPEN, messages.to_value(opening))
+        for handler, value in waiting:
+            self._ask(handler, value)
 
     def listen(self, loop: SharedReactor) -> None:
         """Report on a loop from now on; called on its thread."""
@@ -379,12 +394,12 @@ class NodeProcesses:
     def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
         """Begin processes."""
         spawning = messages.SpawnProcesses(self.name, list(processes))
-        self._ask(messages.SPAWN, messages.to_value(spawning))
+        self._order(messages.SPAWN, messages.to_value(spawning))
 
     def kill(self, pid: int) -> None:
         """End a process."""
         killing = messages.KillProcess(self.name, pid, signal.SIGKILL)
-        self._ask(messages.KILL, messages.to_value(killing))
+        self._order(messages.KILL, messages.to_value(killing))
 
     def is_silent(self, looks: int, first: int) -> bool:
         """Return False: the node looks after its zygote, and the control tree after the node."""
@@ -396,15 +411,17 @@ class NodeProcesses:
 
     def detach(self) -> None:
         """Report nothing any more."""
-        self._over = True
         self._loop = None
 
     def close(self) -> None:
-        """End all processes on the node, and wait for that."""
-        self._over = True
+        """End all processes on the node, and wait for that, where there are any."""
+        with self._lock:
+            there, self._there, self._over = self._there, False, True
         self._control.part(self)
-        with contextlib.suppress(ClosedError):
-            wait([self._control.session.ask(self.host, messages.CLOSE, self.name)], CLOSE_TIMEOUT)
+        if there:
+            with contextlib.suppress(ClosedError):
+                closing = self._control.session.ask(self.host, messages.CLOSE, self.name)
+                wait([closing], CLOSE_TIMEOUT)
 
     # --- on the loop of the control tree -------------------------------------------------------
 
@@ -413,18 +430,37 @@ class NodeProcesses:
         if report.life != self._life:
             return
         if report.report is None:
-            self._on_loop(self._on_end, f"{self._name}: {report.reason}")
+            self._ended(f"{self._name}: {report.reason}")
         else:
             self._on_loop(self._on_report, report.report)
 
     def node_changed(self, *, there: bool, reason: str) -> None:
         """Take in that the node is gone, or that a new daemon is there in its place."""
-        if not there:
-            self._on_loop(self._on_end, f"the node {self._name} is gone: {reason}")
+        if there:
+            self._open()
+        else:
+            self._ended(f"the node {self._name} is gone: {reason}")
+
+    def _ended(self, reason: str) -> None:
+        """All processes are gone: another starter takes the place of this one."""
+        with self._lock:
+            there, self._there = self._there, False
+            self._over = self._over or there
+        if there:
+            self._on_loop(self._on_end, reason, last=True)
 
     @property
     def _name(self) -> str:
         return self._control.hosts[self.host - 1]
+
+    def _order(self, handler: str, value: Any) -> None:
+        with self._lock:
+            if self._over:
+                return
+            if not self._there:
+                self._waiting.append((handler, value))
+                return
+        self._ask(handler, value)
 
     def _ask(self, handler: str, value: Any) -> None:
         try:
@@ -437,18 +473,18 @@ class NodeProcesses:
         error = answer.exception()
         if error is None or isinstance(error, AgentLostError | ClosedError):
             return  # that a node is gone is told by the control tree
-        self._on_loop(self._on_end, f"{self._name}: {error}")
+        self._ended(f"{self._name}: {error}")
 
-    def _on_loop(self, function: Callable[..., None], *args: Any) -> None:
-        if self._over:
+    def _on_loop(self, function: Callable[..., None], *args: Any, last: bool = False) -> None:
+        if self._over and not last:
             return
         loop = self._loop
         if loop is None:
             self._early.append((function, args))
             return
         with contextlib.suppress(ClosedError):  # the loop has ended
-            loop.call_soon_threadsafe(self._if_open, function, args)
+            loop.call_soon_threadsafe(self._if_listening, function, args)
 
-    def _if_open(self, function: Callable[..., None], args: tuple[Any, ...]) -> None:
-        if not self._over:
+    def _if_listening(self, function: Callable[..., None], args: tuple[Any, ...]) -> None:
+        if self._loop is not None:
             function(*args)

@@ -21,6 +21,7 @@ from sapwood.session.supervisor import (
     ProcessSetup,
     ProcessStarters,
     ProcessSupervisor,
+    StarterKey,
     SupervisionTimeouts,
 )
 
