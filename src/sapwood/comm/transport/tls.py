@@ -852,7 +852,11 @@ class TlsConnection:
         if not self._open or self._closing:
             return
         waits = bool(self._unsent or self._chunk)
-        self._unsent.extend(memoryview(buffer).cast("B") for buffer in buffers if len(buffer))
+        if not waits and sum(map(len, buffers)) <= JOIN_SIZE:
+            self._chunk = b"".join(buffers)
+        else:
+            several = (memoryview(buffer) for buffer in buffers)
+            self._unsent.extend(buffer.cast("B") for buffer in several if buffer.nbytes)
         if not waits:
             self._send()
 
