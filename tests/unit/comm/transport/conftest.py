@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
-from contextlib import closing
+import resource
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 
 import pytest
 import trustme
@@ -47,3 +49,21 @@ def stranger() -> Authority:
 def loop() -> Iterator[Reactor]:
     with closing(Reactor()) as reactor:
         yield reactor
+
+
+@pytest.fixture
+def no_descriptors() -> Callable[[], AbstractContextManager[None]]:
+    """Lets this process open nothing more, as long as a block runs."""
+    return _no_descriptors
+
+
+@contextmanager
+def _no_descriptors() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket() as highest:
+        last = highest.fileno()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (last, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

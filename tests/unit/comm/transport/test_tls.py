@@ -13,7 +13,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -291,6 +291,31 @@ def test_a_port_that_is_closed_ends_handshakes_and_keeps_connections(
     abort(port, end)
 
 
+def test_who_connects_waits_until_there_are_descriptors(
+    port: Port,
+    authority: Authority,
+    no_descriptors: Callable[[], AbstractContextManager[None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tls, "ACCEPT_PAUSE", 0.02)
+    port.loop.fileno()
+    looks: list[None] = []
+    look = port.port._go_on
+
+    def looked() -> None:
+        looks.append(None)
+        look()
+
+    monkeypatch.setattr(port.port, "_go_on", looked)
+    with bare(port) as sock, no_descriptors():
+        port.until(lambda: len(looks) > 2)
+        assert not port.port._handshakes
+        del sock
+    end = port.dial(authority.credentials(LEAF))
+    port.until(lambda: port.end.connections)
+    abort(port, end)
+
+
 # --- protocols on one port ------------------------------------------------------------------------
 
 
@@ -428,12 +453,12 @@ def test_hosts_may_have_names(
     host, number = port.place
     ask = socket.getaddrinfo
 
-    def known(name: str, *args: Any, flags: int = 0, **options: Any) -> Any:
+    def known(name: str, port: int, *, flags: int = 0, **_options: Any) -> Any:
         if name == "n1.test" and not flags:
-            return ask(host, *args, **options)
-        if not flags:
+            name = host
+        elif not flags:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        return ask(name, *args, flags=flags, **options)
+        return ask(name, port, type=socket.SOCK_STREAM, flags=flags)
 
     monkeypatch.setattr(socket, "getaddrinfo", known)
     end = port.dial(authority.credentials(LEAF), address=f"{ROOT}@n2.test:1,n1.test:{number}")
@@ -700,7 +725,9 @@ def test_another_implementation_that_changes_its_keys_is_understood(
 # --- links ----------------------------------------------------------------------------------------
 
 
-def test_a_link_goes_on_over_a_new_connection(loop: Reactor, authority: Authority) -> None:
+def test_a_link_goes_on_over_a_new_connection(
+    loop: Reactor, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The connection is cut, the driver makes another one; both know what the other has."""
     timing = LinkTiming(heartbeat=0.5, failure_after=30.0, grace=20.0)
     joined: list[Any] = []
@@ -731,7 +758,7 @@ def test_a_link_goes_on_over_a_new_connection(loop: Reactor, authority: Authorit
     assert len(joined) == 1
     listener.close()
     lost: list[int] = []
-    child.give_up = lambda link, _reason: lost.append(link)  # type: ignore[method-assign]
+    monkeypatch.setattr(child, "give_up", lambda link, _reason: lost.append(link))
     for carrier in list(child.links.connections.values()):
         carrier.connection.abort()
     until(lambda: lost)  # nobody listens any more: it is not tried again
