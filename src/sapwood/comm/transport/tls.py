@@ -39,6 +39,9 @@ MAX_HANDSHAKES = 256
 HANDSHAKE_TURN = 1.0
 """Seconds after which a handshake is given up if others wait for its place."""
 
+ACCEPT_TURN = 16
+"""Connections that are accepted before others have their turn."""
+
 ACCEPT_PAUSE = 0.1
 """Seconds until a process that had no descriptors left looks for connections again."""
 
@@ -351,8 +354,8 @@ class TlsPort:
             self._loop.add_reader(self._socket.fileno(), self._readable)
 
     def _readable(self) -> None:
-        while self._socket.fileno() >= 0:
-            if not self._has_room():
+        for _ in range(ACCEPT_TURN):
+            if self._socket.fileno() < 0 or not self._has_room():
                 return
             try:
                 sock, name = self._socket.accept()
@@ -838,7 +841,11 @@ class TlsConnection:
         if not self._open or self._closing:
             return
         waits = bool(self._unsent or self._chunk)
-        self._unsent.extend(memoryview(buffer).cast("B") for buffer in buffers if len(buffer))
+        if not waits and sum(map(len, buffers)) <= JOIN_SIZE:
+            self._chunk = b"".join(buffers)
+        else:
+            several = (memoryview(buffer) for buffer in buffers)
+            self._unsent.extend(buffer.cast("B") for buffer in several if buffer.nbytes)
         if not waits:
             self._send()
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import resource
 import socket
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 from sapwood.comm.reactor import Reactor
 from sapwood.comm.transport.base import Connection
 from sapwood.comm.transport.unix import UnixTransport
+
+NoDescriptors = Callable[[], AbstractContextManager[None]]
 
 
 class Opened:
@@ -31,20 +32,9 @@ class Opened:
         """Nothing is to be done."""
 
 
-@contextmanager
-def no_descriptors() -> Iterator[None]:
-    """Let this process open nothing more."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with socket.socket() as highest:
-        last = highest.fileno()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (last, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def test_who_connects_waits_until_there_are_descriptors(tmp_path: Path) -> None:
+def test_who_connects_waits_until_there_are_descriptors(
+    tmp_path: Path, no_descriptors: NoDescriptors
+) -> None:
     address = str(tmp_path / "a.sock")
     with closing(Reactor()) as reactor:
         opened, waits = Opened(), 0
@@ -79,7 +69,9 @@ def test_who_connects_waits_until_there_are_descriptors(tmp_path: Path) -> None:
         client.close()
 
 
-def test_a_listener_that_pauses_can_be_closed(tmp_path: Path) -> None:
+def test_a_listener_that_pauses_can_be_closed(
+    tmp_path: Path, no_descriptors: NoDescriptors
+) -> None:
     address = str(tmp_path / "a.sock")
     with closing(Reactor()) as reactor:
         listener = UnixTransport().listen(address, Opened(), reactor)
