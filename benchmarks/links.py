@@ -1,11 +1,14 @@
-"""What links cost: TLS on TCP against plain TCP of the same code, and what an idle one keeps.
+"""What links cost: TLS on the event loop against bare blocking TLS, and what an idle one keeps.
 
 ``links.round_trip``
-    An empty request from this process to another one and its answer, over TCP on the loopback
-    interface with mutual TLS 1.3. Floor: the same code over TCP without TLS, which is only here.
-``links.megabyte``
-    Time for one MiB of a 16 MiB wave that travels in its message, one frame; the answer is small.
-    Floor: as above. One MiB in 1 ms is 1,049 MB/s.
+    64 bytes from this process to another one and back, over a connection of ``TlsTransport`` on
+    the loopback interface. Floor: the same over two ``ssl.SSLSocket`` that block.
+``links.stream``
+    64 MiB, written at once, until the other process has all of it and has said so. Floor:
+    ``ssl.SSLSocket.sendall`` to ``recv_into``.
+``links.request``, ``links.wave``
+    What the protocol adds: an empty request and its answer, and one MiB of a 16 MiB wave that
+    travels in one frame and is answered by a number. Floors: those above, for as many bytes.
 ``links.idle_link``, ``links.idle_stream``
     Memory that Python has allocated for a link that stands and is silent, at the root, and for a
     stream that is open with one member and silent, at both ends. There is no floor.
@@ -13,16 +16,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
 import os
+import socket
 import ssl
-import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Any, cast
 
 import numpy as np
@@ -36,104 +37,237 @@ from sapwood.comm.link import Identity, LinkTiming
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.node import Node
 from sapwood.comm.payload import Payload
+from sapwood.comm.reactor import Reactor
 from sapwood.comm.reduction import gathering
-from sapwood.comm.transport.base import ConnectionHandler, Listener, Transport
-from sapwood.comm.transport.stream_socket import StreamSocket
-from sapwood.comm.transport.tcp import TcpTransport, split_address
+from sapwood.comm.transport.base import Connection
+from sapwood.comm.transport.tls import TlsTransport, accepting_context, connecting_context
 from sapwood.core.clock import VirtualClock
 from sapwood.core.topology import ROOT, flat
+from sapwood.security.credentials import Credentials
 from sapwood_simulation.links import ClockLoop
 from sapwood_simulation.network import Network
 
-LARGE = 16 * 2**20
+WAVE = 16 * 2**20
 """Bytes of a large wave."""
+
+STREAM = 64 * 2**20
+"""Bytes that are written at once."""
+
+SMALL = 64
+"""Bytes that go there and back."""
 
 WARM_UP = 20
 IDLE = 500
 """Links, and streams, of which the memory is taken."""
 
+HOST = "127.0.0.1"
+PROTOCOL = "sapwood-tree/benchmark"
+PATIENCE = 60.0
 
-class PlainTcp:
-    """TCP without TLS: what ``TcpTransport`` does, less the certificates; for this comparison."""
-
-    async def listen(self, address: str, handler: ConnectionHandler) -> Listener:
-        """Accept connections."""
-        loop = asyncio.get_running_loop()
-        return await loop.create_server(
-            lambda: StreamSocket(handler, initiator=False), *split_address(address)
-        )
-
-    async def connect(self, address: str, handler: ConnectionHandler) -> None:
-        """Connect."""
-        loop = asyncio.get_running_loop()
-        await loop.create_connection(
-            lambda: StreamSocket(handler, initiator=True), *split_address(address)
-        )
+_spawn = multiprocessing.get_context("spawn")
 
 
-def transport_of(folder: str) -> Transport:
-    """Return TCP with the certificates of a folder, or without TLS if there is none."""
-    if not folder:
-        return PlainTcp()
-    contexts = []
-    for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT):
-        context = ssl.SSLContext(protocol)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_cert_chain(Path(folder) / "member.pem")
-        context.load_verify_locations(Path(folder) / "authority.pem")
-        contexts.append(context)
-    return TcpTransport(*contexts)
+def new_credentials() -> tuple[Credentials, Credentials]:
+    """Return what the two processes show each other."""
+    authority = trustme.CA()
+    made = []
+    for node in ("root.benchmark.sapwood", "child.benchmark.sapwood"):
+        issued = authority.issue_cert(node)
+        chain = b"".join(pem.bytes() for pem in issued.cert_chain_pems)
+        key = issued.private_key_pem.bytes()
+        made.append(Credentials(node, chain, key, authority.cert_pem.bytes()))
+    return made[0], made[1]
 
 
-def serve(folder: str, address: str) -> None:
+# --- the floor: sockets that block ----------------------------------------------------------------
+
+
+def read_exactly(sock: ssl.SSLSocket, view: memoryview) -> None:
+    """Fill a buffer."""
+    filled = 0
+    while filled < len(view):
+        count = sock.recv_into(view[filled:])
+        assert count
+        filled += count
+
+
+def serve_bare(credentials: Credentials, port: int, node: str, trips: int, sends: int) -> None:
+    """Be the other process: send back what is small, confirm what is large."""
+    raw = socket.create_connection((HOST, port))
+    raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    view = memoryview(bytearray(STREAM))
+    with connecting_context(credentials).wrap_socket(raw, server_hostname=node) as sock:
+        for _ in range(trips):
+            read_exactly(sock, view[:SMALL])
+            sock.sendall(view[:SMALL])
+        for _ in range(sends):
+            read_exactly(sock, view)
+            sock.sendall(b"!")
+
+
+def measure_bare(trips: int, sends: int) -> tuple[list[float], list[float]]:
+    """Return the seconds of each round trip and of each large send, without a loop."""
+    here, there = new_credentials()
+    with socket.create_server((HOST, 0)) as server:
+        port = server.getsockname()[1]
+        child = _spawn.Process(target=serve_bare, args=(there, port, here.node, trips, sends))
+        child.start()
+        raw, _ = server.accept()
+    raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    view = memoryview(bytearray(STREAM))
+    found: tuple[list[float], list[float]] = ([], [])
+    with accepting_context(here).wrap_socket(raw, server_side=True) as sock:
+        for times, count, size, answer in (
+            (found[0], trips, SMALL, SMALL),
+            (found[1], sends, STREAM, 1),
+        ):
+            for _ in range(count):
+                begin = time.perf_counter()
+                sock.sendall(view[:size])
+                read_exactly(sock, view[:answer])
+                times.append(time.perf_counter() - begin)
+    child.join()
+    return found
+
+
+# --- connections on the loop ----------------------------------------------------------------------
+
+
+class Server:
+    """Sends back what is small, confirms what is large: the other process on the loop."""
+
+    def __init__(self, loop: Reactor, trips: int, sends: int) -> None:
+        self._loop = loop
+        self._sizes = iter([*[SMALL] * trips, *[STREAM] * sends])
+        self._missing = next(self._sizes)
+        self._connection: Connection
+
+    def connection_opened(self, connection: Connection, *, initiator: bool) -> int:
+        """Keep it."""
+        assert initiator
+        self._connection = connection
+        return 1
+
+    def bytes_received(self, number: int, data: bytes) -> None:
+        """Count, and answer when all is there."""
+        assert number == 1
+        self._missing -= len(data)
+        if not self._missing:
+            self._connection.write([data if len(data) == SMALL else b"!"])
+            self._missing = next(self._sizes, -1)
+
+    def connection_closed(self, number: int, reason: str) -> None:
+        """Nothing more comes."""
+        assert number == 1, reason
+        self._loop.stop()
+
+
+def serve_on_loop(credentials: Credentials, address: str, trips: int, sends: int) -> None:
+    """Be the other process."""
+    with closing(Reactor()) as loop:
+        server = Server(loop, trips, sends)
+        TlsTransport(credentials, PROTOCOL).connect(address, server, loop, print)
+        loop.run()
+
+
+class Client:
+    """Sends one thing after the other and notes how long each takes."""
+
+    def __init__(self, loop: Reactor, trips: int, sends: int) -> None:
+        self.times: dict[int, list[float]] = {SMALL: [], STREAM: []}
+        self._loop = loop
+        self._sizes = iter([*[SMALL] * trips, *[STREAM] * sends])
+        self._size = self._missing = 0
+        self._view = memoryview(bytes(STREAM))
+        self._begin = 0.0
+        self._connection: Connection
+
+    def connection_opened(self, connection: Connection, *, initiator: bool) -> int:
+        """Begin."""
+        assert not initiator
+        self._connection = connection
+        self._send()
+        return 1
+
+    def bytes_received(self, number: int, data: bytes) -> None:
+        """Go on when the answer is complete."""
+        assert number == 1
+        self._missing -= len(data)
+        if not self._missing:
+            self.times[self._size].append(time.perf_counter() - self._begin)
+            self._send()
+
+    def connection_closed(self, number: int, reason: str) -> None:
+        """It was this side that closed it."""
+        assert number == 1, reason
+        self._loop.stop()
+
+    def _send(self) -> None:
+        self._size = next(self._sizes, 0)
+        if not self._size:
+            self._connection.close()
+            return
+        self._missing = SMALL if self._size == SMALL else 1
+        self._begin = time.perf_counter()
+        self._connection.write([self._view[: self._size]])
+
+
+def measure_loop(trips: int, sends: int) -> tuple[list[float], list[float]]:
+    """Return the seconds of each round trip and of each large send, on the loop."""
+    here, there = new_credentials()
+    with closing(Reactor()) as loop:
+        client = Client(loop, trips, sends)
+        listener = TlsTransport(here, PROTOCOL).listen(f"{HOST}:0", client, loop)
+        child = _spawn.Process(target=serve_on_loop, args=(there, listener.address, trips, sends))
+        child.start()
+        loop.run()
+        listener.close()
+    child.join()
+    return client.times[SMALL], client.times[STREAM]
+
+
+# --- the protocol on them -------------------------------------------------------------------------
+
+
+def serve_place(credentials: Credentials, address: str) -> None:
     """Be the other process: answer requests and waves until the parent is lost."""
-    import uvloop  # noqa: PLC0415 - in the child alone
+    loop = Reactor()
 
-    async def live() -> None:
-        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    def answer(asked: ev.Asked) -> None:
+        place.post(ev.Answer(asked.source, asked.number, asked.body, None))
 
-        def answer(asked: ev.Asked) -> None:
-            place.post(ev.Answer(asked.source, asked.number, asked.body, None))
+    def contribute(wave: ev.WaveArrived) -> None:
+        body = plain.encode({"x": wave.payload.nbytes if wave.payload is not None else 0})
+        place.post(ev.Contribute(wave.spec.stream, wave.wave, 1.0, body, None))
 
-        def contribute(wave: ev.WaveArrived) -> None:
-            body = plain.encode({"x": wave.payload.nbytes if wave.payload is not None else 0})
-            number = wave.spec.stream
-            place.post(ev.Contribute(number, wave.wave, 1.0, body, None))
-
-        handlers: dict[Any, Any] = {
-            ev.Asked: answer,
-            ev.WaveArrived: contribute,
-            ev.ParentLost: lambda _: ended.set(),
-        }
-        node = Node(Identity("b", 1, 1, os.getpid(), "child"), flat(1))
-        place = NodeDriver(node, handlers, loop, print)
-        place.post(ev.Begin())
-        await transport_of(folder).connect(address, place)
-        place.start()
-        await ended.wait()
-
-    uvloop.run(live())
+    handlers: dict[Any, Any] = {
+        ev.Asked: answer,
+        ev.WaveArrived: contribute,
+        ev.ParentLost: lambda _: loop.stop(),
+    }
+    node = Node(Identity("b", 1, 1, os.getpid(), "child"), flat(1))
+    place = NodeDriver(node, handlers, loop, print)
+    place.post(ev.Begin())
+    TlsTransport(credentials, PROTOCOL).connect(address, place, loop, print)
+    place.start()
+    loop.run()
 
 
 class Pair:
     """This process as root and another one as its only agent."""
 
-    def __init__(self, folder: str) -> None:
-        import uvloop  # noqa: PLC0415 - as above
-
-        self.loop = uvloop.new_event_loop()
-        self._happened: asyncio.Future[Any] = self.loop.create_future()
+    def __init__(self) -> None:
+        here, there = new_credentials()
+        self.loop = Reactor()
+        self._happened: list[Any] = []
         handlers: dict[Any, Callable[[Any], None]] = dict.fromkeys(
             (ev.PlaceJoined, ev.Answered, ev.WaveCompleted), self._note
         )
         node = Node(Identity("b", ROOT, 1, os.getpid(), "root"), flat(1), None, gathering())
         self.place = NodeDriver(node, handlers, self.loop, print)
-        listening: Any = transport_of(folder).listen("127.0.0.1:0", self.place)
-        self._listener = self.loop.run_until_complete(listening)
-        port = self._listener.sockets[0].getsockname()[1]
-        context = multiprocessing.get_context("spawn")
-        self._child = context.Process(target=serve, args=(folder, f"127.0.0.1:{port}"))
+        self._listener = TlsTransport(here, PROTOCOL).listen(f"{HOST}:0", self.place, self.loop)
+        address = self._listener.address
+        self._child = _spawn.Process(target=serve_place, args=(there, address))
         self._child.start()
         self._wait()
         self.place.start()
@@ -141,13 +275,14 @@ class Pair:
         self._number = 0
 
     def _note(self, effect: ev.Effect) -> None:
-        if not self._happened.done():
-            self._happened.set_result(effect)
+        self._happened.append(effect)
+        self.loop.stop()
 
     def _wait(self) -> Any:
-        effect = self.loop.run_until_complete(asyncio.wait_for(self._happened, 60))
-        self._happened = self.loop.create_future()
-        return effect
+        late = self.loop.call_later(PATIENCE, self.loop.stop)
+        self.loop.run()
+        late.cancel()
+        return self._happened.pop()
 
     def ask(self) -> float:
         """Return the seconds of one empty request."""
@@ -172,41 +307,37 @@ class Pair:
         """End the other process."""
         self._listener.close()
         self.place.close()
-        self.loop.run_until_complete(asyncio.sleep(0.05))
         self._child.join()
         self.loop.close()
 
 
-@contextmanager
-def certificates() -> Iterator[str]:
-    """Make a folder with the certificates that members show each other."""
-    authority = trustme.CA()
-    with tempfile.TemporaryDirectory() as folder:
-        member = authority.issue_cert("127.0.0.1")
-        member.private_key_and_cert_chain_pem.write_to_path(Path(folder) / "member.pem")
-        authority.cert_pem.write_to_path(Path(folder) / "authority.pem")
-        yield folder
+def measure_places(asks: int, waves: int) -> tuple[list[float], list[float]]:
+    """Return the seconds of each request and of each wave."""
+    pair = Pair()
+    encoded = values.encode({"data": np.zeros(WAVE, "u1")})
+    found = [pair.ask() for _ in range(asks)], [pair.send(encoded) for _ in range(waves)]
+    pair.close()
+    return found
 
 
 def tls(options: Options, report: Report) -> None:
-    """Compare TLS with plain TCP, taking turns."""
-    asks, sends = (50, 3) if options.quick else (2000, 30)
-    encoded = values.encode({"data": np.zeros(LARGE, "u1")})
-    found: dict[tuple[str, str], list[float]] = {}
-    with certificates() as folder:
-        for _ in range(options.runs):
-            for name, where in (("plain", ""), ("tls", folder)):
-                pair = Pair(where)
-                trips = [pair.ask() for _ in range(WARM_UP + asks)][WARM_UP:]
-                waves = [pair.send(encoded) for _ in range(2 + sends)][2:]
-                pair.close()
-                found.setdefault((name, "trip"), []).extend(trips)
-                megabytes = [seconds / (LARGE / 2**20) for seconds in waves]
-                found.setdefault((name, "wave"), []).extend(megabytes)
-    trip, floor = found["tls", "trip"], found["plain", "trip"]
-    report.add(Figure.of("links.round_trip", 1, trip, floor, unit="us"))
-    wave, floor = found["tls", "wave"], found["plain", "wave"]
-    report.add(Figure.of("links.megabyte", 1, wave, floor, unit="ms", nbytes=LARGE))
+    """Compare, taking turns."""
+    trips, sends = (50, 1) if options.quick else (3000, 12)
+    found: dict[tuple[Any, str], list[float]] = {}
+    for _ in range(options.runs):
+        for measure in (measure_bare, measure_loop, measure_places):
+            small, large = measure(WARM_UP + trips, 1 + sends)
+            found.setdefault((measure, "small"), []).extend(small[WARM_UP:])
+            found.setdefault((measure, "large"), []).extend(large[1:])
+    small, floor = found[measure_loop, "small"], found[measure_bare, "small"]
+    report.add(Figure.of("links.round_trip", 1, small, floor, unit="us", nbytes=SMALL))
+    large, bare = found[measure_loop, "large"], found[measure_bare, "large"]
+    report.add(Figure.of("links.stream", 1, large, bare, unit="ms", nbytes=STREAM))
+    request = found[measure_places, "small"]
+    report.add(Figure.of("links.request", 1, request, floor, unit="us"))
+    wave = [seconds * 2**20 / WAVE for seconds in found[measure_places, "large"]]
+    megabyte = [seconds * 2**20 / STREAM for seconds in bare]
+    report.add(Figure.of("links.wave", 1, wave, megabyte, unit="ms", nbytes=2**20))
 
 
 def idle(report: Report) -> None:
@@ -217,6 +348,8 @@ def idle(report: Report) -> None:
 
 class Mute:
     """A connection whose other end says nothing by itself."""
+
+    peer = ""
 
     def write(self, buffers: Sequence[bytes | memoryview]) -> None:
         """Take it."""

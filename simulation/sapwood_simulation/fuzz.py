@@ -110,6 +110,8 @@ class FuzzedPlace:
 class _Mute:
     """A connection whose other end takes what comes and says nothing by itself."""
 
+    peer = ""
+
     def write(self, buffers: Sequence[bytes | memoryview]) -> None:
         """Take it."""
 

@@ -129,6 +129,8 @@ class SimulatedLink:
 class LinkEnd:
     """What a place writes to, for a link: a connection without a socket."""
 
+    peer = ""
+
     def __init__(self, link: SimulatedLink) -> None:
         self._link = link
 

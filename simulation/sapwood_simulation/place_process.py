@@ -7,12 +7,11 @@ they are, and of each that has ended, on a line of its own, which it was and its
 
 from __future__ import annotations
 
-import asyncio
 import os
-import ssl
 import sys
 import zlib
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,15 +22,18 @@ from sapwood.comm import events as ev
 from sapwood.comm import plain, values
 from sapwood.comm.driver import Handlers, NodeDriver, reconnect
 from sapwood.comm.link import Identity, LinkTiming
+from sapwood.comm.loop import Loop
 from sapwood.comm.node import Node
 from sapwood.comm.payload import Payload
+from sapwood.comm.reactor import Reactor
 from sapwood.comm.reduction import gathering
-from sapwood.comm.transport.base import Transport
-from sapwood.comm.transport.tcp import TcpTransport
+from sapwood.comm.transport.base import ConnectionHandler, Failed, Transport
+from sapwood.comm.transport.tls import TlsTransport
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError
 from sapwood.core.topology import Tree, plan
+from sapwood.security.credentials import Credentials
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -45,8 +47,9 @@ class Options(msgspec.Struct, frozen=True):
         others: Addresses of other places that may become the parent, by their rank.
         listen: Address to listen at; empty for an agent.
         machine: What decides about shared memory; by default each place has its own.
-        certificates: Folder with ``member.pem`` and ``authority.pem``; with it, addresses are
-            ``host:port`` and the transport is TCP with TLS, without it Unix sockets.
+        certificates: Folder with ``RANK.pem``, ``RANK.key`` and ``authority.pem``; with it,
+            addresses are ``NODEID@host:port`` and the transport is TCP with TLS, without it Unix
+            sockets.
         timing: When links speak and worry.
     """
 
@@ -61,61 +64,60 @@ class Options(msgspec.Struct, frozen=True):
     timing: LinkTiming = LinkTiming()
 
 
-def transport_of(certificates: str) -> Transport:
+def node_id(rank: int) -> str:
+    """Return what the certificate of a place names it."""
+    return f"place-{rank}.grove.sapwood"
+
+
+def transport_of(rank: int, certificates: str) -> Transport:
     """Return TCP with the certificates of a folder, or Unix sockets without one."""
     if not certificates:
         return UnixTransport()
-    contexts = []
-    for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT):
-        context = ssl.SSLContext(protocol)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_cert_chain(Path(certificates) / "member.pem")
-        context.load_verify_locations(Path(certificates) / "authority.pem")
-        contexts.append(context)
-    return TcpTransport(*contexts)
+    names = (f"{rank}.pem", f"{rank}.key", "authority.pem")
+    pems = [Path(certificates, name).read_bytes() for name in names]
+    return TlsTransport(Credentials(node_id(rank), *pems), "sapwood-tree/grove")
 
 
 def new_place(
-    options: Options, handlers: Handlers, loop: asyncio.AbstractEventLoop, problems: list[str]
+    options: Options, handlers: Handlers, loop: Loop, problems: list[str]
 ) -> tuple[NodeDriver, Transport]:
     """Return a place and what connects it."""
     tree: Tree = plan(options.agents, options.fanout)
     machine = options.machine or f"machine {options.rank}"
     identity = Identity("grove", options.rank, 1, os.getpid(), machine)
-    transport = transport_of(options.certificates)
-    tasks: set[asyncio.Task[None]] = set()
+    transport = transport_of(options.rank, options.certificates)
+    node = Node(identity, tree, options.timing, gathering())
 
     def make_again(link: int, attempt: int) -> None:
         parent = place.channels[link].link.rank
-        connect = partial(transport.connect, options.others.get(parent, options.parent))
-        task = loop.create_task(reconnect(place, link, attempt, connect, asyncio.sleep))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        address = options.others.get(parent, options.parent)
 
-    node = Node(identity, tree, options.timing, gathering())
+        def connect(handler: ConnectionHandler, failed: Failed) -> None:
+            transport.connect(address, handler, loop, failed)
 
-    async def try_to_reach(effect: ev.Connect) -> None:
-        await asyncio.sleep(effect.pause)
-        try:
-            address = options.others.get(effect.rank, options.parent)
-            await transport.connect(address, place)
-        except CommunicationError:
-            place.post(ev.Unreachable(effect.rank))
+        reconnect(place, link, attempt, connect, loop)
+
+    def unreachable(rank: int, _error: CommunicationError) -> None:
+        place.post(ev.Unreachable(rank))
+
+    def try_to_reach(rank: int) -> None:
+        address = options.others.get(rank, options.parent)
+        transport.connect(address, place, loop, partial(unreachable, rank))
 
     def seek(effect: ev.Connect) -> None:
-        task = loop.create_task(try_to_reach(effect))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        loop.call_later(effect.pause, try_to_reach, effect.rank)
 
     place = NodeDriver(node, {**handlers, ev.Connect: seek}, loop, problems.append, make_again)
     return place, transport
 
 
-async def live(options: Options) -> None:
+def live(options: Options) -> None:
     """Be a place until the parent is lost."""
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
+    with closing(Reactor()) as loop:
+        _live(options, loop)
+
+
+def _live(options: Options, loop: Reactor) -> None:
     seen = 0
 
     def contribute(wave: ev.WaveArrived) -> None:
@@ -136,14 +138,14 @@ async def live(options: Options) -> None:
     handlers: dict[type[ev.Effect], Any] = {
         ev.WaveArrived: contribute,
         ev.Asked: answer,
-        ev.ParentLost: lambda _effect: ended.set(),
+        ev.ParentLost: lambda _effect: loop.stop(),
     }
     place, transport = new_place(options, handlers, loop, problems)
     if options.listen:
-        await transport.listen(options.listen, place)
+        transport.listen(options.listen, place, loop)
     place.post(ev.Begin())
     place.start()
-    await ended.wait()
+    loop.run()
     place.close()
 
 
@@ -152,7 +154,7 @@ def fork(options: Options) -> int:
     pid = os.fork()
     if pid == 0:
         try:
-            asyncio.run(live(options))
+            live(options)
         except BaseException:  # noqa: BLE001 - the last frame of a process reports everything
             sys.excepthook(*sys.exc_info())
             os._exit(1)

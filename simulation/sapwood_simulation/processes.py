@@ -199,4 +199,4 @@ class SimulatedSupervisor(ProcessSupervisor):
         """Let all processes end at once, as they do when their zygote is killed."""
         self.simulated.detach()
         self.simulated.close()
-        self._zygote_ended()
+        self._starter_ended()

@@ -152,7 +152,10 @@ class Simulation:
             self,
             self.tree,
             ProcessSetup(
-                lambda _rank: "none:none", orders.ConfigureProcesses("", b""), ZygotePlan(())
+                "simulated",
+                lambda _rank: "none:none",
+                orders.ConfigureProcesses("", b""),
+                ZygotePlan(()),
             ),
             RestartSettings(limit=1_000_000, window=1.0, backoff=0.001, backoff_max=0.05),
             SupervisionTimeouts(

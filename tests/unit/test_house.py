@@ -106,7 +106,8 @@ AGENT_SIDE = {"agent", "agent_groups", "junction", "member", "secondary_tree"}
 
 
 def test_the_rooms_of_the_front_end_know_a_session_by_its_port_only() -> None:
-    local = ROOT / "src" / "sapwood" / "client" / "local.py"  # makes the session
+    client = ROOT / "src" / "sapwood" / "client"
+    makers = {client / "local.py", client / "hosts.py"}  # they make the session
     for room in ("client", "compat", "cli", "activity"):
         for path in (ROOT / "src" / "sapwood" / room).rglob("*.py"):
             text = path.read_text(encoding="utf-8")
@@ -115,5 +116,5 @@ def test_the_rooms_of_the_front_end_know_a_session_by_its_port_only() -> None:
                 path
             )
             allowed = {"port"} | (AGENT_SIDE if room == "activity" else set())
-            allowed |= {"embedded", "options"} if path == local else set()
+            allowed |= {"embedded", "options"} if path in makers else set()
             assert known <= allowed, path

@@ -29,6 +29,13 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
             help="Data to run over: .npy, .npz, .csv or an image; default: the program's own.",
         ),
     ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC",
+            help="Machines: local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE or nodes:2.",
+        ),
+    ] = None,
     agents: Annotated[
         int | None,
         typer.Option(metavar="N", min=1, help="Agents to start; default: one a processor core."),
@@ -111,6 +118,7 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
     """
     with reported(debug=debug, as_json=as_json):
         given = {
+            "cluster.on": on,
             "cluster.agents": agents,
             "cluster.fanout": fanout,
             "limits.time": time_limit,

@@ -25,7 +25,7 @@ from sapwood.cli.present import print_json, shortened, table, write
 from sapwood.cli.program import parameter_table
 from sapwood.cli.progress import Display, follow, open_display
 from sapwood.cli.run_report import RunAnswer, show_answer, summarise
-from sapwood.client import Cluster, Dataset, Program, Run, load, load_program, local
+from sapwood.client import Cluster, Dataset, Program, Run, load, load_program, on
 from sapwood.code.build import LibraryPlan, find_built, plan_build
 from sapwood.code.cache import BuildCache
 from sapwood.code.describe import ParameterDescription, describe
@@ -72,7 +72,7 @@ def starting_agents(settings: Settings) -> Iterator[Cluster]:
         f"starting {count} agent{'' if count == 1 else 's'}" if count else "starting agents"
     )
     try:
-        cluster = local(settings=settings)
+        cluster = on(settings.cluster.on, settings=settings)
     finally:
         starting.clear()
     with cluster:

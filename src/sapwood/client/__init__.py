@@ -6,6 +6,7 @@ from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, Run
 from sapwood.activity.task_future import TaskFuture
 from sapwood.client.cluster import AgentView, Cluster
 from sapwood.client.group import AgentGroup
+from sapwood.client.hosts import on, ssh
 from sapwood.client.local import local
 from sapwood.client.messages import QueryResult
 from sapwood.client.stream import Stream, StreamCounters, StreamView
@@ -38,6 +39,7 @@ from sapwood.core.errors import (
     GroupError,
     InputError,
     MemoryLimitError,
+    NodeLostError,
     ParameterError,
     ProcessSpentError,
     ProgramError,
@@ -45,6 +47,7 @@ from sapwood.core.errors import (
     ResourceError,
     RunnerCrashError,
     SapwoodError,
+    SecurityError,
     TimeLimitError,
     UserCodeError,
 )
@@ -83,6 +86,7 @@ __all__ = [
     "InputError",
     "MemoryLimitError",
     "Message",
+    "NodeLostError",
     "ParameterError",
     "PlaceReport",
     "ProcessSpentError",
@@ -98,6 +102,7 @@ __all__ = [
     "RunStatistics",
     "RunnerCrashError",
     "SapwoodError",
+    "SecurityError",
     "Settings",
     "Stream",
     "StreamCounters",
@@ -116,7 +121,9 @@ __all__ = [
     "load_program",
     "local",
     "native",
+    "on",
     "parameter",
+    "ssh",
     "wait_all",
     "wait_any",
     "zeros",

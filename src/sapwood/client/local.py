@@ -2,7 +2,7 @@
 
 import resource
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from sapwood.comm.streams.stream import Position
 from sapwood.core.errors import ConfigurationError, ResourceError
 from sapwood.core.optional import fastpath
 from sapwood.core.rankset import parse_ranks
-from sapwood.core.topology import ROOT, Tree, plan
+from sapwood.core.topology import ROOT, Tree, flat, plan
 from sapwood.core.whole import whole
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.cores import usable_cores
@@ -86,38 +86,77 @@ def local(
         count = agents_by_default()
     _check_count(count, chosen)
     width = chosen.cluster.fanout if fanout is None else whole(fanout, "fanout", ConfigurationError)
-    exports = _site_variables(chosen)
-    runners = _runner_options(count, chosen)
-    output = configure_logging(chosen.log)
+    exports = site_variables(chosen)
+    runners = runner_options(count, chosen, usable_cores())
     tree = plan(count, width, spares=chosen.cluster.spares)
-    printer = OutputPrinter(count)
-    options = SessionOptions(
+    options = msgspec.structs.replace(
+        session_options(chosen, exports),
         tree=tree,
+        interpreters=_interpreters(chosen.cluster, tree.size),
+        spin=chosen.limits.spin,
+        fastpath=chosen.comm.fastpath,
+        extra=msgspec.msgpack.encode(AgentSettings(runners)),
+    )
+
+    def new_session(shape: Tree, lender: SessionPort | None) -> EmbeddedSession:
+        return EmbeddedSession(
+            msgspec.structs.replace(options, tree=shape),
+            None if lender is None else embedded(lender),
+        )
+
+    return new_cluster(chosen, exports, tree, runners, new_session)
+
+
+def session_options(settings: Settings, exports: dict[str, str]) -> SessionOptions:
+    """Return what the sessions of a cluster have in common, wherever they are.
+
+    Args:
+        settings: All settings.
+        exports: What the shell files of the configuration export.
+    """
+    return SessionOptions(
+        tree=flat(1),
         agent_entry=AGENT_ENTRY,
         junction_entry=JUNCTION_ENTRY,
         runner_entry=RUNNER_ENTRY,
         runner_modules=(RUNNER_ENTRY.partition(":")[0], *RUNNER_LIBRARIES),
-        interpreter=_command(chosen.cluster.interpreter, "cluster.interpreter"),
-        interpreters=_interpreters(chosen.cluster, tree.size),
-        ready_timeout=chosen.cluster.ready_timeout,
-        join_timeout=chosen.cluster.join_timeout,
-        timing=_timing(chosen.comm),
-        inline_limit=chosen.comm.inline_limit,
-        shared_memory=chosen.comm.shared_memory,
-        spin=chosen.limits.spin,
-        fastpath=chosen.comm.fastpath,
-        backlog=chosen.comm.backlog,
-        restart=chosen.restart,
+        interpreter=_command(settings.cluster.interpreter, "cluster.interpreter"),
+        ready_timeout=settings.cluster.ready_timeout,
+        join_timeout=settings.cluster.join_timeout,
+        timing=_timing(settings.comm),
+        inline_limit=settings.comm.inline_limit,
+        shared_memory=settings.comm.shared_memory,
+        backlog=settings.comm.backlog,
+        restart=settings.restart,
         environment=exports,
-        extra=msgspec.msgpack.encode(AgentSettings(runners)),
     )
+
+
+def new_cluster(
+    settings: Settings,
+    exports: dict[str, str],
+    tree: Tree,
+    runners: RunnerOptions,
+    new_session: Callable[[Tree, SessionPort | None], EmbeddedSession],
+) -> Cluster:
+    """Start a cluster.
+
+    Args:
+        settings: All settings.
+        exports: What the shell files of the configuration export.
+        tree: Its tree.
+        runners: How its runners are made.
+        new_session: Returns a session over a tree, with own agents or with those of another one.
+
+    Raises:
+        ResourceError: Processes cannot be started.
+    """
+    output = configure_logging(settings.log)
+    printer = OutputPrinter(tree.agents)
 
     def new_tree(shape: Tree, lender: SessionPort | None) -> EmbeddedSession:
         """Return a session over this tree, with own agents or with those of another session."""
-        session = EmbeddedSession(
-            msgspec.structs.replace(options, tree=shape),
-            None if lender is None else embedded(lender),
-        )
+        session = new_session(shape, lender)
         session.host_filters(
             lambda loop, runner_factory, post: FilterHost(
                 Position(), loop, runners, runner_factory, post, partial(printer.take, ROOT)
@@ -131,13 +170,13 @@ def local(
     except BaseException:
         output.close()
         raise
-    shortcuts = fastpath("activation") if chosen.comm.fastpath else None
+    shortcuts = fastpath("activation") if session.options.fastpath else None
     if shortcuts is not None:
         shortcuts.Activation(session)
-    return Cluster(session, chosen, exports, output, printer, new_tree)
+    return Cluster(session, settings, exports, output, printer, new_tree)
 
 
-def _site_variables(settings: Settings) -> dict[str, str]:
+def site_variables(settings: Settings) -> dict[str, str]:
     """Return what the shell files of the configuration export, for builds and runners."""
     chosen = settings.environment
     if not chosen.source:
@@ -145,8 +184,17 @@ def _site_variables(settings: Settings) -> dict[str, str]:
     return source_files(chosen.source, time_limit=chosen.source_timeout)
 
 
-def _runner_options(agents: int, settings: Settings) -> RunnerOptions:
-    cores = usable_cores()
+def runner_options(agents: int, settings: Settings, cores: int) -> RunnerOptions:
+    """Return how the runners of a machine are made.
+
+    Args:
+        agents: Agents on the machine.
+        settings: All settings.
+        cores: Cores of the machine that may be used.
+
+    Raises:
+        ConfigurationError: A limit is too small.
+    """
     if 0 < settings.limits.memory < RUNNER_MEMORY:
         raise ConfigurationError(
             f"a runner needs more memory than {format_size(settings.limits.memory)} before it runs "

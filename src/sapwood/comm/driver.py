@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from sapwood.comm.links import LinkTable
 from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.node import Node
 from sapwood.comm.shared_memory import MappedBlocks
-from sapwood.comm.transport.base import Connection, ConnectionHandler
+from sapwood.comm.transport.base import Connection, ConnectionHandler, Failed
 from sapwood.core.errors import CommunicationError
 
 PAUSE = 0.005
@@ -83,6 +83,7 @@ class NodeDriver:
         self.channels = self.links.channels
         self._queue: deque[ev.Effect] = deque()
         self._performing = False
+        self._closed = False
         self._timer: Timer | None = None
         self._handlers: dict[type[ev.Effect], Callable[[Any], None]] = {
             **handlers,
@@ -109,7 +110,8 @@ class NodeDriver:
         self.links.step(self._loop.time(), event)
 
     def close(self) -> None:
-        """End all links at once."""
+        """End all links at once; a connection that opens later is aborted."""
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         self.links.close()
@@ -120,6 +122,9 @@ class NodeDriver:
 
     def connection_opened(self, connection: Connection, *, initiator: bool) -> int:
         """Take a new connection in and return a number for it."""
+        if self._closed:
+            connection.abort()  # it was on its way when this place ended
+            return -1
         return self.links.opened(self._loop.time(), connection, initiator=initiator)
 
     def bytes_received(self, number: int, data: bytes) -> None:
@@ -201,12 +206,12 @@ class _Resumption:
         return self._links.reconnected(self._link, connection)
 
 
-async def reconnect(
+def reconnect(
     driver: NodeDriver,
     link: int,
     attempt: int,
-    connect: Callable[[ConnectionHandler], Awaitable[None]],
-    sleep: Callable[[float], Awaitable[None]],
+    connect: Callable[[ConnectionHandler, Failed], None],
+    loop: Loop,
 ) -> None:
     """Reconnect: try until a broken link has a connection again, or has ended.
 
@@ -217,23 +222,28 @@ async def reconnect(
         driver: The driver of this place.
         link: The link.
         attempt: Connections for it that broke before the link went on.
-        connect: Connects a handler to the peer's address.
-        sleep: Waits, seconds.
+        connect: Connects a handler to the peer's address, or tells that it failed.
+        loop: Waits between the tries.
     """
     handler = driver.resumption(link)
-    if attempt:
-        await sleep(min(MAX_PAUSE, PAUSE * attempt))
-    while driver.links.is_broken(link):
-        try:
-            await connect(handler)
-        except CommunicationError as error:
-            if isinstance(error.__cause__, ConnectionRefusedError | FileNotFoundError):
-                driver.give_up(link, error.what)
-                return
-            attempt += 1
-            await sleep(min(MAX_PAUSE, PAUSE * attempt))
-        else:
+    tries = attempt
+
+    def begin() -> None:
+        if driver.links.is_broken(link):
+            connect(handler, failed)
+
+    def failed(error: CommunicationError) -> None:
+        nonlocal tries
+        if isinstance(error.__cause__, ConnectionRefusedError | FileNotFoundError):
+            driver.give_up(link, error.what)
             return
+        tries += 1
+        loop.call_later(min(MAX_PAUSE, PAUSE * tries), begin)
+
+    if attempt:
+        loop.call_later(min(MAX_PAUSE, PAUSE * attempt), begin)
+    else:
+        begin()
 
 
 class ProcessWatch:

@@ -8,9 +8,8 @@ needs (:class:`sapwood.comm.loop.Loop`) on ``epoll``; ``docs/decisions/`` has th
 import contextlib
 import heapq
 import select
-import types
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
@@ -120,21 +119,6 @@ class Reactor:
         heapq.heappush(self._timers, (monotonic() + delay, self._count, timer))
         return timer
 
-    # --- coroutines ------------------------------------------------------------------------------
-
-    @types.coroutine
-    def sleep(self, seconds: float) -> Generator[float, None, None]:
-        """Let a coroutine that :meth:`spawn` runs wait."""
-        yield seconds
-
-    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine that waits for nothing but :meth:`sleep`."""
-        try:
-            seconds = coroutine.send(None)
-        except StopIteration:
-            return
-        self.call_later(seconds, self.spawn, coroutine)
-
     # --- the loop --------------------------------------------------------------------------------
 
     def stop(self) -> None:
@@ -142,7 +126,7 @@ class Reactor:
         self._stopped = True
 
     def run(self) -> None:
-        """Wait for descriptors and times until :meth:`stop`."""
+        """Wait for descriptors and times until :meth:`stop`; it may be called again."""
         epoll = self._open()
         readers, writers, soon = self._readers, self._writers, self._soon
         while not self._stopped:
@@ -165,6 +149,7 @@ class Reactor:
             while soon:
                 function, args = soon.popleft()
                 function(*args)
+        self._stopped = False
 
     def wait(self, seconds: float) -> list[tuple[int, int]]:
         """Return the descriptors that are ready, with what for.

@@ -23,11 +23,13 @@
     │   ├── CancelledError             SW205  also that of concurrent.futures
     │   └── ProcessSpentError          SW206
     ├── ResourceError                  SW300  the machine has not enough of something
-    └── CommunicationError             SW400
-        ├── ProtocolError              SW401
-        ├── AgentLostError             SW402
-        ├── ClosedError                SW403
-        └── GroupError                 SW408
+    ├── CommunicationError             SW400
+    │   ├── ProtocolError              SW401
+    │   ├── AgentLostError             SW402
+    │   ├── ClosedError                SW403
+    │   ├── NodeLostError              SW404
+    │   └── GroupError                 SW408
+    └── SecurityError                  SW600  a certificate, token or credential is not valid
 
 An error says *what* happened, *where*, and *what to do*; its code never changes and its
 class decides the exit code of the command line (see ``docs/reference/errors.md``).
@@ -306,6 +308,12 @@ class AgentLostError(CommunicationError):
     code = "SW402"
 
 
+class NodeLostError(CommunicationError):
+    """A machine did not become a node of the cluster, or is one no more."""
+
+    code = "SW404"
+
+
 class GroupError(CommunicationError):
     """Members of a group did not call the same operation, or not in time, or one left."""
 
@@ -319,6 +327,13 @@ class ClosedError(CommunicationError, RuntimeError):
     """
 
     code = "SW403"
+
+
+class SecurityError(SapwoodError):
+    """A certificate, token or credential is not valid, or not for this."""
+
+    code = "SW600"
+    exit_code = 7
 
 
 def error_classes() -> dict[str, type[SapwoodError]]:

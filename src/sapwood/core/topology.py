@@ -7,7 +7,7 @@ is the order from left to right.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import msgspec
@@ -174,6 +174,40 @@ def kary(agents: int, fanout: int, *, spares: bool = False) -> Tree:
     over = sorted(set(parents[agents + 1 :]))
     first = len(parents)
     return Tree(agents, (*parents, *over), tuple(range(first, first + len(over))))
+
+
+def by_host(agents: Sequence[int]) -> tuple[Tree, tuple[int, ...]]:
+    """Return a tree with a junction on each host, over all its agents, and the host of each rank.
+
+    So one contribution leaves a host, whatever it has of agents. A host with a single agent needs
+    no junction. Hosts are counted from 1; 0 is that of the root.
+
+    Args:
+        agents: How many agents each host has.
+
+    Raises:
+        ConfigurationError: There is no agent at all.
+
+    Example:
+        >>> tree, hosts = by_host([2, 1])
+        >>> tree.parents, hosts
+        ((-1, 4, 4, 0, 0), (0, 1, 1, 2, 1))
+    """
+    count = sum(agents)
+    parents = list(flat(count).parents)
+    hosts = [0] * (count + 1)
+    first = 1
+    for host, share in enumerate(agents, start=1):
+        mine = range(first, first + share)
+        first += share
+        for rank in mine:
+            hosts[rank] = host
+        if share > 1:
+            for rank in mine:
+                parents[rank] = len(parents)
+            parents.append(ROOT)
+            hosts.append(host)
+    return Tree(count, tuple(parents)), tuple(hosts)
 
 
 def plan(agents: int, fanout: int, *, spares: bool = False) -> Tree:

@@ -52,8 +52,15 @@ class PlaceSettings(Section, frozen=True):
 
 
 class ClusterSettings(Section, frozen=True):
-    """The tree that a cluster on this machine has."""
+    """The tree of a cluster, and the machines that it is on."""
 
+    on: Annotated[
+        str,
+        about(
+            "The machines: local, ssh:HOST,HOST (also gpu[1-4] and @FILE), or nodes:N for several "
+            "nodes on this machine."
+        ),
+    ] = "local"
     agents: Annotated[
         Count,
         about(
@@ -87,6 +94,28 @@ class ClusterSettings(Section, frozen=True):
             '[cluster.places."3-4"], with the key interpreter.'
         ),
     ] = {}
+
+
+class NodeSettings(Section, frozen=True):
+    """How other machines become nodes of a cluster."""
+
+    listen: Annotated[
+        str, about("Where this machine listens for its nodes, host:port; port 0 is a free one.")
+    ] = "0.0.0.0:0"
+    ssh: Annotated[
+        list[str], about('Arguments for ssh, such as ["-p", "2222"]; ~/.ssh/config counts anyway.')
+    ] = []
+    python: Annotated[
+        list[str],
+        about("Command that starts Python on a node; empty means the first that is new enough."),
+    ] = []
+    runtime: Annotated[
+        Literal["auto", "send"],
+        about("Whether Sapwood is sent to a node even where the node sees the same files: send."),
+    ] = "auto"
+    start_timeout: Annotated[
+        Seconds, about("How long a machine may take to answer before it is given up and named.")
+    ] = 15.0
 
 
 class LimitSettings(Section, frozen=True):
@@ -298,9 +327,10 @@ class Settings(Section, frozen=True):
         4
     """
 
-    cluster: Annotated[ClusterSettings, about("The tree of a cluster on this machine.")] = (
+    cluster: Annotated[ClusterSettings, about("The tree of a cluster, and its machines.")] = (
         ClusterSettings()
     )
+    nodes: Annotated[NodeSettings, about("How other machines become nodes.")] = NodeSettings()
     limits: Annotated[LimitSettings, about("What user code may take.")] = LimitSettings()
     tasks: Annotated[TaskSettings, about("What single calls may carry.")] = TaskSettings()
     cache: Annotated[CacheSettings, about("Where built programs are kept.")] = CacheSettings()

@@ -39,7 +39,7 @@ from sapwood.session.requests import PendingRequests, RequestFuture
 from sapwood.session.secondary_tree import PrimarySession
 from sapwood.session.shortcut import NoShortcut, Shortcut
 from sapwood.session.streams import Filters, StreamHandle, StreamOptions, StreamTable
-from sapwood.session.supervisor import ProcessSupervisor
+from sapwood.session.supervisor import NodeSource, ProcessSupervisor
 
 CLOSING = 5.0
 """Seconds that the end of a cluster waits for what agents have sent of themselves."""
@@ -59,17 +59,23 @@ class EmbeddedSession:
         options: How it is made.
         lender: The session whose agents take part, as leaves of this secondary tree; without one it
             starts its own.
+        nodes: What begins the processes of places on other machines.
 
     Raises (from :meth:`start`):
         ResourceError: Processes cannot be started.
         AgentLostError: A process ended before it was ready, again and again.
     """
 
-    def __init__(self, options: SessionOptions, lender: PrimarySession | None = None) -> None:
+    def __init__(
+        self,
+        options: SessionOptions,
+        lender: PrimarySession | None = None,
+        nodes: NodeSource | None = None,
+    ) -> None:
         self.options = options
         self.tree = options.tree
         self._thread = LoopThread("sapwood-session")
-        host = self.host = SessionHost(options, self._thread.loop, lender)
+        host = self.host = SessionHost(options, self._thread.loop, lender, nodes)
         self.shortcut = self._make_shortcut()
         self.streams = StreamTable(
             self._thread, host.post, host.pool, options.backlog, self.shortcut, host.new_stream

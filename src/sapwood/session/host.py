@@ -35,6 +35,7 @@ from sapwood.session.places import census_of
 from sapwood.session.secondary_tree import PrimarySession, SharedAgents
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.supervisor import (
+    NodeSource,
     PlaceChange,
     ProcessSetup,
     ProcessSupervisor,
@@ -55,6 +56,7 @@ class SessionHost:
         loop: The loop that drives it.
         lender: The session whose agents take part, as leaves of this secondary tree; without one
             the session starts its own.
+        nodes: What begins the processes of places on other machines.
 
     Attributes:
         tree: The shape of the tree.
@@ -65,27 +67,36 @@ class SessionHost:
     """
 
     def __init__(
-        self, options: SessionOptions, loop: SharedReactor, lender: PrimarySession | None = None
+        self,
+        options: SessionOptions,
+        loop: SharedReactor,
+        lender: PrimarySession | None = None,
+        nodes: NodeSource | None = None,
     ) -> None:
         self.options = options
         self.tree = options.tree
         self.pool = BlockPool(options.inline_limit)
         self._loop = loop
         self._lender = lender
-        self._folder = make_folder()
+        self._nodes = nodes
+        self._port = None if nodes is None else nodes.open_port(loop)
+        # Who has no zygote, which would remove it, and no place on this machine needs no folder.
+        self._folder = make_folder() if options.zygote else None
         self._listeners: list[Callable[[PlacesChanged], None]] = []
         self._server: Listener | None = None
         self._next_stream = 1
         timing = msgspec.structs.replace(options.timing, give_up_after=options.ready_timeout)
         configuration = MemberConfiguration(
-            cluster=self._folder.name,
-            folder=str(self._folder),
+            cluster=self._folder.name if self._folder else f"sapwood-{secrets.token_hex(8)}",
+            folder=str(self._folder or ""),
             credential=secrets.token_bytes(32),
             machine=machine_id() if options.shared_memory else "",
             tree=options.tree,
             timing=timing,
             inline_limit=options.inline_limit,
             extra=options.extra,
+            hosts=options.hosts,
+            addresses={} if self._port is None else {ROOT: self._port.address},
         )
         identity = Identity(
             configuration.cluster,
@@ -95,7 +106,7 @@ class SessionHost:
             configuration.machine or "front end",
             configuration.credential,
         )
-        self._address = configuration.address(ROOT)
+        self._address = configuration.socket_path(ROOT)
         self.node = Node(identity, options.tree, timing, gathering(self.pool.place))
         self.supervisor = ProcessSupervisor(
             options.tree,
@@ -149,13 +160,22 @@ class SessionHost:
     def remove(self) -> None:
         """Remove what is on disk and in shared memory; when the loop has ended."""
         self.pool.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._nodes is not None:
+            self._nodes.close()
 
     # --- on the loop's thread ----------------------------------------------------------------
 
     def listen(self) -> None:
         """Take connections of the places below, and begin to supervise."""
-        self._loop.spawn(self._accept(UnixTransport(self._loop)))
+        try:
+            if self._folder is not None:
+                self._server = UnixTransport().listen(self._address, self.place, self._loop)
+            if self._port is not None:
+                self._port.serve(self.node.identity.cluster, self.place)
+        except SapwoodError as error:
+            self.supervisor.give_up(error)
         self.place.start()
         self.supervisor.listen(self._loop)
 
@@ -174,13 +194,9 @@ class SessionHost:
         self.supervisor.detach()
         if self._server is not None:
             self._server.close()
+        if self._port is not None:
+            self._port.close()
         self.place.close()
-
-    async def _accept(self, transport: UnixTransport) -> None:
-        try:
-            self._server = await transport.listen(self._address, self.place)
-        except SapwoodError as error:
-            self.supervisor.give_up(error)
 
     def _places_changed(self, change: PlaceChange) -> None:
         if not change.disconnected:
@@ -198,8 +214,9 @@ class SessionHost:
         options, lender = self.options, self._lender
         encoded = msgspec.msgpack.encode(configuration)
         return ProcessSetup(
+            configuration.cluster,
             self._entry,
-            orders.ConfigureProcesses(str(self._folder), encoded, options.environment),
+            orders.ConfigureProcesses(configuration.folder, encoded, options.environment),
             ZygotePlan(
                 () if lender is not None else (options.agent_entry.partition(":")[0],),
                 (options.junction_entry.partition(":")[0], *options.runner_modules),
@@ -208,6 +225,9 @@ class SessionHost:
             ),
             options.interpreters,
             SharedAgents(lender, configuration.cluster, encoded) if lender is not None else None,
+            {} if lender is not None else dict(enumerate(options.hosts)),
+            self._nodes,
+            options.zygote,
         )
 
     def _entry(self, rank: int) -> str:

@@ -15,10 +15,12 @@ from sapwood.comm.link import Identity, LinkTiming
 from sapwood.comm.node import Node
 from sapwood.comm.reactor import Reactor
 from sapwood.comm.streams.wave import NewGathering
+from sapwood.comm.transport.base import ConnectionHandler, Failed, Transport
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError
 from sapwood.core.topology import Tree
+from sapwood.security.credentials import Credentials
 
 GARBAGE_THRESHOLD = 20_000
 """Objects that a member makes before Python looks for garbage among them."""
@@ -36,6 +38,10 @@ class MemberConfiguration(msgspec.Struct, frozen=True, kw_only=True):
         timing: When links speak and worry.
         inline_limit: Bytes up to which arrays travel in the message.
         extra: Settings of the layers above, encoded.
+        host: Number of this machine; 0 is that of the root.
+        hosts: The machine of each place, by rank; none where all are on one.
+        addresses: Where places listen for other machines, by rank.
+        credentials: What this machine shows to others; None where there is only one.
     """
 
     cluster: str
@@ -46,10 +52,28 @@ class MemberConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     timing: LinkTiming
     inline_limit: int
     extra: bytes = b""
+    host: int = 0
+    hosts: tuple[int, ...] = ()
+    addresses: dict[int, str] = {}
+    credentials: Credentials | None = None
 
-    def address(self, rank: int) -> str:
-        """Return where a place listens."""
+    def is_near(self, rank: int) -> bool:
+        """Whether a place is on this machine."""
+        return not self.hosts or self.hosts[rank] == self.host
+
+    def socket_path(self, rank: int) -> str:
+        """Return where a place of this machine listens."""
         return f"{self.folder}/{rank}.sock"
+
+
+def tree_protocol(cluster: str) -> str:
+    """Return what the links of a tree are called between machines (ALPN).
+
+    Example:
+        >>> tree_protocol("sapwood-x1")
+        'sapwood-tree/1/sapwood-x1'
+    """
+    return f"sapwood-tree/1/{cluster}"
 
 
 # Made in the zygote, so that its children need not work the types out again.
@@ -101,7 +125,8 @@ class TreeMember:
             else Node(self._identity, tree, timing)
         )
         own: Handlers = {ev.ParentLost: self._parent_lost, ev.Connect: self._connect}
-        self._transport = UnixTransport(self.loop)
+        self._near = UnixTransport()
+        self._far: Transport | None = None
         self.place = NodeDriver(
             node, {**own, **handlers}, self.loop, self._problem, self._reconnect
         )
@@ -120,19 +145,13 @@ class TreeMember:
 
     def begin(self) -> None:
         """Take the place; the loop may run already."""
-        if self.configuration.tree.is_agent(self.rank):
-            self._stand()
-        else:
-            self.loop.spawn(self._listen())
+        if not self.configuration.tree.is_agent(self.rank):
+            self._near.listen(self.configuration.socket_path(self.rank), self.place, self.loop)
+        self._stand()
 
     def end(self) -> None:
         """Let :meth:`run` return."""
         self.loop.stop()
-
-    async def _listen(self) -> None:
-        address = self.configuration.address(self.rank)
-        await self._transport.listen(address, self.place)
-        self._stand()
 
     def _stand(self) -> None:
         self._identity.pid = os.getpid()
@@ -140,20 +159,44 @@ class TreeMember:
         self.place.start()
 
     def _connect(self, effect: ev.Connect) -> None:
-        self.loop.spawn(self._try_to_reach(effect.rank, effect.pause))
+        if effect.pause:
+            self.loop.call_later(effect.pause, self._try_to_reach, effect.rank)
+        else:
+            self._try_to_reach(effect.rank)
 
-    async def _try_to_reach(self, rank: int, pause: float) -> None:
-        if pause:
-            await self.loop.sleep(pause)
-        try:
-            await self._transport.connect(self.configuration.address(rank), self.place)
-        except CommunicationError:
-            self.place.post(ev.Unreachable(rank))
+    def _try_to_reach(self, rank: int) -> None:
+        self._dial(rank, self.place, partial(self._unreachable, rank))
+
+    def _unreachable(self, rank: int, _error: CommunicationError) -> None:
+        self.place.post(ev.Unreachable(rank))
 
     def _reconnect(self, link: int, attempt: int) -> None:
-        address = self.configuration.address(self.place.channels[link].link.rank)
-        connect = partial(self._transport.connect, address)
-        self.loop.spawn(reconnect(self.place, link, attempt, connect, self.loop.sleep))
+        connect = partial(self._dial, self.place.channels[link].link.rank)
+        reconnect(self.place, link, attempt, connect, self.loop)
+
+    def _dial(self, rank: int, handler: ConnectionHandler, failed: Failed) -> None:
+        """Connect to a place, on this machine or another."""
+        configuration = self.configuration
+        if configuration.is_near(rank):
+            self._near.connect(configuration.socket_path(rank), handler, self.loop, failed)
+            return
+        address = configuration.addresses.get(rank)
+        if address is None:
+            error = CommunicationError("it listens for its own machine only", where=f"rank {rank}")
+            self.loop.call_soon(failed, error)
+            return
+        if self._far is None:
+            self._far = self._between_machines()
+        self._far.connect(address, handler, self.loop, failed)
+
+    def _between_machines(self) -> Transport:
+        from sapwood.comm.transport.tls import (  # noqa: PLC0415 - on one machine nobody needs it
+            TlsTransport,
+        )
+
+        credentials = self.configuration.credentials
+        assert credentials is not None  # noqa: S101 - whoever is on another machine has some
+        return TlsTransport(credentials, tree_protocol(self.configuration.cluster))
 
     def _parent_lost(self, _effect: ev.ParentLost) -> None:
         self.end()

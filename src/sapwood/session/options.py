@@ -32,6 +32,8 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
         restart: When processes that end are replaced.
         environment: Variables for all processes.
         extra: Settings for the agents, encoded.
+        hosts: The machine of each place, by rank, 0 for that of the root; none for one machine.
+        zygote: Whether there is a zygote on the root's machine though no place is there.
     """
 
     tree: Tree
@@ -52,6 +54,8 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     restart: RestartSettings = RestartSettings()
     environment: dict[str, str] = {}
     extra: bytes = b""
+    hosts: tuple[int, ...] = ()
+    zygote: bool = True
 
 
 class PlacesChanged(msgspec.Struct, frozen=True):

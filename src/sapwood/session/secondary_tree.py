@@ -20,7 +20,7 @@ import msgspec
 
 from sapwood.contexts import orders
 from sapwood.core import typed
-from sapwood.core.errors import AgentLostError, ClosedError, SapwoodError
+from sapwood.core.errors import AgentLostError, ClosedError, CommunicationError, SapwoodError
 from sapwood.session.agent import JOIN, LEAVE, Agent, IncomingRequest
 from sapwood.session.member import MemberConfiguration, read_configuration
 
@@ -275,11 +275,13 @@ class SecondaryPlace(Agent):
         self.place.close()
         self._on_end()
 
-    async def _try_to_reach(self, rank: int, pause: float) -> None:
-        if pause:
-            await self.loop.sleep(pause)
+    def _try_to_reach(self, rank: int) -> None:
         if not self._left:
-            await super()._try_to_reach(rank, 0.0)
+            super()._try_to_reach(rank)
+
+    def _unreachable(self, rank: int, error: CommunicationError) -> None:
+        if not self._left:
+            super()._unreachable(rank, error)
 
 
 class SecondaryPlaces:

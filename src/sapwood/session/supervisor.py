@@ -5,12 +5,14 @@ whose parent in the tree has given it up. Processes below it keep running: they 
 until another parent takes them, and count as lost only if none does in time. The restart policy
 says how often the supervisor replaces processes within a window.
 
-There is one zygote for each interpreter (:class:`Zygotes`); the supervisor sends it heartbeat
-requests and replaces it, too.
+What begins and ends processes is a :class:`ProcessStarter`: a zygote of this machine, one for each
+interpreter; the node of another machine; the agents of another session (:class:`ProcessStarters`).
+The supervisor sends each of them heartbeat requests and replaces it, too.
 """
 
 from __future__ import annotations
 
+import enum
 import math
 import socket
 import threading
@@ -22,6 +24,7 @@ from typing import Protocol, cast
 import msgspec
 
 from sapwood.comm import events as ev
+from sapwood.comm.transport.base import ConnectionHandler
 from sapwood.contexts import orders
 from sapwood.contexts.plan import ZygotePlan
 from sapwood.contexts.process import describe_status
@@ -41,9 +44,28 @@ _log = logger("session")
 Command = tuple[str, ...]
 """The command that starts an interpreter; empty for the one that all run on by default."""
 
-SHARED_AGENTS: Command = ("agents of another session",)
-"""Stands for those agents where others have the command of an interpreter."""
 
+class SharedAgentsKey(enum.Enum):
+    """Which starter a place has, if it is an agent of another session."""
+
+    SHARED_AGENTS = "agents of another session"
+
+
+@dataclass(frozen=True)
+class OnHost:
+    """Which starter a place on another machine has: the node there.
+
+    Attributes:
+        host: Number of the machine; 0 is that of the root.
+    """
+
+    host: int
+
+
+StarterKey = Command | SharedAgentsKey | OnHost
+"""Tells starters apart: by an interpreter of this machine, or by who begins processes elsewhere."""
+
+SHARED_AGENTS = SharedAgentsKey.SHARED_AGENTS
 
 SHORTEST_INTERVAL = 0.01
 """Seconds between two looks at those that are waited for, at least."""
@@ -57,6 +79,50 @@ class AgentSource(Protocol):
 
     def lend(self) -> socket.socket:
         """Return a control socket of a zygote, for the junctions."""
+
+
+class RootPort(Protocol):
+    """Where other machines reach the root of a session.
+
+    Attributes:
+        address: What they connect to.
+    """
+
+    @property
+    def address(self) -> str:
+        """What they connect to."""
+
+    def serve(self, tree: str, handler: ConnectionHandler) -> None:
+        """Give the links of a tree to whoever has its root; on the loop's thread."""
+
+    def close(self) -> None:
+        """Listen no more; on the loop's thread."""
+
+
+class NodeSource(Protocol):
+    """What begins the processes of a session on other machines."""
+
+    def open_port(self, loop: SharedReactor) -> RootPort:
+        """Return where those machines reach the root; it works once its loop runs."""
+
+    def close(self) -> None:
+        """Note that the session is over."""
+
+    def starter(
+        self,
+        host: int,
+        setup: ProcessSetup,
+        on_report: Callable[[orders.Report], None],
+        on_end: Callable[[str], None],
+    ) -> ProcessStarter:
+        """Return what begins and ends processes on a machine.
+
+        Args:
+            host: Number of the machine.
+            setup: How the processes begin.
+            on_report: Told what becomes of them, on the session's loop.
+            on_end: Told why all of them are gone, on the session's loop.
+        """
 
 
 class PlaceChange(msgspec.Struct, frozen=True):
@@ -80,19 +146,27 @@ class ProcessSetup:
     """How the processes of a tree begin.
 
     Attributes:
+        session: Name of the session.
         entry: What the process of a rank runs, as ``module:function``.
         configure: What all processes get.
         plan: What their zygote imports and forks.
         interpreters: The command that starts Python for the places that do not run on the
             plan's.
         agent_source: Another session, where the agents belong to that.
+        hosts: The machines of the places that are not on this one.
+        nodes: What begins processes on those machines.
+        zygote: Whether there is a zygote on this machine though no place is there.
     """
 
+    session: str
     entry: Callable[[int], str]
     configure: orders.ConfigureProcesses
     plan: ZygotePlan
     interpreters: Mapping[int, Command] = field(default_factory=dict)
     agent_source: AgentSource | None = None
+    hosts: Mapping[int, int] = field(default_factory=dict)
+    nodes: NodeSource | None = None
+    zygote: bool = True
 
 
 class SupervisionTimeouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,21 +226,27 @@ class ProcessStarter(Protocol):
         """End all, and wait for that."""
 
 
-class Zygotes:
-    """Starts zygotes and sends each order to the right one.
+class ProcessStarters:
+    """Sends each order to the starter that it is for.
 
     Args:
-        make: Returns what starts the zygote of an interpreter.
-        interpreters: The interpreter of each place that does not have the default one.
+        make: Returns the starter of a key.
+        keys: The starter of each place that does not have the zygote of the default interpreter.
+        main: Whether there is such a zygote.
     """
 
     def __init__(
-        self, make: Callable[[Command], ProcessStarter], interpreters: Mapping[int, Command]
+        self,
+        make: Callable[[StarterKey], ProcessStarter],
+        keys: Mapping[int, StarterKey],
+        *,
+        main: bool = True,
     ) -> None:
         self._make = make
-        self._interpreters = dict(interpreters)
-        commands: tuple[Command, ...] = ((), *self._interpreters.values())
-        self._spawners = {command: make(command) for command in dict.fromkeys(commands)}
+        self._keys = dict(keys)
+        known: list[StarterKey] = [()] if main else []
+        known += self._keys.values()
+        self._spawners = {key: make(key) for key in dict.fromkeys(known)}
 
     def __iter__(self) -> Iterator[ProcessStarter]:
         return iter(self._spawners.values())
@@ -177,8 +257,8 @@ class Zygotes:
         return cast("Spawner", self._spawners[()])  # only what is not the default can be another
 
     def of(self, rank: int) -> ProcessStarter:
-        """Return the one that forks the process of a place."""
-        return self._spawners[self._interpreters.get(rank, ())]
+        """Return the one that begins the process of a place."""
+        return self._spawners[self._keys.get(rank, ())]
 
     def start(self, specs: Sequence[orders.ProcessSpec]) -> None:
         """Start all of them and order processes.
@@ -196,7 +276,7 @@ class Zygotes:
             spawner.listen(loop)
 
     def spawn(self, specs: Sequence[orders.ProcessSpec]) -> None:
-        """Have processes forked, each by its zygote."""
+        """Have processes begun, each by its starter."""
         for spawner in self:
             mine = [spec for spec in specs if self.of(spec.rank) is spawner]
             if mine:
@@ -206,19 +286,19 @@ class Zygotes:
         """End the process of a place."""
         self.of(rank).kill(pid)
 
-    def silent(self, looks: int, first: int) -> list[Command]:
-        """Ask all zygotes for a sign of life; return the interpreters of those that hang.
+    def silent(self, looks: int, first: int) -> list[StarterKey]:
+        """Ask all zygotes for a sign of life; return the keys of those that hang.
 
         Args:
             looks: How many looks in a row must have found nothing.
             first: How many of a zygote that is not ready yet.
         """
         spawners = self._spawners.items()
-        return [command for command, spawner in spawners if spawner.is_silent(looks, first)]
+        return [key for key, spawner in spawners if spawner.is_silent(looks, first)]
 
-    def end(self, command: Command) -> None:
-        """Kill a zygote that hangs."""
-        self._spawners[command].end()
+    def end(self, key: StarterKey) -> None:
+        """Kill one that hangs."""
+        self._spawners[key].end()
 
     def new_runner_factory(self) -> RunnerFactory:
         """Return what has runners forked for the front end itself.
@@ -228,21 +308,21 @@ class Zygotes:
         """
         return self.main.new_runner_factory()
 
-    def replace(self, command: Command, loop: SharedReactor | None) -> None:
-        """Start another zygote in place of one that ended.
+    def replace(self, key: StarterKey, loop: SharedReactor | None) -> None:
+        """Start another one in place of one that ended.
 
         Raises:
             ResourceError: The process cannot be started.
         """
-        self._spawners[command].close()
-        self._spawners[command] = self._make(command)
-        self._spawners[command].start()
+        self._spawners[key].close()
+        self._spawners[key] = self._make(key)
+        self._spawners[key].start()
         if loop is not None:
-            self._spawners[command].listen(loop)
+            self._spawners[key].listen(loop)
 
-    def runs_on(self, rank: int, command: Command) -> bool:
-        """Whether the process of a place runs on an interpreter."""
-        return self._interpreters.get(rank, ()) == command
+    def runs_on(self, rank: int, key: StarterKey) -> bool:
+        """Whether a starter begins the process of a place."""
+        return self._keys.get(rank, ()) == key
 
     def detach(self) -> None:
         """Stop listening; called on the loop's thread before :meth:`close`."""
@@ -282,27 +362,26 @@ class ProcessSupervisor:
         self._budgets: dict[int, RestartBudget] = {}
         self._patience = patience
         self._on_change = on_change
-        interpreters = beginning.interpreters
-        if beginning.agent_source is not None:
-            interpreters = dict.fromkeys(tree.agent_ranks, SHARED_AGENTS)
-        self._zygotes = Zygotes(self._spawner_of, interpreters)
+        self._starters = ProcessStarters(
+            self._starter_of, _keys(tree, beginning), main=beginning.zygote
+        )
         self._loop: SharedReactor | None = None
         self._ready = threading.Event()
         self._failure: BaseException | None = None
         self._repairs: dict[int, float | None] = {}
         self._last_reason = ""
-        self._started: dict[Command, orders.Ready] = {}
+        self._started: dict[StarterKey, orders.Ready] = {}
 
     # --- life --------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the zygote and order all processes; from the thread that creates the session."""
-        self._zygotes.start(self._specs(self._tree.subtree(ROOT)[1:]))
+        self._starters.start(self._specs(self._tree.subtree(ROOT)[1:]))
 
     def listen(self, loop: SharedReactor) -> None:
         """Hear of processes from now on."""
         self._loop = loop
-        self._zygotes.listen(loop)
+        self._starters.listen(loop)
         self._later(self._patience.interval, self._look)
 
     def wait_ready(self, timeout: float) -> None:
@@ -334,7 +413,7 @@ class ProcessSupervisor:
         Raises:
             ResourceError: The zygote is gone.
         """
-        return self._zygotes.new_runner_factory()
+        return self._starters.new_runner_factory()
 
     def lend(self) -> socket.socket:
         """Return a control socket of the zygote, for a secondary tree; from any thread.
@@ -342,26 +421,26 @@ class ProcessSupervisor:
         Raises:
             ResourceError: The zygote is gone.
         """
-        return self._zygotes.main.lend()
+        return self._starters.main.lend()
 
     def detach(self) -> None:
         """Hear of nothing any more."""
         self._loop = None
-        self._zygotes.detach()
+        self._starters.detach()
 
     def close(self) -> None:
         """End all processes and wait for that; from any thread."""
-        self._zygotes.close()
+        self._starters.close()
 
     @property
     def zygote_pid(self) -> int:
         """Process id of the zygote; of several, of that of the default interpreter."""
-        return self._zygotes.main.pid
+        return self._starters.main.pid
 
     @property
     def zygotes(self) -> list[orders.Ready]:
         """What the zygotes said when they were ready, that of the default interpreter first."""
-        return [self._started[command] for command in sorted(self._started)]
+        return [self._started[key] for key in sorted(self._started, key=str)]
 
     # --- what the root of the tree says --------------------------------------------------------
 
@@ -413,12 +492,10 @@ class ProcessSupervisor:
         """Look for those that hang: zygotes, and processes on their way into the tree."""
         patience = self._patience
         silent, join = patience.looks(patience.silence), patience.looks(patience.join)
-        for command in self._zygotes.silent(silent, max(silent, join)):
+        for key in self._starters.silent(silent, max(silent, join)):
             _log.warning("the zygote hangs", silence=patience.silence)
-            self._zygotes.end(command)
-            self._zygote_ended(
-                command, f"the zygote gave no sign of life for {patience.silence:g} s"
-            )
+            self._starters.end(key)
+            self._starter_ended(key, f"the zygote gave no sign of life for {patience.silence:g} s")
         if patience.join and not self.places.all_ready():
             late = [record.rank for record in self.places if record.is_late(join)]
             if late:
@@ -441,7 +518,7 @@ class ProcessSupervisor:
                 record.pid = report.pid
             elif record.pid != report.pid:
                 # It was given up while it was being forked.
-                self._zygotes.kill(report.rank, report.pid)
+                self._starters.kill(report.rank, report.pid)
         elif isinstance(report, orders.Ready):
             self._started[()] = report
         elif isinstance(report, orders.Exited):
@@ -464,18 +541,18 @@ class ProcessSupervisor:
         else:
             self._repair([report.rank], report.reason or describe_status(report.status))
 
-    def _other_reported(self, command: Command, report: orders.Report) -> None:
+    def _other_reported(self, key: StarterKey, report: orders.Report) -> None:
         if isinstance(report, orders.Ready):
-            self._started[command] = report
+            self._started[key] = report
         else:
             self._reported(report)
 
-    def _zygote_ended(self, command: Command = (), reason: str = "the zygote ended") -> None:
-        ranks = [r for r in self._tree.subtree(ROOT)[1:] if self._zygotes.runs_on(r, command)]
+    def _starter_ended(self, key: StarterKey = (), reason: str = "the zygote ended") -> None:
+        ranks = [r for r in self._tree.subtree(ROOT)[1:] if self._starters.runs_on(r, key)]
         for rank in ranks:
             self.places[rank].pid = 0
         try:
-            self._zygotes.replace(command, self._loop)
+            self._starters.replace(key, self._loop)
         except ResourceError as error:
             self.give_up(error)
             return
@@ -496,7 +573,7 @@ class ProcessSupervisor:
             record = self.places[rank]
             record.advance(PlaceEvent.GONE)
             if record.pid:
-                self._zygotes.kill(rank, record.pid)
+                self._starters.kill(rank, record.pid)
         self._on_change(PlaceChange(tuple(ranks), back=False, disconnected=False, reason=reason))
         self._respawn_where_gone()
 
@@ -522,7 +599,7 @@ class ProcessSupervisor:
     def _spawn_again(self, specs: list[orders.ProcessSpec]) -> None:
         wanted = [spec for spec in specs if self.places[spec.rank].incarnation == spec.incarnation]
         if self._loop is not None and wanted:
-            self._zygotes.spawn(wanted)
+            self._starters.spawn(wanted)
 
     def _pauses(self, ranks: Sequence[int]) -> dict[int, float | None]:
         """Return how long each place waits: each has a budget of its own."""
@@ -559,20 +636,29 @@ class ProcessSupervisor:
 
     @property
     def _spawner(self) -> Spawner:
-        return self._zygotes.main
+        return self._starters.main
 
-    def _spawner_of(self, command: Command) -> ProcessStarter:
-        if not command:
+    def _starter_of(self, key: StarterKey) -> ProcessStarter:
+        if not key:
             return self._new_spawner()
         beginning = self._beginning
-        if command == SHARED_AGENTS and beginning.agent_source is not None:
+        if isinstance(key, SharedAgentsKey):
+            assert beginning.agent_source is not None  # noqa: S101 - else nobody has this key
             return beginning.agent_source.agents(self._reported)
+        if isinstance(key, OnHost):
+            assert beginning.nodes is not None  # noqa: S101 - as above
+            return beginning.nodes.starter(
+                key.host,
+                beginning,
+                partial(self._other_reported, key),
+                partial(self._starter_ended, key),
+            )
         # The session's folder is removed by the zygote of the default interpreter alone.
         return Spawner(
-            msgspec.structs.replace(self._beginning.plan, interpreter=command),
+            msgspec.structs.replace(self._beginning.plan, interpreter=key),
             msgspec.structs.replace(self._beginning.configure, folder=""),
-            partial(self._other_reported, command),
-            partial(self._zygote_ended, command),
+            partial(self._other_reported, key),
+            partial(self._starter_ended, key),
         )
 
     def _new_spawner(self) -> Spawner:
@@ -582,7 +668,7 @@ class ProcessSupervisor:
             self._beginning.plan,
             self._beginning.configure,
             self._reported,
-            self._zygote_ended,
+            self._starter_ended,
             borrow,
         )
 
@@ -590,3 +676,11 @@ class ProcessSupervisor:
     def failure(self) -> SapwoodError | None:
         """Why places stay lost, if the policy gave up."""
         return self._failure if isinstance(self._failure, SapwoodError) else None
+
+
+def _keys(tree: Tree, beginning: ProcessSetup) -> dict[int, StarterKey]:
+    """Return the starters of the places that the default interpreter's zygote does not begin."""
+    keys: dict[int, StarterKey] = dict(beginning.interpreters)
+    if beginning.agent_source is not None:
+        keys = dict.fromkeys(tree.agent_ranks, SHARED_AGENTS)
+    return keys | {rank: OnHost(host) for rank, host in beginning.hosts.items() if host}

@@ -4,15 +4,20 @@
 
     @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
     def test_my_transport(check: Check) -> None:
-        asyncio.run(check(Setting(MyTransport(), new_address)))
+        with closing(Reactor()) as loop:
+            check(Setting(MyTransport(), new_address, loop, loop.run))
+
+On an asyncio loop it is ``Setting(MyTransport(), new_address, loop, loop.run_forever)``.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Self
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, Self
 
 import msgspec
 
+from sapwood.comm.loop import Loop
 from sapwood.comm.transport.base import Connection, Listener, Transport
 from sapwood.core.errors import CommunicationError
 
@@ -20,18 +25,47 @@ PATIENCE = 20.0
 """Seconds after which something that did not happen counts as never happening."""
 
 
+class StoppableLoop(Loop, Protocol):
+    """A loop that can be made to return."""
+
+    def stop(self) -> None:
+        """Let the loop return after what is being done now."""
+
+
 class Setting(msgspec.Struct, frozen=True):
     """What a check works with.
 
     Attributes:
         transport: The transport.
-        new_address: Returns an address that nobody uses.
-        bound: Returns where a listener can be reached, given the address it was asked for.
+        new_address: Returns an address to listen at that nobody uses.
+        loop: The loop that the transport is to work on.
+        run: Runs the loop until it is stopped; it is called often.
     """
 
     transport: Transport
     new_address: Callable[[], str]
-    bound: Callable[[Listener, str], str] = lambda _listener, address: address
+    loop: StoppableLoop
+    run: Callable[[], None]
+
+    def until(self, condition: Callable[[], Any]) -> None:
+        """Let the loop run until a condition holds.
+
+        Raises:
+            TimeoutError: It did not come to hold.
+        """
+        deadline = self.loop.time() + PATIENCE
+
+        def look() -> None:
+            if condition() or self.loop.time() > deadline:
+                self.loop.stop()
+            else:
+                self.loop.call_later(0.001, look)
+
+        if not condition():
+            self.loop.call_soon(look)
+            self.run()
+            if not condition():
+                raise TimeoutError(f"did not happen within {PATIENCE:g} s")
 
 
 class End:
@@ -42,10 +76,9 @@ class End:
         self.initiated: list[bool] = []
         self.received: list[bytearray] = []
         self.closed: list[str | None] = []
+        self.failures: list[CommunicationError] = []
         self.wrong: list[str] = []
         self._echo = echo
-        self._changed = asyncio.Condition()
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def connection_opened(self, connection: Connection, *, initiator: bool) -> int:
         """Remember a connection."""
@@ -53,7 +86,6 @@ class End:
         self.initiated.append(initiator)
         self.received.append(bytearray())
         self.closed.append(None)
-        self._notify()
         return len(self.connections) - 1
 
     def bytes_received(self, number: int, data: bytes) -> None:
@@ -63,28 +95,12 @@ class End:
         self.received[number] += data
         if self._echo:
             self.connections[number].write([bytes(data)])
-        self._notify()
 
     def connection_closed(self, number: int, reason: str) -> None:
         """Remember an end."""
         if self.closed[number] is not None:
             self.wrong.append("the end of a connection was told twice")
         self.closed[number] = reason
-        self._notify()
-
-    async def until(self, condition: Callable[[], Any]) -> None:
-        """Wait for a condition."""
-        async with asyncio.timeout(PATIENCE), self._changed:
-            await self._changed.wait_for(condition)
-
-    def _notify(self) -> None:
-        async def wake() -> None:
-            async with self._changed:
-                self._changed.notify_all()
-
-        task = asyncio.get_running_loop().create_task(wake())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 class Pair:
@@ -97,29 +113,32 @@ class Pair:
         self.address = ""
         self._listener: Listener | None = None
 
-    async def __aenter__(self) -> Self:
-        wanted = self.setting.new_address()
-        self._listener = await self.setting.transport.listen(wanted, self.there)
-        self.address = self.setting.bound(self._listener, wanted)
-        await self.connect()
+    def __enter__(self) -> Self:
+        setting = self.setting
+        self._listener = setting.transport.listen(setting.new_address(), self.there, setting.loop)
+        self.address = self._listener.address
+        self.connect()
         return self
 
-    async def connect(self) -> None:
+    def until(self, condition: Callable[[], Any]) -> None:
+        """Wait for a condition."""
+        self.setting.until(condition)
+
+    def connect(self) -> None:
         """Make one more connection."""
         count = len(self.here.connections)
-        await self.setting.transport.connect(self.address, self.here)
-        await self.here.until(lambda: len(self.here.connections) == count + 1)
-        await self.there.until(lambda: len(self.there.connections) == count + 1)
+        connect(self.setting, self.address, self.here)
+        self.until(lambda: len(self.here.connections) == len(self.there.connections) == count + 1)
 
-    async def __aexit__(self, *exc: object) -> None:
+    def __exit__(self, *exc: object) -> None:
         for connection in (*self.here.connections, *self.there.connections):
             connection.abort()
         if self._listener is not None:
             self._listener.close()
-        await self.here.until(lambda: None not in self.here.closed)
-        await self.there.until(lambda: None not in self.there.closed)
-        # An exception in a handler would be the loop's, which only logs it.
-        assert not self.here.wrong + self.there.wrong, self.here.wrong + self.there.wrong
+        self.until(lambda: None not in self.here.closed + self.there.closed)
+        # An exception in a handler would be the loop's, which may only log it.
+        wrong = self.here.wrong + self.there.wrong
+        assert not wrong, wrong
 
     def listen_no_more(self) -> None:
         """Close the listener; connections stay."""
@@ -128,117 +147,127 @@ class Pair:
             self._listener = None
 
 
-async def tells_who_connected(setting: Setting) -> None:
-    """One side is the initiator, the other is not."""
-    async with Pair(setting) as pair:
+def connect(setting: Setting, address: str, end: End) -> None:
+    """Connect a handler, and wait until it knows whether that worked."""
+    known = len(end.connections) + len(end.failures)
+    setting.transport.connect(address, end, setting.loop, end.failures.append)
+    assert len(end.connections) + len(end.failures) == known, "it was called before `connect` ended"
+    setting.until(lambda: len(end.connections) + len(end.failures) > known)
+
+
+def tells_who_connected(setting: Setting) -> None:
+    """One side is the initiator, the other is not; each has a name, or an empty one."""
+    with Pair(setting) as pair:
         assert pair.here.initiated == [True]
         assert pair.there.initiated == [False]
+        for connection in (*pair.here.connections, *pair.there.connections):
+            assert isinstance(connection.peer, str)
 
 
-async def keeps_the_order_of_writes(setting: Setting) -> None:
+def keeps_the_order_of_writes(setting: Setting) -> None:
     """Bytes arrive as they were written, whatever the sizes of the buffers."""
     pieces = [bytes([i % 251]) * (i * 37 % 3001) for i in range(400)]
-    async with Pair(setting) as pair:
+    with Pair(setting) as pair:
         for start in range(0, len(pieces), 7):
             pair.here.connections[0].write([memoryview(p) for p in pieces[start : start + 7]])
         wanted = b"".join(pieces)
-        await pair.there.until(lambda: len(pair.there.received[0]) >= len(wanted))
+        pair.until(lambda: len(pair.there.received[0]) >= len(wanted))
         assert bytes(pair.there.received[0]) == wanted
 
 
-async def carries_both_directions_at_once(setting: Setting) -> None:
+def carries_both_directions_at_once(setting: Setting) -> None:
     """What comes back is what was sent, while more is being sent."""
     sent = bytes(range(256)) * 4096
-    async with Pair(setting, echo=True) as pair:
+    with Pair(setting, echo=True) as pair:
         for start in range(0, len(sent), 65_536):
             pair.here.connections[0].write([sent[start : start + 65_536]])
-        await pair.here.until(lambda: len(pair.here.received[0]) >= len(sent))
+        pair.until(lambda: len(pair.here.received[0]) >= len(sent))
         assert bytes(pair.here.received[0]) == sent
 
 
-async def carries_large_buffers(setting: Setting) -> None:
+def carries_large_buffers(setting: Setting) -> None:
     """A buffer of many megabytes arrives whole."""
     sent = bytes(range(256)) * (64 * 1024)
-    async with Pair(setting) as pair:
+    with Pair(setting) as pair:
         pair.here.connections[0].write([b"head", memoryview(sent)])
-        await pair.there.until(lambda: len(pair.there.received[0]) >= len(sent) + 4)
+        pair.until(lambda: len(pair.there.received[0]) >= len(sent) + 4)
         assert pair.there.received[0][:4] == b"head"
         assert pair.there.received[0][4:] == sent
 
 
-async def sends_what_is_queued_before_closing(setting: Setting) -> None:
+def sends_what_is_queued_before_closing(setting: Setting) -> None:
     """``close`` loses nothing; both sides hear of the end once."""
     sent = b"x" * 3_000_000
-    async with Pair(setting) as pair:
+    with Pair(setting) as pair:
         pair.here.connections[0].write([sent])
         pair.here.connections[0].close()
-        await pair.there.until(lambda: pair.there.closed[0] is not None)
+        pair.until(lambda: pair.there.closed[0] is not None)
         assert len(pair.there.received[0]) == len(sent)
-        await pair.here.until(lambda: pair.here.closed[0] is not None)
+        pair.until(lambda: pair.here.closed[0] is not None)
 
 
-async def notices_an_abort(setting: Setting) -> None:
+def notices_an_abort(setting: Setting) -> None:
     """``abort`` ends the connection on both sides."""
-    async with Pair(setting) as pair:
+    with Pair(setting) as pair:
         pair.there.connections[0].abort()
-        await pair.here.until(lambda: pair.here.closed[0] is not None)
-        await pair.there.until(lambda: pair.there.closed[0] is not None)
+        pair.until(lambda: pair.here.closed[0] is not None)
+        pair.until(lambda: pair.there.closed[0] is not None)
 
 
-async def takes_writes_after_the_end(setting: Setting) -> None:
+def takes_writes_after_the_end(setting: Setting) -> None:
     """Writing to or closing what is closed already does nothing."""
-    async with Pair(setting) as pair:
+    with Pair(setting) as pair:
         connection = pair.here.connections[0]
         pair.there.connections[0].abort()
-        await pair.here.until(lambda: pair.here.closed[0] is not None)
+        pair.until(lambda: pair.here.closed[0] is not None)
         connection.write([b"too late"])
         connection.close()
         connection.abort()
 
 
-async def keeps_connections_apart(setting: Setting) -> None:
+def keeps_connections_apart(setting: Setting) -> None:
     """Many connections at once, each with its own bytes."""
-    async with Pair(setting) as pair:
+    with Pair(setting) as pair:
         for _ in range(15):
-            await pair.connect()
+            pair.connect()
         for number, connection in enumerate(pair.here.connections):
             connection.write([bytes([number]) * 1000])
         received = pair.there.received
-        await pair.there.until(lambda: all(len(data) == 1000 for data in received))
+        pair.until(lambda: all(len(data) == 1000 for data in received))
         assert sorted({data[0] for data in received}) == list(range(16))
         assert all(len(set(data)) == 1 for data in received)
 
 
-async def says_that_nobody_listens(setting: Setting) -> None:
-    """Connecting to nobody is a CommunicationError."""
-    told = ""
-    try:
-        await setting.transport.connect(setting.new_address(), End())
-    except CommunicationError as error:
-        told = error.where
-    assert told, "no CommunicationError that names the address"
+def says_that_nobody_listens(setting: Setting) -> None:
+    """Connecting to nobody fails once, with the address, and the cause is that nobody is there."""
+    with Pair(setting) as pair:
+        pair.listen_no_more()
+        alone = End()
+        connect(setting, pair.address, alone)
+        setting.loop.call_later(0.05, setting.loop.stop)
+        setting.run()
+        assert not alone.connections, "a listener that is closed still accepts"
+        (failure,) = alone.failures
+        assert failure.where, "the failure does not name the address"
+        cause = failure.__cause__
+        assert isinstance(cause, ConnectionRefusedError | FileNotFoundError), repr(cause)
 
 
-async def takes_nobody_in_after_it_listens_no_more(setting: Setting) -> None:
+def takes_nobody_in_after_it_listens_no_more(setting: Setting) -> None:
     """A closed listener accepts no more; connections that it has accepted go on."""
-    async with Pair(setting) as pair:
+    with Pair(setting) as pair:
         pair.listen_no_more()
         late = End()
-        refused = False
-        try:
-            await setting.transport.connect(pair.address, late)
-        except CommunicationError:
-            refused = True
-        else:
-            await pair.there.until(lambda: len(pair.there.connections) == 2)
-            late.connections[0].abort()
-            await late.until(lambda: late.closed[0] is not None)
-        assert refused, "a listener that is closed still accepts"
+        connect(setting, pair.address, late)
+        for connection in late.connections:
+            connection.abort()
+        setting.until(lambda: None not in late.closed)
+        assert late.failures, "a listener that is closed still accepts"
         pair.here.connections[0].write([b"still there"])
-        await pair.there.until(lambda: bytes(pair.there.received[0]) == b"still there")
+        pair.until(lambda: bytes(pair.there.received[0]) == b"still there")
 
 
-Check = Callable[[Setting], Awaitable[None]]
+Check = Callable[[Setting], None]
 
 CHECKS: Sequence[Check] = (
     tells_who_connected,

@@ -25,7 +25,7 @@ from sapwood.comm.messages import StreamSpec
 from sapwood.comm.payload import Payload
 from sapwood.comm.transport.base import Listener
 from sapwood.core.topology import ROOT, plan
-from sapwood_simulation.place_process import Options, new_place
+from sapwood_simulation.place_process import Options, new_place, node_id
 
 PATIENCE = 60.0
 NETWORK = f"127.{1 + int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0')[2:])}.0"
@@ -34,12 +34,18 @@ TIMING = LinkTiming(heartbeat=0.5, failure_after=30.0, grace=20.0)
 E = TypeVar("E", bound=ev.Effect)
 
 
+def place_of(address: str) -> tuple[str, int]:
+    """Return host and port of an address."""
+    host, port = address.rpartition("@")[2].split(":")
+    return host, int(port)
+
+
 class Proxy:
     """Passes bytes on between a listener and who connects, until it is told to cut them off.
 
     Args:
         address: Where to listen.
-        target: Where to connect; both are paths or ``host:port``.
+        target: Where to connect; both are paths or ``NODEID@host:port``.
     """
 
     def __init__(self, address: str, target: str) -> None:
@@ -56,15 +62,14 @@ class Proxy:
         if "/" in self.address:
             self._server = await asyncio.start_unix_server(self._accept, self.address)
         else:
-            host, port = self.address.split(":")
-            self._server = await asyncio.start_server(self._accept, host, int(port))
+            host, port = place_of(self.address)
+            self._server = await asyncio.start_server(self._accept, host, port)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if "/" in self.target:
             far_reader, far_writer = await asyncio.open_unix_connection(self.target)
         else:
-            host, port = self.target.split(":")
-            far_reader, far_writer = await asyncio.open_connection(host, int(port))
+            far_reader, far_writer = await asyncio.open_connection(*place_of(self.target))
         self._writers |= {writer, far_writer}
         await asyncio.gather(self._pass(reader, far_writer), self._pass(far_reader, writer))
         self._writers -= {writer, far_writer}
@@ -133,7 +138,7 @@ class Grove:
 
     Args:
         folder: For sockets and certificates.
-        kind: ``unix`` or ``tcp``.
+        kind: ``unix`` or ``tls``.
         agents: Number of agents.
         fanout: Children of a junction.
         proxied: Places that reach their parent through a proxy.
@@ -161,7 +166,7 @@ class Grove:
         self._foreign: list[subprocess.Popen[bytes]] = []
         self.proxies: dict[int, Proxy] = {}
         self._folder, self._kind = folder, kind
-        certificates = self._certificates() if kind == "tcp" else ""
+        certificates = self._certificates() if kind == "tls" else ""
         addresses = {
             rank: self._address(rank)
             for rank in range(self.tree.size)
@@ -172,17 +177,16 @@ class Grove:
         root = Options(ROOT, agents, fanout, "", {}, "", machine, certificates, timing)
         self.place: NodeDriver
         self.place, transport = new_place(root, handlers, self.loop, self.problems)
-        listening = transport.listen(addresses[ROOT], self.place)
-        self._listener: Listener = self.loop.run_until_complete(listening)
+        self._listener: Listener = transport.listen(addresses[ROOT], self.place, self.loop)
         self.place.start()
         places: dict[int, Options] = {}
         for rank in range(1, self.tree.size):
-            parent = addresses[self.tree.parents[rank]]
+            home = self.tree.parents[rank]
+            parent = addresses[home]
             if rank in proxied:
-                proxy = self.proxies[rank] = Proxy(self._address(100 + rank), parent)
+                proxy = self.proxies[rank] = Proxy(self._address(home, 100 + rank), parent)
                 self.loop.run_until_complete(proxy.start())
                 parent = proxy.address
-            home = self.tree.parents[rank]
             others = {one: addresses[one] for one in addresses if one != home}
             listen = addresses.get(rank, "")
             if foreign is not None and rank in foreign:
@@ -199,20 +203,22 @@ class Grove:
     def _certificates(self) -> str:
         """Make the certificates that members show each other."""
         authority = trustme.CA()
-        hosts = [f"{NETWORK}.{number}" for number in range(1, 20)]
-        authority.issue_cert(*hosts).private_key_and_cert_chain_pem.write_to_path(
-            self._folder / "member.pem"
-        )
+        for rank in range(self.tree.size):
+            issued = authority.issue_cert(node_id(rank))
+            for pem in issued.cert_chain_pems:
+                pem.write_to_path(self._folder / f"{rank}.pem", append=True)
+            issued.private_key_pem.write_to_path(self._folder / f"{rank}.key")
         authority.cert_pem.write_to_path(self._folder / "authority.pem")
         return str(self._folder)
 
-    def _address(self, number: int) -> str:
-        """Return an address of its own for each place."""
+    def _address(self, rank: int, number: int | None = None) -> str:
+        """Return an address for a place, another one for each number."""
+        number = rank if number is None else number
         if self._kind == "unix":
             return str(self._folder / f"{number}.sock")
         host = f"{NETWORK}.{number % 100 + 1}"
         with socket.create_server((host, 0)) as probe:
-            return f"{host}:{probe.getsockname()[1]}"
+            return f"{node_id(rank)}@{host}:{probe.getsockname()[1]}"
 
     def seen(self, kind: type[E]) -> list[E]:
         """Return the effects of a kind."""

@@ -49,7 +49,7 @@ def begin(grove: Any, value: Any) -> None:
 @pytest.mark.row("C2-RED")
 def test_a_sum_passes_a_junction_that_holds_a_part_of_it(plant_grove: Callable[..., Any]) -> None:
     """The value goes down through two junctions, the sum of what agents make of it comes up."""
-    grove = plant_grove("tcp", 4, 2)
+    grove = plant_grove("tls", 4, 2)
     junctions = [grove.pids[rank] for rank in (5, 6)]
     small = np.ones(40_000)
     np.testing.assert_array_equal(grove.broadcast({"x": small}), small * 10)
@@ -77,7 +77,7 @@ def test_two_gigabytes_are_added_in_a_junction_that_holds_a_part_of_them(
     plant_grove: Callable[..., Any],
 ) -> None:
     """1 GiB goes down to two agents below one junction, and 1 GiB of each comes up."""
-    grove = plant_grove("tcp", 4, 2)
+    grove = plant_grove("tls", 4, 2)
     junction = grove.pids[5]
     grove.place.post(ev.OpenStream(StreamSpec(1, "x", ((1, 3),), {"x": "sum"})))
 
@@ -109,7 +109,7 @@ def test_two_gigabytes_are_added_in_a_junction_that_holds_a_part_of_them(
 def test_a_junction_is_killed_while_a_large_array_passes_it(
     plant_grove: Callable[..., Any], upwards: bool
 ) -> None:
-    grove = plant_grove("tcp", 4, 2, timing=TIMING)
+    grove = plant_grove("tls", 4, 2, timing=TIMING)
     array = np.arange(3 * MEGABYTE // 2, dtype="f8")
     begin(grove, {"x": array})
     fetches = grove.place.node.large.fetches

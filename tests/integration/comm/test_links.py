@@ -42,7 +42,7 @@ def answers(grove: Any) -> dict[int, list[int]]:
 
 
 @pytest.mark.row("A-ACT-5")
-@pytest.mark.parametrize("kind", ["unix", "tcp"])
+@pytest.mark.parametrize("kind", ["unix", "tls"])
 def test_a_tree_of_processes_is_right(plant_grove: Callable[..., Any], kind: str) -> None:
     """Junctions and agents on addresses of their own; over TCP each shows a certificate."""
     grove = plant_grove(kind, 4, 2)
@@ -59,7 +59,7 @@ def test_a_tree_of_processes_is_right(plant_grove: Callable[..., Any], kind: str
 
 
 @pytest.mark.row("D-2")
-@pytest.mark.parametrize("kind", ["unix", "tcp"])
+@pytest.mark.parametrize("kind", ["unix", "tls"])
 def test_a_transfer_survives_cuts_of_its_connection(
     plant_grove: Callable[..., Any], kind: str
 ) -> None:
@@ -90,7 +90,7 @@ def test_a_transfer_survives_cuts_of_its_connection(
 def test_connections_that_break_all_the_time_lose_nothing(
     plant_grove: Callable[..., Any],
 ) -> None:
-    grove = plant_grove("tcp", 4, 2, proxied=(1, 5, 6))
+    grove = plant_grove("tls", 4, 2, proxied=(1, 5, 6))
     for wave in range(10):
         for rank in (5, 1, 6):
             proxy = grove.proxies[rank]
@@ -103,7 +103,7 @@ def test_connections_that_break_all_the_time_lose_nothing(
 
 
 @pytest.mark.row("D-4")
-@pytest.mark.parametrize("kind", ["unix", "tcp"])
+@pytest.mark.parametrize("kind", ["unix", "tls"])
 def test_a_stopped_reader_costs_no_memory_on_the_way(
     plant_grove: Callable[..., Any], kind: str
 ) -> None:
@@ -156,7 +156,7 @@ def test_a_child_whose_parent_is_gone_is_taken_in_elsewhere_over_tls(
     plant_grove: Callable[..., Any],
 ) -> None:
     """A killed parent says no goodbye: connecting is refused, and the root takes its children."""
-    grove = plant_grove("tcp", 4, 2)
+    grove = plant_grove("tls", 4, 2)
     junction = grove.tree.parents[1]
     joined = len(grove.seen(ev.PlaceJoined))
     os.kill(grove.pids[junction], signal.SIGKILL)

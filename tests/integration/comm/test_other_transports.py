@@ -12,54 +12,57 @@ import pytest
 EXAMPLE = Path(__file__).parents[3] / "examples" / "transport"
 
 CHECKING = """
-import asyncio, itertools, os, sys
+import itertools, os
+from sapwood.comm.reactor import Reactor
 from sapwood.comm.transport.registry import Transports
 from sapwood.testing.transports import CHECKS, Setting
 
-numbers = itertools.count()
+loop, numbers = Reactor(), itertools.count()
 transport, rest = Transports().find("abstract:somewhere")
 assert rest == "somewhere"
 assert type(transport).__module__ == "sapwood_abstract"
+
+def new_address():
+    return f"sapwood-{os.getpid()}-{next(numbers)}"
+
 for check in CHECKS:
-    asyncio.run(check(Setting(transport, lambda: f"sapwood-{os.getpid()}-{next(numbers)}")))
+    check(Setting(transport, new_address, loop, loop.run))
     print(check.__name__)
 print(len(CHECKS), "checks")
 """
 
 TREE = """
-import asyncio, os
+import os
 from sapwood.comm import events as ev, plain
 from sapwood.comm.link import Identity
 from sapwood.comm.node import Node
 from sapwood.comm.driver import NodeDriver
+from sapwood.comm.reactor import Reactor
 from sapwood.comm.transport.registry import Transports
 from sapwood.core.topology import flat
 
-async def main():
-    transport, name = Transports().find(f"abstract:tree-{os.getpid()}")
-    loop, answered, asked = asyncio.get_running_loop(), [], []
-    joined, done = asyncio.Event(), asyncio.Event()
+transport, name = Transports().find(f"abstract:tree-{os.getpid()}")
+loop = Reactor()
 
-    def answer(effect):
-        child.post(ev.Answer(effect.source, effect.number, effect.body, None))
-
-    def take(effect):
-        answered.append(plain.decode(effect.body))
-        done.set()
-
-    handlers = {ev.PlaceJoined: lambda _: joined.set(), ev.Answered: take}
-    root = NodeDriver(Node(Identity("c", 0, 1, 1, "a"), flat(1)), handlers, loop, print)
-    child = NodeDriver(Node(Identity("c", 1, 1, 1, "b"), flat(1)), {ev.Asked: answer}, loop, print)
-    listener = await transport.listen(name, root)
-    child.post(ev.Begin())
-    await transport.connect(name, child)
-    await asyncio.wait_for(joined.wait(), 20)
+def ask(effect):
     root.post(ev.Ask(1, "echo", 1, plain.encode("over there"), None))
-    await asyncio.wait_for(done.wait(), 20)
-    print(answered)
-    root.close(); child.close(); listener.close()
 
-asyncio.run(main())
+def answer(effect):
+    child.post(ev.Answer(effect.source, effect.number, effect.body, None))
+
+def take(effect):
+    print([plain.decode(effect.body)])
+    loop.stop()
+
+handlers = {ev.PlaceJoined: ask, ev.Answered: take}
+root = NodeDriver(Node(Identity("c", 0, 1, 1, "a"), flat(1)), handlers, loop, print)
+child = NodeDriver(Node(Identity("c", 1, 1, 1, "b"), flat(1)), {ev.Asked: answer}, loop, print)
+listener = transport.listen(name, root, loop)
+child.post(ev.Begin())
+transport.connect(name, child, loop, print)
+loop.call_later(20, loop.stop)
+loop.run()
+root.close(); child.close(); listener.close()
 """
 
 

@@ -43,6 +43,7 @@ class Grove:
         self.effects: list[ev.Effect] = []
         self.places: dict[int, NodeDriver] = {}
         self.servers: list[Listener] = []
+        self.failures: list[CommunicationError] = []
         for rank in tree.subtree(ROOT):
             self._grow(rank)
         self.until(lambda: len(self.seen(ev.PlaceJoined)) == tree.size - 1)
@@ -56,14 +57,13 @@ class Grove:
         handlers[ev.Asked] = lambda asked: self._answer(rank, asked)
         handlers[ev.Released] = self._released
         transport = UnixTransport()
-        handlers[ev.Connect] = lambda effect: self.loop.create_task(
-            transport.connect(self.address(effect.rank), place)
+        handlers[ev.Connect] = lambda effect: transport.connect(
+            self.address(effect.rank), place, self.loop, self.failures.append
         )
         place: NodeDriver = NodeDriver(node, handlers, self.loop, self.problems.append)
         self.places[rank] = place
         if not self.tree.is_agent(rank):
-            listening = transport.listen(self.address(rank), place)
-            self.servers.append(self.loop.run_until_complete(listening))
+            self.servers.append(transport.listen(self.address(rank), place, self.loop))
         if rank != ROOT:
             place.post(ev.Begin())
         place.start()
@@ -215,8 +215,11 @@ def test_an_address_that_cannot_be_used_is_a_clear_error(tmp_path: Path, what: s
         "taken": str(tmp_path / "x"),
         "no folder": str(tmp_path / "y" / "z"),
     }[what]
+    failures: list[CommunicationError] = []
     with pytest.raises(CommunicationError, match=r"cannot|longer"):
-        loop.run_until_complete(UnixTransport().listen(address, place))
-    with pytest.raises(CommunicationError, match=r"cannot connect|longer"):
-        loop.run_until_complete(UnixTransport().connect(address, place))
+        UnixTransport().listen(address, place, loop)
+    UnixTransport().connect(address, place, loop, failures.append)
+    assert failures == []
+    loop.run_until_complete(asyncio.sleep(0))
+    assert "cannot connect" in failures[0].what
     loop.close()

@@ -467,3 +467,11 @@ def test_a_callback_may_use_what_another_thread_has_just_made(
     made.set()
     until(lambda: waves)
     assert waves[0].result(TIMEOUT).total == {"x": 4}
+
+
+def test_places_of_one_machine_do_without_tls(standing: EmbeddedSession) -> None:
+    """Agents and junctions stay small: what they do not use, they do not load."""
+    pids = [place.pid for place in standing.supervisor.places]
+    assert len(pids) > 4
+    for pid in {*pids} - {0}:
+        assert "_ssl." not in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")

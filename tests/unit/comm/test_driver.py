@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,12 +15,16 @@ from hypothesis import strategies as st
 from sapwood.comm import events as ev
 from sapwood.comm import frames
 from sapwood.comm import messages as msg
+from sapwood.comm.driver import MAX_PAUSE, PAUSE, reconnect
 from sapwood.comm.link import MESSAGE_COST, ChannelState, LinkTiming
 from sapwood.comm.messages import PROTOCOL_VERSION
 from sapwood.comm.messages.messaging import RoutedMessage
 from sapwood.comm.shared_memory import SharedBlock
+from sapwood.core.clock import VirtualClock
+from sapwood.core.errors import CommunicationError
 from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import ROOT, Tree, flat, kary, plan
+from sapwood_simulation.links import ClockLoop
 from sapwood_simulation.network import Network
 
 seeds = st.integers(0, 2**16)
@@ -223,6 +229,8 @@ def test_a_new_process_does_not_go_on_where_the_old_one_was() -> None:
 class Wiretap:
     """A connection that remembers what is written to it."""
 
+    peer = ""
+
     def __init__(self) -> None:
         self.data = b""
         self.open = True
@@ -342,3 +350,95 @@ def test_a_message_costs_more_than_its_bytes() -> None:
         network.post(ROOT, ev.Ask(1, "x", number, b"\xc0", None))
     channel = next(iter(network.places[ROOT].channels.values()))
     assert 50 <= channel.kept <= 100
+
+
+class Broken:
+    """A driver with a broken link, for as long as a test says so."""
+
+    def __init__(self) -> None:
+        self.is_broken = True
+        self.given_up: list[str] = []
+        self.links = SimpleNamespace(is_broken=lambda _link: self.is_broken)
+        self.handler = object()
+
+    def resumption(self, link: int) -> object:
+        assert link == 7
+        return self.handler
+
+    def give_up(self, link: int, reason: str) -> None:
+        assert link == 7
+        self.given_up.append(reason)
+
+
+class Tries:
+    """Begins to reconnect under virtual time, and notes when it is tried."""
+
+    def __init__(self, attempt: int) -> None:
+        self.clock = VirtualClock()
+        self.loop = ClockLoop(self.clock)
+        self.driver = Broken()
+        self.times: list[float] = []
+        self.failed: Callable[[CommunicationError], None]
+        loop = SimpleNamespace(call_later=self.loop.later)
+        reconnect(cast("Any", self.driver), 7, attempt, self._connect, cast("Any", loop))
+
+    def _connect(self, handler: object, failed: Callable[[CommunicationError], None]) -> None:
+        assert handler is self.driver.handler
+        self.times.append(self.clock.now())
+        self.failed = failed
+
+    def fail(self, cause: OSError) -> None:
+        error = CommunicationError("cannot connect")
+        error.__cause__ = cause
+        self.failed(error)
+
+    def advance(self, seconds: float) -> None:
+        for _ in range(round(seconds / 0.0025)):
+            self.clock.advance(0.0025)
+            self.loop.run_due()
+
+
+def test_whoever_reconnects_waits_a_little_longer_each_time() -> None:
+    tries = Tries(0)
+    for _ in range(4):
+        tries.fail(TimeoutError())
+        tries.advance(0.1)
+    wanted = [0.0, *(0.1 * turn + PAUSE * (turn + 1) for turn in range(4))]
+    assert tries.times == pytest.approx(wanted, abs=0.004)
+    tries.fail(TimeoutError())
+    tries.driver.is_broken = False
+    tries.advance(1.0)
+    assert len(tries.times) == 5  # the link goes on already
+
+
+def test_a_link_that_broke_again_and_again_is_not_tried_at_once() -> None:
+    tries = Tries(4)
+    assert tries.times == []
+    tries.advance(4 * PAUSE)
+    assert len(tries.times) == 1
+
+
+def test_the_pause_has_a_bound() -> None:
+    tries = Tries(10_000)
+    tries.advance(MAX_PAUSE)
+    assert len(tries.times) == 1
+
+
+@pytest.mark.parametrize("cause", [ConnectionRefusedError(), FileNotFoundError()])
+def test_a_link_is_given_up_where_nobody_listens(cause: OSError) -> None:
+    tries = Tries(0)
+    tries.fail(cause)
+    tries.advance(1.0)
+    assert tries.driver.given_up == ["cannot connect"]
+    assert len(tries.times) == 1
+
+
+def test_a_connection_that_opens_after_the_end_is_aborted() -> None:
+    network = Network(flat(2))
+    network.start()
+    place = network.places[ROOT]
+    place.close()
+    tap = Wiretap()
+    assert place.connection_opened(tap, initiator=False) == -1
+    assert not tap.open
+    assert not place.channels

@@ -25,6 +25,8 @@ GRACE = 5.0
 class Pipe:
     """A connection: what one side writes lies in a list until the test delivers it."""
 
+    peer = ""
+
     def __init__(self) -> None:
         self.written: list[bytes] = []
         self.open = True

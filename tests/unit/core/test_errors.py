@@ -43,7 +43,9 @@ EXIT_CODES = {
     "ProtocolError": 6,
     "AgentLostError": 6,
     "ClosedError": 6,
+    "NodeLostError": 6,
     "GroupError": 6,
+    "SecurityError": 7,
 }
 
 texts = st.text(max_size=80)

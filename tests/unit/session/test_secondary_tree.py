@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from sapwood.comm.link import LinkTiming
+from sapwood.comm.reactor import Reactor
 from sapwood.contexts import orders
-from sapwood.core.errors import AgentLostError, ProtocolError
-from sapwood.session.agent import JOIN, LEAVE
+from sapwood.core.errors import AgentLostError, CommunicationError, ProtocolError
+from sapwood.core.topology import flat
+from sapwood.session.agent import JOIN, LEAVE, Agent
+from sapwood.session.member import MemberConfiguration
 from sapwood.session.options import PlacesChanged
-from sapwood.session.secondary_tree import SharedAgentStarter
+from sapwood.session.secondary_tree import SecondaryPlace, SharedAgentStarter
 
 
 class Loop:
@@ -155,3 +160,39 @@ def test_nothing_is_reported_after_the_end(house: House) -> None:
     house.hosts.detach()
     house.base.answer(JOIN, 501)
     assert not house.reports
+
+
+class Dialled:
+    """A transport that connects when a test says so."""
+
+    def __init__(self) -> None:
+        self.failures: list[Callable[[CommunicationError], None]] = []
+
+    def connect(self, _address: str, _handler: Any, _loop: Any, failed: Any) -> None:
+        self.failures.append(failed)
+
+
+def test_a_place_that_has_left_seeks_no_parent_any_more() -> None:
+    """A try to connect that is under way ends without a trace, and so does one that waits."""
+    configuration = MemberConfiguration(
+        cluster="further",
+        folder="/nowhere",
+        credential=b"",
+        machine="",
+        tree=flat(1),
+        timing=LinkTiming(),
+        inline_limit=0,
+    )
+    with closing(Reactor()) as loop:
+        host = cast("Agent", SimpleNamespace(rank=1, loop=loop))
+        ends: list[bool] = []
+        place = SecondaryPlace(configuration, 1, host, lambda: ends.append(True))
+        dialled = Dialled()
+        place._near = cast("Any", dialled)
+        place.begin()
+        assert len(dialled.failures) == 1
+        place.end()
+        dialled.failures[0](CommunicationError("cannot connect"))
+        place._try_to_reach(0)
+        assert len(dialled.failures) == 1
+        assert ends == [True]

@@ -17,12 +17,12 @@ from sapwood.core.topology import Tree, flat, kary
 from sapwood.environment.settings import RestartSettings
 from sapwood.session.places import PlaceState
 from sapwood.session.supervisor import (
-    Command,
     PlaceChange,
     ProcessSetup,
+    ProcessStarters,
     ProcessSupervisor,
+    StarterKey,
     SupervisionTimeouts,
-    Zygotes,
 )
 
 PATIENCE = 20.0
@@ -108,7 +108,7 @@ class House:
         configure = orders.ConfigureProcesses("", b"")
         self.supervisor = ProcessSupervisor(
             tree,
-            ProcessSetup(lambda _: "a:b", configure, ZygotePlan(())),
+            ProcessSetup("tree", lambda _: "a:b", configure, ZygotePlan(())),
             restart,
             SupervisionTimeouts(attach=PATIENCE, join=JOIN, heartbeat=HEARTBEAT, silence=SILENCE),
             self._changed,
@@ -279,7 +279,7 @@ def test_a_process_that_was_given_up_while_it_was_forked_is_ended(build: Build) 
     house.settle()
     house.exit(1)
     house.loop.advance(0.1)
-    house.supervisor._zygote_ended()  # and with it rank 1, whose second process is not reported yet
+    house.supervisor._starter_ended()  # with it rank 1, whose second process is not reported yet
     house.loop.advance(1.0)
     late = orders.Spawned(1, 2, 777)
     house.supervisor._reported(late)
@@ -312,7 +312,7 @@ def test_a_place_that_its_parent_took_for_dead_is_ended_and_replaced(build: Buil
 def test_a_zygote_that_ends_is_replaced_with_everybody(build: Build) -> None:
     house = build()
     house.settle()
-    house.supervisor._zygote_ended()
+    house.supervisor._starter_ended()
     assert house.zygotes[0].closed
     house.loop.advance(0.1)
     assert sorted(house.spawned()) == [(rank, 2) for rank in range(1, 7)]
@@ -524,7 +524,7 @@ ARM = ("qemu", "python3")
 class Spawner:
     """Notes what it is told."""
 
-    def __init__(self, command: Command) -> None:
+    def __init__(self, command: StarterKey) -> None:
         self.command = command
         self.told: list[Any] = []
 
@@ -545,13 +545,13 @@ class Spawner:
 
 
 class Made:
-    """Zygotes whose spawners are notes."""
+    """ProcessStarters whose spawners are notes."""
 
-    def __init__(self, interpreters: dict[int, Command]) -> None:
+    def __init__(self, interpreters: dict[int, StarterKey]) -> None:
         self.spawners: list[Spawner] = []
-        self.zygotes = Zygotes(self._make, interpreters)
+        self.zygotes = ProcessStarters(self._make, interpreters)
 
-    def _make(self, command: Command) -> Any:
+    def _make(self, command: StarterKey) -> Any:
         self.spawners.append(Spawner(command))
         return self.spawners[-1]
 

@@ -1,11 +1,29 @@
-"""What a transport is: the one place where a protocol meets sockets."""
+"""What a transport is: the one place where a protocol meets sockets.
 
-from collections.abc import Sequence
+A transport works on any :class:`~sapwood.comm.loop.Loop`; all calls, in both directions, happen on
+the thread of that loop. There are no coroutines: results come as calls.
+"""
+
+from collections.abc import Callable, Sequence
 from typing import Protocol
+
+from sapwood.comm.loop import Loop
+from sapwood.core.errors import CommunicationError
+
+Failed = Callable[[CommunicationError], None]
+"""Told why a connection could not be made.
+
+The cause of the error (``__cause__``) is a ``ConnectionRefusedError`` or a ``FileNotFoundError`` if
+nobody listens there any more: whoever tries again and again may then give up.
+"""
 
 
 class Connection(Protocol):
     """One open connection, as the transport gives it to a place."""
+
+    @property
+    def peer(self) -> str:
+        """Node id in the certificate that the peer has shown; empty if it has shown none."""
 
     def write(self, buffers: Sequence[bytes | memoryview]) -> None:
         """Queue buffers for sending, in order; they must not change afterwards."""
@@ -33,15 +51,27 @@ class ConnectionHandler(Protocol):
 class Listener(Protocol):
     """Something that accepts connections until it is closed."""
 
+    @property
+    def address(self) -> str:
+        """Where it can be reached: what :meth:`Transport.connect` takes."""
+
     def close(self) -> None:
-        """Accept no more."""
+        """Accept no more; connections that were accepted go on."""
 
 
 class Transport(Protocol):
     """Makes connections; the handler hears of each."""
 
-    async def listen(self, address: str, handler: ConnectionHandler) -> Listener:
-        """Accept connections at an address."""
+    def listen(self, address: str, handler: ConnectionHandler, loop: Loop) -> Listener:
+        """Accept connections at an address.
 
-    async def connect(self, address: str, handler: ConnectionHandler) -> None:
-        """Connect to an address."""
+        Raises:
+            CommunicationError: The address is malformed or cannot be used.
+        """
+
+    def connect(self, address: str, handler: ConnectionHandler, loop: Loop, failed: Failed) -> None:
+        """Connect to an address.
+
+        Either ``handler.connection_opened`` or ``failed`` is called, exactly once, and never
+        before this method has returned. A malformed address is a failure like any other.
+        """

@@ -1,4 +1,4 @@
-"""Which transport an address is for: ``unix:/path``, ``tcp://host:port``, and those of plug-ins.
+"""Which transport an address is for: ``unix:/path``, ``tls://NODEID@host:port``, or a plug-in.
 
 A plug-in registers a factory of no arguments under the entry-point group
 ``sapwood.transports``; its name is the scheme.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.shared_memory import OUT_OF_DESCRIPTORS
-from sapwood.comm.transport.base import ConnectionHandler, Listener
+from sapwood.comm.transport.base import ConnectionHandler, Failed, Listener
 from sapwood.core.errors import CommunicationError
 
 BACKLOG = 1024
@@ -32,16 +32,9 @@ _PEER_CREDENTIALS = struct.Struct("iII")
 
 
 class UnixTransport:
-    """Connects processes of one user on one machine; the address is a path.
+    """Connects processes of one user on one machine; the address is a path."""
 
-    Args:
-        loop: Watches the sockets; by default the asyncio loop that runs.
-    """
-
-    def __init__(self, loop: Loop | None = None) -> None:
-        self._loop = loop
-
-    async def listen(self, address: str, handler: ConnectionHandler) -> Listener:
+    def listen(self, address: str, handler: ConnectionHandler, loop: Loop) -> Listener:
         """Accept connections at a path; a socket that a dead process left there is replaced.
 
         Raises:
@@ -62,37 +55,43 @@ class UnixTransport:
         except OSError as error:
             sock.close()
             raise CommunicationError(f"cannot listen: {error.strerror}", where=address) from error
-        return UnixListener(sock, handler, self._find_loop())
+        return UnixListener(sock, address, handler, loop)
 
-    async def connect(self, address: str, handler: ConnectionHandler) -> None:
-        """Connect to a path.
+    def connect(self, address: str, handler: ConnectionHandler, loop: Loop, failed: Failed) -> None:
+        """Connect to a path; see :meth:`~sapwood.comm.transport.base.Transport.connect`."""
+        loop.call_soon(_connect, address, handler, loop, failed)
 
-        Raises:
-            CommunicationError: Nobody listens there.
-        """
+
+def _connect(address: str, handler: ConnectionHandler, loop: Loop, failed: Failed) -> None:
+    try:
+        sock = socket.socket(socket.AF_UNIX)
         try:
-            sock = socket.socket(socket.AF_UNIX)
-            try:
-                sock.connect(address)  # the kernel takes it in; nobody need accept it first
-            except OSError:
-                sock.close()
-                raise
-        except OSError as error:
-            raise CommunicationError(f"cannot connect: {error.strerror}", where=address) from error
-        UnixConnection(sock, handler, self._find_loop(), initiator=True)
-
-    def _find_loop(self) -> Loop:
-        if self._loop is not None:
-            return self._loop
-        import asyncio  # noqa: PLC0415 - agents have their own loop and are spared this one
-
-        return asyncio.get_running_loop()
+            sock.connect(address)  # the kernel takes it in; nobody need accept it first
+        except OSError:
+            sock.close()
+            raise
+    except OSError as error:
+        failure = CommunicationError(f"cannot connect: {error.strerror or error}", where=address)
+        failure.__cause__ = error
+        failed(failure)
+        return
+    UnixConnection(sock, handler, loop, initiator=True)
 
 
 class UnixListener:
-    """Accepts connections until it is closed."""
+    """Accepts connections until it is closed.
 
-    def __init__(self, sock: socket.socket, handler: ConnectionHandler, loop: Loop) -> None:
+    Args:
+        sock: The listening socket; the listener owns it.
+        address: Where it can be reached.
+        handler: Hears of the connections.
+        loop: Watches the socket.
+    """
+
+    def __init__(
+        self, sock: socket.socket, address: str, handler: ConnectionHandler, loop: Loop
+    ) -> None:
+        self.address = address
         self._socket = sock
         self._handler = handler
         self._loop = loop
@@ -104,6 +103,7 @@ class UnixListener:
         """Accept no more."""
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         if self._socket.fileno() >= 0:
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
@@ -139,7 +139,12 @@ class UnixConnection:
         handler: Hears of it.
         loop: Watches it.
         initiator: Whether this side connected.
+
+    Attributes:
+        peer: Empty: who the peer is, the kernel has said.
     """
+
+    peer = ""
 
     __slots__ = ("_closing", "_fd", "_handler", "_loop", "_number", "_open", "_socket", "_unsent")
 

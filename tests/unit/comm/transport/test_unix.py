@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import resource
 import socket
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 from sapwood.comm.reactor import Reactor
 from sapwood.comm.transport.base import Connection
 from sapwood.comm.transport.unix import UnixTransport
+
+NoDescriptors = Callable[[], AbstractContextManager[None]]
 
 
 class Opened:
@@ -32,24 +32,13 @@ class Opened:
         """Nothing is to be done."""
 
 
-@contextmanager
-def no_descriptors() -> Iterator[None]:
-    """Let this process open nothing more."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with socket.socket() as highest:
-        last = highest.fileno()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (last, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def test_who_connects_waits_until_there_are_descriptors(tmp_path: Path) -> None:
+def test_who_connects_waits_until_there_are_descriptors(
+    tmp_path: Path, no_descriptors: NoDescriptors
+) -> None:
     address = str(tmp_path / "a.sock")
     with closing(Reactor()) as reactor:
         opened, waits = Opened(), 0
-        listener = asyncio.run(UnixTransport(reactor).listen(address, opened))
+        listener = UnixTransport().listen(address, opened, reactor)
         reactor.fileno()
         poll = reactor.wait
 
@@ -72,7 +61,6 @@ def test_who_connects_waits_until_there_are_descriptors(tmp_path: Path) -> None:
             reactor.run()
             assert not opened.connections
             assert waits < 20
-        reactor._stopped = False
         look()
         reactor.run()
         assert len(opened.connections) == 1
@@ -81,10 +69,12 @@ def test_who_connects_waits_until_there_are_descriptors(tmp_path: Path) -> None:
         client.close()
 
 
-def test_a_listener_that_pauses_can_be_closed(tmp_path: Path) -> None:
+def test_a_listener_that_pauses_can_be_closed(
+    tmp_path: Path, no_descriptors: NoDescriptors
+) -> None:
     address = str(tmp_path / "a.sock")
     with closing(Reactor()) as reactor:
-        listener = asyncio.run(UnixTransport(reactor).listen(address, Opened()))
+        listener = UnixTransport().listen(address, Opened(), reactor)
         reactor.fileno()
         client = socket.socket(socket.AF_UNIX)
         with no_descriptors():
@@ -92,7 +82,6 @@ def test_a_listener_that_pauses_can_be_closed(tmp_path: Path) -> None:
             reactor.call_later(0.02, reactor.stop)
             reactor.run()
         listener.close()
-        reactor._stopped = False
         reactor.call_later(0.2, reactor.stop)
         reactor.run()
         client.close()

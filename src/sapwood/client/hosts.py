@@ -1,0 +1,208 @@
+"""Clusters over several machines: ``sapwood.ssh`` and what it shares with other launchers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sapwood.activity.agent_requests import AgentSettings
+from sapwood.client.cluster import Cluster
+from sapwood.client.local import (
+    local,
+    new_cluster,
+    runner_options,
+    session_options,
+    site_variables,
+)
+from sapwood.contexts.launchers.base import Launcher
+from sapwood.contexts.launchers.local import LocalLauncher
+from sapwood.contexts.launchers.ssh import SshLauncher
+from sapwood.core.errors import ConfigurationError
+from sapwood.core.hostset import split_hosts
+from sapwood.core.topology import Tree, by_host
+from sapwood.core.whole import whole
+from sapwood.environment.configuration import load_configuration
+from sapwood.environment.cores import usable_cores
+from sapwood.environment.schema import check_settings
+from sapwood.environment.settings import Settings
+from sapwood.session.embedded import EmbeddedSession, embedded
+from sapwood.session.port import SessionPort
+
+if TYPE_CHECKING:
+    from sapwood.nodes.control import ControlTree
+
+
+def ssh(
+    hosts: Sequence[str] | str,
+    agents: int | None = None,
+    *,
+    agents_per_node: int | None = None,
+    settings: Settings | None = None,
+    options: Sequence[str] = (),
+) -> Cluster:
+    """Start a cluster on machines that ``ssh`` reaches.
+
+    The machines need a Python of the same version as this one and an ssh server, nothing else: what
+    they lack is sent to them, and kept there for the next time. They connect to this machine by
+    TLS 1.3. The cluster's processes end with it, or with this process.
+
+    Args:
+        hosts: The machines as ``ssh`` takes them, for example ``["n1", "user@gpu[1-4]"]``;
+            ``@FILE`` names a file with one a line.
+        agents: Agents altogether; they are spread evenly.
+        agents_per_node: Agents on each machine; by default as many as it has cores.
+        settings: All settings; by default those of configuration files and variables. The table
+            ``nodes`` says where this machine listens and which Python the others have.
+        options: More arguments for ``ssh``, such as ``["-p", "2222"]``.
+
+    Raises:
+        ConfigurationError: A number or a setting is out of range, or a host is named twice.
+        NodeLostError: Machines did not come; the error names each with its cause.
+
+    Example:
+        ::
+
+            with sapwood.ssh(["n1", "n2"], agents_per_node=4) as cluster:
+                print(cluster.submit(pow, 2, 10).result())
+    """
+    chosen = load_configuration().settings if settings is None else check_settings(settings)
+    names = [hosts] if isinstance(hosts, str) else list(hosts)
+    launcher = SshLauncher(names, [*chosen.nodes.ssh, *options])
+    return start_on(launcher, agents, agents_per_node=agents_per_node, settings=chosen)
+
+
+def on(spec: str, agents: int | None = None, *, settings: Settings | None = None) -> Cluster:
+    """Start a cluster on the machines that a text names.
+
+    Args:
+        spec: ``local``, ``ssh:n1,n2``, ``ssh:@FILE``, or ``nodes:N`` for several nodes on this
+            machine.
+        agents: Agents altogether; by default ``cluster.agents``, or one for each core.
+        settings: All settings; by default those of configuration files and variables.
+
+    Raises:
+        ConfigurationError: The text names no machines.
+        NodeLostError: Machines did not come; the error names each with its cause.
+
+    Example:
+        ::
+
+            with sapwood.on("ssh:gpu[1-4]", agents=16) as cluster:
+                print(cluster.submit(pow, 2, 10).result())
+    """
+    kind, _, rest = spec.partition(":")
+    if kind == "local" and not rest:
+        return local(agents, settings=settings)
+    if kind == "ssh" and rest:
+        return ssh(split_hosts(rest), agents, settings=settings)
+    if kind == "nodes" and rest.isdecimal() and int(rest):
+        return several(int(rest), agents, settings=settings)
+    raise ConfigurationError(
+        f"{spec!r} names no machines",
+        where="--on",
+        hint="write local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE or nodes:2",
+    )
+
+
+def several(nodes: int, agents: int | None = None, *, settings: Settings | None = None) -> Cluster:
+    """Start a cluster of several nodes on this machine, as if they were machines of their own.
+
+    This is for trying what happens between machines: their only connection is TLS on loopback.
+
+    Args:
+        nodes: How many.
+        agents: Agents altogether; by default one on each.
+        settings: All settings.
+
+    Raises:
+        ConfigurationError: A number is out of range.
+    """
+    chosen = load_configuration().settings if settings is None else check_settings(settings)
+    here = msgspec.structs.replace(chosen.nodes, listen="127.0.0.1:0")
+    return start_on(
+        LocalLauncher(whole(nodes, "nodes", ConfigurationError)),
+        agents,
+        agents_per_node=1 if agents is None and not chosen.cluster.agents else None,
+        settings=msgspec.structs.replace(chosen, nodes=here),
+    )
+
+
+def start_on(
+    launcher: Launcher,
+    agents: int | None = None,
+    *,
+    agents_per_node: int | None = None,
+    settings: Settings,
+) -> Cluster:
+    """Start a cluster on the machines of a launcher; see :func:`ssh`.
+
+    Raises:
+        ConfigurationError: A number or a setting is out of range.
+        NodeLostError: Machines did not come; the error names each with its cause.
+    """
+    from sapwood.nodes.control import (  # noqa: PLC0415 - on one machine nobody needs cryptography
+        ControlTree,
+    )
+
+    chosen = settings
+    exports = site_variables(chosen)
+    base = session_options(chosen, exports)
+    control = ControlTree(launcher, base, chosen.nodes)
+    control.start()
+    try:
+        shares = _shares(control, agents, agents_per_node, chosen)
+        tree, hosts = by_host(shares)
+        runners = runner_options(max(shares), chosen, usable_cores())
+        options = msgspec.structs.replace(
+            base,
+            tree=tree,
+            hosts=hosts,
+            fastpath=False,
+            spin=0.0,
+            extra=msgspec.msgpack.encode(AgentSettings(runners)),
+        )
+    except BaseException:
+        control.close()
+        raise
+
+    def new_session(shape: Tree, lender: SessionPort | None) -> EmbeddedSession:
+        owner = lender is None
+        places = hosts[: shape.agents + 1] + (0,) * (shape.size - shape.agents - 1)
+        return EmbeddedSession(
+            msgspec.structs.replace(options, tree=shape, hosts=hosts if owner else places),
+            None if lender is None else embedded(lender),
+            control.source(owned=owner),
+        )
+
+    return new_cluster(chosen, exports, tree, runners, new_session)
+
+
+def _shares(
+    control: ControlTree, agents: int | None, agents_per_node: int | None, settings: Settings
+) -> list[int]:
+    """Return how many agents each node gets."""
+    nodes = control.nodes
+    count = len(nodes)
+    if agents is not None and agents_per_node is not None:
+        raise ConfigurationError(
+            "agents and agents_per_node are both given", hint="leave one of them out"
+        )
+    if agents_per_node is not None:
+        shares = [whole(agents_per_node, "agents_per_node", ConfigurationError)] * count
+    elif agents is not None or settings.cluster.agents:
+        total = whole(
+            settings.cluster.agents if agents is None else agents, "agents", ConfigurationError
+        )
+        shares = [total // count + (number < total % count) for number in range(count)]
+    else:
+        shares = [1 if node.facts is None else node.facts.cores for node in nodes]
+    if sum(shares) < 1 or min(shares) < 0:
+        raise ConfigurationError("a cluster needs at least one agent", where=f"agents={agents}")
+    if sum(shares) > settings.limits.agents:
+        raise ConfigurationError(
+            f"{sum(shares)} agents are more than the limit of {settings.limits.agents}",
+            hint="raise limits.agents if this is meant",
+        )
+    return shares

@@ -1,0 +1,114 @@
+"""Sets of host names, folded as people write them: ``gpu[1-4,7]``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from sapwood.core.errors import ConfigurationError
+
+MAX_HOSTS = 100_000
+"""Hosts that one expression may name."""
+
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_NUMBERED = re.compile(r"^(.*?)(\d+)(\D*)$")
+
+
+def split_hosts(text: str) -> list[str]:
+    """Split a list of host names at commas that are not in brackets.
+
+    Example:
+        >>> split_hosts("n[1,3],m1")
+        ['n[1,3]', 'm1']
+    """
+    parts = re.split(r",(?![^\[]*\])", text)
+    return [part.strip() for part in parts if part.strip()]
+
+
+def expand_hosts(text: str) -> list[str]:
+    """Return the names of an expression, in its order.
+
+    Raises:
+        ConfigurationError: It is malformed, or names too many.
+
+    Example:
+        >>> expand_hosts("gpu[08-10,12]-ib,n1")
+        ['gpu08-ib', 'gpu09-ib', 'gpu10-ib', 'gpu12-ib', 'n1']
+    """
+    found: list[str] = []
+    for part in split_hosts(text):
+        found += _expand(part, text)
+        if len(found) > MAX_HOSTS:
+            raise ConfigurationError(f"more than {MAX_HOSTS} hosts", where=text[:80])
+    return found
+
+
+def _expand(part: str, whole: str) -> list[str]:
+    match = _BRACKETS.search(part)
+    if match is None:
+        if "[" in part or "]" in part:
+            raise _malformed(whole)
+        return [part]
+    before, after = part[: match.start()], part[match.end() :]
+    names: list[str] = []
+    rest = _expand(after, whole) if after else [""]
+    for piece in match.group(1).split(","):
+        numbers = _RANGE.fullmatch(piece.strip())
+        if numbers is None:
+            raise _malformed(whole)
+        first, last = numbers.group(1), numbers.group(2) or numbers.group(1)
+        if int(last) < int(first) or int(last) - int(first) >= MAX_HOSTS:
+            raise _malformed(whole)
+        width = len(first) if first.startswith("0") else 0
+        names += [
+            f"{before}{number:0{width}d}{end}"
+            for number in range(int(first), int(last) + 1)
+            for end in rest
+        ]
+    return names
+
+
+def fold_hosts(names: Iterable[str]) -> str:
+    """Return names as one short expression; what differs in one number is folded.
+
+    Example:
+        >>> fold_hosts(["gpu1", "gpu2", "gpu3", "gpu7", "login"])
+        'gpu[1-3,7],login'
+    """
+    groups: dict[tuple[str, str, int], list[int]] = {}
+    order: list[tuple[str, str, int] | str] = []
+    for name in dict.fromkeys(names):
+        match = _NUMBERED.match(name)
+        if match is None:
+            order.append(name)
+            continue
+        before, digits, after = match.groups()
+        key = (before, after, len(digits) if digits.startswith("0") else 0)
+        if key not in groups:
+            groups[key] = []
+            order.append(key)
+        groups[key].append(int(digits))
+    return ",".join(one if isinstance(one, str) else _fold(*one, groups[one]) for one in order)
+
+
+def _fold(before: str, after: str, width: int, numbers: Sequence[int]) -> str:
+    numbers = sorted(set(numbers))
+    if len(numbers) == 1:
+        return f"{before}{numbers[0]:0{width}d}{after}"
+    pieces: list[str] = []
+    start = previous = numbers[0]
+    for number in [*numbers[1:], -1]:
+        if number == previous + 1:
+            previous = number
+            continue
+        first, last = f"{start:0{width}d}", f"{previous:0{width}d}"
+        pieces.append(first if start == previous else f"{first}-{last}")
+        start = previous = number
+    return f"{before}[{','.join(pieces)}]{after}"
+
+
+def _malformed(text: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{text[:80]!r} is no set of hosts", hint="write for example n1,n2 or gpu[1-4,7]"
+    )

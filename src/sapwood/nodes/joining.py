@@ -1,0 +1,342 @@
+"""How a machine becomes a node: it shows a token and gets a certificate and its place.
+
+The machine that joins connects by TLS without a certificate of its own. The head's authority is
+told first; the token's pin says whether it is the right one, and only then does the token's secret
+leave the machine. Key and certificate request are made on the machine.
+
+::
+
+    node                                   head
+      ---- TLS, protocol sapwood-join/1 --->
+      <--- JoinGreeting (authority) --------
+      ---- JoinRequest (token, request) --->
+      <--- JoinAnswer (certificate, place) -   or   JoinRefused (why)
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from sapwood.comm.loop import Loop, Timer
+from sapwood.comm.transport.base import Connection
+from sapwood.comm.transport.tls import parse_address
+from sapwood.core import typed
+from sapwood.core.errors import CommunicationError, SapwoodError, SecurityError
+from sapwood.security.authority import is_issued_by, make_request, pin_of
+from sapwood.security.credentials import Credentials
+from sapwood.security.tokens import JoinToken
+
+JOIN_PROTOCOL = "sapwood-join/1"
+"""The name under which the port of a head tells joining from anything else (ALPN)."""
+
+MAX_MESSAGE = 1 << 20
+"""Bytes of one message of this protocol from the head."""
+
+MAX_REQUEST = 64 * 1024
+"""Bytes of what a machine says before anybody knows it."""
+
+MAX_JOINING = 64
+"""Machines that may be joining at once; more are turned away and try again."""
+
+PATIENCE = 10.0
+"""Seconds that a machine may take from its connection to its request."""
+
+JOIN_TIMEOUT = 15.0
+"""Seconds that a machine tries to reach the head."""
+
+_SIZE = struct.Struct("<I")
+
+
+class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a machine says of itself.
+
+    Attributes:
+        name: What it calls itself; a label, not an identity.
+        pid: Of its daemon.
+        user: Who runs it.
+        python: Version of its Python.
+        architecture: Of its processor.
+        cores: How many processes may run at once.
+        clock: Its time, seconds since 1970.
+        addresses: Where it could be reached.
+    """
+
+    name: str
+    pid: int
+    user: str
+    python: str
+    architecture: str
+    cores: int
+    clock: float
+    addresses: list[str] = []
+
+    @classmethod
+    def here(cls) -> NodeFacts:
+        """Return those of this machine."""
+        return cls(
+            name=socket.gethostname(),
+            pid=os.getpid(),
+            user=str(os.geteuid()),
+            python=platform.python_version(),
+            architecture=platform.machine(),
+            cores=len(os.sched_getaffinity(0)),
+            clock=time.time(),
+        )
+
+
+class JoinGreeting(msgspec.Struct, frozen=True, tag="greeting"):
+    """The head's authority, PEM."""
+
+    authority: bytes
+
+
+class JoinRequest(msgspec.Struct, frozen=True, tag="request"):
+    """A machine wants to join.
+
+    Attributes:
+        token: The whole text of its token.
+        request: Certificate signing request, PEM.
+        facts: What it says of itself.
+    """
+
+    token: str
+    request: bytes
+    facts: NodeFacts
+
+
+class JoinAnswer(msgspec.Struct, frozen=True, tag="answer"):
+    """A machine is a node now.
+
+    Attributes:
+        node: Its node id.
+        certificate: PEM.
+        rank: Its place in the control tree.
+        incarnation: Which process at that place it is.
+        configuration: Encoded :class:`~sapwood.session.member.MemberConfiguration` of that tree.
+    """
+
+    node: str
+    certificate: bytes
+    rank: int
+    incarnation: int
+    configuration: bytes
+
+
+class JoinRefused(msgspec.Struct, frozen=True, tag="refused"):
+    """A machine may not join, and why."""
+
+    reason: str
+    hint: str = ""
+
+
+Told = JoinGreeting | JoinAnswer | JoinRefused
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_told: Callable[[bytes], Told] = typed.unpacker(Told)
+_decode_request: Callable[[bytes], JoinRequest] = typed.unpacker(JoinRequest)
+
+
+def _packed(message: msgspec.Struct) -> bytes:
+    body = _encode(message)
+    return _SIZE.pack(len(body)) + body
+
+
+# --- at the head ----------------------------------------------------------------------------------
+
+
+class JoinServer:
+    """Answers machines that want to join; what the port of a head gives their connections to.
+
+    Args:
+        authority: The authority's certificate, PEM.
+        admit: Returns the answer to a request, or raises why there is none.
+        loop: The loop.
+    """
+
+    def __init__(
+        self, authority: bytes, admit: Callable[[JoinRequest, str], JoinAnswer], loop: Loop
+    ) -> None:
+        self._greeting = _packed(JoinGreeting(authority))
+        self._admit = admit
+        self._loop = loop
+        self._open: dict[int, tuple[Connection, bytearray, Timer]] = {}
+        self._next = 0
+
+    def connection_opened(self, connection: Connection, *, initiator: bool) -> int:
+        """Greet a machine."""
+        del initiator
+        self._next += 1
+        number = self._next
+        timer = self._loop.call_later(PATIENCE, self._too_late, number)
+        self._open[number] = (connection, bytearray(), timer)
+        if len(self._open) > MAX_JOINING:
+            self._refuse(number, JoinRefused("too many machines join at once; try again"))
+        else:
+            connection.write([self._greeting])
+        return number
+
+    def bytes_received(self, number: int, data: bytes) -> None:
+        """Take bytes of a request in."""
+        if number not in self._open:
+            return
+        connection, buffer, _ = self._open[number]
+        buffer += data
+        if len(buffer) < _SIZE.size:
+            return
+        (size,) = _SIZE.unpack_from(buffer)
+        if size > MAX_REQUEST or len(buffer) > _SIZE.size + size:
+            self._end(number).abort()
+            return
+        if len(buffer) < _SIZE.size + size:
+            return
+        try:
+            request = _decode_request(bytes(buffer[_SIZE.size :]))
+            answer: msgspec.Struct = self._admit(request, connection.peer)
+        except SapwoodError as error:
+            self._refuse(number, JoinRefused(error.what, error.hint))
+            return
+        except msgspec.MsgspecError:
+            self._refuse(number, JoinRefused("the request is malformed"))
+            return
+        connection.write([_packed(answer)])
+        self._end(number).close()
+
+    def connection_closed(self, number: int, reason: str) -> None:
+        """Forget a machine."""
+        del reason
+        if number in self._open:
+            self._end(number)
+
+    def close(self) -> None:
+        """End all connections."""
+        for number in list(self._open):
+            self._end(number).abort()
+
+    def _refuse(self, number: int, why: JoinRefused) -> None:
+        connection = self._end(number)
+        connection.write([_packed(why)])
+        connection.close()
+
+    def _too_late(self, number: int) -> None:
+        if number in self._open:
+            self._end(number).abort()
+
+    def _end(self, number: int) -> Connection:
+        connection, _, timer = self._open.pop(number)
+        timer.cancel()
+        return connection
+
+
+# --- on the machine -------------------------------------------------------------------------------
+
+
+class Joined(msgspec.Struct, frozen=True, kw_only=True):
+    """What a machine has when it has joined.
+
+    Attributes:
+        answer: Its place.
+        credentials: Its certificate and key.
+        address: Where it reached the head, ``host:port``.
+    """
+
+    answer: JoinAnswer
+    credentials: Credentials
+    address: str
+
+
+def join(token: JoinToken, addresses: Sequence[str], timeout: float = JOIN_TIMEOUT) -> Joined:
+    """Join a cluster.
+
+    Args:
+        token: The token.
+        addresses: Where the head may be, ``host:port`` each; they are tried in turn.
+        timeout: Seconds to try.
+
+    Raises:
+        SecurityError: The head is not the one that made the token, or it refuses.
+        CommunicationError: It cannot be reached.
+    """
+    end = time.monotonic() + timeout
+    reasons: dict[str, str] = {}
+    first = True
+    while first or time.monotonic() < end:
+        first = False
+        for address in addresses:
+            left = max(1.0, min(end - time.monotonic(), timeout / max(1, len(addresses))))
+            try:
+                return _join_at(token, address, left)
+            except OSError as error:
+                reasons[address] = error.strerror or str(error)
+        time.sleep(0.2)  # the head may be about to listen
+    raise CommunicationError(
+        "the head cannot be reached",
+        where=", ".join(f"{address}: {reason}" for address, reason in reasons.items()),
+        hint="see whether a firewall lets this machine connect to one of these addresses",
+    )
+
+
+def _join_at(token: JoinToken, address: str, timeout: float) -> Joined:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # the token's pin decides, below
+    context.set_alpn_protocols([JOIN_PROTOCOL])
+    _, ((host, port),) = parse_address(f"head@{address}")
+    with (
+        socket.create_connection((host, port), timeout) as plain,
+        context.wrap_socket(plain) as secure,
+    ):
+        greeting = _read(secure)
+        certificate = secure.getpeercert(binary_form=True) or b""
+        if (
+            not isinstance(greeting, JoinGreeting)
+            or pin_of(greeting.authority) != token.pin
+            or not is_issued_by(certificate, greeting.authority)
+        ):
+            raise SecurityError(
+                "this is not the head that made the join token",
+                where=address,
+                hint="somebody else answers at this address; the secret was not sent",
+            )
+        key, request = make_request()
+        secure.sendall(_packed(JoinRequest(token.text, request, NodeFacts.here())))
+        answer = _read(secure)
+    if isinstance(answer, JoinRefused):
+        raise SecurityError(answer.reason, where=address, hint=answer.hint)
+    if not isinstance(answer, JoinAnswer):
+        raise SecurityError("the head gave no answer", where=address)
+    credentials = Credentials(
+        node=answer.node,
+        certificate=answer.certificate,
+        key=key,
+        authority=greeting.authority,
+    )
+    return Joined(answer=answer, credentials=credentials, address=address)
+
+
+def _read(secure: ssl.SSLSocket) -> Told:
+    (size,) = _SIZE.unpack(_read_exactly(secure, _SIZE.size))
+    if size > MAX_MESSAGE:
+        raise SecurityError("the head said too much")
+    try:
+        return _decode_told(_read_exactly(secure, size))
+    except msgspec.MsgspecError as error:
+        raise SecurityError("what answers is no head of Sapwood") from error
+
+
+def _read_exactly(secure: ssl.SSLSocket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = secure.recv(size - len(data))
+        if not more:
+            raise ConnectionResetError("the head closed the connection")
+        data += more
+    return data

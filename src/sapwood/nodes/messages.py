@@ -1,0 +1,98 @@
+"""What the control tree carries: the requests of the head to the nodes, and what nodes report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from sapwood.contexts.orders import ProcessSpec, Report
+from sapwood.contexts.plan import ZygotePlan
+from sapwood.core import typed
+from sapwood.core.errors import ProtocolError
+
+OPEN = "processes.open"
+"""Request to a node: get ready to begin processes of a session."""
+
+SPAWN = "processes.spawn"
+"""Request to a node: begin processes."""
+
+KILL = "processes.kill"
+"""Request to a node: end one process."""
+
+CLOSE = "processes.close"
+"""Request to a node: end all processes of a session; the answer comes when they are gone."""
+
+REPORT = "processes.report"
+"""Request of a node to the head: what became of processes."""
+
+T = TypeVar("T")
+
+
+class OpenProcesses(msgspec.Struct, frozen=True, kw_only=True):
+    """Get ready to begin processes of a session.
+
+    Attributes:
+        session: Its name.
+        host: Number of this machine in the session's tree.
+        plan: What the zygote imports and forks.
+        configuration: Encoded :class:`~sapwood.session.member.MemberConfiguration`, without what
+            each machine has of its own.
+        environment: Variables for all processes.
+        life: Counts how often the session was opened on this machine.
+    """
+
+    session: str
+    host: int
+    plan: ZygotePlan
+    configuration: bytes
+    environment: dict[str, str]
+    life: int
+
+
+class SpawnProcesses(msgspec.Struct, frozen=True):
+    """Begin processes, in this order."""
+
+    session: str
+    processes: list[ProcessSpec]
+
+
+class KillProcess(msgspec.Struct, frozen=True):
+    """Send a signal to a process of a session."""
+
+    session: str
+    pid: int
+    signal: int
+
+
+class ProcessesReported(msgspec.Struct, frozen=True):
+    """What became of processes of a session.
+
+    Attributes:
+        session: Its name.
+        life: Which opening on this machine it is about.
+        report: What the zygote reported; None: the zygote is gone, and with it all processes.
+        reason: Why.
+    """
+
+    session: str
+    life: int
+    report: Report | None
+    reason: str = ""
+
+
+to_value: Callable[[msgspec.Struct], bytes] = msgspec.msgpack.Encoder().encode
+"""Returns a message as what requests carry."""
+
+
+def from_value(value: Any, kind: type[T]) -> T:
+    """Return the message that a request carries.
+
+    Raises:
+        ProtocolError: It carries another one.
+    """
+    try:
+        return typed.unpacker(kind)(value)
+    except (TypeError, msgspec.MsgspecError) as error:
+        raise ProtocolError(f"this is no {kind.__name__}: {error}") from error

@@ -1,0 +1,85 @@
+"""The port of a head: where its nodes reach it."""
+
+from __future__ import annotations
+
+import socket
+
+import psutil
+
+from sapwood.comm.transport.base import ConnectionHandler, Listener
+from sapwood.comm.transport.tls import TlsPort
+from sapwood.environment.logs import logger
+from sapwood.nodes.joining import JOIN_PROTOCOL, JoinServer
+from sapwood.security.credentials import Credentials
+from sapwood.session.member import tree_protocol
+from sapwood.session.shared_reactor import SharedReactor
+
+_log = logger("nodes")
+
+ANY = ("0.0.0.0", "::")  # noqa: S104 - what listens there asks for certificates
+"""Addresses that stand for all of a machine."""
+
+
+class HeadPort:
+    """A listening port with TLS.
+
+    Args:
+        listen: ``host:port``; port 0 takes a free one.
+        loop: The loop.
+        credentials: What the head shows.
+
+    Raises:
+        CommunicationError: The port is taken, or the address is none of this machine.
+    """
+
+    def __init__(self, listen: str, loop: SharedReactor, credentials: Credentials) -> None:
+        self._port = TlsPort(listen, loop, credentials, refused=_refused)
+        self._node = credentials.node
+        self._joining: JoinServer | None = None
+        self._served: Listener | None = None
+        number = self._port.address.rpartition(":")[2]
+        host = listen.rpartition(":")[0].strip("[]")
+        found = own_addresses() if host in ANY else [host]
+        self.places = tuple(
+            f"[{one}]:{number}" if ":" in one else f"{one}:{number}" for one in found
+        )
+
+    @property
+    def address(self) -> str:
+        """Where nodes connect to."""
+        return f"tls://{self._node}@{','.join(self.places)}"
+
+    def serve(self, tree: str, handler: ConnectionHandler) -> None:
+        """Give the links of a tree to whoever has its root."""
+        self._served = self._port.serve(tree_protocol(tree), handler)
+
+    def serve_joining(self, server: JoinServer) -> None:
+        """Let machines join here."""
+        self._joining = server
+        self._port.serve(JOIN_PROTOCOL, server, certificate=False)
+
+    def close(self) -> None:
+        """Listen no more."""
+        if self._joining is not None:
+            self._joining.close()
+        self._port.close()
+
+
+def own_addresses() -> list[str]:
+    """Return the addresses of this machine's interfaces, those that others can reach first."""
+    found: list[tuple[int, str]] = []
+    up = {name for name, one in psutil.net_if_stats().items() if one.isup}
+    for name, addresses in psutil.net_if_addrs().items():
+        for one in addresses:
+            if name not in up or one.family not in {socket.AF_INET, socket.AF_INET6}:
+                continue
+            address = one.address.partition("%")[0]
+            if address.startswith("fe80:"):
+                continue  # means something on its own link only
+            loopback = address.startswith("127.") or address == "::1"
+            found.append((2 if loopback else int(one.family == socket.AF_INET6), address))
+    return [address for _, address in sorted(found, key=lambda one: one[0])]
+
+
+def _refused(address: str, reason: str) -> None:
+    _log.warning("peer refused", address=address, reason=reason)

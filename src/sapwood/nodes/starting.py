@@ -1,0 +1,364 @@
+"""How the head starts the daemons of its nodes: through a launcher, one thread a machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sapwood.contexts import orders
+from sapwood.contexts.launchers.base import Launcher
+from sapwood.contexts.runtime import Runtime, own_runtime
+from sapwood.core.errors import NodeLostError, SapwoodError
+from sapwood.environment.logs import logger
+from sapwood.environment.settings import NodeSettings
+from sapwood.nodes import stub
+from sapwood.nodes.daemon import DaemonOrder
+from sapwood.nodes.joining import JOIN_TIMEOUT
+from sapwood.session.shared_reactor import SharedReactor
+
+END_TIMEOUT = 5.0
+"""Seconds that a node gets to end what it began, before its channel is cut."""
+
+SEND_TIMEOUT = 120.0
+"""Seconds that sending the runtime to a node may take."""
+
+MAX_SAID = 64 * 1024
+"""Bytes of a node's standard error that are kept."""
+
+LONGEST_LINE = 64 * 1024
+"""Bytes of one line that a node may say on its channel."""
+
+_log = logger("nodes")
+
+
+class NodeTrouble(NamedTuple):
+    """Why a node is not there."""
+
+    host: str
+    reason: str
+
+
+def shell_command(python: Sequence[str] = ()) -> str:
+    """Return the command of the shell that starts a stub.
+
+    The first of some interpreters that is new enough runs it; its text comes by standard input.
+
+    Args:
+        python: The interpreter, where the user names one.
+    """
+    minor = f"python3.{sys.version_info.minor}"
+    tried = [shlex.join(python)] if python else [shlex.quote(sys.executable), minor, "python3"]
+    check = "import sys; sys.exit(sys.version_info < (3, 11))"
+    start = "import sys; b = sys.stdin.buffer; exec(b.read(int(b.readline())))"
+    return (
+        f"for p in {' '.join(tried)}; do "
+        f"command -v $p >/dev/null 2>&1 && $p -c {shlex.quote(check)} 2>/dev/null && "
+        f"exec $p -u -c {shlex.quote(start)}; done; "
+        'echo \'{"error": "it has no Python 3.11 or newer"}\'; exit 3'
+    )
+
+
+class DaemonStarter:
+    """Starts and ends the daemon of one machine: a starter of the control tree.
+
+    Args:
+        launcher: What reaches the machine.
+        host: The machine, as users name it.
+        gate: Bounds how many machines are on their way at once.
+        order: Returns what the daemon of a place is told: ``order(rank, incarnation)``.
+        on_report: Told what becomes of it, on the loop of the control tree.
+        on_trouble: Told why it is not there, on any thread; says whether to try again.
+        settings: How machines become nodes.
+    """
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        host: str,
+        gate: threading.Semaphore,
+        order: Callable[[int, int], DaemonOrder],
+        on_report: Callable[[orders.Report], None],
+        on_trouble: Callable[[NodeTrouble], bool],
+        settings: NodeSettings,
+    ) -> None:
+        self._timeout = settings.start_timeout
+        self._launcher = launcher
+        self._host = host
+        self._gate = gate
+        self._order = order
+        self._on_report = on_report
+        self._on_trouble = on_trouble
+        self._mode = settings.runtime
+        self._python = tuple(settings.python)
+        self._loop: SharedReactor | None = None
+        self._early: list[orders.Report] = []
+        self._lock = threading.Lock()
+        self._closed = False
+        self._channels: dict[int, subprocess.Popen[bytes]] = {}
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Do nothing: :meth:`spawn` starts the daemon."""
+
+    def listen(self, loop: SharedReactor) -> None:
+        """Report on a loop from now on; called on its thread."""
+        with self._lock:
+            self._loop = loop
+            early, self._early = self._early, []
+        for report in early:
+            self._on_report(report)
+
+    def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
+        """Start daemons."""
+        for spec in processes:
+            thread = threading.Thread(
+                target=self._live, args=(spec,), name=f"sapwood-{self._host}", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+
+    def kill(self, pid: int) -> None:
+        """Cut the channel of a daemon, by its process id there: it ends, and all that it began."""
+        with self._lock:
+            channel = self._channels.get(pid)
+        if channel is not None:
+            channel.terminate()
+
+    def is_silent(self, looks: int, first: int) -> bool:
+        """Return False: the links of the control tree have heartbeats."""
+        del looks, first
+        return False
+
+    def end(self) -> None:
+        """Do nothing, as it is never silent."""
+
+    def detach(self) -> None:
+        """Report nothing any more."""
+        with self._lock:
+            self._loop = None
+            self._closed = True
+
+    def close(self) -> None:
+        """End the daemon, and wait for that."""
+        with self._lock:
+            self._closed = True
+            channels = list(self._channels.values())
+        for channel in channels:
+            if channel.stdin is not None:
+                with contextlib.suppress(OSError):
+                    channel.stdin.close()
+        end = time.monotonic() + END_TIMEOUT
+        for channel in channels:
+            try:
+                channel.wait(max(0.0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                channel.kill()
+        for thread in self._threads:
+            thread.join(END_TIMEOUT)
+
+    # --- the thread of one daemon ----------------------------------------------------------------
+
+    def _live(self, spec: orders.ProcessSpec) -> None:
+        """Start a daemon, then wait for its end."""
+        said = _Tail()
+        try:
+            with self._gate:
+                channel = self._launcher.start(self._host, shell_command(self._python))
+                with self._lock:
+                    self._channels[-spec.incarnation] = channel
+                    closed = self._closed
+                if closed:
+                    channel.terminate()
+                said.follow(channel)
+                pid = self._lead(channel, spec, said)
+        except SapwoodError as error:
+            self._failed(spec, error)
+            return
+        with self._lock:
+            self._channels[pid] = channel
+        self._report(orders.Spawned(spec.rank, spec.incarnation, pid))
+        status = channel.wait()
+        said.close(channel)
+        with self._lock:
+            self._channels.pop(pid, None)
+            self._channels.pop(-spec.incarnation, None)
+        reason = self._launcher.explain(self._host, status, said.text)
+        if not self._closed:
+            self._on_trouble(NodeTrouble(self._host, reason))
+        self._report(orders.Exited(spec.rank, spec.incarnation, pid, status, reason))
+
+    def _lead(self, channel: subprocess.Popen[bytes], spec: orders.ProcessSpec, said: _Tail) -> int:
+        """Lead a machine from a bare Python to a node; return its daemon's process id."""
+        patience = _Patience(channel)
+        try:
+            return self._talk(channel, spec, own_runtime(), patience)
+        except (OSError, EOFError, ValueError) as error:
+            if channel.poll() is None and not isinstance(error, EOFError):
+                channel.kill()
+            if patience.over:
+                channel.wait()
+                said.close(channel)
+                raise NodeLostError(patience.reason, where=self._host) from error
+            status = channel.wait()
+            said.close(channel)
+            reason = self._launcher.explain(self._host, status, said.text)
+            raise NodeLostError(reason, where=self._host) from error
+        except SapwoodError:
+            channel.kill()
+            channel.wait()
+            said.close(channel)
+            raise
+        finally:
+            patience.end()
+
+    def _talk(
+        self,
+        channel: subprocess.Popen[bytes],
+        spec: orders.ProcessSpec,
+        runtime: Runtime,
+        patience: _Patience,
+    ) -> int:
+        assert channel.stdin is not None  # noqa: S101 - launchers make pipes
+        text = Path(stub.__file__).read_bytes() if stub.__file__ else b""
+        text += b"\nmain()\n"
+        patience.begin(self._timeout, f"it did not answer within {self._timeout:g} s")
+        channel.stdin.write(b"%d\n" % len(text) + text)
+        _write(channel, runtime.offer(self._mode))
+        found = self._hear(channel)
+        if found.get("runtime") == "wanted":
+            patience.begin(
+                SEND_TIMEOUT, f"Sapwood could not be sent to it within {SEND_TIMEOUT:g} s"
+            )
+            archive, digest = runtime.archive
+            _write(channel, {"digest": digest, "size": len(archive)})
+            channel.stdin.write(archive)
+            channel.stdin.flush()
+            self._hear(channel)
+        patience.begin(
+            JOIN_TIMEOUT + self._timeout,
+            f"it did not join within {JOIN_TIMEOUT + self._timeout:g} s",
+        )
+        _write(channel, msgspec.to_builtins(self._order(spec.rank, spec.incarnation)))
+        joined = self._hear(channel)
+        _log.info("node joined", host=self._host, runtime=found.get("runtime"), **joined)
+        return int(joined["pid"])
+
+    def _hear(self, channel: subprocess.Popen[bytes]) -> dict[str, Any]:
+        """Return the next line of a machine; what is no JSON comes from its login scripts."""
+        assert channel.stdout is not None  # noqa: S101 - launchers make pipes
+        while True:
+            line = channel.stdout.readline(LONGEST_LINE)
+            if not line:
+                raise EOFError
+            try:
+                found = json.loads(line)
+            except ValueError:
+                continue
+            if not isinstance(found, dict):
+                continue
+            if "error" in found:
+                raise NodeLostError(str(found["error"]), where=self._host)
+            return found
+
+    def _failed(self, spec: orders.ProcessSpec, error: SapwoodError) -> None:
+        with self._lock:
+            self._channels.pop(-spec.incarnation, None)
+            closed = self._closed
+        if not closed and self._on_trouble(NodeTrouble(self._host, error.what)):
+            self._report(orders.Exited(spec.rank, spec.incarnation, 0, 1, error.what))
+
+    def _report(self, report: orders.Report) -> None:
+        with self._lock:
+            loop = self._loop
+            if loop is None:
+                if not self._closed:
+                    self._early.append(report)
+                return
+        with contextlib.suppress(SapwoodError):  # the loop has ended
+            loop.call_soon_threadsafe(self._if_listening, report)
+
+    def _if_listening(self, report: orders.Report) -> None:
+        if self._loop is not None:
+            self._on_report(report)
+
+
+class _Patience:
+    """Ends the channel of a machine that takes too long for a step.
+
+    Args:
+        channel: The channel.
+
+    Attributes:
+        over: Whether it has done so.
+        reason: Why.
+    """
+
+    def __init__(self, channel: subprocess.Popen[bytes]) -> None:
+        self._channel = channel
+        self._timer: threading.Timer | None = None
+        self.over = False
+        self.reason = ""
+
+    def begin(self, seconds: float, reason: str) -> None:
+        """Begin the next step."""
+        self.end()
+        self.reason = reason
+        self._timer = threading.Timer(seconds, self._give_up)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def end(self) -> None:
+        """Wait for nothing any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        self.over = True
+        self._channel.kill()
+
+
+class _Tail:
+    """The last that a process wrote to standard error."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self._thread: threading.Thread | None = None
+
+    def follow(self, channel: subprocess.Popen[bytes]) -> None:
+        """Read until the end, in a thread."""
+        stream = channel.stderr
+        if stream is None:
+            return
+
+        def read() -> None:
+            for line in iter(lambda: stream.readline(LONGEST_LINE), b""):
+                self.text = (self.text + line.decode(errors="replace"))[-MAX_SAID:]
+
+        self._thread = threading.Thread(target=read, name="sapwood-stderr", daemon=True)
+        self._thread.start()
+
+    def close(self, channel: subprocess.Popen[bytes]) -> None:
+        """Wait until all is read, and close what is left of a channel."""
+        if self._thread is not None:
+            self._thread.join(1.0)
+        for stream in (channel.stdin, channel.stdout, channel.stderr):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+
+def _write(channel: subprocess.Popen[bytes], what: Any) -> None:
+    assert channel.stdin is not None  # noqa: S101 - launchers make pipes
+    channel.stdin.write(json.dumps(what).encode() + b"\n")
+    channel.stdin.flush()

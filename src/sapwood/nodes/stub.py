@@ -1,0 +1,117 @@
+"""The first program on a node. It has no Sapwood: it gets it, and then becomes the node's daemon.
+
+This file is sent as text and run by the Python that the machine has; until it has unpacked the
+runtime it may use the standard library only. It speaks with the head through its standard streams:
+lines of JSON, and the bytes of an archive. What is unpacked is kept under the identity of the
+runtime, so a second start sends nothing.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import sys
+import sysconfig
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any, NoReturn
+
+CHUNK = 1 << 20
+"""Bytes that are read at once."""
+
+ROOM = 5
+"""How much of the disk the archive takes while it is unpacked, in its own size."""
+
+
+def say(**what: Any) -> None:
+    """Tell the head something."""
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+def fail(message: str) -> NoReturn:
+    """Tell the head why this machine cannot be a node, and end."""
+    say(error=message)
+    sys.exit(3)
+
+
+def hear() -> Any:
+    """Return the next line of the head."""
+    line = sys.stdin.buffer.readline()
+    if not line:
+        sys.exit(0)
+    return json.loads(line)
+
+
+def is_here(files: list[tuple[str, int, int]]) -> bool:
+    """Whether this machine has the head's own files at the same places."""
+    try:
+        found = [(one, Path(one[0]).stat()) for one in files]
+    except OSError:
+        return False
+    return all((stat.st_size, stat.st_mtime_ns) == (one[1], one[2]) for one, stat in found)
+
+
+def receive(folder: Path) -> None:
+    """Unpack the archive that the head sends into a folder, all of it or nothing."""
+    sent = hear()
+    left = sent["size"]
+    free = shutil.disk_usage(folder.parent).free
+    if free < ROOM * left:
+        fail(f"its disk is full: {free >> 20} MiB are free in {folder.parent}")
+    found = hashlib.sha256()
+    with tempfile.TemporaryDirectory(dir=folder.parent) as made:
+        packed = Path(made, "archive")
+        with packed.open("wb") as file:
+            while left:
+                data = sys.stdin.buffer.read(min(CHUNK, left))
+                if not data:
+                    sys.exit(0)
+                found.update(data)
+                file.write(data)
+                left -= len(data)
+        if found.hexdigest() != sent["digest"]:
+            fail("the runtime arrived damaged")
+        unpacked = Path(made, "unpacked")
+        with tarfile.open(packed) as archive:
+            archive.extractall(unpacked)  # noqa: S202 - the head's own, and its hash is right
+        try:
+            unpacked.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another node of this machine was faster
+                raise
+
+
+def main() -> None:
+    """Get what is missing, then become the daemon."""
+    offer = hear()
+    abi = str(sysconfig.get_config_var("SOABI") or "")
+    version = platform.python_version()
+    facts = {"python": version, "abi": abi, "host": platform.node()}
+    if abi != offer["abi"]:
+        fail(f"its Python is {version} ({abi}), and that of the head is {offer['abi']}")
+    if offer["mode"] != "send" and is_here(offer["files"]):
+        path = offer["path"]
+        say(runtime="shared", **facts)
+    else:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+        folder = Path(cache, "sapwood", "runtime", offer["identity"])
+        try:
+            if folder.is_dir():
+                say(runtime="kept", **facts)
+            else:
+                folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                say(runtime="wanted", **facts)
+                receive(folder)
+                say(runtime="received")
+        except OSError as error:
+            fail(f"it cannot keep the runtime in {folder}: {error.strerror}")
+        path = [str(folder), *(entry for entry in sys.path if entry and "-packages" not in entry)]
+    sys.path[:] = path
+    from sapwood.nodes.daemon import (  # noqa: PLC0415 - it is there from now on
+        main as become_daemon,
+    )
+
+    become_daemon(hear())

@@ -1,0 +1,272 @@
+"""The certificate authority of a cluster: it says which keys belong to which nodes.
+
+A node makes its key itself and asks for a certificate (a *certificate signing request*, PKCS #10).
+Certificates name node ids and no addresses, so a machine may change its address. The authority's
+*pin* is the SHA-256 of its public key (SubjectPublicKeyInfo, as in RFC 7469): whoever knows it can
+tell the authority from any other before it sends a secret.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import secrets
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from sapwood.core.errors import SecurityError
+from sapwood.security.credentials import Credentials
+
+BACK_DATED = dt.timedelta(hours=1)
+"""How far before now a certificate begins to be valid: clocks of machines differ."""
+
+NODE_LIFE = dt.timedelta(hours=24)
+"""How long a node's certificate is valid."""
+
+AUTHORITY_LIFE = dt.timedelta(days=3650)
+"""How long the authority itself is valid."""
+
+MAX_REQUEST = 16 * 1024
+"""Bytes of a certificate signing request."""
+
+
+class Authority:
+    """A certificate authority.
+
+    Args:
+        key: Its private key.
+        certificate: Its own certificate.
+
+    Example:
+        >>> authority = Authority.create("demo")
+        >>> key, request = make_request()
+        >>> credentials = authority.issue(request, "n1", key)
+        >>> credentials.node
+        'n1.demo'
+        >>> is_issued_by(credentials.certificate, credentials.authority)
+        True
+    """
+
+    def __init__(self, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
+        self._key = key
+        self._certificate = certificate
+        names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        self.cluster = str(names[0].value)
+
+    @classmethod
+    def create(cls, cluster: str) -> Authority:
+        """Make a new authority.
+
+        Args:
+            cluster: Name of the cluster, a DNS label.
+        """
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = _name(cluster)
+        now = dt.datetime.now(dt.UTC)
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - BACK_DATED)
+            .not_valid_after(now + AUTHORITY_LIFE)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(signs=True), critical=True)
+            .add_extension(_key_id(key.public_key()), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        return cls(key, certificate)
+
+    @classmethod
+    def load(cls, key: bytes, certificate: bytes) -> Authority:
+        """Return the authority of a key and a certificate, both PEM.
+
+        Raises:
+            SecurityError: They are none, or do not belong together.
+        """
+        try:
+            loaded = load_pem_private_key(key, None)
+            found = x509.load_pem_x509_certificate(certificate)
+        except ValueError as error:
+            raise SecurityError("this is no certificate authority") from error
+        if not isinstance(loaded, ec.EllipticCurvePrivateKey) or _spki(
+            loaded.public_key()
+        ) != _spki(found.public_key()):
+            raise SecurityError("key and certificate of the authority do not belong together")
+        return cls(loaded, found)
+
+    @property
+    def certificate(self) -> bytes:
+        """Its certificate, PEM."""
+        return self._certificate.public_bytes(Encoding.PEM)
+
+    @property
+    def key(self) -> bytes:
+        """Its private key, PEM."""
+        return _private(self._key)
+
+    @property
+    def pin(self) -> str:
+        """SHA-256 of its public key, 64 hexadecimal digits."""
+        return pin_of(self.certificate)
+
+    def node_id(self, node: str) -> str:
+        """Return the whole id of a node."""
+        return f"{node}.{self.cluster}"
+
+    def sign(self, request: bytes, node: str, life: dt.timedelta = NODE_LIFE) -> bytes:
+        """Return a certificate for the key of a request, PEM.
+
+        Whatever the request says of itself is ignored: the authority decides what the node is
+        called and what its certificate may be used for.
+
+        Args:
+            request: The certificate signing request, PEM.
+            node: Name of the node, a DNS label.
+            life: How long it is valid.
+
+        Raises:
+            SecurityError: The request is malformed, or not signed by its own key.
+        """
+        if len(request) > MAX_REQUEST:
+            raise SecurityError(f"a certificate request has more than {MAX_REQUEST} bytes")
+        try:
+            asked = x509.load_pem_x509_csr(request)
+            valid = asked.is_signature_valid
+        except (ValueError, InvalidSignature) as error:
+            raise SecurityError("malformed certificate request") from error
+        public = asked.public_key()
+        if not valid or not isinstance(public, ec.EllipticCurvePublicKey):
+            raise SecurityError("a certificate request is not signed by its own key")
+        now = dt.datetime.now(dt.UTC)
+        uses = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+        made = (
+            x509.CertificateBuilder()
+            .subject_name(_name(self.node_id(node)))
+            .issuer_name(self._certificate.subject)
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - BACK_DATED)
+            .not_valid_after(now + life)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(signs=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+            .add_extension(
+                x509.SubjectAlternativeName([x509.DNSName(self.node_id(node))]), critical=False
+            )
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
+            .sign(self._key, hashes.SHA256())
+        )
+        return made.public_bytes(Encoding.PEM)
+
+    def issue(
+        self, request: bytes, node: str, key: bytes, life: dt.timedelta = NODE_LIFE
+    ) -> Credentials:
+        """Return a node's credentials, where its key was made in this process.
+
+        Raises:
+            SecurityError: See :meth:`sign`.
+        """
+        certificate = self.sign(request, node, life)
+        return Credentials(
+            node=self.node_id(node),
+            certificate=certificate,
+            key=key,
+            authority=self.certificate,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Authority of {self.cluster}, pin {self.pin[:8]}…>"
+
+
+def new_cluster_id() -> str:
+    """Return a name for a cluster that no other has."""
+    return f"sw-{secrets.token_hex(8)}"
+
+
+def make_request() -> tuple[bytes, bytes]:
+    """Make a key; return it and the request for a certificate, both PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    request = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(_name("node"))
+        .sign(key, hashes.SHA256())
+    )
+    return _private(key), request.public_bytes(Encoding.PEM)
+
+
+def pin_of(certificate: bytes) -> str:
+    """Return the pin of an authority's certificate (PEM).
+
+    Raises:
+        SecurityError: It is no certificate.
+    """
+    return hashlib.sha256(_spki(_load(certificate).public_key())).hexdigest()
+
+
+def is_issued_by(certificate: bytes, authority: bytes) -> bool:
+    """Say whether an authority signed a certificate; both PEM or DER.
+
+    Raises:
+        SecurityError: One of them is no certificate.
+    """
+    try:
+        _load(certificate).verify_directly_issued_by(_load(authority))
+    except (InvalidSignature, ValueError, TypeError):
+        return False
+    return True
+
+
+def _load(certificate: bytes) -> x509.Certificate:
+    try:
+        if certificate.startswith(b"-----"):
+            return x509.load_pem_x509_certificate(certificate)
+        return x509.load_der_x509_certificate(certificate)
+    except ValueError as error:
+        raise SecurityError("malformed certificate") from error
+
+
+def _spki(key: object) -> bytes:
+    found: bytes = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)  # type: ignore[attr-defined]  # all kinds of public keys have it
+    return found
+
+
+def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _key_id(key: ec.EllipticCurvePublicKey) -> x509.SubjectKeyIdentifier:
+    return x509.SubjectKeyIdentifier.from_public_key(key)
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        encipher_only=False,
+        decipher_only=False,
+    )
