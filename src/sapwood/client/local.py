@@ -109,7 +109,9 @@ def local(
         backlog=chosen.comm.backlog,
         restart=chosen.restart,
         environment=exports,
-        extra=msgspec.msgpack.encode(AgentSettings(runners)),
+        extra=msgspec.msgpack.encode(
+            AgentSettings(runners, chosen.cluster.content_folder, chosen.cluster.content_cache)
+        ),
     )
 
     def new_tree(shape: Tree, lender: SessionPort | None) -> EmbeddedSession:
