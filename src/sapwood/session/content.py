@@ -292,17 +292,24 @@ class _WorkerThread:
     def __init__(self, name: str) -> None:
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._lock = threading.Lock()
         self._begun = False
+        self._closed = False
 
     def do(self, what: Callable[[], None]) -> None:
-        """Have something done; on one thread only."""
-        if not self._begun:
-            self._begun = True
-            self._thread.start()
+        """Have something done, unless it was closed."""
+        with self._lock:
+            if self._closed:
+                return
+            if not self._begun:
+                self._begun = True
+                self._thread.start()
         self._queue.put(what)
 
     def close(self) -> None:
         """End it, when what it was given is done."""
+        with self._lock:
+            self._closed = True
         if self._begun:
             self._queue.put(None)
             self._thread.join()
