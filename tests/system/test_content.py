@@ -224,15 +224,6 @@ def test_native_functions_as_tasks_and_in_streams(
         np.testing.assert_array_equal(stream.broadcast(x).result(LIMIT).total, AGENTS * x)
 
 
-def test_a_crash_names_the_line_of_the_source(
-    standing: tuple[Strangers, sapwood.Cluster],
-) -> None:
-    made, cluster = standing
-    with pytest.raises(RunnerCrashError) as caught:
-        cluster.submit(made.program()["crash"], 1.0).result(LIMIT)
-    assert "sums.c:9" in str(caught.value)
-
-
 @pytest.mark.parametrize("dtype", ["<f8", ">f8", "<f4", ">i4"])
 def test_files_of_either_byte_order(
     standing: tuple[Strangers, sapwood.Cluster], dtype: str
@@ -325,6 +316,15 @@ def test_further_trees(standing: tuple[Strangers, sapwood.Cluster]) -> None:
 
 
 # --- what goes wrong -----------------------------------------------------------------------------
+
+
+def test_a_crash_names_the_line_of_the_source(strangers: Strangers) -> None:
+    with (
+        strangers.cluster(agents=1, fanout=0) as cluster,
+        pytest.raises(RunnerCrashError) as caught,
+    ):
+        cluster.submit(strangers.program()["crash"], 1.0).result(LIMIT)
+    assert "sums.c:9" in str(caught.value)
 
 
 def test_a_replaced_agent_finds_its_slice_in_the_cache(strangers: Strangers) -> None:

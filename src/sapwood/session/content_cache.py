@@ -380,7 +380,10 @@ class ContentFetch:
         data = os.pread(fd, CHUNK, offset)
         if data:
             hasher.update(data)
-            self._cache.loop.call_soon(self._guarded, self._verify, fd, hasher, offset + len(data))
+            # Not soon, but after a look at what came: this may go on for long.
+            self._timer = self._cache.loop.call_later(
+                0.0, self._guarded, self._verify, fd, hasher, offset + len(data)
+            )
             return
         ref = self._refs[-1]
         if hasher.hexdigest() == ref.sha256:
