@@ -24,6 +24,10 @@ import scipy.sparse
 from PIL import Image
 
 import sapwood
+from sapwood.compat.lizard.directory import read_directory
+from sapwood.compat.lizard.execution import run_with_runner
+from sapwood.compat.lizard.launch import check
+from sapwood.compat.lizard.runner_module import RunnerModule
 from sapwood.core.errors import ResourceError, RunnerCrashError, SapwoodError
 from sapwood.core.topology import plan
 from sapwood.environment.settings import (
@@ -34,6 +38,7 @@ from sapwood.environment.settings import (
     RestartSettings,
     Settings,
 )
+from sapwood.session import content
 from sapwood.session.embedded import embedded
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -224,6 +229,7 @@ def test_native_functions_as_tasks_and_in_streams(
         np.testing.assert_array_equal(stream.broadcast(x).result(LIMIT).total, AGENTS * x)
 
 
+@pytest.mark.row("A-DATA-2")
 @pytest.mark.parametrize("dtype", ["<f8", ">f8", "<f4", ">i4"])
 def test_files_of_either_byte_order(
     standing: tuple[Strangers, sapwood.Cluster], dtype: str
@@ -308,6 +314,25 @@ def test_the_example_logistic(standing: tuple[Strangers, sapwood.Cluster]) -> No
     assert result["accuracy"] > 0.95
 
 
+def test_the_example_column_sums_of_lizard(
+    standing: tuple[Strangers, sapwood.Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, cluster = standing
+    monkeypatch.setenv("SAPWOOD_CUDA", "cpu")
+    monkeypatch.setenv("CXXFLAGS", "-O0")
+    folder = made.front / "lizard"
+    shutil.copytree(EXAMPLES / "lizard" / "column_sums", folder)
+    points = np.random.default_rng(5).normal(size=(301, 3)).astype(np.float32)
+    np.savetxt(made.front / "points.csv", points, delimiter=",", fmt="%.6f")
+    program = check(read_directory(folder), origin=str(folder))
+    runner = RunnerModule(
+        folder / "runner.py", python=folder / program.program.definition.python.name
+    )
+    settings = {"dims": 3, "max_iterations": 2, "input_file": made.front / "points.csv"}
+    found = run_with_runner(cluster, program, runner, settings)
+    assert (found.iterations, found.points, found.agents) == (2, 301, AGENTS)
+
+
 def test_further_trees(standing: tuple[Strangers, sapwood.Cluster]) -> None:
     made, cluster = standing
     x = np.arange(5000.0)
@@ -342,6 +367,22 @@ def test_a_replaced_agent_finds_its_slice_in_the_cache(strangers: Strangers) -> 
         assert sent.total() == before
         run.cancel()
         run.wait(LIMIT)
+
+
+def test_an_agent_that_dies_while_it_fetches(
+    strangers: Strangers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was under way to it is room for others again, and its successor fetches the rest."""
+    monkeypatch.setattr(content, "MAX_UNDER_WAY", 4 * 2**20)
+    x = np.random.default_rng(8).random(8 * 2**20)
+    with strangers.cluster(agents=2, fanout=0) as cluster:
+        sent = embedded(cluster.session).content.sent
+        run = cluster.run(strangers.program(), x)
+        until(lambda: sent.total() > 8 * 2**20)
+        assert sent.total() < x.nbytes
+        os.kill(cluster.agents[0].pid, signal.SIGKILL)
+        assert run.result(LIMIT) == pytest.approx(x.sum())
+        assert run.statistics.replaced_agents == 1
 
 
 def test_a_node_fetches_the_same_content_once(strangers: Strangers) -> None:
@@ -419,8 +460,6 @@ def test_damaged_content_of_the_cache_is_fetched_again(strangers: Strangers) -> 
 def test_content_whose_bytes_are_not_its_hash(
     strangers: Strangers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sapwood.session import content  # noqa: PLC0415 - it is patched
-
     monkeypatch.setattr(content, "_hash_of", lambda *_args: "0" * 64)
     with strangers.cluster() as cluster:
         with pytest.raises(SapwoodError, match="content from the front end is damaged") as caught:
