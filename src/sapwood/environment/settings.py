@@ -230,7 +230,7 @@ class CommSettings(Section, frozen=True):
         bool,
         about(
             "Whether places of one machine map each other's memory; else large messages travel "
-            "in pieces, as between machines."
+            "in pieces, and programs and data by their hash, as between machines."
         ),
     ] = True
     fastpath: Annotated[

@@ -45,7 +45,6 @@ ATTEMPTS: Final = 2
 PART: Final = ".part"
 _ROOM = ".room"
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_NO_FALLOCATE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
 _BUSY = (BlockingIOError, FileNotFoundError)
 
 
@@ -196,34 +195,34 @@ class ContentCache:
         """Make room for content and take it; False while another process makes room.
 
         Raises:
-            ResourceError: What is in use leaves too little, or the disk is full.
+            ResourceError: What is in use leaves too little.
+            OSError: The disk is full.
         """
         lock = os.open(self.folder / _ROOM, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._remove_until(lambda held: held + nbytes <= self.limit, nbytes, sha256)
-            while True:
-                try:
-                    _allocate(fd, nbytes)
-                except OSError as error:
-                    if error.errno not in _NO_SPACE or not self._remove_oldest():
-                        raise
-                else:
-                    return True
+            while (held := sum(size for _, size, _ in self._entries())) + nbytes > self.limit:
+                if not self.remove_oldest():
+                    raise ResourceError(
+                        f"the content cache has no room for {nbytes} bytes: {held} of its "
+                        f"{self.limit} bytes are in use",
+                        where=f"{sha256[:16]} in {self.folder}",
+                        hint="raise cluster.content_cache, or use fewer or smaller parts at a time",
+                    )
+            while self._free() < nbytes:
+                if not self.remove_oldest():
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.ftruncate(fd, nbytes)  # from here on it counts, though nothing is written yet
         except BlockingIOError:
             return False
         finally:
             os.close(lock)
+        return True
 
-    def _remove_until(self, fits: Callable[[int], bool], nbytes: int, sha256: str) -> None:
-        while not fits(held := sum(size for _, size, _ in self._entries())):
-            if not self._remove_oldest():
-                raise ResourceError(
-                    f"the content cache has no room for {nbytes} bytes: {held} of its "
-                    f"{self.limit} bytes are in use",
-                    where=f"{sha256[:16]} in {self.folder}",
-                    hint="raise cluster.content_cache, or use fewer or smaller parts at a time",
-                )
+    def _free(self) -> int:
+        """Return how many bytes this user may still write to the disk."""
+        status = os.statvfs(self.folder)
+        return status.f_bavail * status.f_frsize
 
     def _entries(self) -> list[tuple[float, int, str]]:
         """Return time of last use, size and name of what is in the folder, oldest first."""
@@ -236,7 +235,7 @@ class ContentCache:
                         found.append((status.st_atime, status.st_size, entry.name))
         return sorted(found)
 
-    def _remove_oldest(self) -> bool:
+    def remove_oldest(self) -> bool:
         """Remove what was used longest ago and nobody has open; False if there is no such."""
         for _, size, name in self._entries():
             if not size:
@@ -500,7 +499,12 @@ class _Download:
     def _write(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
-            count = os.pwrite(self._fd, view, self._written)
+            try:
+                count = os.pwrite(self._fd, view, self._written)
+            except OSError as error:
+                if error.errno in _NO_SPACE and self._cache.remove_oldest():
+                    continue
+                raise
             self._written += count
             view = view[count:]
 
@@ -544,14 +548,3 @@ class _Download:
 def _identity(fd: int) -> tuple[int, int]:
     status = os.fstat(fd)
     return status.st_ino, status.st_mtime_ns
-
-
-def _allocate(fd: int, nbytes: int) -> None:
-    if not nbytes:
-        return
-    try:
-        os.posix_fallocate(fd, 0, nbytes)
-    except OSError as error:
-        if error.errno not in _NO_FALLOCATE:
-            raise
-        os.ftruncate(fd, nbytes)

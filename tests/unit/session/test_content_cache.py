@@ -10,6 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -301,42 +302,38 @@ def test_what_a_killed_process_left_goes_too(root: Root) -> None:
     assert names(root) == {ref.sha256}
 
 
+@pytest.mark.parametrize("by", ["statvfs", "pwrite"])
 def test_a_full_disk_gives_up_old_content_first(
-    root: Root, monkeypatch: pytest.MonkeyPatch
+    root: Root, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     old, new = root.offer(b"x" * 1000), root.offer(b"y" * 1000)
     root.fetch(old).close()
-    allocate = os.posix_fallocate
-
-    def full(fd: int, offset: int, nbytes: int) -> None:
-        if old.sha256 in names(root):
-            raise OSError(28, "No space left on device")
-        allocate(fd, offset, nbytes)
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
+    fill_disk(monkeypatch, by, lambda: old.sha256 in names(root))
     root.fetch(new).close()
     assert names(root) == {new.sha256}
 
 
-def test_a_full_disk_is_told(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_args: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
+@pytest.mark.parametrize("by", ["statvfs", "pwrite"])
+def test_a_full_disk_is_told(root: Root, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
+    fill_disk(monkeypatch, by, lambda: True)
     with pytest.raises(ResourceError, match="disk of the content cache is full") as caught:
         root.fetch(root.offer(b"abc"))
     assert str(root.folder) in caught.value.where
     assert names(root) == set()
 
 
-def test_a_file_system_that_reserves_nothing(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(*_args: int) -> None:
-        raise OSError(95, "Operation not supported")
+def fill_disk(monkeypatch: pytest.MonkeyPatch, by: str, is_full: Callable[[], bool]) -> None:
+    """Let the disk say that it is full, before anything is written to it or only then."""
+    true = getattr(os, by)
 
-    monkeypatch.setattr(os, "posix_fallocate", unknown)
-    ref = root.offer(b"abc")
-    root.fetch(ref).close()
-    assert (root.folder / ref.sha256).read_bytes() == b"abc"
+    def call(*args: Any) -> Any:
+        if not is_full():
+            return true(*args)
+        if by == "statvfs":
+            return SimpleNamespace(f_bavail=0, f_frsize=4096)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, by, call)
 
 
 def test_a_folder_that_others_write_to_is_refused(root: Root) -> None:
