@@ -474,22 +474,22 @@ def test_two_hundred_megabytes_take_bounded_memory(strangers: Strangers) -> None
     total = float(x.sum())
     del x
 
-    def peak(pid: int | str) -> int:
-        """Most private memory of a process so far is not told: what it has now, and its stack."""
+    def private(pid: int) -> int:
+        """Private memory of a process now."""
         text = Path(f"/proc/{pid}/status").read_text()
         return int(text.partition("RssAnon:")[2].split()[0]) * 1024
 
     with strangers.cluster(agents=2, fanout=0) as cluster:
         warm = strangers.program()
         cluster.run(warm, np.arange(10.0)).result(LIMIT)
-        pids = ["self", *(agent.pid for agent in cluster.agents)]
-        before = {pid: peak(pid) for pid in pids}
+        pids = [os.getpid(), *(agent.pid for agent in cluster.agents)]
+        before = {pid: private(pid) for pid in pids}
         most = dict(before)
         run = cluster.run(warm, path)
         while not run.wait(0.002):
             for pid in pids:
                 with contextlib.suppress(FileNotFoundError):
-                    most[pid] = max(most[pid], peak(pid))
+                    most[pid] = max(most[pid], private(pid))
         assert run.result() == pytest.approx(total)
         assert embedded(cluster.session).content.sent.total() >= 200 * 2**20
     grown = {pid: most[pid] - before[pid] for pid in pids}

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -129,17 +130,16 @@ def test_a_part_of_a_file_is_named_when_somebody_asks(
     path = tmp_path / "data"
     path.write_bytes(b"0123456789")
     stamp = FileStamp.of(os.fsencode(path))
-    hashed = []
-    reckon = content._hash_of
-    monkeypatch.setattr(content, "_hash_of", lambda *args: hashed.append(args) or reckon(*args))
+    hashed = Mock(side_effect=content._hash_of)
+    monkeypatch.setattr(content, "_hash_of", hashed)
     ref = store.offer_file(stamp, 2, 5)
     assert ref.sha256 == ""
-    assert not hashed
+    assert not hashed.called
     asking = Asking(store)
     argument = [[stamp.path, stamp.size, stamp.mtime_ns], 2, 5]
     names = [plain.decode(asking.ask(NAME, *argument).body) for _ in range(2)]
     assert names == [hashlib.sha256(b"23456").hexdigest()] * 2
-    assert len(hashed) == 1
+    assert hashed.call_count == 1
     assert asking.whole(ContentRef(names[0], 5)) == b"23456"
     store.withdraw(ref)
     assert len(store) == 0

@@ -9,9 +9,11 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -129,6 +131,10 @@ class Root:
         return outcome
 
 
+def unwanted(outcome: object) -> None:
+    pytest.fail(f"nobody expects {outcome}")
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Root:
     return Root(tmp_path / "cache" / "content")
@@ -166,7 +172,7 @@ def test_chunks_may_come_in_another_order(root: Root) -> None:
     asked: list[tuple[Any, ...]] = []
     root.loop.call_soon = lambda _answer, *args: asked.append(args)
     got: list[HeldContent] = []
-    root.cache().fetch([ref], got.append, pytest.fail)
+    root.cache().fetch([ref], got.append, unwanted)
     for args in reversed(asked):
         root.answer(*args)
     assert (root.folder / ref.sha256).read_bytes() == root.contents[ref.sha256]
@@ -177,7 +183,7 @@ def test_processes_of_a_node_fetch_the_same_content_once(root: Root) -> None:
     ref = root.offer(os.urandom(5 * CHUNK))
     got: list[HeldContent] = []
     for _ in range(4):
-        root.cache().fetch([ref], got.append, pytest.fail)
+        root.cache().fetch([ref], got.append, unwanted)
     root.run(lambda: len(got) == 4)
     assert root.sent == {ref.sha256: ref.nbytes}
     for held in got:
@@ -191,7 +197,7 @@ def test_who_waits_for_a_process_that_dies_fetches_it_instead(root: Root) -> Non
     holder = os.open(root.folder / (ref.sha256 + PART), os.O_RDWR)
     fcntl.flock(holder, fcntl.LOCK_EX)
     got: list[HeldContent] = []
-    root.cache().fetch([ref], got.append, pytest.fail)
+    root.cache().fetch([ref], got.append, unwanted)
     assert not root.sent
     os.close(holder)  # as the kernel does for a killed process
     root.run(lambda: got)
@@ -202,9 +208,9 @@ def test_who_waits_for_a_process_that_dies_fetches_it_instead(root: Root) -> Non
 def test_an_error_of_who_fetches_is_not_that_of_who_waits(root: Root) -> None:
     ref = root.offer(b"content")
     root.answering = False
-    first = root.cache().fetch([ref], pytest.fail, pytest.fail)
+    first = root.cache().fetch([ref], unwanted, unwanted)
     got: list[HeldContent] = []
-    root.cache().fetch([ref], got.append, pytest.fail)
+    root.cache().fetch([ref], got.append, unwanted)
     first.cancel()
     root.answering = True
     root.run(lambda: got)
@@ -261,15 +267,14 @@ def test_a_process_hashes_what_it_finds_once(root: Root, monkeypatch: pytest.Mon
     ref = root.offer(b"content")
     root.fetch(ref).close()
     cache = root.cache()
-    read: list[int] = []
-    pread = os.pread
-    monkeypatch.setattr(os, "pread", lambda *args: read.append(1) or pread(*args))
+    read = Mock(side_effect=os.pread)
+    monkeypatch.setattr(os, "pread", read)
     for _ in range(3):
         got: list[HeldContent] = []
-        cache.fetch([ref], got.append, pytest.fail)
-        root.run(lambda got=got: got)
+        cache.fetch([ref], got.append, unwanted)
+        root.run(partial(len, got))
         got[0].close()
-    assert len(read) == 2  # the bytes, and their end
+    assert read.call_count == 2  # the bytes, and their end
 
 
 def test_what_was_not_used_for_longest_goes_first(root: Root) -> None:
@@ -354,7 +359,7 @@ def test_a_folder_that_cannot_be_made(root: Root) -> None:
 def test_a_cancelled_fetch_leaves_nothing(root: Root) -> None:
     ref = root.offer(b"abc")
     root.answering = False
-    fetch = root.cache().fetch([ref], pytest.fail, pytest.fail)
+    fetch = root.cache().fetch([ref], unwanted, unwanted)
     assert names(root) == {ref.sha256 + PART}
     fetch.cancel()
     fetch.cancel()
@@ -384,7 +389,7 @@ def test_another_process_that_makes_room_is_waited_for(root: Root) -> None:
     fcntl.flock(lock, fcntl.LOCK_EX)
     ref = root.offer(b"abc")
     got: list[HeldContent] = []
-    root.cache().fetch([ref], got.append, pytest.fail)
+    root.cache().fetch([ref], got.append, unwanted)
     for _ in range(3):
         root.loop.turn()
     assert not got
