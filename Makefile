@@ -70,7 +70,7 @@ docs: $(VENV)/with-docs ## build the documentation into docs/_build; a warning i
 	@echo "docs/_build/html/index.html"
 
 # One stamp per extra: older than pyproject.toml means install again.
-$(VENV)/with-%: pyproject.toml scripts/prepare.sh
+$(VENV)/with-%: pyproject.toml scripts/prepare.sh hatch_build.py src/sapwood/fastpath/native/fastpath.c
 	@sh scripts/prepare.sh $(VENV) $*
 	@touch $@
 

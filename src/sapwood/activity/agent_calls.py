@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from sapwood.activity import agent_requests
 from sapwood.activity.measure import FunctionMeter, PassedCall
+from sapwood.activity.needed_content import NeededContent
 from sapwood.activity.statistics import AgentStatistics
 from sapwood.code.runner.affinity import CoreAffinity
 from sapwood.code.runner.crash import ATTEMPTS
@@ -27,6 +29,9 @@ from sapwood.core import typed
 from sapwood.core.errors import CancelledError, SapwoodError
 from sapwood.session.agent import Agent, Contribution, IncomingRequest
 
+if TYPE_CHECKING:
+    from sapwood.session.content_cache import HeldContent
+
 
 class StreamCalls:
     """The streams of one agent whose waves call user code.
@@ -34,14 +39,19 @@ class StreamCalls:
     Args:
         agent: The agent.
         runner: Its runner.
+        content: Fetches what code needs.
         tree: Goes before the names of streams, as the runner may know those of several trees.
     """
 
-    def __init__(self, agent: Agent, runner: RunnerHost, tree: str = "") -> None:
+    def __init__(
+        self, agent: Agent, runner: RunnerHost, content: NeededContent, tree: str = ""
+    ) -> None:
         self._agent = agent
         self._tree = tree
         self._runner = runner
+        self._content = content
         self._codes: dict[int, agent_requests.UserCode] = {}
+        self._waiting: dict[int, list[Contribution]] = {}
         self._paused: dict[int, list[Generating]] = {}
         agent.waves[agent_requests.CALL] = self._wave
         agent.on_stream_resumed = self._resumed
@@ -49,9 +59,11 @@ class StreamCalls:
     def stream_closed(self, stream: int) -> None:
         """Drop what is done for a stream."""
         self._paused.pop(stream, None)
+        self._waiting.pop(stream, None)
         if self._codes.pop(stream, None) is None:
             return
         name = self._name(stream)
+        self._content.drop(name)
         self._runner.forget(name)
         self._agent.loop.call_later(agent_requests.CLOSE_GRACE, self._end_calls, stream)
         if self._runner.pid:
@@ -99,7 +111,18 @@ class StreamCalls:
 
     def _wave(self, contribution: Contribution) -> None:
         arrived = contribution.arrived
-        code = self._code_of(arrived.spec)
+        number = arrived.spec.stream
+        code = self._codes.get(number)
+        if code is None:
+            code = self._codes[number] = agent_requests.decode_code(arrived.spec.code)
+            if code.content:
+                self._fetch_code(contribution, code)
+                return
+            self._prepare(arrived.spec, code)
+        waiting = self._waiting.get(number)
+        if waiting is not None:
+            waiting.append(contribution)
+            return
 
         def done(outcome: JobOutcome) -> None:
             if code.steps:
@@ -107,7 +130,6 @@ class StreamCalls:
             else:
                 contribution.give(outcome.body, outcome.payload)
 
-        number = arrived.spec.stream
         self._submit(
             number, agent_requests.CALL_ONCE, arrived.body, arrived.payload, done, contribution
         )
@@ -144,14 +166,27 @@ class StreamCalls:
             )
         )
 
-    def _code_of(self, spec: StreamSpec) -> agent_requests.UserCode:
-        code = self._codes.get(spec.stream)
-        if code is None:
-            code = self._codes[spec.stream] = agent_requests.decode_code(spec.code)
-            body = plain.encode(spec.code)
-            preparation = Preparation(agent_requests.OPEN, body, None, code.function)
-            self._runner.prepare(self._name(spec.stream), preparation)
-        return code
+    def _prepare(self, spec: StreamSpec, code: agent_requests.UserCode) -> None:
+        preparation = Preparation(agent_requests.OPEN, plain.encode(spec.code), None, code.function)
+        self._runner.prepare(self._name(spec.stream), preparation)
+
+    def _fetch_code(self, first: Contribution, code: agent_requests.UserCode) -> None:
+        """Fetch what the code of a stream needs; its waves wait meanwhile."""
+        spec = first.arrived.spec
+        number = spec.stream
+        self._waiting[number] = [first]
+
+        def done(_held: HeldContent) -> None:
+            self._prepare(spec, code)
+            for contribution in self._waiting.pop(number):
+                self._wave(contribution)
+
+        def failed(error: SapwoodError) -> None:
+            del self._codes[number]  # the next wave may find what it needs
+            for contribution in self._waiting.pop(number):
+                contribution.fail(error.located_in(code.function))
+
+        self._content.fetch(self._name(number), code.content, done, failed)
 
     def _name(self, stream: int) -> str:
         return f"{self._tree}stream {stream}"
@@ -210,6 +245,7 @@ class AgentCalls:
         agent: The agent's place in that tree.
         runner: The agent's runner.
         affinity: Keeps the agent on its core while a run is open.
+        settings: What the agent needs of the settings.
         tree: Goes before the names of tasks and streams, as the runner may know several trees.
 
     Attributes:
@@ -217,7 +253,12 @@ class AgentCalls:
     """
 
     def __init__(
-        self, agent: Agent, runner: RunnerHost, affinity: CoreAffinity, tree: str = ""
+        self,
+        agent: Agent,
+        runner: RunnerHost,
+        affinity: CoreAffinity,
+        settings: agent_requests.AgentSettings,
+        tree: str = "",
     ) -> None:
         self.relayed: Callable[[str], int] = _none
         self._agent = agent
@@ -225,11 +266,14 @@ class AgentCalls:
         self._affinity = affinity
         self._tree = tree
         self._runs: dict[str, OpenedRun] = {}
+        self._opening: dict[str, IncomingRequest] = {}
         self._early: dict[int, list[Contribution]] = {}
         self._streams: dict[int, str] = {}
         self._tasks: set[str] = set()
         self._meters: dict[str, FunctionMeter] = {}
-        self._stream_calls = StreamCalls(agent, runner, tree)
+        self._content = NeededContent(agent, settings)
+        self._fetching_tasks: dict[str, Callable[[SapwoodError], None]] = {}
+        self._stream_calls = StreamCalls(agent, runner, self._content, tree)
         agent.waves[agent_requests.MAP] = self._map
         agent.requests[agent_requests.OPEN_RUN] = self._open_run
         agent.requests[agent_requests.CLOSE_RUN] = self._close_run
@@ -247,13 +291,51 @@ class AgentCalls:
         self._stream_calls.close()
         for name in list(self._tasks):
             self._runner.cancel(name)
+        for name in list(self._opening):
+            self._stop_opening(name)
+        self._content.close()
 
     # --- runs ----------------------------------------------------------------------------------
 
     def _open_run(self, question: IncomingRequest) -> None:
         order = typed.convert(question.value(), agent_requests.OpenRun)
-        names = ("image", "slice", "crash_handlers")
-        body = plain.encode({name: getattr(order, name) for name in names})
+        self._stop_opening(order.run)
+        if not order.content:
+            self._begin_run(order, question, [])
+            return
+
+        def done(held: HeldContent) -> None:
+            self._opening.pop(order.run, None)
+            self._begin_run(order, question, held.names)
+
+        def failed(error: SapwoodError) -> None:
+            self._opening.pop(order.run, None)
+            question.fail(error.located_in(order.function))
+
+        self._opening[order.run] = question
+        self._content.fetch(order.run, order.content, done, failed)
+
+    def _stop_opening(self, name: str) -> None:
+        """Drop what a run needs, whether it is here or on its way."""
+        self._content.drop(name)
+        question = self._opening.pop(name, None)
+        if question is not None:
+            question.fail(CancelledError("the run has ended"))
+
+    def _begin_run(
+        self,
+        order: agent_requests.OpenRun,
+        question: IncomingRequest,
+        fetched: list[tuple[bytes, int, str]],
+    ) -> None:
+        body = plain.encode(
+            {
+                "image": order.image,
+                "slice": order.slice,
+                "crash_handlers": order.crash_handlers,
+                "fetched": fetched,
+            }
+        )
         self._runs[order.run] = OpenedRun(order)
         self._affinity.hold(order.run)
         self._runner.prepare(order.run, Preparation("open", body, None, order.function))
@@ -322,6 +404,7 @@ class AgentCalls:
 
     def _forget_run(self, name: str) -> OpenedRun | None:
         run = self._runs.pop(name, None)
+        self._stop_opening(name)
         self._affinity.release(name)
         self._runner.forget(name)
         if run is not None and self._runner.pid:
@@ -379,41 +462,63 @@ class AgentCalls:
 
         def done(outcome: JobOutcome) -> None:
             self._tasks.discard(name)
+            if order.content:
+                self._content.drop(name)
             bytes_out = len(outcome.body) + (outcome.payload.nbytes if outcome.payload else 0)
             meter.succeeded(outcome.seconds, bytes_in, bytes_out)
             question.give(outcome.body, outcome.payload)
 
         def failed(error: SapwoodError) -> None:
             self._tasks.discard(name)
+            if order.content:
+                self._fetching_tasks.pop(name, None)
+                self._content.drop(name)
             if agent_requests.GIVEN_BACK not in error.details:
                 meter.failed()
             if "agent " not in error.where:  # that may be the one whose value did not fit
                 error.located_in(order.function).located(f"agent {self._agent.rank}")
             question.fail(error)
 
-        self._runner.submit(
-            Job(
-                order.procedure,
-                name,
-                order.argument,
-                asked.payload,
-                done,
-                failed,
-                time_limit=order.time_limit,
-                function=order.function,
-                attempts=order.attempts,
-            )
+        job = Job(
+            order.procedure,
+            name,
+            order.argument,
+            asked.payload,
+            done,
+            failed,
+            time_limit=order.time_limit,
+            function=order.function,
+            attempts=order.attempts,
         )
+        if not order.content:
+            self._runner.submit(job)
+            return
+
+        def fetched(_held: HeldContent) -> None:
+            del self._fetching_tasks[name]
+            self._runner.submit(job)
+
+        self._fetching_tasks[name] = failed
+        self._content.fetch(name, order.content, fetched, failed)
+
+    def _drop_fetch(self, name: str, reason: SapwoodError) -> bool:
+        """End a task that has not begun as what it needs is being fetched."""
+        failed = self._fetching_tasks.get(name)
+        if failed is not None:
+            failed(reason)
+        return failed is not None
 
     def _give_back_task(self, question: IncomingRequest) -> None:
         name = self._task(question.asked.source, int(question.value()))
         reason = CancelledError(
             "the task was given back", details={agent_requests.GIVEN_BACK: name}
         )
-        question.reply(self._runner.drop(name, reason))
+        question.reply(self._drop_fetch(name, reason) or self._runner.drop(name, reason))
 
     def _withdrawn(self, source: int, number: int) -> None:
-        self._runner.cancel(self._task(source, number))
+        name = self._task(source, number)
+        if not self._drop_fetch(name, CancelledError("the task was cancelled")):
+            self._runner.cancel(name)
 
     def _task(self, source: int, number: int) -> str:
         return f"{self._tree}task {number} of {source}"

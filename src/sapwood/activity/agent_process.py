@@ -11,11 +11,13 @@ import msgspec
 from sapwood.activity import agent_requests
 from sapwood.activity.agent_calls import AgentCalls
 from sapwood.activity.agent_messaging import AgentMessaging
+from sapwood.activity.needed_content import content_folder
 from sapwood.activity.output_buffer import OutputBuffer
 from sapwood.code.runner import rpc_messages
 from sapwood.code.runner.affinity import CoreAffinity
 from sapwood.code.runner.rpc_server import RpcCall, RunnerRpcServer
 from sapwood.code.runner.runner_host import RunnerHost
+from sapwood.comm import events as ev
 from sapwood.comm import plain
 from sapwood.contexts.plan import Main
 from sapwood.contexts.runner_factory import RunnerFactory
@@ -48,7 +50,10 @@ class AgentProcess:
         self._agent = agent
         self._output = OutputBuffer()
         self._output_sent = False
-        options = msgspec.structs.replace(settings.runner, ordinal=max(agent.rank - 1, 0))
+        self._settings = settings
+        options = msgspec.structs.replace(
+            settings.runner, ordinal=max(agent.rank - 1, 0), content=content_folder(settings)
+        )
         self._runner = RunnerHost(agent.loop, options, forge, self._printed)
         self._affinity = CoreAffinity(options.ordinal, options.bound_agents)
         self.rpc_handlers: dict[str, Callable[[RpcCall], None]] = {
@@ -56,11 +61,10 @@ class AgentProcess:
         }
         welcome = rpc_messages.RpcWelcome(agent.rank, agent.configuration.tree.agents)
         self._runner.rpc_server = RunnerRpcServer(agent.loop, welcome, self.rpc_handlers)
-        self._worker = AgentCalls(agent, self._runner, self._affinity)
+        self._worker = AgentCalls(agent, self._runner, self._affinity, settings)
         AgentMessaging(agent, self.rpc_handlers)
         agent.requests[JOIN] = self._first_guest
         agent.waves[agent_requests.FASTPATH] = self._use_shortcuts
-        agent.on_answered = self._output_taken
         self._has_shortcut = False
 
     def _first_guest(self, question: IncomingRequest) -> None:
@@ -70,7 +74,8 @@ class AgentProcess:
 
     def _settle(self, guest: SecondaryPlace) -> Callable[[], None]:
         """Make a place in a further tree work: it shares the runner."""
-        return AgentCalls(guest, self._runner, self._affinity, f"{guest.tree} ").close
+        tree = f"{guest.tree} "
+        return AgentCalls(guest, self._runner, self._affinity, self._settings, tree).close
 
     def _use_shortcuts(self, contribution: Contribution) -> None:
         """Let waves pass without the interpreter from now on, where that can be."""
@@ -91,12 +96,13 @@ class AgentProcess:
         if not self._output_sent:
             self._output_taken()
 
-    def _output_taken(self) -> None:
+    def _output_taken(self, _answer: ev.Answered | None = None) -> None:
         """Send what was printed meanwhile: one message is under way at a time."""
         data = self._output.take()
         self._output_sent = bool(data)
         if data:
-            self._agent.ask(ROOT, agent_requests.OUTPUT, plain.encode(data))
+            body = plain.encode(data)
+            self._agent.ask(ROOT, agent_requests.OUTPUT, body, self._output_taken)
 
 
 def main(configuration: bytes, rank: int, incarnation: int, forge: RunnerFactory) -> Main:

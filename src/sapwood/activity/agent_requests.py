@@ -10,6 +10,7 @@ import msgspec
 
 from sapwood.code.runner.options import RunnerOptions
 from sapwood.comm import plain
+from sapwood.comm.content import ContentRef
 from sapwood.core import typed
 
 FASTPATH = "fastpath"
@@ -44,6 +45,7 @@ class OpenRun(msgspec.Struct, frozen=True):
         time_limit: Seconds that one map may take; 0 for no limit.
         crash_handlers: Libraries that write a native backtrace, one for each kind of machine.
         attempts: How often a call may begin, if somebody kills its runner.
+        content: What image, slice and libraries need and the agent may have to fetch.
     """
 
     run: str
@@ -53,8 +55,9 @@ class OpenRun(msgspec.Struct, frozen=True):
     stop: int
     function: str
     time_limit: float = 0.0
-    crash_handlers: list[bytes] = []
+    crash_handlers: list[ContentRef] = []
     attempts: int = 1
+    content: list[ContentRef] = []
 
     @property
     def items(self) -> int:
@@ -71,6 +74,7 @@ class CallTask(msgspec.Struct, frozen=True):
         argument: Encoded argument of the procedure; its arrays are the request's payload.
         time_limit: Seconds that the call may take; 0 for no limit.
         attempts: How often it may begin, if somebody kills its runner.
+        content: What the function needs and the agent may have to fetch.
     """
 
     procedure: str
@@ -78,12 +82,21 @@ class CallTask(msgspec.Struct, frozen=True):
     argument: bytes
     time_limit: float = 0.0
     attempts: int = 1
+    content: list[ContentRef] = []
 
 
 class AgentSettings(msgspec.Struct, frozen=True):
-    """What an agent needs of the settings."""
+    """What an agent needs of the settings.
+
+    Attributes:
+        runner: How runners are set up.
+        content_folder: Where content is kept on each node; empty: in the user's cache folder.
+        content_cache: Bytes that may be kept there.
+    """
 
     runner: RunnerOptions = RunnerOptions()
+    content_folder: str = ""
+    content_cache: int = 0
 
 
 # Made in the zygote, so that its children need not work the types out again.
@@ -125,15 +138,17 @@ class UserCode(msgspec.Struct, frozen=True):
         steps: Whether it is a generator: each value goes up by itself.
         time_limit: Seconds that one call may take; 0 for no limit.
         reducers: Whether it is what reduces the fields of the program in ``code``.
+        content: What the code needs and a place may have to fetch.
     """
 
     function: str
     code: bytes
     native: str = ""
-    crash_handlers: list[bytes] = []
+    crash_handlers: list[ContentRef] = []
     steps: bool = False
     time_limit: float = 0.0
     reducers: bool = False
+    content: list[ContentRef] = []
 
 
 class FilterCall(msgspec.Struct, frozen=True, array_like=True):

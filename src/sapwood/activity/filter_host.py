@@ -4,18 +4,23 @@ A junction routes for everybody, and the front end is the user's process: neithe
 hang with a filter. So both have a runner forked when the first filter is called, as agents do.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from sapwood.activity import agent_requests
 from sapwood.activity.agent_requests import OUTPUT, decode_settings
+from sapwood.activity.needed_content import NeededContent, content_folder
 from sapwood.code.runner.crash import ATTEMPTS
 from sapwood.code.runner.leases import Lease
 from sapwood.code.runner.options import RunnerOptions
 from sapwood.code.runner.runner_host import Job, JobOutcome, Preparation, RunnerHost
 from sapwood.comm import events as ev
 from sapwood.comm import plain
+from sapwood.comm.content import ContentRef
 from sapwood.comm.driver import Handlers
 from sapwood.comm.loop import Loop
 from sapwood.comm.messages import FAIL
@@ -26,7 +31,10 @@ from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.errors import RunnerCrashError, SapwoodError
 from sapwood.core.topology import ROOT
 from sapwood.session.junction import Junction
-from sapwood.session.member import MemberConfiguration, read_configuration
+from sapwood.session.member import MemberConfiguration, OutgoingRequests, read_configuration
+
+if TYPE_CHECKING:
+    from sapwood.session.content_cache import HeldContent
 
 
 class FilterHost:
@@ -39,6 +47,7 @@ class FilterHost:
         make_forge: Returns what has runners forked.
         post: Gives the place's node an event.
         on_output: Gets what filters print.
+        content: Fetches what filters need; None at the root, where everything is.
     """
 
     def __init__(
@@ -49,7 +58,10 @@ class FilterHost:
         make_forge: Callable[[], RunnerFactory],
         post: Callable[[ev.Event], None],
         on_output: Callable[[bytes], None],
+        content: NeededContent | None = None,
     ) -> None:
+        self._content = content
+        self._waiting: dict[int, list[ev.FilterWanted]] = {}
         self._position = position
         self._loop = loop
         self._options = options
@@ -78,6 +90,9 @@ class FilterHost:
     def stream_closed(self, stream: int) -> None:
         """Forget the filters of a stream."""
         self._limits.pop(stream, None)
+        self._waiting.pop(stream, None)
+        if self._content is not None:
+            self._content.drop(_name(stream))
         for key in [key for key in self._open if key[0] == stream]:
             del self._open[key]
         if self._runner is None:
@@ -93,6 +108,8 @@ class FilterHost:
 
     def close(self) -> None:
         """End the runner."""
+        if self._content is not None:
+            self._content.close()
         if self._runner is not None:
             self._runner.close()
             self._runner = None
@@ -104,6 +121,7 @@ class FilterHost:
         """The zygote is gone, and the runner with it: the next call finds new ones."""
         self.close()
         self._limits.clear()
+        self._waiting.clear()
         for key in list(self._open):
             self._failed(key, RunnerCrashError("the process of the filter ended"))
 
@@ -112,6 +130,14 @@ class FilterHost:
         key = (number, effect.ticket)
         runner = self._runner or self._new_runner()
         if number not in self._limits:
+            waiting = self._waiting.get(number)
+            if waiting is not None:
+                waiting.append(effect)
+                return
+            needed = self._needed(effect)
+            if needed and self._content is not None:
+                self._fetch(effect, needed, self._content)
+                return
             self._prepare(runner, effect)
         call = agent_requests.FilterCall(
             effect.upward,
@@ -138,6 +164,39 @@ class FilterHost:
                 attempts=1 if effect.spec.on_loss == FAIL else ATTEMPTS,
             )
         )
+
+    def _needed(self, effect: ev.FilterWanted) -> list[ContentRef]:
+        own = filter_at(effect.spec, self._position)
+        if own is None:
+            return []
+        codes = {code for code in (own.up, own.down) if code}
+        return [ref for code in codes for ref in agent_requests.decode_code(code).content]
+
+    def _fetch(
+        self, effect: ev.FilterWanted, needed: list[ContentRef], content: NeededContent
+    ) -> None:
+        """Fetch what the filters of a stream need; their calls wait meanwhile."""
+        number = effect.spec.stream
+        self._waiting[number] = [effect]
+
+        def done(_held: HeldContent) -> None:
+            waiting = self._waiting.pop(number)
+            try:
+                self._prepare(self._runner or self._new_runner(), effect)
+            except SapwoodError as error:
+                self._fail_all(waiting, error)
+                return
+            for one in waiting:
+                self.call(one)
+
+        def failed(error: SapwoodError) -> None:
+            self._fail_all(self._waiting.pop(number), error)
+
+        content.fetch(_name(number), needed, done, failed)
+
+    def _fail_all(self, effects: list[ev.FilterWanted], error: SapwoodError) -> None:
+        for one in effects:
+            self._failed((one.spec.stream, one.ticket), error)
 
     def _new_runner(self) -> RunnerHost:
         forge = self._forge = self._make_forge()
@@ -205,16 +264,25 @@ class FilteringJunction(Junction):
     def __init__(
         self, shared: MemberConfiguration, rank: int, incarnation: int, forge: RunnerFactory
     ) -> None:
-        more: Handlers = {ev.FilterWanted: self._filter, ev.StreamClosed: self._stream_closed}
+        outgoing = OutgoingRequests(self._post)
+        self.ask = outgoing.ask
+        more: Handlers = {
+            ev.FilterWanted: self._filter,
+            ev.StreamClosed: self._stream_closed,
+            ev.Answered: outgoing.answered,
+        }
         super().__init__(shared, rank, incarnation, more)
-        self._asked = 0
+        settings = decode_settings(shared.extra)
+        self.loop = self.member.loop
+        options = msgspec.structs.replace(settings.runner, content=content_folder(settings))
         self._filters = FilterHost(
             Position(rank, sum(1 for _ in shared.tree.ancestors(rank))),
             self.member.loop,
-            decode_settings(shared.extra).runner,
+            options,
             lambda: forge,
             self.member.place.post,
             self._printed,
+            NeededContent(self, settings),
         )
         self.on_lent = self._filters.released
 
@@ -225,8 +293,10 @@ class FilteringJunction(Junction):
         self._filters.stream_closed(effect.stream)
 
     def _printed(self, data: bytes) -> None:
-        self._asked += 1
-        self.member.place.post(ev.Ask(ROOT, OUTPUT, self._asked, plain.encode(data), None))
+        self.ask(ROOT, OUTPUT, plain.encode(data))
+
+    def _post(self, event: ev.Event) -> None:
+        self.member.place.post(event)
 
 
 def main(configuration: bytes, rank: int, incarnation: int, forge: RunnerFactory) -> Main:

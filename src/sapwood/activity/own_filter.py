@@ -9,13 +9,18 @@ from sapwood.activity import agent_requests
 from sapwood.code.filter import Filter
 from sapwood.code.program import Program
 from sapwood.code.reducers import has_reducers
+from sapwood.comm.content import ContentRef
 from sapwood.comm.messages import FilterAt
 from sapwood.core.errors import DataValueError, ProgramError
 from sapwood.session.port import StreamOptions
 
 
 def stream_options(
-    program: Program, time_limit: float, image: bytes = b"", crash_handlers: Sequence[bytes] = ()
+    program: Program,
+    time_limit: float,
+    image: bytes = b"",
+    crash_handlers: Sequence[ContentRef] = (),
+    content: Sequence[ContentRef] = (),
 ) -> StreamOptions:
     """Return what the stream of a run is to be besides the named reductions of its fields.
 
@@ -24,6 +29,7 @@ def stream_options(
         time_limit: Seconds that one call of its filter may take; 0 for no limit.
         image: The program as agents get it, which has its reducers.
         crash_handlers: Libraries that write a native backtrace.
+        content: What the image needs and a place may have to fetch.
 
     Raises:
         ProgramError: Two different things are to put its results together.
@@ -44,6 +50,7 @@ def stream_options(
             crash_handlers=list(crash_handlers),
             time_limit=time_limit,
             reducers=True,
+            content=list(content),
         )
         return StreamOptions(filters=(FilterAt("*", up=agent_requests.encode(code)),))
     if own is None:

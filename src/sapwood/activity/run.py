@@ -12,6 +12,7 @@ import msgspec
 
 from sapwood.activity import agent_requests
 from sapwood.activity.crash_site import name_crash_site
+from sapwood.activity.offered_content import OfferedContent
 from sapwood.activity.own_filter import stream_options
 from sapwood.activity.progress import Progress, RunState
 from sapwood.activity.run_participants import RunParticipants
@@ -26,6 +27,7 @@ from sapwood.code.program import Program
 from sapwood.code.reducers import built_in
 from sapwood.code.runner.crash import ATTEMPTS
 from sapwood.code.target import Target, host_target
+from sapwood.comm.content import ContentRef
 from sapwood.core import typed
 from sapwood.core.errors import (
     EXCEPTION_TYPE,
@@ -74,6 +76,20 @@ class RunOptions(msgspec.Struct, frozen=True):
     allow_nan: bool = False
 
 
+class _Code(msgspec.Struct, frozen=True):
+    """The code of a run as agents get it.
+
+    Attributes:
+        image: The encoded image.
+        crash_handlers: Libraries that write a native backtrace.
+        content: What both need of content.
+    """
+
+    image: bytes = b""
+    crash_handlers: tuple[ContentRef, ...] = ()
+    content: tuple[ContentRef, ...] = ()
+
+
 class Run(StaysHere):
     """One execution of a program over a dataset; made by ``cluster.run``.
 
@@ -117,7 +133,8 @@ class Run(StaysHere):
         self._cut_short = False
         self._statistics = RunStatistics(program=program.name)
         self._update_seconds = 0.0
-        self._code: tuple[bytes, tuple[bytes, ...]] = (b"", ())  # image, libraries for crashes
+        self._code = _Code()
+        self._offered = OfferedContent(session)
         self._unnoted: tuple[int, dict[str, Any]] | None = None
         self._thread = threading.Thread(target=self._work, name=f"sapwood-{self.name}", daemon=True)
         seconds = min(options.run_time_limit, threading.TIMEOUT_MAX)
@@ -256,9 +273,9 @@ class Run(StaysHere):
             self.data.require_finite(fields)
         with self.data.publish(fields) as published:
             slices = [part for part in self.data.split(self._agents(), self._options.chunk) if part]
-            participants = self._participants = self._gather(built, published, slices)
             found: list[dict[str, Any]] = []
             try:
+                participants = self._participants = self._gather(built, published, slices)
                 participants.open()
                 state = _checked_state(program, "init", self._user("init", program.init, self.data))
                 self._check_first_state(built, state)
@@ -266,8 +283,9 @@ class Run(StaysHere):
                 prepared = time.perf_counter() - self._began
                 state = self._iterate(participants, state)
             finally:
-                if not self._session.closed:
-                    found = participants.close()
+                if self._participants is not None and not self._session.closed:
+                    found = self._participants.close()
+                self._offered.close()
                 self._note_statistics(found, slices, built)
             self._statistics = msgspec.structs.replace(self._statistics, prepare_seconds=prepared)
         return self._user("result", program.result, state)
@@ -282,25 +300,31 @@ class Run(StaysHere):
         return self._session.tree.agents
 
     def _gather(self, built: Built, published: Published, slices: list[range]) -> RunParticipants:
-        image = msgspec.msgpack.encode(make_image(self.program, built))
+        image = make_image(self.program, built)
+        encoded = msgspec.msgpack.encode(image)
         function = self.program.map_function or f"{self.program.name}.map"
         replace = self._options.on_agent_loss == "replace"
         handlers = build_crash_handlers(self._cache, built)
-        self._code = (image, handlers)
-        opening = {
-            rank: agent_requests.OpenRun(
+        content = self._offered.code(image, handlers)
+        self._code = _Code(encoded, handlers, content)
+
+        def order(rank: int, part: range) -> agent_requests.OpenRun:
+            self._go_on()
+            ref, needed = self._offered.slice(published.ref(part.start, part.stop), rank)
+            return agent_requests.OpenRun(
                 run=self.name,
-                image=image,
-                slice=msgspec.msgpack.encode(published.ref(part.start, part.stop)),
+                image=encoded,
+                slice=msgspec.msgpack.encode(ref),
                 start=part.start,
                 stop=part.stop,
                 function=function,
                 time_limit=self._options.time_limit,
                 crash_handlers=list(handlers),
                 attempts=ATTEMPTS if replace else 1,
+                content=[] if self._session.shares_machine(rank) else [*content, *needed],
             )
-            for rank, part in enumerate(slices, start=1)
-        }
+
+        opening = {rank: order(rank, part) for rank, part in enumerate(slices, start=1)}
         self._go_on()
         return RunParticipants(self._session, opening, replace=replace)
 
@@ -311,7 +335,7 @@ class Run(StaysHere):
             built_in(program.reduce),
             participants.ranks,
             self.name,
-            stream_options(program, self._options.time_limit, *self._code),
+            stream_options(program, self._options.time_limit, *msgspec.structs.astuple(self._code)),
         )
         participants.serve(stream)
         self._progress = msgspec.structs.replace(

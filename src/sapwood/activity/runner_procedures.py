@@ -23,11 +23,12 @@ from sapwood.code.runner.affinity import CoreAffinity
 from sapwood.code.runner.child import Procedure, Work
 from sapwood.code.runner.process_state import open_version
 from sapwood.comm import values
+from sapwood.comm.content import ContentFolder, ContentRef
 from sapwood.comm.shared_memory import MappedBlocks, SharedRef
 from sapwood.comm.values import Pickled
 from sapwood.core import typed
 from sapwood.core.errors import ExecutionError, ProgramError
-from sapwood.data.slice import Slice, SliceRef, open_slice
+from sapwood.data.slice import Slice, SliceRef, in_content, open_slice
 
 MAX_OPEN_PROGRAMS = 16
 """Programs and functions of tasks that a runner keeps loaded."""
@@ -42,10 +43,17 @@ class StreamProcedures:
     Args:
         blocks: Memory of other processes that is mapped here.
         ready: Makes the process ready for user code; gets the libraries that report crashes.
+        content: Where content is that its node has fetched.
     """
 
-    def __init__(self, blocks: MappedBlocks, ready: Callable[[Sequence[bytes]], None]) -> None:
+    def __init__(
+        self,
+        blocks: MappedBlocks,
+        ready: Callable[[Sequence[ContentRef]], None],
+        content: ContentFolder,
+    ) -> None:
         self._blocks = blocks
+        self._content = content
         self._ready = ready
         self._functions: dict[str, tuple[agent_requests.UserCode, Any]] = {}
         self._steps: dict[str, dict[int, Generator[Any, Any, Any]]] = {}
@@ -77,7 +85,7 @@ class StreamProcedures:
         return self._opened(stream, code).function(code.native)
 
     def _opened(self, stream: str, code: agent_requests.UserCode) -> OpenProgram:
-        program = open_version(typed.unpacker(ProgramImage)(code.code))
+        program = open_version(typed.unpacker(ProgramImage)(code.code), self._content)
         self._programs.setdefault(stream, []).append(program)
         return program
 
@@ -180,11 +188,15 @@ class Procedures:
     Args:
         blocks: Memory of other processes that is mapped here.
         affinity: Keeps the process on its core while a run is open.
+        content: Where content is that its node has fetched.
     """
 
-    def __init__(self, blocks: MappedBlocks, affinity: CoreAffinity) -> None:
+    def __init__(
+        self, blocks: MappedBlocks, affinity: CoreAffinity, content: ContentFolder
+    ) -> None:
         self._affinity = affinity
-        self._streams = StreamProcedures(blocks, self._make_ready)
+        self._content = content
+        self._streams = StreamProcedures(blocks, self._make_ready, content)
         self._runs: dict[str, tuple[OpenProgram, Slice]] = {}
         self._programs: OrderedDict[bytes, OpenProgram] = OrderedDict()
         self._functions: OrderedDict[bytes, Callable[..., Any]] = OrderedDict()
@@ -209,12 +221,15 @@ class Procedures:
 
     def _open(self, run: str, argument: dict[str, Any]) -> None:
         self._make_site_ready()
-        self._watch_crashes(argument["crash_handlers"])
+        self._watch_crashes(typed.convert(argument["crash_handlers"], list[ContentRef]))
         image = typed.unpacker(ProgramImage)(argument["image"])
         reference = typed.unpacker(SliceRef)(argument["slice"])
-        part = open_slice(reference, MappedBlocks())  # mapped as long as the run is open
+        if argument["fetched"]:
+            reference = in_content(reference, argument["fetched"])
+        # Mapped as long as the run is open.
+        part = open_slice(reference, MappedBlocks(), self._content)
         self._close(run, None)
-        self._runs[run] = (open_version(image), part)
+        self._runs[run] = (open_version(image, self._content), part)
         self._affinity.hold(run)
 
     def _close(self, run: str, _argument: Any) -> None:
@@ -239,7 +254,8 @@ class Procedures:
         return function(*args, **kwargs)
 
     def _native(self, _context: str, argument: dict[str, Any]) -> Any:
-        self._watch_crashes(argument["crash_handlers"])
+        if not self._crashes_watched:
+            self._watch_crashes(typed.convert(argument["crash_handlers"], list[ContentRef]))
         program = _remembered(self._programs, argument["code"], self._load_program)
         args, kwargs = argument["arguments"]
         return program.call(argument["native"], args, kwargs)
@@ -252,17 +268,17 @@ class Procedures:
 
     def _load_program(self, code: bytes) -> OpenProgram:
         self._make_site_ready()
-        return open_version(typed.unpacker(ProgramImage)(code))
+        return open_version(typed.unpacker(ProgramImage)(code), self._content)
 
-    def _make_ready(self, crash_handlers: Sequence[bytes]) -> None:
+    def _make_ready(self, crash_handlers: Sequence[ContentRef]) -> None:
         self._make_site_ready()
         self._watch_crashes(crash_handlers)
 
-    def _watch_crashes(self, libraries: Sequence[bytes]) -> None:
+    def _watch_crashes(self, libraries: Sequence[ContentRef]) -> None:
         if libraries and not self._crashes_watched:
             self._crashes_watched = True
             for library in libraries:  # only that of this architecture can be loaded
-                child.install_crash_handler(library)
+                child.install_crash_handler(self._content.locate(library))
 
     def _make_site_ready(self) -> None:
         """Run what ``python -S`` left out, so that user code finds the usual interpreter."""
@@ -279,9 +295,11 @@ def _ready(_run: str, _argument: Any) -> None:
     """Do nothing: what came before this call has happened."""
 
 
-def make_procedures(blocks: MappedBlocks, affinity: CoreAffinity) -> dict[str, Procedure]:
+def make_procedures(
+    blocks: MappedBlocks, affinity: CoreAffinity, content: ContentFolder
+) -> dict[str, Procedure]:
     """Return the table of procedures of a new runner."""
-    return Procedures(blocks, affinity).table()
+    return Procedures(blocks, affinity, content).table()
 
 
 def _remembered(known: OrderedDict[bytes, Any], code: bytes, load: Callable[[bytes], Any]) -> Any:

@@ -14,6 +14,7 @@ from sapwood.activity import agent_requests
 from sapwood.activity.crash_site import name_crash_site
 from sapwood.activity.task_future import TaskFuture
 from sapwood.comm import plain, values
+from sapwood.comm.content import ContentRef
 from sapwood.core.errors import (
     AgentLostError,
     CancelledError,
@@ -48,6 +49,7 @@ class TaskCall(msgspec.Struct, frozen=True):
         time_limit: Seconds that the call may take; 0 for no limit.
         debug_files: Debug information of each native library, for crashes.
         pickles: Whether result and exception may come pickled.
+        content: What the function needs and an agent may have to fetch.
     """
 
     procedure: str
@@ -56,6 +58,7 @@ class TaskCall(msgspec.Struct, frozen=True):
     time_limit: float = 0.0
     debug_files: dict[str, Path] = {}
     pickles: bool = False
+    content: tuple[ContentRef, ...] = ()
 
     def order(self, attempts: int) -> bytes:
         """Return what an agent is sent, beside the arrays of the argument.
@@ -65,7 +68,9 @@ class TaskCall(msgspec.Struct, frozen=True):
         """
         body, limit = self.argument.body, self.time_limit
         return plain.encode(
-            agent_requests.CallTask(self.procedure, self.function, body, limit, attempts)
+            agent_requests.CallTask(
+                self.procedure, self.function, body, limit, attempts, list(self.content)
+            )
         )
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sapwood.activity.agent_requests import AgentSettings
 from sapwood.client.cluster import Cluster
 from sapwood.client.local import (
+    agent_settings,
     local,
     new_cluster,
     runner_options,
@@ -161,7 +161,7 @@ def start_on(
             hosts=hosts,
             fastpath=False,
             spin=0.0,
-            extra=msgspec.msgpack.encode(AgentSettings(runners)),
+            extra=agent_settings(runners, chosen),
         )
     except BaseException:
         control.close()

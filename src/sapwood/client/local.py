@@ -95,7 +95,7 @@ def local(
         interpreters=_interpreters(chosen.cluster, tree.size),
         spin=chosen.limits.spin,
         fastpath=chosen.comm.fastpath,
-        extra=msgspec.msgpack.encode(AgentSettings(runners)),
+        extra=agent_settings(runners, chosen),
     )
 
     def new_session(shape: Tree, lender: SessionPort | None) -> EmbeddedSession:
@@ -105,6 +105,14 @@ def local(
         )
 
     return new_cluster(chosen, exports, tree, runners, new_session)
+
+
+def agent_settings(runners: RunnerOptions, settings: Settings) -> bytes:
+    """Return what agents need of the settings, encoded."""
+    cluster = settings.cluster
+    return msgspec.msgpack.encode(
+        AgentSettings(runners, cluster.content_folder, cluster.content_cache)
+    )
 
 
 def session_options(settings: Settings, exports: dict[str, str]) -> SessionOptions:

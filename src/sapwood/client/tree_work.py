@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from sapwood.activity.offered_content import OfferedContent
 from sapwood.activity.run import Run, RunOptions
 from sapwood.client.output import OutputPrinter
 from sapwood.client.stream import Stream
@@ -57,7 +58,11 @@ class TreeWork(StaysHere, abc.ABC):
         self._runs: list[Run] = []
         self._cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
         self._maker = CodeMaker(
-            self._cache, self._build_environment, lambda: self.targets, pickle=settings.tasks.pickle
+            self._cache,
+            self._build_environment,
+            lambda: self.targets,
+            OfferedContent(session),
+            pickle=settings.tasks.pickle,
         )
 
     def run(  # noqa: PLR0913 - each is an option of its own, by name

@@ -11,6 +11,7 @@ import cloudpickle
 import msgspec
 
 from sapwood.activity.agent_requests import UserCode
+from sapwood.activity.offered_content import OfferedContent
 from sapwood.activity.tasks import TaskCall
 from sapwood.code import pickling
 from sapwood.code.build import Built, build_for_all
@@ -20,6 +21,7 @@ from sapwood.code.image import make_image
 from sapwood.code.program import NativeFunctionRef, Program
 from sapwood.code.target import Target
 from sapwood.comm import values
+from sapwood.comm.content import ContentRef
 from sapwood.core.errors import ConfigurationError, DataValueError, SapwoodError
 from sapwood.data.tables import native_argument, native_arguments
 
@@ -31,7 +33,8 @@ class NativeProgram(msgspec.Struct, frozen=True):
 
     image: bytes
     built: Built
-    crash_handlers: tuple[bytes, ...]
+    crash_handlers: tuple[ContentRef, ...]
+    content: tuple[ContentRef, ...]
 
 
 class CodeMaker:
@@ -41,6 +44,7 @@ class CodeMaker:
         cache: Where built libraries are kept.
         environment: Returns the variables of builds.
         targets: Returns what programs are built for.
+        offered: Offers libraries to agents on other machines.
         pickle: Whether arguments, results and exceptions of tasks may be pickled.
     """
 
@@ -49,12 +53,14 @@ class CodeMaker:
         cache: BuildCache,
         environment: Callable[[], Mapping[str, str]],
         targets: Callable[[], Sequence[Target]],
+        offered: OfferedContent,
         *,
         pickle: bool = True,
     ) -> None:
         self._cache = cache
         self._environment = environment
         self._targets = targets
+        self._offered = offered
         self.pickle = pickle
         self._programs: dict[tuple[str, str], NativeProgram] = {}
 
@@ -107,17 +113,19 @@ class CodeMaker:
                 "code": native.image,
                 "native": name,
                 "arguments": (tuple(map(native_argument, args)), native_arguments(kwargs)),
-                "crash_handlers": list(native.crash_handlers),
+                "crash_handlers": msgspec.to_builtins(
+                    list(native.crash_handlers), builtin_types=(bytes,)
+                ),
             }
-            procedure, debug_files = "native", native.built.debug_files
+            procedure, debug_files, content = "native", native.built.debug_files, native.content
         else:
             argument = {"code": code, "arguments": (args, kwargs)}
-            procedure, debug_files = self._procedure, {}
+            procedure, debug_files, content = self._procedure, {}, ()
         try:
             encoded = values.encode(argument)
         except DataValueError:
             return None
-        return TaskCall(procedure, name, encoded, limit, debug_files, self.pickle)
+        return TaskCall(procedure, name, encoded, limit, debug_files, self.pickle, content)
 
     def pickled_call(
         self,
@@ -157,7 +165,14 @@ class CodeMaker:
         if isinstance(function, NativeFunctionRef):
             native = self._native(function.program)
             name = function.function
-            user = UserCode(name, native.image, name, list(native.crash_handlers), time_limit=limit)
+            user = UserCode(
+                name,
+                native.image,
+                name,
+                list(native.crash_handlers),
+                time_limit=limit,
+                content=list(native.content),
+            )
             return user, native.built.debug_files
         steps = makes_steps(function)
         return UserCode(name_of(function), _pickled(function), steps=steps, time_limit=limit), {}
@@ -171,8 +186,10 @@ class CodeMaker:
                 program, self._targets(), cache=self._cache, environment=variables
             )
             handlers = build_crash_handlers(self._cache, built)
-            image = msgspec.msgpack.encode(make_image(program, built))
-            native = self._programs[key] = NativeProgram(image, built, handlers)
+            image = make_image(program, built)
+            content = self._offered.code(image, handlers)
+            native = NativeProgram(msgspec.msgpack.encode(image), built, handlers, content)
+            self._programs[key] = native
         return native
 
 

@@ -72,12 +72,15 @@ class Built:
 
     @property
     def debug_files(self) -> dict[str, Path]:
-        """The file with debug information of each library, by its path as backtraces have it."""
-        images = [library.image for library in self.all_libraries]
+        """The file with debug information of each library.
+
+        By its path as backtraces have it, and by its hash: that is its name where it was fetched.
+        """
+        images = [library.image for library in self.all_libraries if library.image.debug]
         return {
-            image.file.decode("utf-8", "replace"): Path(image.debug)
+            name: Path(image.debug)
             for image in images
-            if image.debug
+            for name in (image.file.decode("utf-8", "replace"), image.sha256)
         }
 
 

@@ -16,6 +16,7 @@ from sapwood.code.languages.base import BuildRequest
 from sapwood.code.languages.c import C
 from sapwood.code.languages.compiled import LIBRARY
 from sapwood.code.target import Target, host_target
+from sapwood.comm.content import ContentRef, FileStamp
 from sapwood.core.errors import BuildError, CompilerMissingError
 
 CRASH = "crash.c"
@@ -25,12 +26,16 @@ _KEPT: Final = ("PATH", "ZIG", "ZIG_GLOBAL_CACHE_DIR")
 """Variables of a build that say where compilers are, and what they have built already."""
 
 
-def build_crash_handlers(cache: BuildCache, built: Built) -> tuple[bytes, ...]:
-    """Return the paths of the crash handlers for all targets of a program with native code."""
-    return _for_all_targets(cache, CRASH, built)
+def build_crash_handlers(cache: BuildCache, built: Built) -> tuple[ContentRef, ...]:
+    """Return the crash handlers for all targets of a program with native code."""
+    if not built.libraries:
+        return ()
+    targets = (built.target, *(other.target for other in built.others))
+    found = [build_native(cache, CRASH, target) for target in targets]
+    return tuple(library for library in found if library is not None)
 
 
-def build_native(cache: BuildCache, source: str, target: Target | None = None) -> Path | None:
+def build_native(cache: BuildCache, source: str, target: Target | None = None) -> ContentRef | None:
     """Return the library of one of the sources above for a target.
 
     None where it cannot be built: no compiler, or a C library that lacks something.
@@ -57,14 +62,9 @@ def build_native(cache: BuildCache, source: str, target: Target | None = None) -
         identity = language.identity(request)
         parts = [(name, identity[name].encode()) for name in sorted(identity)]
         key = digest([("target", str(request.target).encode()), ("source", data), *parts])
-        return cache.get_or_build(key, fill).path(LIBRARY)
-    except (BuildError, CompilerMissingError):
+        entry = cache.get_or_build(key, fill)
+        record = entry.manifest.files[LIBRARY]
+        stamp = FileStamp.of(os.fsencode(entry.path(LIBRARY)))
+        return ContentRef(record.sha256, record.size, stamp)
+    except (BuildError, CompilerMissingError, FileNotFoundError):
         return None
-
-
-def _for_all_targets(cache: BuildCache, source: str, built: Built) -> tuple[bytes, ...]:
-    if not built.libraries:
-        return ()
-    targets = (built.target, *(other.target for other in built.others))
-    found = [build_native(cache, source, target) for target in targets]
-    return tuple(os.fsencode(path) for path in found if path is not None)

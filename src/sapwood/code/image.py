@@ -21,6 +21,7 @@ from sapwood.code.library import LibraryImage
 from sapwood.code.load import class_of_bundle
 from sapwood.code.native_call import NativeCall
 from sapwood.code.program import Program
+from sapwood.comm.content import ContentFolder
 from sapwood.contexts.process import c_library
 from sapwood.core.errors import FunctionMissingError, ProgramError
 from sapwood.core.suggest import suggest
@@ -28,6 +29,9 @@ from sapwood.core.suggest import suggest
 if TYPE_CHECKING:
     from sapwood.code.build import Built
     from sapwood.code.languages.base import Language, LoadedCode
+
+
+_NO_CONTENT = ContentFolder()
 
 
 class ProgramImage(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +64,7 @@ class OpenProgram:
         native_call: Returns the last call of a native map, to be made again without Python.
     """
 
-    def __init__(self, image: ProgramImage) -> None:
+    def __init__(self, image: ProgramImage, content: ContentFolder) -> None:
         self.image = image
         _extend_search_path(image.search_path)
         self.program: Program = class_of_bundle(image.python)(**image.parameters)
@@ -68,7 +72,7 @@ class OpenProgram:
         self._functions: dict[str, Callable[..., Any]] = {}
         try:
             for library in _for_this_process(image):
-                self._loaded.append((library, _load(library)))
+                self._loaded.append(_load(library, content))
             self.program.loaded_functions = self.function
             self.program.library_path = self._loaded[0][0].path if self._loaded else ""
             self.map: Callable[[Any, dict[str, Any]], Any] = self._bind_map()
@@ -163,13 +167,17 @@ def make_image(program: Program, built: Built) -> ProgramImage:
     )
 
 
-def open_image(image: ProgramImage) -> OpenProgram:
+def open_image(image: ProgramImage, content: ContentFolder = _NO_CONTENT) -> OpenProgram:
     """Load a program in this process. This runs code of the user.
+
+    Args:
+        image: The program.
+        content: Where its libraries are if the files that it names cannot be seen from here.
 
     Raises:
         ProgramError: The Python part fails to import, or a library is missing or damaged.
     """
-    return OpenProgram(image)
+    return OpenProgram(image, content)
 
 
 def _for_this_process(image: ProgramImage) -> Sequence[LibraryImage]:
@@ -178,23 +186,34 @@ def _for_this_process(image: ProgramImage) -> Sequence[LibraryImage]:
     return [each for each in image.libraries if each.fits(*here)] or image.libraries
 
 
-def _load(library: LibraryImage) -> LoadedCode:
-    path = Path(library.path)
+def _load(library: LibraryImage, content: ContentFolder) -> tuple[LibraryImage, LoadedCode]:
+    """Load a library from its file or, where that is not seen, from the node's content."""
+    try:
+        path = _checked(Path(library.path), library.sha256)
+    except ProgramError:
+        if not content.path:
+            raise
+        path = _checked(Path(content.path_of(library.sha256)), library.sha256)
+        library = msgspec.structs.replace(library, file=os.fsencode(path))
+    return library, _language(library).load(path, library.interface)
+
+
+def _checked(path: Path, sha256: str) -> Path:
     try:
         found = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise ProgramError(
             f"the built library cannot be read: {error.strerror}",
-            where=library.path,
+            where=str(path),
             hint="run again: it is built again",
         ) from error
-    if found != library.sha256:
+    if found != sha256:
         raise ProgramError(
             "the built library is damaged",
-            where=library.path,
+            where=str(path),
             hint="remove the build cache and run again",
         )
-    return _language(library).load(path, library.interface)
+    return path
 
 
 def _language(library: LibraryImage) -> Language:

@@ -127,7 +127,8 @@ def symbolise(text: str, debug_files: Mapping[str, Path]) -> str:
     Args:
         text: Lines as glibc's ``backtrace_symbols_fd`` writes them. The first frame is where
             the signal struck, the others are return addresses.
-        debug_files: The file with debug information of each library, by the library's path.
+        debug_files: The file with debug information of each library, by the library's path, or by
+            the name of its file alone.
 
     Example:
         >>> symbolise("./a.out(+0x1139) [0x55d2]", {})
@@ -152,10 +153,11 @@ def _describe(
     exact: bool,
 ) -> str:
     path = match["path"].strip()
-    if path not in debug_files:
+    debug_file = debug_files.get(path) or debug_files.get(path.rpartition("/")[2])
+    if debug_file is None:
         return ""
     if path not in tables:
-        tables[path] = DebugTable.open(debug_files[path])
+        tables[path] = DebugTable.open(debug_file)
     table = tables[path]
     if table is None:
         return ""

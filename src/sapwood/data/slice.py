@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -16,10 +16,13 @@ import msgspec
 import numpy as np
 
 from sapwood.comm.array_types import dtype_from
+from sapwood.comm.content import ContentFolder
 from sapwood.comm.shared_memory import MappedBlocks, SharedRef
 from sapwood.core.errors import DataMissingError, DataShapeError, ProtocolError
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+_NO_CONTENT = ContentFolder()
 
 
 class FilePlace(msgspec.Struct, frozen=True, array_like=True, tag="file"):
@@ -46,12 +49,26 @@ class MemoryPlace(msgspec.Struct, frozen=True, array_like=True, tag="memory"):
     memory: SharedRef
 
 
+class ContentPlace(msgspec.Struct, frozen=True, array_like=True, tag="content"):
+    """Bytes of content that lies in the folder of the node.
+
+    Attributes:
+        sha256: Its hash.
+        offset: Where the bytes begin in it.
+        nbytes: How many bytes.
+    """
+
+    sha256: str
+    offset: int
+    nbytes: int
+
+
 class FieldRef(msgspec.Struct, frozen=True, array_like=True):
     """One field of a slice: its name, the type and shape of an item, and its bytes.
 
     Attributes:
         name: Its name.
-        dtype: The type of its elements.
+        dtype: The type of its elements, with their byte order.
         item_shape: The shape of one row.
         place: Where the bytes lie.
         count: How many rows it has; -1 for one for each item.
@@ -61,7 +78,7 @@ class FieldRef(msgspec.Struct, frozen=True, array_like=True):
     name: str
     dtype: str
     item_shape: tuple[int, ...]
-    place: FilePlace | MemoryPlace
+    place: FilePlace | MemoryPlace | ContentPlace
     count: int = -1
     fence: bool = False
 
@@ -134,12 +151,33 @@ class Slice:
         return f"<Slice {self.start}:{self.stop}" + (f" {fields}>" if fields else ">")
 
 
-def open_slice(ref: SliceRef, blocks: MappedBlocks) -> Slice:
-    """Open a slice that another process of this machine published.
+def in_content(ref: SliceRef, fetched: Iterable[tuple[bytes, int, str]]) -> SliceRef:
+    """Return a slice whose parts of files were fetched as content.
+
+    Args:
+        ref: The slice.
+        fetched: Path and offset of each such part, and the hash of the content.
+    """
+    hashes = {(os.fsdecode(path), offset): sha256 for path, offset, sha256 in fetched}
+
+    def moved(field: FieldRef) -> FieldRef:
+        place = field.place
+        if not isinstance(place, FilePlace) or (place.path, place.offset) not in hashes:
+            return field
+        sha256 = hashes[place.path, place.offset]
+        return msgspec.structs.replace(field, place=ContentPlace(sha256, 0, place.nbytes))
+
+    return msgspec.structs.replace(ref, fields=tuple(moved(field) for field in ref.fields))
+
+
+def open_slice(ref: SliceRef, blocks: MappedBlocks, content: ContentFolder = _NO_CONTENT) -> Slice:
+    """Open a slice that another process published.
 
     Args:
         ref: The reference.
-        blocks: Maps the memory of that process. What it maps stays as long as it knows of that.
+        blocks: Maps the memory of that process, if it is of this machine. What it maps stays as
+            long as it knows of that.
+        content: Where content is that was fetched from another machine.
 
     Raises:
         DataMissingError: A file is gone or has changed since it was published.
@@ -149,11 +187,13 @@ def open_slice(ref: SliceRef, blocks: MappedBlocks) -> Slice:
     if count < 0:
         raise ProtocolError(f"a slice ends before it starts ({ref.start}:{ref.stop})")
     return Slice(
-        ref.start, ref.stop, {field.name: _open_field(field, count, blocks) for field in ref.fields}
+        ref.start,
+        ref.stop,
+        {field.name: _open_field(field, count, blocks, content) for field in ref.fields},
     )
 
 
-def _open_field(field: FieldRef, count: int, blocks: MappedBlocks) -> Array:
+def _open_field(field: FieldRef, count: int, blocks: MappedBlocks, content: ContentFolder) -> Array:
     try:
         dtype = dtype_from(field.dtype)
     except (TypeError, ValueError, ProtocolError) as error:
@@ -176,6 +216,8 @@ def _open_field(field: FieldRef, count: int, blocks: MappedBlocks) -> Array:
         return array
     if isinstance(place, MemoryPlace):
         buffer: memoryview = blocks.view(place.memory)
+    elif isinstance(place, ContentPlace):
+        buffer = _map_content(place, content)
     else:
         buffer = map_file(place)
     array = np.frombuffer(buffer, dtype).reshape(shape)
@@ -207,14 +249,37 @@ def map_file(place: FilePlace) -> memoryview:
                 where=place.path,
                 hint="load it again, and do not write to it during a run",
             )
-        begin = place.offset - place.offset % mmap.ALLOCATIONGRANULARITY
-        if begin < 0 or place.offset + place.nbytes > place.size:
-            raise ProtocolError("a slice points outside its file", where=place.path)
-        length = place.offset - begin + place.nbytes
-        mapped = mmap.mmap(fd, length, access=mmap.ACCESS_READ, offset=begin)
+        return _mapped(fd, place.offset, place.nbytes, place.path)
     finally:
         os.close(fd)
-    return memoryview(mapped)[place.offset - begin :]
+
+
+def _map_content(place: ContentPlace, content: ContentFolder) -> memoryview:
+    if not content.path:
+        raise ProtocolError("a slice is content, and this place has no folder for that")
+    path = content.path_of(place.sha256)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise DataMissingError(
+            f"fetched data cannot be opened any more: {error.strerror}",
+            where=path,
+            hint="remove nothing from the content cache during a run",
+        ) from error
+    try:
+        return _mapped(fd, place.offset, place.nbytes, path)
+    finally:
+        os.close(fd)
+
+
+def _mapped(fd: int, offset: int, nbytes: int, where: str) -> memoryview:
+    """Map a part of a file, which need not begin with a page."""
+    begin = offset - offset % mmap.ALLOCATIONGRANULARITY
+    if begin < 0 or offset + nbytes > os.fstat(fd).st_size:
+        raise ProtocolError("a slice points outside its file", where=where)
+    length = offset - begin + nbytes
+    mapped = mmap.mmap(fd, length, access=mmap.ACCESS_READ, offset=begin)
+    return memoryview(mapped)[offset - begin :]
 
 
 def _no_field(name: str, known: Mapping[str, Array]) -> DataShapeError:

@@ -87,6 +87,20 @@ class ClusterSettings(Section, frozen=True):
         list[str],
         about("Command that starts Python for the agents, as a list; empty means this Python."),
     ] = []
+    content_cache: Annotated[
+        Bytes,
+        about(
+            "Size of the folder in which a node keeps programs and data that came from another "
+            "machine; what was not used for longest goes first; 0 means no limit."
+        ),
+    ] = 10 * 2**30
+    content_folder: Annotated[
+        PathText,
+        about(
+            "That folder on each node, best on a disk of its own; empty means "
+            "$XDG_CACHE_HOME/sapwood/content there."
+        ),
+    ] = ""
     places: Annotated[
         dict[str, PlaceSettings],
         about(
@@ -245,7 +259,7 @@ class CommSettings(Section, frozen=True):
         bool,
         about(
             "Whether places of one machine map each other's memory; else large messages travel "
-            "in pieces, as between machines."
+            "in pieces, and programs and data by their hash, as between machines."
         ),
     ] = True
     fastpath: Annotated[

@@ -17,7 +17,12 @@ from sapwood.comm.reactor import Reactor
 from sapwood.contexts.plan import Main
 from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.errors import ProtocolError, SapwoodError
-from sapwood.session.member import MemberConfiguration, TreeMember, read_configuration
+from sapwood.session.member import (
+    MemberConfiguration,
+    OutgoingRequests,
+    TreeMember,
+    read_configuration,
+)
 
 READY = "ready"
 """Handler of the service stream: all places of the tree are there."""
@@ -91,7 +96,7 @@ class Agent(TreeMember):
         on_stream_closed: Told when a stream ends.
         on_stream_resumed: Told when a stream that was quiet moves again.
         on_released: Given payloads of this agent that nobody needs any more.
-        on_answered: Told when a request of this agent was answered.
+        ask: Sends a request to a place; the arguments are those of :class:`OutgoingRequests`.
         on_withdrawn: Told by whom which request, by its number, was taken back.
         on_mail: Given what becomes of tagged messages.
     """
@@ -104,6 +109,8 @@ class Agent(TreeMember):
         loop: Reactor | None = None,
     ) -> None:
         self.groups = GroupMemberships(rank, self._post, self._later)
+        outgoing = OutgoingRequests(self._post)
+        self.ask = outgoing.ask
         super().__init__(
             configuration,
             rank,
@@ -114,7 +121,7 @@ class Agent(TreeMember):
                 ev.StreamClosed: self._stream_closed,
                 ev.StreamResumed: self._stream_resumed,
                 ev.Released: self._give_back,
-                ev.Answered: self._answered,
+                ev.Answered: outgoing.answered,
                 **self.groups.handlers,
                 events.RequestCancelled: self._withdrawn,
                 events.TaggedArrived: self._mailed,
@@ -134,15 +141,8 @@ class Agent(TreeMember):
         self.on_stream_closed: Callable[[int], None] = _ignore
         self.on_stream_resumed: Callable[[int], None] = _ignore
         self.on_released: Callable[[Payload], None] = _not_mine
-        self.on_answered: Callable[[], None] = _nothing
         self.on_withdrawn: Callable[[int, int], None] = _nobody_asked
         self.on_mail: Callable[[ev.Effect], None] = _no_mail
-        self._next_request = 1
-
-    def ask(self, destination: int, handler: str, body: bytes) -> None:
-        """Send a request to a place; :attr:`on_answered` hears of its answer."""
-        self.post(ev.Ask(destination, handler, self._next_request, body, None))
-        self._next_request += 1
 
     def _post(self, event: ev.Event) -> None:
         self.place.post(event)
@@ -188,9 +188,6 @@ class Agent(TreeMember):
     def _mailed(self, effect: ev.Effect) -> None:
         self.on_mail(effect)
 
-    def _answered(self, _effect: ev.Answered) -> None:
-        self.on_answered()
-
 
 def _echo(contribution: Contribution) -> None:
     contribution.give(contribution.arrived.body, contribution.arrived.payload)
@@ -213,10 +210,6 @@ def _nobody_asked(_source: int, _number: int) -> None:
 
 
 def _no_mail(_effect: ev.Effect) -> None:
-    pass
-
-
-def _nothing() -> None:
     pass
 
 

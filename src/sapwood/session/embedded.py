@@ -15,6 +15,7 @@ from typing import Any
 
 from sapwood.comm import events as ev
 from sapwood.comm import values
+from sapwood.comm.content import GET, NAME
 from sapwood.comm.loop import Loop
 from sapwood.comm.pool import BlockPool
 from sapwood.comm.streams.control import FLUSH
@@ -28,6 +29,7 @@ from sapwood.environment.lifecycle import Lifecycle, State
 from sapwood.environment.logs import logger
 from sapwood.session.agent import READY
 from sapwood.session.back_pressure import ByteLimiter
+from sapwood.session.content import ContentChunk, ContentStore
 from sapwood.session.front_end_groups import FrontEndGroups
 from sapwood.session.host import SessionHost
 from sapwood.session.loop_thread import LoopThread
@@ -87,6 +89,9 @@ class EmbeddedSession:
         limiter = ByteLimiter(4 * options.backlog, self._thread)
         self.requests = PendingRequests(self._thread, host.post, host.pool, limiter)
         tagged = host.node.point_to_point
+        self.content = ContentStore()
+        self.requests.serve(GET, self.content.asked_for_chunk)
+        self.requests.serve(NAME, self.content.asked_for_name)
         self.mailbox = Mailbox(self._thread, host.post, options.inline_limit, tagged)
         self.groups = FrontEndGroups(self._thread, host.post, host.pool)
         host.connect(
@@ -96,6 +101,7 @@ class EmbeddedSession:
                 ev.Asked: self.requests.asked,
                 **self.groups.handlers,
                 **self.mailbox.handlers(),
+                ev.Released: self._released,
             }
         )
         self._thread.on_error = self._broken
@@ -190,6 +196,7 @@ class EmbeddedSession:
         if self._thread.started:
             self._thread.call(self._end)
         self.host.close()
+        self.content.close()
         self._thread.stop()
         self.shortcut.close()
         self.host.remove()
@@ -326,7 +333,21 @@ class EmbeddedSession:
         """Why places stay lost, if the restart policy gave up."""
         return self.supervisor.failure
 
+    def shares_machine(self, rank: int | None = None) -> bool:
+        """Whether a place sees the memory and the files of the root; without a rank, all do."""
+        if not self.options.shared_memory:
+            return False
+        hosts = self.options.hosts
+        return (hosts[rank] == 0 if rank is not None else not any(hosts)) if hosts else True
+
     # --- on the loop's thread ----------------------------------------------------------------
+
+    def _released(self, effect: ev.Released) -> None:
+        owner = effect.payload.owner
+        if isinstance(owner, ContentChunk):
+            owner.taken()
+        else:
+            self.streams.released(effect)
 
     def _end(self) -> None:
         reason = ClosedError("the cluster was closed")

@@ -86,6 +86,41 @@ def read_configuration(data: bytes) -> MemberConfiguration:
     return _decode_configuration(data)
 
 
+class OutgoingRequests:
+    """Requests of a place below the front end, and who waits for their answers.
+
+    Args:
+        post: Gives the place's node an event.
+    """
+
+    __slots__ = ("_next", "_post", "_waiting")
+
+    def __init__(self, post: Callable[[ev.Event], None]) -> None:
+        self._post = post
+        self._next = 1
+        self._waiting: dict[int, Callable[[ev.Answered], None]] = {}
+
+    def ask(
+        self,
+        destination: int,
+        handler: str,
+        body: bytes,
+        on_answer: Callable[[ev.Answered], None] | None = None,
+    ) -> None:
+        """Send a request to a place; ``on_answer`` gets its answer, or why there is none."""
+        number = self._next
+        self._next += 1
+        if on_answer is not None:
+            self._waiting[number] = on_answer
+        self._post(ev.Ask(destination, handler, number, body, None))
+
+    def answered(self, effect: ev.Answered) -> None:
+        """Give an answer to whoever waits for it."""
+        on_answer = self._waiting.pop(effect.number, None)
+        if on_answer is not None:
+            on_answer(effect)
+
+
 class TreeMember:
     """A process of a session below the front end; it is assembled before it is forked.
 

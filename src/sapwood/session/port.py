@@ -15,9 +15,11 @@ from typing import Any, Protocol
 import msgspec
 
 from sapwood.comm import values
+from sapwood.comm.content import ContentRef, FileStamp
 from sapwood.comm.groups.handle import GroupOptions
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.messages.groups import GroupNumber
+from sapwood.comm.shared_memory import SharedRef
 from sapwood.core.errors import SapwoodError
 from sapwood.core.request import Request
 from sapwood.core.topology import Tree
@@ -28,6 +30,7 @@ from sapwood.session.streams import StreamOptions, SweepResult
 from sapwood.session.wave_result import WaveResult
 
 __all__ = [
+    "ContentPort",
     "GroupPort",
     "PlaceState",
     "PlaceView",
@@ -137,6 +140,24 @@ class GroupPort(Protocol):
         """Leave a group."""
 
 
+class ContentPort(Protocol):
+    """What the root offers to places that see neither its memory nor its files, by its hash."""
+
+    def offer(self, data: bytes | bytearray | memoryview) -> ContentRef:
+        """Offer bytes, of which a copy is made."""
+
+    def offer_memory(self, memory: SharedRef) -> ContentRef:
+        """Offer shared memory of this process, which must not change meanwhile."""
+
+    def offer_file(
+        self, stamp: FileStamp, offset: int = 0, nbytes: int | None = None, sha256: str = ""
+    ) -> ContentRef:
+        """Offer a file, or a part of it; places that see the same file are to use that."""
+
+    def withdraw(self, ref: ContentRef) -> None:
+        """Offer something once less; with the last time it is gone."""
+
+
 class SessionPort(Protocol):
     """A session, as its users hold it; all of it may be used from any thread.
 
@@ -149,6 +170,13 @@ class SessionPort(Protocol):
     @property
     def groups(self) -> GroupPort:
         """The groups that the front end takes part in."""
+
+    @property
+    def content(self) -> ContentPort:
+        """What is offered to places on other machines."""
+
+    def shares_machine(self, rank: int | None = None) -> bool:
+        """Whether a place sees the memory and the files of the root; without a rank, all do."""
 
     @property
     def closed(self) -> bool:

@@ -13,6 +13,7 @@ import msgspec
 from sapwood.comm import events as ev
 from sapwood.comm import plain, values
 from sapwood.comm.messaging import events as mev
+from sapwood.comm.payload import Payload
 from sapwood.comm.pool import BlockPool
 from sapwood.core.errors import (
     AgentLostError,
@@ -78,6 +79,48 @@ class PendingRequest(msgspec.Struct, frozen=True):
                 self.future.set_result(value)
 
 
+class AgentQuestion:
+    """A request of an agent to the front end, to be answered once, from any thread.
+
+    Args:
+        thread: The loop's thread.
+        post: Gives the front end's node an event.
+        asked: What the agent asked.
+    """
+
+    __slots__ = ("_post", "_thread", "asked")
+
+    def __init__(
+        self, thread: LoopThread, post: Callable[[ev.Event], None], asked: ev.Asked
+    ) -> None:
+        self._thread = thread
+        self._post = post
+        self.asked = asked
+
+    def value(self) -> Any:
+        """Return the argument, which must be without arrays.
+
+        Raises:
+            ProtocolError: It is malformed.
+        """
+        return plain.decode(self.asked.body)
+
+    def give(self, value: Any, payload: Payload | None) -> None:
+        """Answer with a value without arrays, and bytes beside it."""
+        self._answer(plain.encode(value), payload, None)
+
+    def fail(self, error: SapwoodError) -> None:
+        """Answer with an error."""
+        self._answer(b"", None, error.to_record())
+
+    def _answer(self, body: bytes, payload: Payload | None, error: ErrorRecord | None) -> None:
+        asked = self.asked
+        with contextlib.suppress(ClosedError):  # nobody is left who could hear it
+            self._thread.post(
+                self._post, ev.Answer(asked.source, asked.number, body, payload, error)
+            )
+
+
 class PendingRequests:
     """The requests of a front end.
 
@@ -101,6 +144,7 @@ class PendingRequests:
         self._limiter = limiter
         self._open: dict[int, PendingRequest] = {}
         self._handlers: dict[str, Callable[[int, Any], None]] = {}
+        self._served: dict[str, Callable[[AgentQuestion], None]] = {}
         self._numbers = itertools.count(1)
         self._closed: SapwoodError | None = None
 
@@ -143,6 +187,10 @@ class PendingRequests:
         """Have ``function(rank, value)`` called when an agent asks."""
         self._handlers[handler] = function
 
+    def serve(self, handler: str, function: Callable[[AgentQuestion], None]) -> None:
+        """Have ``function(question)`` called when an agent asks; it answers when it likes."""
+        self._served[handler] = function
+
     def abandon(self, reason: SapwoodError) -> None:
         """Answer what is open, and all that comes, with an error; on the loop's thread."""
         self._closed = reason
@@ -166,6 +214,10 @@ class PendingRequests:
 
     def asked(self, effect: ev.Asked) -> None:
         """Answer an agent; on the loop's thread."""
+        serve = self._served.get(effect.handler)
+        if serve is not None:
+            serve(AgentQuestion(self._thread, self._post, effect))
+            return
         handler = self._handlers.get(effect.handler)
         error = None
         if handler is None:

@@ -392,7 +392,7 @@ class StreamTable:
             ev.SweepDone: self._sweep_done,
             ev.FilterWanted: self._filter,
             ev.StreamClosed: self._stream_closed,
-            ev.Released: self._released,
+            ev.Released: self.released,
         }
 
     def open(
@@ -471,7 +471,7 @@ class StreamTable:
         if effect.wave == FLOWING:
             self._shortcut.flows()
         if effect.payload is not None:
-            self._released(ev.Released(effect.payload))
+            self.released(ev.Released(effect.payload))
 
     def _wave_failed(self, effect: ev.WaveFailed) -> None:
         stream = self._streams.get(effect.stream)
@@ -483,7 +483,7 @@ class StreamTable:
         if stream is not None:
             stream.contributed(effect)
         if effect.payload is not None:
-            self._released(ev.Released(effect.payload))
+            self.released(ev.Released(effect.payload))
 
     def _sweep_done(self, effect: ev.SweepDone) -> None:
         stream = self._streams.get(effect.stream)
@@ -501,7 +501,8 @@ class StreamTable:
         if self.filters is not None:
             self.filters.stream_closed(effect.stream)
 
-    def _released(self, effect: ev.Released) -> None:
+    def released(self, effect: ev.Released) -> None:
+        """Use the memory of a payload again; on the loop's thread."""
         owner = effect.payload.owner
         if isinstance(owner, SharedBlock):
             self._pool.give_back(owner)

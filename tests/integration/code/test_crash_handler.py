@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -59,8 +60,10 @@ def test_a_crash_names_function_and_line(
 ) -> None:
     handler = build_native(cache, CRASH)
     assert handler is not None
+    assert handler.file is not None
     built = build(program_of({"a.c": SOURCE}), cache=cache)
-    command = [sys.executable, "-c", CALLER, str(handler), built.libraries[0].image.path, function]
+    files = [os.fsdecode(handler.file.path), built.libraries[0].image.path]
+    command = [sys.executable, "-c", CALLER, *files, function]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == status
     text = symbolise(done.stderr, built.debug_files)

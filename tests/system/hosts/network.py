@@ -46,7 +46,7 @@ def missing() -> str:
     """Return why there can be no such hosts here; empty where there can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
-    for program in ("ip", "ssh", "ssh-keygen", SSHD):
+    for program in ("ip", "unshare", "ssh", "ssh-keygen", SSHD):
         if shutil.which(program) is None:
             return f"there is no program {program}"
     tried = subprocess.run(
@@ -81,6 +81,7 @@ class Network:
         """Make them."""
         for key in ("host_key", "user_key"):
             _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / key))
+        (self.folder / "cache0").mkdir()
         shutil.copy(self.folder / "user_key.pub", self.folder / "authorized_keys")
         Path("/run/sshd").mkdir(exist_ok=True)
         switch = self.namespace("switch")
@@ -111,7 +112,10 @@ class Network:
             _SSHD_CONFIG.format(address=self.address(name), folder=self.folder, number=number)
         )
         (self.folder / f"cache{number}").mkdir()
-        self.run(name, SSHD, "-f", str(configuration), "-E", str(self.folder / f"sshd{number}.log"))
+        hidden = self.folder / "cache0"  # the head's, which a host of its own would not see
+        log = self.folder / f"sshd{number}.log"
+        server = f"mount -t tmpfs none {hidden} && exec {SSHD} -f {configuration} -E {log}"
+        self.run(name, "unshare", "--mount", "sh", "-c", server)
         pid = self.folder / f"sshd{number}.pid"
         until(pid.exists)
         self._servers.append(int(pid.read_text()))
@@ -143,6 +147,8 @@ class Network:
     def run(self, name: str, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run a command on a host."""
         chosen = {"capture_output": True, "text": True, "check": True, "timeout": 120, **options}
+        if name == "head":
+            chosen["env"] = os.environ | {"XDG_CACHE_HOME": str(self.folder / "cache0")}
         return subprocess.run(self.command(name, *words), **chosen)  # noqa: PLW1510 - among them
 
     def sapwood(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:

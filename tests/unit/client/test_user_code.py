@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from sapwood.activity.offered_content import OfferedContent
 from sapwood.client.user_code import CodeMaker
 from sapwood.code.cache import BuildCache
 from sapwood.core.errors import ConfigurationError, DataValueError
@@ -16,7 +18,8 @@ LEVELS = 100_000
 
 @pytest.fixture
 def maker(tmp_path: Path) -> CodeMaker:
-    return CodeMaker(BuildCache(tmp_path), dict, list)
+    session: Any = SimpleNamespace(shares_machine=lambda: True)
+    return CodeMaker(BuildCache(tmp_path), dict, list, OfferedContent(session))
 
 
 def nested(levels: int) -> list[Any]:

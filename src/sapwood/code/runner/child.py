@@ -30,6 +30,7 @@ from sapwood.code.runner.result_pool import ResultPool
 from sapwood.code.runner.shortcut import CallShortcut, NoCallShortcut
 from sapwood.comm import values
 from sapwood.comm.cached_codec import CachedDecoder
+from sapwood.comm.content import ContentFolder
 from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.contexts import process
 from sapwood.core import typed
@@ -63,6 +64,9 @@ class Work(NamedTuple):
 Procedure = Callable[[str], Work]
 """``procedure(context) -> work``: for calls in this context, until there is another call."""
 
+MakeProcedures = Callable[[MappedBlocks, CoreAffinity, ContentFolder], dict[str, Procedure]]
+"""Makes the table of procedures of a runner."""
+
 _STANDARD_FDS = 3
 _LAST_FD = 1001
 """The two descriptors of a runner's own end here, far above those that user code opens: what it
@@ -90,7 +94,7 @@ def main(
     encoded_options: bytes,
     parent: int,
     descriptors: list[int],
-    make_procedures: Callable[[MappedBlocks, CoreAffinity], dict[str, Procedure]],
+    make_procedures: MakeProcedures,
 ) -> NoReturn:
     """Run a runner in a process that was forked just now; never returns.
 
@@ -114,7 +118,8 @@ def main(
         gc.enable()
         blocks = MappedBlocks()
         affinity = CoreAffinity(options.ordinal, options.bound_agents)
-        runner = Runner(control, blocks, make_procedures(blocks, affinity), printing, options)
+        procedures = make_procedures(blocks, affinity, ContentFolder(options.content))
+        runner = Runner(control, blocks, procedures, printing, options)
         try:
             runner.serve()
             status = 0

@@ -20,6 +20,7 @@ class RunnerOptions(msgspec.Struct, frozen=True):
         check_memory: Whether all arrays of native functions are put between guards.
         spin: Seconds to look for the next call before sleeping, where the last came as soon.
         fastpath: Whether calls that are alike may be made by a library.
+        content: The folder in which its node keeps content that was fetched.
     """
 
     memory: int = 0
@@ -32,3 +33,4 @@ class RunnerOptions(msgspec.Struct, frozen=True):
     check_memory: bool = False
     spin: float = 0.0
     fastpath: bool = True
+    content: str = ""

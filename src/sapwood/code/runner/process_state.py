@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from sapwood.code.image import OpenProgram, ProgramImage, open_image
+from sapwood.comm.content import ContentFolder
 from sapwood.core.errors import ProcessSpentError
 
 kept: dict[str, Any] = {}
@@ -19,8 +20,12 @@ kept: dict[str, Any] = {}
 _versions: dict[tuple[str, str, str], str] = {}
 
 
-def open_version(image: ProgramImage) -> OpenProgram:
+def open_version(image: ProgramImage, content: ContentFolder) -> OpenProgram:
     """Open a program in this runner process, in the one version of it that the process may have.
+
+    Args:
+        image: The program.
+        content: Where its libraries are if its front end's files cannot be seen from here.
 
     Raises:
         ProcessSpentError: The process has had other libraries of the same program.
@@ -32,4 +37,4 @@ def open_version(image: ProgramImage) -> OpenProgram:
         if _versions.get(program, version) != version:
             raise ProcessSpentError(f"this process has had another version of {image.name}")
     _versions.update(found)
-    return open_image(image)
+    return open_image(image, content)

@@ -1,0 +1,115 @@
+"""What the work of one place needs of content: fetched before it begins, held until it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from sapwood.core.errors import SapwoodError
+
+if TYPE_CHECKING:
+    from sapwood.activity.agent_requests import AgentSettings
+    from sapwood.comm.content import ContentRef
+    from sapwood.comm.loop import Loop
+    from sapwood.session.content_cache import AskRoot, ContentCache, ContentFetch, HeldContent
+
+
+class AskingPlace(Protocol):
+    """A place that can ask the front end."""
+
+    @property
+    def loop(self) -> Loop:
+        """Its event loop."""
+
+    @property
+    def ask(self) -> AskRoot:
+        """Sends a request."""
+
+
+class NeededContent:
+    """Content by the name of the work that needs it.
+
+    Args:
+        place: The place whose work it is.
+        settings: Where content is kept, and how much.
+    """
+
+    __slots__ = ("_cache", "_fetches", "_held", "_place", "_settings")
+
+    def __init__(self, place: AskingPlace, settings: AgentSettings) -> None:
+        self._place = place
+        self._settings = settings
+        self._cache: ContentCache | None = None
+        self._fetches: dict[str, ContentFetch] = {}
+        self._held: dict[str, HeldContent] = {}
+
+    def fetch(
+        self,
+        name: str,
+        refs: Sequence[ContentRef],
+        on_done: Callable[[HeldContent], None],
+        on_error: Callable[[SapwoodError], None],
+    ) -> None:
+        """Have here what some work needs; it is held until :meth:`drop`.
+
+        Args:
+            name: The work.
+            refs: What it needs.
+            on_done: Told when it is here, perhaps before this returns.
+            on_error: Told why it cannot be had.
+        """
+        self.drop(name)
+        ended = False
+
+        def done(held: HeldContent) -> None:
+            nonlocal ended
+            ended = True
+            self._fetches.pop(name, None)
+            self._held[name] = held
+            on_done(held)
+
+        def failed(error: SapwoodError) -> None:
+            nonlocal ended
+            ended = True
+            self._fetches.pop(name, None)
+            on_error(error)
+
+        fetch = self._opened_cache().fetch(refs, done, failed)
+        if not ended:
+            self._fetches[name] = fetch
+
+    def drop(self, name: str) -> None:
+        """Some work has ended, or is not wanted any more."""
+        fetch = self._fetches.pop(name, None)
+        if fetch is not None:
+            fetch.cancel()
+        held = self._held.pop(name, None)
+        if held is not None:
+            held.close()
+
+    def close(self) -> None:
+        """Drop what all work needs."""
+        for name in [*self._fetches, *self._held]:
+            self.drop(name)
+
+    def _opened_cache(self) -> ContentCache:
+        if self._cache is None:
+            # Only places that do not share the machine of the root need it.
+            from sapwood.session.content_cache import ContentCache  # noqa: PLC0415 - see above
+
+            settings, place = self._settings, self._place
+            folder = content_folder(settings)
+            limit = settings.content_cache or sys.maxsize
+            self._cache = ContentCache(folder, limit, place.ask, place.loop)
+        return self._cache
+
+
+def content_folder(settings: AgentSettings) -> str:
+    """Return where this node keeps content."""
+    # Without pathlib, which agents do not load.
+    chosen = settings.content_folder
+    if not chosen:
+        chosen = f"{os.environ.get('XDG_CACHE_HOME', '') or '~/.cache'}/sapwood/content"
+    return os.path.abspath(os.path.expanduser(chosen))  # noqa: PTH100, PTH111 - see above

@@ -1,0 +1,395 @@
+"""Content that the front end offers to places that see neither its memory nor its files.
+
+Offers are counted: content is there until it was withdrawn as often as it was offered. Agents ask
+for chunks of it by hash. Threads of their own read and hash, so the event loop never waits for a
+disk; they begin with the first question.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import queue
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from sapwood.comm.content import CHUNK, ContentRef, FileStamp, checked_sha256
+from sapwood.comm.payload import Payload
+from sapwood.comm.shared_memory import SharedRef
+from sapwood.core import typed
+from sapwood.core.errors import ClosedError, DataMissingError, ProtocolError, SapwoodError
+from sapwood.session.requests import AgentQuestion
+
+MAX_UNDER_WAY: Final = 32 * 2**20
+"""Bytes of chunks that were sent and not taken yet, to all agents together."""
+
+_PartKey = tuple[FileStamp, int, int]
+
+
+class ContentChunk:
+    """The owner of a chunk that is on its way: makes room for the next one when it was taken.
+
+    Args:
+        taken: Called once the chunk was taken, or never will be.
+    """
+
+    __slots__ = ("taken",)
+
+    def __init__(self, taken: Callable[[], None]) -> None:
+        self.taken = taken
+
+
+class _OpenSource:
+    """A descriptor that offers share; closed by the last."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.users = 0
+
+
+class _Offer:
+    """Bytes of a source, by whichever names they are known."""
+
+    def __init__(
+        self, source: _OpenSource, offset: int, nbytes: int, stamp: FileStamp | None, sha256: str
+    ) -> None:
+        self.source = source
+        self.offset = offset
+        self.nbytes = nbytes
+        self.stamp = stamp
+        self.sha256 = sha256
+        self.count = 0
+
+
+class ContentStore:
+    """What a front end offers, by its hash.
+
+    All methods may be called from any thread. What is offered is held open: a file that is removed
+    meanwhile is still sent.
+
+    Attributes:
+        sent: Bytes that were sent, by SHA-256.
+
+    Example:
+        >>> store = ContentStore()
+        >>> ref = store.offer(b"abc")
+        >>> ref.sha256[:8], ref.nbytes
+        ('ba7816bf', 3)
+        >>> store.withdraw(ref)
+        >>> len(store)
+        0
+    """
+
+    def __init__(self) -> None:
+        self.sent: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._sources: dict[tuple[int, int], _OpenSource] = {}
+        self._named: dict[str, _Offer] = {}
+        self._parts: dict[_PartKey, _Offer] = {}
+        self._under_way = 0
+        self._room = threading.Condition(self._lock)
+        self._closed = False
+        self._reader = _WorkerThread("sapwood-content")
+        self._namer = _WorkerThread("sapwood-content-names")
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._named) + len(self._parts)
+
+    # --- offering ------------------------------------------------------------------------------
+
+    def offer(self, data: bytes | bytearray | memoryview) -> ContentRef:
+        """Offer bytes, of which a copy is made."""
+        fd = os.memfd_create("sapwood-content", os.MFD_CLOEXEC)
+        try:
+            view, done = memoryview(data).cast("B"), 0
+            while done < len(view):
+                done += os.write(fd, view[done:])
+            return self._add(fd, 0, len(view), None, hashlib.sha256(view).hexdigest())
+        finally:
+            os.close(fd)
+
+    def offer_memory(self, memory: SharedRef) -> ContentRef:
+        """Offer shared memory of this process, which must not change meanwhile.
+
+        Raises:
+            ProtocolError: It is another process's, or gone.
+        """
+        fd = _opened_memory(memory)
+        try:
+            sha256 = _hash_of(fd, memory.offset, memory.nbytes)
+            return self._add(fd, memory.offset, memory.nbytes, None, sha256)
+        finally:
+            os.close(fd)
+
+    def offer_file(
+        self, stamp: FileStamp, offset: int = 0, nbytes: int | None = None, sha256: str = ""
+    ) -> ContentRef:
+        """Offer a file, or a part of it; places that see the same file are to use that.
+
+        Args:
+            stamp: The file as its content was.
+            offset: Where the part begins.
+            nbytes: How long it is; by default as long as the file.
+            sha256: Its hash, if it is known. Else it is found out when the first agent asks.
+
+        Raises:
+            DataMissingError: The file is gone, cannot be read or has changed.
+        """
+        length = stamp.size - offset if nbytes is None else nbytes
+        fd = _opened_file(stamp)
+        try:
+            return self._add(fd, offset, length, stamp, sha256)
+        finally:
+            os.close(fd)
+
+    def withdraw(self, ref: ContentRef) -> None:
+        """Offer something once less."""
+        with self._lock:
+            offer = self._find(ref)
+            if offer is None:
+                return
+            offer.count -= 1
+            if not offer.count:
+                self._forget(offer)
+
+    def close(self) -> None:
+        """Withdraw everything and end the threads."""
+        with self._lock:
+            self._closed = True
+            for offer in {*self._named.values(), *self._parts.values()}:
+                self._forget(offer)
+            self._room.notify_all()
+        self._reader.close()
+        self._namer.close()
+
+    def _add(
+        self, fd: int, offset: int, nbytes: int, stamp: FileStamp | None, sha256: str
+    ) -> ContentRef:
+        """Note an offer; the descriptor stays the caller's."""
+        ref = ContentRef(sha256, nbytes, stamp, offset)
+        status = os.fstat(fd)
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the cluster was closed")
+            offer = self._find(ref)
+            if offer is None:
+                source = self._sources.get((status.st_dev, status.st_ino))
+                if source is None:
+                    source = _OpenSource(os.dup(fd))
+                    self._sources[status.st_dev, status.st_ino] = source
+                source.users += 1
+                offer = _Offer(source, offset, nbytes, stamp, sha256)
+                if sha256:
+                    self._named[sha256] = offer
+                else:
+                    self._parts[_part_key(ref)] = offer
+            offer.count += 1
+        return ref
+
+    def _find(self, ref: ContentRef) -> _Offer | None:
+        return self._named.get(ref.sha256) if ref.sha256 else self._parts.get(_part_key(ref))
+
+    def _forget(self, offer: _Offer) -> None:
+        self._named = {key: one for key, one in self._named.items() if one is not offer}
+        self._parts = {key: one for key, one in self._parts.items() if one is not offer}
+        for part in self._parts.values():
+            if part.sha256 and part.sha256 == offer.sha256:
+                self._named[part.sha256] = part  # the same bytes are still offered as this
+        self._let_go(offer.source)
+
+    def _let_go(self, source: _OpenSource) -> None:
+        source.users -= 1
+        if not source.users:
+            self._sources = {key: one for key, one in self._sources.items() if one is not source}
+            os.close(source.fd)
+
+    # --- answering -----------------------------------------------------------------------------
+
+    def asked_for_chunk(self, question: AgentQuestion) -> None:
+        """Answer ``[sha256, offset, nbytes]`` with that chunk, soon."""
+        self._reader.do(lambda: self._answering(question, self._chunk))
+
+    def asked_for_name(self, question: AgentQuestion) -> None:
+        """Answer ``[file, offset, nbytes]`` with the SHA-256 of that part of a file, soon."""
+        self._namer.do(lambda: self._answering(question, self._name))
+
+    def _answering(self, question: AgentQuestion, answer: Callable[[AgentQuestion], None]) -> None:
+        try:
+            answer(question)
+        except SapwoodError as error:
+            question.fail(error)
+        except Exception as error:  # noqa: BLE001 - an agent waits, and others come after it
+            question.fail(SapwoodError(f"content cannot be sent: {error!r}"))
+
+    def _chunk(self, question: AgentQuestion) -> None:
+        sha256, offset, nbytes = typed.convert(question.value(), tuple[str, int, int])
+        with self._reading(lambda: self._named.get(checked_sha256(sha256))) as offer:
+            if not (0 < nbytes <= CHUNK and 0 <= offset <= offer.nbytes - nbytes):
+                raise ProtocolError(
+                    f"an agent wants bytes {offset} to {offset + nbytes} of content of "
+                    f"{offer.nbytes} bytes"
+                )
+            self._wait_for_room(nbytes)
+            chunk = ContentChunk(lambda: self._taken(nbytes))
+            try:
+                data = _read(offer, offset, nbytes)
+            except BaseException:
+                chunk.taken()
+                raise
+            self.sent[offer.sha256 or sha256] += nbytes
+            question.give(None, Payload(data, owner=chunk))
+
+    def _name(self, question: AgentQuestion) -> None:
+        stamp, offset, nbytes = typed.convert(question.value(), tuple[FileStamp, int, int])
+        with self._reading(lambda: self._parts.get((stamp, offset, nbytes))) as offer:
+            sha256 = offer.sha256
+            if not sha256:
+                sha256 = _hash_of(offer.source.fd, offset, nbytes, lambda: self._closed)
+                _must_be_unchanged(offer)
+            with self._lock:
+                offer.sha256 = sha256
+                if offer.count:
+                    self._named.setdefault(sha256, offer)
+            question.give(sha256, None)
+
+    @contextlib.contextmanager
+    def _reading(self, find: Callable[[], _Offer | None]) -> Iterator[_Offer]:
+        """Hold what is offered while it is read."""
+        with self._lock:
+            offer = None if self._closed else find()
+            if offer is None:
+                raise ClosedError(
+                    "the front end does not offer this content any more",
+                    hint="what needed it has ended meanwhile",
+                )
+            offer.source.users += 1
+        try:
+            yield offer
+        finally:
+            with self._lock:
+                self._let_go(offer.source)
+
+    def _wait_for_room(self, nbytes: int) -> None:
+        with self._lock:
+            self._room.wait_for(lambda: self._closed or self._under_way + nbytes <= MAX_UNDER_WAY)
+            if self._closed:
+                raise ClosedError("the cluster was closed")
+            self._under_way += nbytes
+
+    def _taken(self, nbytes: int) -> None:
+        with self._lock:
+            self._under_way -= nbytes
+            self._room.notify_all()
+
+
+class _WorkerThread:
+    """A thread that does one thing after the other; it begins with the first."""
+
+    def __init__(self, name: str) -> None:
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._lock = threading.Lock()
+        self._begun = False
+        self._closed = False
+
+    def do(self, what: Callable[[], None]) -> None:
+        """Have something done, unless it was closed."""
+        with self._lock:
+            if self._closed:
+                return
+            if not self._begun:
+                self._begun = True
+                self._thread.start()
+        self._queue.put(what)
+
+    def close(self) -> None:
+        """End it, when what it was given is done."""
+        with self._lock:
+            self._closed = True
+        if self._begun:
+            self._queue.put(None)
+            self._thread.join()
+
+    def _work(self) -> None:
+        while (what := self._queue.get()) is not None:
+            what()
+
+
+def _part_key(ref: ContentRef) -> _PartKey:
+    if ref.file is None:
+        raise ProtocolError("content has neither a hash nor a file")
+    return ref.file, ref.offset, ref.nbytes
+
+
+def _opened_memory(memory: SharedRef) -> int:
+    try:
+        if memory.pid == os.getpid() and os.fstat(memory.fd).st_ino == memory.inode:
+            return os.dup(memory.fd)
+    except OSError:
+        pass
+    raise ProtocolError("content lies in memory that is not this process's")
+
+
+def _opened_file(stamp: FileStamp) -> int:
+    where = os.fsdecode(stamp.path)
+    try:
+        fd = os.open(stamp.path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise DataMissingError(
+            f"a file that agents need cannot be opened: {error.strerror}",
+            where=where,
+            hint="keep the file until the run is done",
+        ) from error
+    status = os.fstat(fd)
+    if (status.st_size, status.st_mtime_ns) != (stamp.size, stamp.mtime_ns):
+        os.close(fd)
+        raise _changed(where)
+    return fd
+
+
+def _changed(where: str) -> DataMissingError:
+    return DataMissingError(
+        "a data file has changed since the dataset was loaded",
+        where=where,
+        hint="load it again, and do not write to it during a run",
+    )
+
+
+def _must_be_unchanged(offer: _Offer) -> None:
+    stamp = offer.stamp
+    if stamp is not None:
+        status = os.fstat(offer.source.fd)
+        if (status.st_size, status.st_mtime_ns) != (stamp.size, stamp.mtime_ns):
+            raise _changed(os.fsdecode(stamp.path))
+
+
+def _read(offer: _Offer, offset: int, nbytes: int) -> bytes:
+    _must_be_unchanged(offer)
+    parts, missing = [], nbytes
+    while missing:
+        part = os.pread(offer.source.fd, missing, offer.offset + offset + nbytes - missing)
+        if not part:
+            raise _changed(os.fsdecode(offer.stamp.path) if offer.stamp else "memory")
+        parts.append(part)
+        missing -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _hash_of(fd: int, offset: int, nbytes: int, ended: Callable[[], bool] = bool) -> str:
+    """Return the SHA-256 of a part of a file, up to where the file ends."""
+    hasher = hashlib.sha256()
+    buffer = memoryview(bytearray(min(CHUNK, nbytes)))
+    end = offset + nbytes
+    while offset < end:
+        if ended():
+            raise ClosedError("the cluster was closed")
+        count = os.preadv(fd, [buffer[: min(len(buffer), end - offset)]], offset)
+        if not count:
+            break
+        hasher.update(buffer[:count])
+        offset += count
+    return hasher.hexdigest()

@@ -1,0 +1,550 @@
+"""The folder of a node in which its processes keep the content that they fetched.
+
+::
+
+    SHA256         whole: written, hashed and then renamed
+    SHA256.part    somebody is fetching it, or was killed while fetching it
+    .room          locked while room is made
+
+Whoever fetches holds a lock on the partial file; the others of the node wait until it is whole, or
+until its holder has ended, and then fetch it themselves. Whoever uses content holds a shared lock
+on it, so that nobody removes it. Locks end with the process that holds them.
+
+Nothing here waits: the event loop of the process goes on between two chunks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from sapwood.comm import events as ev
+from sapwood.comm import plain
+from sapwood.comm.content import CHUNK, GET, NAME, ContentRef, checked_sha256
+from sapwood.comm.loop import Loop, Timer
+from sapwood.core.errors import DataValueError, ResourceError, SapwoodError
+from sapwood.core.topology import ROOT
+
+UNDER_WAY: Final = 4
+"""Chunks that one process has asked for and not got."""
+
+PAUSE: Final = 0.01
+"""Seconds between two looks whether another process of the node has fetched content."""
+
+ATTEMPTS: Final = 2
+"""How often content is fetched whose bytes are not those that its hash says."""
+
+PART: Final = ".part"
+_ROOM = ".room"
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_BUSY = (BlockingIOError, FileNotFoundError)
+
+
+class AskRoot(Protocol):
+    """Sends a request; see :class:`sapwood.session.member.OutgoingRequests`."""
+
+    def __call__(
+        self,
+        destination: int,
+        handler: str,
+        body: bytes,
+        on_answer: Callable[[ev.Answered], None] | None = None,
+        /,
+    ) -> None:
+        """Send a request to a place."""
+
+
+class HeldContent:
+    """Content that is in the folder and stays there until this is closed.
+
+    Attributes:
+        names: SHA-256 of what was named only here, by path and offset of its file.
+    """
+
+    __slots__ = ("_descriptors", "names")
+
+    def __init__(self) -> None:
+        self.names: list[tuple[bytes, int, str]] = []
+        self._descriptors: list[int] = []
+
+    def add(self, fd: int) -> None:
+        """Hold a file that is locked."""
+        self._descriptors.append(fd)
+
+    def close(self) -> None:
+        """Let others remove it."""
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+
+
+class ContentCache:
+    """The content folder, as one place of a tree uses it.
+
+    Args:
+        folder: The folder; it is made when it is needed.
+        limit: Bytes that it may hold; what was used longest ago and nobody has open goes first.
+        ask: Asks the front end.
+        loop: The loop of the process.
+    """
+
+    def __init__(self, folder: str, limit: int, ask: AskRoot, loop: Loop) -> None:
+        self.folder = Path(folder)
+        self.limit = limit
+        self.ask = ask
+        self.loop = loop
+        self.verified: set[tuple[int, int]] = set()
+        """Inode and time of files whose bytes this process has hashed."""
+
+    def fetch(
+        self,
+        refs: Sequence[ContentRef],
+        on_done: Callable[[HeldContent], None],
+        on_error: Callable[[SapwoodError], None],
+    ) -> ContentFetch:
+        """Have content here, one after the other; what is here already, or seen, is not fetched.
+
+        Args:
+            refs: What is needed.
+            on_done: Gets what holds it, which is to be closed; perhaps before this returns.
+            on_error: Told why it cannot be had.
+        """
+        fetch = ContentFetch(self, refs, on_done, on_error)
+        fetch.go_on()
+        return fetch
+
+    # --- the folder ----------------------------------------------------------------------------
+
+    def make(self) -> None:
+        """Make the folder, for this user only.
+
+        Raises:
+            ResourceError: It is another user's.
+            OSError: It cannot be made.
+        """
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = self.folder.stat()
+        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            raise ResourceError(
+                "the content cache is a folder that others may write to",
+                where=str(self.folder),
+                hint="choose another one by cluster.content_folder, or chmod 700",
+            )
+
+    def hold(self, sha256: str, nbytes: int) -> int | None:
+        """Return a locked descriptor of content that is here; None if it is not.
+
+        Raises:
+            BlockingIOError: It is being removed just now.
+        """
+        path = self.folder / sha256
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            status = os.fstat(fd)
+            if not status.st_nlink:
+                raise BlockingIOError
+            if status.st_size != nbytes:
+                path.unlink(missing_ok=True)
+                os.close(fd)
+                return None
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def is_verified(self, fd: int) -> bool:
+        """Whether this process has hashed a file, which nobody has written to since."""
+        return _identity(fd) in self.verified
+
+    def used(self, fd: int) -> None:
+        """Note that a file was used just now, and is what its name says."""
+        # The time of the last look says when it was used, that of the last change stays.
+        with contextlib.suppress(OSError):
+            os.utime(fd, ns=(time.time_ns(), os.fstat(fd).st_mtime_ns))
+        self.verified.add(_identity(fd))
+
+    def lead(self, sha256: str) -> int | None:
+        """Return a locked descriptor of a new partial file; None while another process has it."""
+        path = self.folder / (sha256 + PART)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if path.stat().st_ino != os.fstat(fd).st_ino:
+                raise BlockingIOError  # it became whole, or was removed, before it was locked
+            os.ftruncate(fd, 0)
+        except _BUSY:
+            os.close(fd)
+            return None
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def reserve(self, fd: int, nbytes: int, sha256: str) -> bool:
+        """Make room for content and take it; False while another process makes room.
+
+        Raises:
+            ResourceError: What is in use leaves too little.
+            OSError: The disk is full.
+        """
+        lock = os.open(self.folder / _ROOM, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            while (held := sum(size for _, size, _ in self._entries())) + nbytes > self.limit:
+                if not self.remove_oldest():
+                    raise ResourceError(
+                        f"the content cache has no room for {nbytes} bytes: {held} of its "
+                        f"{self.limit} bytes are in use",
+                        where=f"{sha256[:16]} in {self.folder}",
+                        hint="raise cluster.content_cache, or use fewer or smaller parts at a time",
+                    )
+            while self._free() < nbytes:
+                if not self.remove_oldest():
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.ftruncate(fd, nbytes)  # from here on it counts, though nothing is written yet
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(lock)
+        return True
+
+    def _free(self) -> int:
+        """Return how many bytes this user may still write to the disk."""
+        status = os.statvfs(self.folder)
+        return status.f_bavail * status.f_frsize
+
+    def _entries(self) -> list[tuple[float, int, str]]:
+        """Return time of last use, size and name of what is in the folder, oldest first."""
+        found = []
+        with os.scandir(self.folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    if entry.name != _ROOM:
+                        status = entry.stat(follow_symlinks=False)
+                        found.append((status.st_atime, status.st_size, entry.name))
+        return sorted(found)
+
+    def remove_oldest(self) -> bool:
+        """Remove what was used longest ago and nobody has open; False if there is no such."""
+        for _, size, name in self._entries():
+            if not size:
+                continue  # nothing is gained; it may be somebody's who has just begun
+            path = self.folder / name
+            try:
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return True
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+            except _BUSY:
+                continue
+            else:
+                return True
+            finally:
+                os.close(fd)
+        return False
+
+    def explained(self, error: OSError) -> ResourceError:
+        """Return what an error of the folder means."""
+        if error.errno in _NO_SPACE:
+            return ResourceError(
+                "the disk of the content cache is full",
+                where=str(self.folder),
+                hint="make room, or choose another folder by cluster.content_folder",
+            )
+        return ResourceError(
+            f"the content cache cannot be used: {error.strerror or error}",
+            where=str(error.filename or self.folder),
+            hint="choose another folder by cluster.content_folder",
+        )
+
+
+class ContentFetch:
+    """Content that is being fetched, one after the other.
+
+    Args:
+        cache: Where it goes.
+        refs: What is needed.
+        on_done: Gets what holds it.
+        on_error: Told why it cannot be had.
+    """
+
+    def __init__(
+        self,
+        cache: ContentCache,
+        refs: Sequence[ContentRef],
+        on_done: Callable[[HeldContent], None],
+        on_error: Callable[[SapwoodError], None],
+    ) -> None:
+        self._cache = cache
+        self._refs = list(reversed(refs))
+        self._on_done = on_done
+        self._on_error = on_error
+        self._held = HeldContent()
+        self._ended = False
+        self._timer: Timer | None = None
+        self._download: _Download | None = None
+        self._attempts = 0
+
+    def cancel(self) -> None:
+        """End it; nobody is told."""
+        if not self._ended:
+            self._end()
+            self._held.close()
+
+    def go_on(self) -> None:
+        """Look at the next piece of content that is needed."""
+        while self._refs and not self._ended:
+            ref = self._refs[-1]
+            if ref.file is not None and ref.file.is_here():
+                self._refs.pop()
+                continue
+            if not ref.sha256:
+                self._ask_for_name(ref)
+            else:
+                self._attempts = 0
+                self._guarded(self._begin)
+            return
+        if not self._ended:
+            self._end()
+            self._on_done(self._held)
+
+    def _ask_for_name(self, ref: ContentRef) -> None:
+        assert ref.file is not None  # noqa: S101 - the front end makes no others
+        stamp = [ref.file.path, ref.file.size, ref.file.mtime_ns]
+        body = plain.encode([stamp, ref.offset, ref.nbytes])
+        self._cache.ask(ROOT, NAME, body, lambda answer: self._guarded(self._named, ref, answer))
+
+    def _named(self, ref: ContentRef, answer: ev.Answered) -> None:
+        assert ref.file is not None  # noqa: S101 - as above
+        if answer.error is not None:
+            raise SapwoodError.from_record(answer.error)
+        sha256 = checked_sha256(str(plain.decode(answer.body)))
+        self._held.names.append((ref.file.path, ref.offset, sha256))
+        self._refs[-1] = ContentRef(sha256, ref.nbytes)
+        self.go_on()
+
+    def _begin(self) -> None:
+        """Take what is here, fetch what is not, or wait for whoever fetches it."""
+        cache, ref = self._cache, self._refs[-1]
+        checked_sha256(ref.sha256)
+        cache.make()
+        try:
+            fd = cache.hold(ref.sha256, ref.nbytes)
+        except BlockingIOError:
+            self._later()
+            return
+        if fd is not None:
+            self._held.add(fd)
+            if cache.is_verified(fd):
+                self._have(fd)
+            else:
+                self._verify(fd, hashlib.sha256(), 0)
+            return
+        fd = cache.lead(ref.sha256)
+        if fd is None:
+            self._later()
+            return
+        download = _Download(cache, ref, fd, self._fetched)
+        try:
+            if (cache.folder / ref.sha256).exists() or not cache.reserve(
+                fd, ref.nbytes, ref.sha256
+            ):
+                download.abandon()
+                self._later()
+                return
+        except BaseException:
+            download.abandon()
+            raise
+        self._download = download
+        download.ask_for_more()
+
+    def _later(self) -> None:
+        self._timer = self._cache.loop.call_later(PAUSE, self._guarded, self._begin)
+
+    def _verify(self, fd: int, hasher: Any, offset: int) -> None:
+        """Hash what another process has fetched, a chunk at a time."""
+        data = os.pread(fd, CHUNK, offset)
+        if data:
+            hasher.update(data)
+            # Not soon, but after a look at what came: this may go on for long.
+            self._timer = self._cache.loop.call_later(
+                0.0, self._guarded, self._verify, fd, hasher, offset + len(data)
+            )
+            return
+        ref = self._refs[-1]
+        if hasher.hexdigest() == ref.sha256:
+            self._have(fd)
+            return
+        path = self._cache.folder / ref.sha256
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_ino == os.fstat(fd).st_ino:
+                path.unlink()  # damaged: it is fetched again
+        self._begin()
+
+    def _fetched(self, fd: int, problem: SapwoodError | OSError | None) -> None:
+        """A download has ended: with a locked descriptor, a problem, or just too late."""
+        self._download = None
+        self._attempts += 1
+        if isinstance(problem, DataValueError) and self._attempts < ATTEMPTS:
+            self._guarded(self._begin)
+        elif isinstance(problem, OSError):
+            self._fail(self._cache.explained(problem))
+        elif problem is not None:
+            self._fail(problem)
+        elif fd >= 0:
+            self._held.add(fd)
+            self._have(fd)
+        else:
+            self._guarded(self._begin)
+
+    def _have(self, fd: int) -> None:
+        if not os.fstat(fd).st_nlink:
+            self._guarded(self._begin)  # somebody has removed it before it was locked
+            return
+        self._cache.used(fd)
+        self._refs.pop()
+        self.go_on()
+
+    def _guarded(self, step: Callable[..., None], *args: object) -> None:
+        """Make a step; what goes wrong ends the fetch."""
+        if self._ended:
+            return
+        try:
+            step(*args)
+        except SapwoodError as error:
+            self._fail(error)
+        except OSError as error:
+            self._fail(self._cache.explained(error))
+
+    def _fail(self, error: SapwoodError) -> None:
+        if not self._ended:
+            self._end()
+            self._held.close()
+            self._on_error(error)
+
+    def _end(self) -> None:
+        self._ended = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._download is not None:
+            self._download.abandon()
+            self._download = None
+
+
+class _Download:
+    """One piece of content on its way into a partial file that this process has locked."""
+
+    def __init__(
+        self,
+        cache: ContentCache,
+        ref: ContentRef,
+        fd: int,
+        on_end: Callable[[int, SapwoodError | OSError | None], None],
+    ) -> None:
+        self._cache = cache
+        self._ref = ref
+        self._fd = fd
+        self._on_end = on_end
+        self._part = cache.folder / (ref.sha256 + PART)
+        self._hasher = hashlib.sha256()
+        self._asked = 0
+        self._written = 0
+        self._early: dict[int, bytes] = {}
+        self._under_way = 0
+
+    def ask_for_more(self) -> None:
+        """Ask for the next chunks; without any, this is all."""
+        nbytes = self._ref.nbytes
+        while self._under_way < UNDER_WAY and self._asked < nbytes and self._fd >= 0:
+            offset, count = self._asked, min(CHUNK, nbytes - self._asked)
+            self._asked += count
+            self._under_way += 1
+            body = plain.encode([self._ref.sha256, offset, count])
+            self._cache.ask(ROOT, GET, body, partial(self._came, offset))
+        if self._written == nbytes and self._fd >= 0:
+            self._finish()
+
+    def _came(self, offset: int, answer: ev.Answered) -> None:
+        self._under_way -= 1
+        if self._fd < 0:
+            return
+        try:
+            if answer.error is not None:
+                raise SapwoodError.from_record(answer.error)
+            data = b"" if answer.payload is None else bytes(answer.payload.view)
+            if len(data) != min(CHUNK, self._ref.nbytes - offset):
+                raise self._damaged(f"a chunk of {len(data)} bytes")
+            self._early[offset] = data
+            while (data := self._early.pop(self._written, b"")) != b"":
+                self._hasher.update(data)
+                self._write(data)
+        except (SapwoodError, OSError) as error:
+            self._ended(error)
+        else:
+            self.ask_for_more()
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            try:
+                count = os.pwrite(self._fd, view, self._written)
+            except OSError as error:
+                if error.errno in _NO_SPACE and self._cache.remove_oldest():
+                    continue
+                raise
+            self._written += count
+            view = view[count:]
+
+    def _finish(self) -> None:
+        try:
+            if self._hasher.hexdigest() != self._ref.sha256:
+                raise self._damaged(f"content with the hash {self._hasher.hexdigest()[:16]}…")
+            os.fchmod(self._fd, 0o400)
+            whole = self._cache.folder / self._ref.sha256
+            self._part.rename(whole)
+        except (SapwoodError, OSError) as error:
+            self._ended(error)
+            return
+        fd, self._fd = self._fd, -1
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:  # in this moment it is removed again
+            os.close(fd)
+            fd = -1
+        self._on_end(fd, None)
+
+    def _damaged(self, what: str) -> DataValueError:
+        return DataValueError(
+            f"content from the front end is damaged: {what} came instead",
+            where=f"{self._ref.sha256} of {self._ref.nbytes} bytes, fetched {ATTEMPTS} times",
+            hint="do not write to a program's libraries or to a data file during a run",
+        )
+
+    def _ended(self, error: SapwoodError | OSError) -> None:
+        self.abandon()
+        self._on_end(-1, error)
+
+    def abandon(self) -> None:
+        """Leave nothing behind: whoever waits for it fetches it instead."""
+        if self._fd >= 0:
+            self._part.unlink(missing_ok=True)
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    status = os.fstat(fd)
+    return status.st_ino, status.st_mtime_ns
