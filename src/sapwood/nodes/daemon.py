@@ -159,11 +159,9 @@ class SessionProcesses:
     def _ended(self, reason: str) -> None:
         if not self._open:
             return
-        self._open = False
         order = self._order
-        self._spawner.close()
-        self._remove()
-        self._tell(messages.ProcessesReported(order.session, order.life, None, reason))
+        told = messages.ProcessesReported(order.session, order.life, None, reason)
+        self.close(partial(self._tell, told))
 
     def _remove(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -179,22 +177,21 @@ class NodeDaemon:
     def __init__(self, joined: Joined) -> None:
         self.credentials = joined.credentials
         self.loop = SharedReactor()
-        self._folder = make_folder()
         configuration = typed.unpacker(MemberConfiguration)(joined.answer.configuration)
         answer = joined.answer
         local = msgspec.structs.replace(
             configuration,
-            folder=str(self._folder),
+            folder="",  # a leaf listens nowhere
             host=answer.rank,
             credentials=joined.credentials,
         )
         self._heartbeat = configuration.timing.heartbeat
         self.agent = Agent(local, answer.rank, answer.incarnation, self.loop)
         self.agent.requests |= {
-            messages.OPEN: self._open_session,
-            messages.SPAWN: self._spawn,
-            messages.KILL: self._kill,
-            messages.CLOSE: self._close_session,
+            messages.OPEN: partial(self._serve, self._open_session),
+            messages.SPAWN: partial(self._serve, self._spawn),
+            messages.KILL: partial(self._serve, self._kill),
+            messages.CLOSE: partial(self._serve, self._close_session),
         }
         self._sessions: dict[str, SessionProcesses] = {}
 
@@ -207,13 +204,21 @@ class NodeDaemon:
                 session.close_now()
             self.agent.place.close()
             self.loop.close()
-            shutil.rmtree(self._folder, ignore_errors=True)
 
     def end(self) -> None:
         """Let :meth:`run` return; from any thread."""
         self.loop.call_soon_threadsafe(self.loop.stop)
 
     # --- requests of the head ------------------------------------------------------------------
+
+    def _serve(self, handler: Callable[[IncomingRequest], None], request: IncomingRequest) -> None:
+        """Answer a request; one that fails for whatever reason must not end the node."""
+        try:
+            handler(request)
+        except SapwoodError:
+            raise
+        except Exception as error:
+            raise ResourceError(f"the node cannot do this: {error!r}") from error
 
     def _open_session(self, request: IncomingRequest) -> None:
         order = messages.from_value(request.value(), messages.OpenProcesses)
