@@ -56,8 +56,22 @@ def test_commas_in_brackets_split_nothing() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["n[", "n]", "n[]", "n[1-]", "n[-1]", "n[2-1]", "n[1,]", "n[a]", "n[1-2", "n1-2]", "n[[1]]"]
-    + ["n[٣]", f"n[{'1' * 5000}]", "n[1.5]"],
+    [
+        "n[",
+        "n]",
+        "n[]",
+        "n[1-]",
+        "n[-1]",
+        "n[2-1]",
+        "n[1,]",
+        "n[a]",
+        "n[1-2",
+        "n1-2]",
+        "n[[1]]",
+        "n[٣]",
+        f"n[{'1' * 5000}]",
+        "n[1.5]",
+    ],
 )
 def test_malformed_sets_are_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="no set of hosts"):

@@ -80,9 +80,7 @@ def test_a_certificate_begins_before_now_and_ends_when_it_is_told(authority: Aut
     now = dt.datetime.now(dt.UTC)
     assert now - certificate.not_valid_before_utc >= BACK_DATED
     assert (
-        dt.timedelta(minutes=4)
-        < certificate.not_valid_after_utc - now
-        <= dt.timedelta(minutes=5)
+        dt.timedelta(minutes=4) < certificate.not_valid_after_utc - now <= dt.timedelta(minutes=5)
     )
 
 
@@ -196,9 +194,7 @@ def test_a_bad_request_gets_no_certificate(authority: Authority, request_: bytes
 
 
 @pytest.mark.parametrize("data", [b"", b"-----BEGIN CERTIFICATE-----", b"\x30\x03\x02\x01\x01"])
-def test_what_is_no_certificate_has_no_pin_and_no_issuer(
-    authority: Authority, data: bytes
-) -> None:
+def test_what_is_no_certificate_has_no_pin_and_no_issuer(authority: Authority, data: bytes) -> None:
     with pytest.raises(SecurityError):
         pin_of(data)
     with pytest.raises(SecurityError):

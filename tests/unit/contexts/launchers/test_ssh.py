@@ -92,8 +92,18 @@ def test_what_is_no_name_of_a_host_is_refused(fake: MakeSsh, tmp_path: Path, hos
 
 @pytest.mark.parametrize(
     "host",
-    ["n1", "user@n1", "first.last@n1.example.org", "10.0.0.1", "fe80::1%eth0", "ssh://u@h:22"]
-    + ["n_1", "n-1", "rechner-ä", "user+x@h"],
+    [
+        "n1",
+        "user@n1",
+        "first.last@n1.example.org",
+        "10.0.0.1",
+        "fe80::1%eth0",
+        "ssh://u@h:22",
+        "n_1",
+        "n-1",
+        "rechner-ä",
+        "user+x@h",
+    ],
 )
 def test_what_ssh_takes_is_taken(fake: MakeSsh, host: str) -> None:
     fake("exit 0")
