@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -59,11 +60,12 @@ def shell_command(python: Sequence[str] = ()) -> str:
     minor = f"python3.{sys.version_info.minor}"
     tried = [python] if python else [(sys.executable,), (minor,), ("python3",)]
     check = shlex.quote("import sys; sys.exit(sys.version_info < (3, 11))")
+    # Without its site: that may have imported another Sapwood before this one comes.
     start = shlex.quote("import sys; b = sys.stdin.buffer; exec(b.read(int(b.readline())))")
     lines = [
         f"command -v {shlex.quote(words[0])} >/dev/null 2>&1 && "
         f"{shlex.join(words)} -c {check} </dev/null 2>/dev/null && "
-        f"exec {shlex.join(words)} -u -c {start}"
+        f"exec {shlex.join(words)} -u -S -c {start}"
         for words in tried
     ]
     text = "; ".join([*lines, f"echo {shlex.quote(_NO_PYTHON)}", "exit 3"])
@@ -226,7 +228,10 @@ class DaemonStarter:
             return self._talk(channel, spec, own_runtime())
         except (OSError, EOFError, ValueError) as error:
             status = _end(channel)
-            said.close(channel)
+            try:
+                self._hear_last(channel)
+            finally:
+                said.close(channel)
             reason = self._launcher.explain(self._host, status, said.text)
             raise NodeLostError(reason, where=self._host) from error
         except SapwoodError:
@@ -283,6 +288,17 @@ class DaemonStarter:
                 raise NodeLostError(found["error"], where=self._host)
             if isinstance(found.get(what), str):
                 return found
+
+    def _hear_last(self, channel: subprocess.Popen[bytes]) -> None:
+        """Hear why a machine that takes nothing any more cannot be a node, if it said that.
+
+        Raises:
+            NodeLostError: It did.
+        """
+        assert channel.stdout is not None  # noqa: S101 - launchers make pipes
+        os.set_blocking(channel.stdout.fileno(), False)  # another process may have the other end
+        with contextlib.suppress(OSError, EOFError):
+            self._hear(channel, "")
 
     def _failed(self, spec: orders.ProcessSpec, error: SapwoodError) -> None:
         with self._lock:
