@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import sapwood
@@ -34,10 +35,8 @@ def on_nodes() -> Iterator[OnNodes]:
     """Make clusters over two nodes, which end with the test."""
     made: list[sapwood.Cluster] = []
 
-    def make(agents: int = 4, nodes: int = 2, **changed: Any) -> sapwood.Cluster:
-        import msgspec  # noqa: PLC0415 - only this needs it
-
-        made.append(several(nodes, agents, settings=msgspec.structs.replace(QUICK, **changed)))
+    def make(agents: int = 4, machines: int = 2, **changed: Any) -> sapwood.Cluster:
+        made.append(several(machines, agents, settings=msgspec.structs.replace(QUICK, **changed)))
         return made[-1]
 
     yield make

@@ -174,6 +174,7 @@ def test_a_stranger_with_a_certificate_of_another_cluster_is_refused(on_nodes: O
         assert port is not None
         host, number = port.address.rpartition("@")[2].split(",")[0].rsplit(":", 1)
         context = connecting_context(foreign)
+        context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE  # a stranger need not believe the head
         for protocol in (tree_protocol(name), "sapwood-join/1"):
             context.set_alpn_protocols([protocol])
