@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -80,7 +79,8 @@ def state(pid: int) -> str:
 
 def processes() -> dict[int, int]:
     """Return the parent of each process of this machine."""
-    return {int(name): parent(int(name)) for name in os.listdir("/proc") if name.isdecimal()}
+    pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
+    return {pid: parent(pid) for pid in pids}
 
 
 def below(*tops: int) -> list[int]:

@@ -164,6 +164,16 @@ def test_a_node_that_does_not_come_is_named_with_its_cause(
     assert cause in caught.value.where
 
 
+def is_refused(context: ssl.SSLContext, host: str, port: int) -> bool:
+    """Whether a port ends a connection before it says anything."""
+    with socket.create_connection((host, port), PATIENCE) as plain:
+        try:
+            with context.wrap_socket(plain) as secure:
+                return not secure.recv(1)
+        except OSError:
+            return True
+
+
 def test_a_stranger_with_a_certificate_of_another_cluster_is_refused(on_nodes: OnNodes) -> None:
     cluster = on_nodes(2)
     name = embedded(cluster.session).host.node.identity.cluster
@@ -178,11 +188,5 @@ def test_a_stranger_with_a_certificate_of_another_cluster_is_refused(on_nodes: O
         context.verify_mode = ssl.CERT_NONE  # a stranger need not believe the head
         for protocol in (tree_protocol(name), "sapwood-join/1"):
             context.set_alpn_protocols([protocol])
-            with (
-                socket.create_connection((host, int(number)), PATIENCE) as plain,
-                pytest.raises(OSError, match="alert|reset|closed|EOF"),
-                context.wrap_socket(plain) as secure,
-            ):
-                if not secure.recv(1):
-                    raise ConnectionResetError("closed")
+            assert is_refused(context, host, int(number))
     assert works(cluster)

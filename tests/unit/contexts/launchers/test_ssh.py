@@ -85,7 +85,7 @@ def test_what_the_user_says_to_ssh_comes_first_because_the_first_counts(fake: Ma
 )
 def test_what_is_no_name_of_a_host_is_refused(fake: MakeSsh, tmp_path: Path, host: str) -> None:
     fake(f"touch {tmp_path}/called")
-    with pytest.raises(ConfigurationError, match="is no name of a host|cannot be read"):
+    with pytest.raises(ConfigurationError, match=r"is no name of a host|cannot be read"):
         SshLauncher([host])
     assert not (tmp_path / "called").exists()
 
@@ -152,14 +152,18 @@ RECORDED = [
     ),
     ("root@n1: Permission denied (publickey,password).\r\n", "it refuses the login"),
     (
-        "@@@@@@@@@@@\r\n@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n"
-        "Host key for n1 has changed and you have requested strict checking.\r\n"
-        "Host key verification failed.\r\n",
+        (
+            "@@@@@@@@@@@\r\n@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n"
+            "Host key for n1 has changed and you have requested strict checking.\r\n"
+            "Host key verification failed.\r\n"
+        ),
         "its host key is unknown or has changed",
     ),
     (
-        "No ED25519 host key is known for n1 and you have requested strict checking.\r\n"
-        "Host key verification failed.\r\n",
+        (
+            "No ED25519 host key is known for n1 and you have requested strict checking.\r\n"
+            "Host key verification failed.\r\n"
+        ),
         "its host key is unknown or has changed",
     ),
     ("ssh: connect to host n1 port 22: Connection refused\r\n", "no ssh server answers there"),
