@@ -28,6 +28,7 @@ from sapwood.environment.cores import usable_cores
 from sapwood.environment.schema import check_settings
 from sapwood.environment.settings import Settings
 from sapwood.session.embedded import EmbeddedSession, embedded
+from sapwood.session.options import SessionOptions
 from sapwood.session.port import SessionPort
 
 if TYPE_CHECKING:
@@ -153,19 +154,30 @@ def start_on(
     control.start()
     try:
         shares = _shares(control, agents, agents_per_node, chosen)
-        tree, hosts = by_host(shares)
-        runners = runner_options(max(shares), chosen, usable_cores())
-        options = msgspec.structs.replace(
-            base,
-            tree=tree,
-            hosts=hosts,
-            fastpath=False,
-            spin=0.0,
-            extra=agent_settings(runners, chosen),
-        )
+        return _on_nodes(control, base, exports, shares, chosen)
     except BaseException:
         control.close()
         raise
+
+
+def _on_nodes(
+    control: ControlTree,
+    base: SessionOptions,
+    exports: dict[str, str],
+    shares: Sequence[int],
+    settings: Settings,
+) -> Cluster:
+    """Start a cluster with so many agents on each node; the nodes end with it."""
+    tree, hosts = by_host(shares)
+    runners = runner_options(max(shares), settings, usable_cores())
+    options = msgspec.structs.replace(
+        base,
+        tree=tree,
+        hosts=hosts,
+        fastpath=False,
+        spin=0.0,
+        extra=agent_settings(runners, settings),
+    )
 
     def new_session(shape: Tree, lender: SessionPort | None) -> EmbeddedSession:
         owner = lender is None
@@ -176,7 +188,7 @@ def start_on(
             control.source(owned=owner),
         )
 
-    return new_cluster(chosen, exports, tree, runners, new_session)
+    return new_cluster(settings, exports, tree, runners, new_session)
 
 
 def _shares(

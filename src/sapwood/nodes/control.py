@@ -30,7 +30,7 @@ from sapwood.nodes.daemon import DaemonOrder
 from sapwood.nodes.joining import JOIN_TIMEOUT, JoinAnswer, JoinRequest, JoinServer, NodeFacts
 from sapwood.nodes.port import HeadPort
 from sapwood.nodes.starting import SEND_TIMEOUT, DaemonStarter, NodeTrouble
-from sapwood.security.authority import Authority, make_request, new_cluster_id
+from sapwood.security.authority import HEAD, Authority, make_request, new_cluster_id
 from sapwood.security.credentials import Credentials
 from sapwood.security.tokens import JoinToken, Tokens
 from sapwood.session.embedded import EmbeddedSession
@@ -40,9 +40,6 @@ from sapwood.session.supervisor import NodeSource, ProcessSetup, ProcessStarter
 
 CLOSE_TIMEOUT = 10.0
 """Seconds that nodes get to end the processes of a session."""
-
-HEAD = "head"
-"""Name of the machine at the root."""
 
 _log = logger("nodes")
 
@@ -98,6 +95,7 @@ class ControlTree:
         self._lock = Lock()
         self._facts: dict[int, tuple[str, NodeFacts, float]] = {}
         self._trouble: dict[int, str] = {}
+        self._starters: dict[int, DaemonStarter] = {}
         self._sessions: dict[tuple[str, int], NodeProcesses] = {}
         self._started = False
         self._expected: dict[str, int] = {}  # incarnations, by the ids of tokens
@@ -161,6 +159,9 @@ class ControlTree:
         """Return an error that names the nodes that did not come, and why."""
         with self._lock:
             trouble = dict(self._trouble)
+            for host, starter in self._starters.items():
+                if host not in self._facts and host not in trouble:
+                    trouble[host] = f"{starter.doing} ({self._settings.start_timeout:g} s)"
         if not trouble:
             return error
         by_reason: dict[str, list[str]] = {}
@@ -209,7 +210,7 @@ class ControlTree:
     ) -> DaemonStarter:
         """Return what starts the daemon of a machine."""
         self._configuration = setup.configure.configuration
-        return DaemonStarter(
+        made = self._starters[host] = DaemonStarter(
             self.launcher,
             self.hosts[host - 1],
             self._gate,
@@ -218,6 +219,7 @@ class ControlTree:
             partial(self._note_trouble, host),
             self._settings,
         )
+        return made
 
     def _order(self, rank: int, incarnation: int) -> DaemonOrder:
         """Return what the daemon of a place is told; called on the thread that starts it."""
@@ -371,6 +373,7 @@ class NodeProcesses:
         self._there = False
         self._waiting: list[tuple[str, Any]] = []
         self._over = False
+        self._closing: Future[Any] | None = None
 
     def start(self) -> None:
         """Have the node get ready; if it is not there, when it is."""
@@ -400,8 +403,9 @@ class NodeProcesses:
 
     def listen(self, loop: SharedReactor) -> None:
         """Report on a loop from now on; called on its thread."""
-        self._loop = loop
-        early, self._early = self._early, []
+        with self._lock:
+            self._loop = loop
+            early, self._early = self._early, []
         for function, args in early:
             function(*args)
 
@@ -424,18 +428,20 @@ class NodeProcesses:
         """Do nothing, as it is never silent."""
 
     def detach(self) -> None:
-        """Report nothing any more."""
-        self._loop = None
-
-    def close(self) -> None:
-        """End all processes on the node, and wait for that, where there are any."""
+        """Report nothing any more, and let all processes end: so all nodes do that at once."""
         with self._lock:
             there, self._there, self._over = self._there, False, True
+            self._loop = None
         self._control.part(self)
         if there:
             with contextlib.suppress(ClosedError):
-                closing = self._control.session.ask(self.host, messages.CLOSE, self.name)
-                wait([closing], CLOSE_TIMEOUT)
+                self._closing = self._control.session.ask(self.host, messages.CLOSE, self.name)
+
+    def close(self) -> None:
+        """End all processes on the node, and wait for that, where there are any."""
+        self.detach()
+        if self._closing is not None:
+            wait([self._closing], CLOSE_TIMEOUT)
 
     # --- on the loop of the control tree -------------------------------------------------------
 
@@ -490,12 +496,13 @@ class NodeProcesses:
         self._ended(f"{self._name}: {error}")
 
     def _on_loop(self, function: Callable[..., None], *args: Any, last: bool = False) -> None:
-        if self._over and not last:
-            return
-        loop = self._loop
-        if loop is None:
-            self._early.append((function, args))
-            return
+        with self._lock:
+            if self._over and not last:
+                return
+            loop = self._loop
+            if loop is None:
+                self._early.append((function, args))
+                return
         with contextlib.suppress(ClosedError):  # the loop has ended
             loop.call_soon_threadsafe(self._if_listening, function, args)
 

@@ -551,12 +551,17 @@ class ProcessSupervisor:
         ranks = [r for r in self._tree.subtree(ROOT)[1:] if self._starters.runs_on(r, key)]
         for rank in ranks:
             self.places[rank].pid = 0
+        if isinstance(key, OnHost):
+            self._repair(ranks, reason)
+            if all(self.places[rank].state is PlaceState.LOST for rank in ranks):
+                return  # else a node that cannot begin anything would be asked again for ever
         try:
             self._starters.replace(key, self._loop)
         except ResourceError as error:
             self.give_up(error)
             return
-        self._repair(ranks, reason)
+        if not isinstance(key, OnHost):
+            self._repair(ranks, reason)
 
     # --- repair ----------------------------------------------------------------------------------
 
