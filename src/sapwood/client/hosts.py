@@ -21,7 +21,7 @@ from sapwood.contexts.launchers.local import LocalLauncher
 from sapwood.contexts.launchers.ssh import SshLauncher
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.hostset import split_hosts
-from sapwood.core.topology import Tree, by_host
+from sapwood.core.topology import Tree, by_host, flat
 from sapwood.core.whole import whole
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.cores import usable_cores
@@ -180,12 +180,14 @@ def _on_nodes(
     )
 
     def new_session(shape: Tree, lender: SessionPort | None) -> EmbeddedSession:
-        owner = lender is None
-        places = hosts[: shape.agents + 1] + (0,) * (shape.size - shape.agents - 1)
+        if lender is None:
+            return EmbeddedSession(options, None, control.source(owned=True))
+        # Its junctions would be on this machine, where other machines do not reach them.
+        further = flat(shape.agents)
         return EmbeddedSession(
-            msgspec.structs.replace(options, tree=shape, hosts=hosts if owner else places),
-            None if lender is None else embedded(lender),
-            control.source(owned=owner),
+            msgspec.structs.replace(options, tree=further, hosts=hosts[: further.size]),
+            embedded(lender),
+            control.source(),
         )
 
     return new_cluster(settings, exports, tree, runners, new_session)

@@ -99,7 +99,7 @@ class ControlTree:
         self._sessions: dict[tuple[str, int], NodeProcesses] = {}
         self._started = False
         self._expected: dict[str, int] = {}  # incarnations, by the ids of tokens
-        self._configuration = b""
+        self._configurations: dict[int, bytes] = {}
         self._places: tuple[str, ...] = ()
         count = len(self.hosts)
         self.session = EmbeddedSession(
@@ -209,7 +209,7 @@ class ControlTree:
         self, host: int, setup: ProcessSetup, on_report: Callable[[orders.Report], None]
     ) -> DaemonStarter:
         """Return what starts the daemon of a machine."""
-        self._configuration = setup.configure.configuration
+        self._configurations[host] = setup.configuration_of(host)
         made = self._starters[host] = DaemonStarter(
             self.launcher,
             self.hosts[host - 1],
@@ -255,7 +255,7 @@ class ControlTree:
             )
         if failed and self._trouble:
             self.session.supervisor.give_up(NodeLostError("nodes did not come"))
-        return JoinAnswer(node, certificate, rank, incarnation, self._configuration)
+        return JoinAnswer(node, certificate, rank, incarnation, self._configurations[rank])
 
     def _note_trouble(self, host: int, trouble: NodeTrouble) -> bool:
         """Note why a node is not there; say whether to try again."""
@@ -388,13 +388,12 @@ class NodeProcesses:
                 return
             self._there = True
             waiting, self._waiting = self._waiting, []
-        configure = self._setup.configure
         opening = messages.OpenProcesses(
             session=self.name,
             host=self.host,
             plan=self._setup.plan,
-            configuration=configure.configuration,
-            environment=configure.environment,
+            configuration=self._setup.configuration_of(self.host),
+            environment=self._setup.configure.environment,
             life=self._life,
         )
         self._ask(messages.OPEN, messages.to_value(opening))
