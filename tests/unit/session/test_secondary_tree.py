@@ -188,7 +188,7 @@ def test_a_place_that_has_left_seeks_no_parent_any_more() -> None:
         ends: list[bool] = []
         place = SecondaryPlace(configuration, 1, host, lambda: ends.append(True))
         dialled = Dialled()
-        place._transport = cast("Any", dialled)
+        place._near = cast("Any", dialled)
         place.begin()
         assert len(dialled.failures) == 1
         place.end()

@@ -12,7 +12,7 @@ import pytest
 import trustme
 
 from sapwood.comm.reactor import Reactor
-from sapwood.comm.transport.tls import Credentials
+from sapwood.security.credentials import Credentials
 
 
 class Authority:
