@@ -23,7 +23,8 @@ EXIT_CODES: dict[int, str] = {
     3: "a source does not compile, or there is no compiler",
     4: "user code failed: exception, crash, time or memory limit",
     5: "this machine has not enough memory, disk, processes or files",
-    6: "an agent or a connection was lost",
+    6: "an agent, a node or a connection was lost",
+    7: "a certificate, token or credential is not valid",
     EXIT_INTERNAL: "a fault in Sapwood itself",
     EXIT_INTERRUPTED: "interrupted by Ctrl-C",
 }

@@ -114,7 +114,7 @@ class NodeSettings(Section, frozen=True):
         about("Whether Sapwood is sent to a node even where the node sees the same files: send."),
     ] = "auto"
     start_timeout: Annotated[
-        Seconds, about("How long the nodes may take to join before those that did not are named.")
+        Seconds, about("How long a machine may take to answer before it is given up and named.")
     ] = 15.0
 
 

@@ -27,9 +27,9 @@ from sapwood.environment.logs import logger
 from sapwood.environment.settings import NodeSettings
 from sapwood.nodes import messages
 from sapwood.nodes.daemon import DaemonOrder
-from sapwood.nodes.joining import JoinAnswer, JoinRequest, JoinServer, NodeFacts
+from sapwood.nodes.joining import JOIN_TIMEOUT, JoinAnswer, JoinRequest, JoinServer, NodeFacts
 from sapwood.nodes.port import HeadPort
-from sapwood.nodes.starting import DaemonStarter, NodeTrouble
+from sapwood.nodes.starting import SEND_TIMEOUT, DaemonStarter, NodeTrouble
 from sapwood.security.authority import HEAD, Authority, make_request, new_cluster_id
 from sapwood.security.credentials import Credentials
 from sapwood.security.tokens import JoinToken, Tokens
@@ -95,8 +95,8 @@ class ControlTree:
         self._lock = Lock()
         self._facts: dict[int, tuple[str, NodeFacts, float]] = {}
         self._trouble: dict[int, str] = {}
-        self._starters: dict[int, DaemonStarter] = {}
         self._sessions: dict[tuple[str, int], NodeProcesses] = {}
+        self._started = False
         self._expected: dict[str, int] = {}  # incarnations, by the ids of tokens
         self._configuration = b""
         self._places: tuple[str, ...] = ()
@@ -109,7 +109,8 @@ class ControlTree:
                 shared_memory=False,
                 fastpath=False,
                 zygote=False,
-                ready_timeout=settings.start_timeout,
+                ready_timeout=SEND_TIMEOUT + 2 * settings.start_timeout + JOIN_TIMEOUT,
+                join_timeout=0.0,
             ),
             nodes=_Daemons(self),
         )
@@ -124,6 +125,8 @@ class ControlTree:
             self.session.start()
         except SapwoodError as error:
             raise self._explained(error) from error
+        with self._lock:
+            self._started = True
 
     def close(self) -> None:
         """End all nodes, and all that they began."""
@@ -155,9 +158,6 @@ class ControlTree:
         """Return an error that names the nodes that did not come, and why."""
         with self._lock:
             trouble = dict(self._trouble)
-            for host, starter in self._starters.items():
-                if host not in self._facts and host not in trouble:
-                    trouble[host] = f"{starter.doing} ({self._settings.start_timeout:g} s)"
         if not trouble:
             return error
         by_reason: dict[str, list[str]] = {}
@@ -206,17 +206,15 @@ class ControlTree:
     ) -> DaemonStarter:
         """Return what starts the daemon of a machine."""
         self._configuration = setup.configure.configuration
-        made = self._starters[host] = DaemonStarter(
+        return DaemonStarter(
             self.launcher,
             self.hosts[host - 1],
             self._gate,
             self._order,
             on_report,
             partial(self._note_trouble, host),
-            runtime_mode=self._settings.runtime,
-            python=self._settings.python,
+            self._settings,
         )
-        return made
 
     def _order(self, rank: int, incarnation: int) -> DaemonOrder:
         """Return what the daemon of a place is told; called on the thread that starts it."""
@@ -247,12 +245,23 @@ class ControlTree:
             node = self._authority.node_id(name)
             self._facts[rank] = (node, request.facts, skew)
             self._trouble.pop(rank, None)
+            failed = not self._started and len(self._facts.keys() | self._trouble.keys()) == len(
+                self.hosts
+            )
+        if failed and self._trouble:
+            self.session.supervisor.give_up(NodeLostError("nodes did not come"))
         return JoinAnswer(node, certificate, rank, incarnation, self._configuration)
 
-    def _note_trouble(self, host: int, trouble: NodeTrouble) -> None:
+    def _note_trouble(self, host: int, trouble: NodeTrouble) -> bool:
+        """Note why a node is not there; say whether to try again."""
         with self._lock:
             self._trouble[host] = trouble.reason
+            started = self._started
+            decided = len(self._facts.keys() | self._trouble.keys()) == len(self.hosts)
         _log.warning("node trouble", host=trouble.host, reason=trouble.reason)
+        if not started and decided:  # all others are there, or have failed as well
+            self.session.supervisor.give_up(NodeLostError(trouble.reason, where=trouble.host))
+        return started
 
     def _reported(self, rank: int, value: Any) -> None:
         report = messages.from_value(value, messages.ProcessesReported)

@@ -21,12 +21,17 @@ from sapwood.contexts.launchers.base import Launcher
 from sapwood.contexts.runtime import Runtime, own_runtime
 from sapwood.core.errors import NodeLostError, SapwoodError
 from sapwood.environment.logs import logger
+from sapwood.environment.settings import NodeSettings
 from sapwood.nodes import stub
 from sapwood.nodes.daemon import DaemonOrder
+from sapwood.nodes.joining import JOIN_TIMEOUT
 from sapwood.session.shared_reactor import SharedReactor
 
 END_TIMEOUT = 5.0
 """Seconds that a node gets to end what it began, before its channel is cut."""
+
+SEND_TIMEOUT = 120.0
+"""Seconds that sending the runtime to a node may take."""
 
 MAX_SAID = 64 * 1024
 """Bytes of a node's standard error that are kept."""
@@ -81,9 +86,8 @@ class DaemonStarter:
         gate: Bounds how many machines are on their way at once.
         order: Returns what the daemon of a place is told: ``order(rank, incarnation)``.
         on_report: Told what becomes of it, on the loop of the control tree.
-        on_trouble: Told why it is not there, on any thread.
-        runtime_mode: ``auto``, or ``send`` to send the runtime even where it is shared.
-        python: The interpreter there, where the user names one.
+        on_trouble: Told why it is not there, on any thread; says whether to try again.
+        settings: How machines become nodes.
     """
 
     def __init__(
@@ -93,26 +97,24 @@ class DaemonStarter:
         gate: threading.Semaphore,
         order: Callable[[int, int], DaemonOrder],
         on_report: Callable[[orders.Report], None],
-        on_trouble: Callable[[NodeTrouble], None],
-        *,
-        runtime_mode: str = "auto",
-        python: Sequence[str] = (),
+        on_trouble: Callable[[NodeTrouble], bool],
+        settings: NodeSettings,
     ) -> None:
+        self._timeout = settings.start_timeout
         self._launcher = launcher
         self._host = host
         self._gate = gate
         self._order = order
         self._on_report = on_report
         self._on_trouble = on_trouble
-        self._mode = runtime_mode
-        self._python = tuple(python)
+        self._mode = settings.runtime
+        self._python = tuple(settings.python)
         self._loop: SharedReactor | None = None
         self._early: list[orders.Report] = []
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._channels: dict[int, subprocess.Popen[bytes]] = {}
         self._ends_by = 0.0
-        self.doing = "it waits for others to start"
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -196,7 +198,6 @@ class DaemonStarter:
             with self._gate:
                 if self._closed.is_set():
                     return
-                self.doing = "it does not answer"
                 channel = self._launcher.start(self._host, shell_command(self._python))
                 with self._lock:
                     self._channels[-spec.incarnation] = channel
@@ -224,11 +225,14 @@ class DaemonStarter:
 
     def _lead(self, channel: subprocess.Popen[bytes], spec: orders.ProcessSpec, said: _Tail) -> int:
         """Lead a machine from a bare Python to a node; return its daemon's process id."""
+        patience = _Patience(channel)
         try:
-            return self._talk(channel, spec, own_runtime())
+            return self._talk(channel, spec, own_runtime(), patience)
         except (OSError, EOFError, ValueError) as error:
             status = _end(channel)
             try:
+                if patience.over:
+                    raise NodeLostError(patience.reason, where=self._host) from error
                 self._hear_last(channel)
             finally:
                 said.close(channel)
@@ -238,24 +242,36 @@ class DaemonStarter:
             _end(channel)
             said.close(channel)
             raise
+        finally:
+            patience.end()
 
     def _talk(
-        self, channel: subprocess.Popen[bytes], spec: orders.ProcessSpec, runtime: Runtime
+        self,
+        channel: subprocess.Popen[bytes],
+        spec: orders.ProcessSpec,
+        runtime: Runtime,
+        patience: _Patience,
     ) -> int:
         assert channel.stdin is not None  # noqa: S101 - launchers make pipes
         text = Path(stub.__file__).read_bytes() if stub.__file__ else b""
         text += b"\nmain()\n"
+        patience.begin(self._timeout, f"it did not answer within {self._timeout:g} s")
         channel.stdin.write(b"%d\n" % len(text) + text)
         _write(channel, runtime.offer(self._mode))
         found = self._hear(channel, "runtime")
         if found.get("runtime") == "wanted":
-            self.doing = "it has not got the runtime yet"
+            patience.begin(
+                SEND_TIMEOUT, f"Sapwood could not be sent to it within {SEND_TIMEOUT:g} s"
+            )
             archive, digest = runtime.archive
             _write(channel, {"digest": digest, "size": len(archive)})
             channel.stdin.write(archive)
             channel.stdin.flush()
             self._hear(channel, "runtime")
-        self.doing = "it does not reach this machine"
+        patience.begin(
+            JOIN_TIMEOUT + self._timeout,
+            f"it did not join within {JOIN_TIMEOUT + self._timeout:g} s",
+        )
         _write(channel, msgspec.to_builtins(self._order(spec.rank, spec.incarnation)))
         joined = self._hear(channel, "joined")
         _log.info("node joined", host=self._host, runtime=found["runtime"], node=joined["joined"])
@@ -304,9 +320,8 @@ class DaemonStarter:
         with self._lock:
             self._channels.pop(-spec.incarnation, None)
             closed = self._closed.is_set()
-        if not closed:
-            self._on_trouble(NodeTrouble(self._host, error.what))
-        self._report(orders.SpawnFailed(spec.rank, spec.incarnation, error.what))
+        if not closed and self._on_trouble(NodeTrouble(self._host, error.what)):
+            self._report(orders.Exited(spec.rank, spec.incarnation, 0, 1, error.what))
 
     def _report(self, report: orders.Report) -> None:
         with self._lock:
@@ -321,6 +336,42 @@ class DaemonStarter:
     def _if_listening(self, report: orders.Report) -> None:
         if self._loop is not None:
             self._on_report(report)
+
+
+class _Patience:
+    """Ends the channel of a machine that takes too long for a step.
+
+    Args:
+        channel: The channel.
+
+    Attributes:
+        over: Whether it has done so.
+        reason: Why.
+    """
+
+    def __init__(self, channel: subprocess.Popen[bytes]) -> None:
+        self._channel = channel
+        self._timer: threading.Timer | None = None
+        self.over = False
+        self.reason = ""
+
+    def begin(self, seconds: float, reason: str) -> None:
+        """Begin the next step."""
+        self.end()
+        self.reason = reason
+        self._timer = threading.Timer(seconds, self._give_up)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def end(self) -> None:
+        """Wait for nothing any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        self.over = True
+        self._channel.kill()
 
 
 class _Tail:

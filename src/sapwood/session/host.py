@@ -80,14 +80,15 @@ class SessionHost:
         self._lender = lender
         self._nodes = nodes
         self._port = None if nodes is None else nodes.open_port(loop)
-        self._folder = make_folder()
+        # Who has no zygote, which would remove it, and no place on this machine needs no folder.
+        self._folder = make_folder() if options.zygote else None
         self._listeners: list[Callable[[PlacesChanged], None]] = []
         self._server: Listener | None = None
         self._next_stream = 1
         timing = msgspec.structs.replace(options.timing, give_up_after=options.ready_timeout)
         configuration = MemberConfiguration(
-            cluster=self._folder.name,
-            folder=str(self._folder),
+            cluster=self._folder.name if self._folder else f"sapwood-{secrets.token_hex(8)}",
+            folder=str(self._folder or ""),
             credential=secrets.token_bytes(32),
             machine=machine_id() if options.shared_memory else "",
             tree=options.tree,
@@ -159,7 +160,8 @@ class SessionHost:
     def remove(self) -> None:
         """Remove what is on disk and in shared memory; when the loop has ended."""
         self.pool.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
         if self._nodes is not None:
             self._nodes.close()
 
@@ -168,9 +170,10 @@ class SessionHost:
     def listen(self) -> None:
         """Take connections of the places below, and begin to supervise."""
         try:
-            self._server = UnixTransport().listen(self._address, self.place, self._loop)
+            if self._folder is not None:
+                self._server = UnixTransport().listen(self._address, self.place, self._loop)
             if self._port is not None:
-                self._port.serve(self._folder.name, self.place)
+                self._port.serve(self.node.identity.cluster, self.place)
         except SapwoodError as error:
             self.supervisor.give_up(error)
         self.place.start()
@@ -213,7 +216,7 @@ class SessionHost:
         return ProcessSetup(
             configuration.cluster,
             self._entry,
-            orders.ConfigureProcesses(str(self._folder), encoded, options.environment),
+            orders.ConfigureProcesses(configuration.folder, encoded, options.environment),
             ZygotePlan(
                 () if lender is not None else (options.agent_entry.partition(":")[0],),
                 (options.junction_entry.partition(":")[0], *options.runner_modules),

@@ -150,7 +150,7 @@ class Broken(LocalLauncher):
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("launcher", "cause"),
-    [(Hanging(2), "local2: it does not answer"), (Broken(2), "local2: no licence")],
+    [(Hanging(2), "local2: it did not answer within 15 s"), (Broken(2), "local2: no licence")],
     ids=["hangs", "fails"],
 )
 def test_a_node_that_does_not_come_is_named_with_its_cause(

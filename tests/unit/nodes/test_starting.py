@@ -20,6 +20,7 @@ from sapwood.contexts import orders
 from sapwood.contexts.launchers.local import LocalLauncher
 from sapwood.contexts.orders import ProcessSpec
 from sapwood.contexts.runtime import Runtime
+from sapwood.environment.settings import NodeSettings
 from sapwood.nodes import starting, stub
 from sapwood.nodes.daemon import DaemonOrder
 from sapwood.nodes.starting import DaemonStarter, NodeTrouble, shell_command
@@ -273,10 +274,14 @@ class Started:
             self.gate,
             lambda rank, incarnation: DaemonOrder(f"{SECRET} {rank} {incarnation}", []),
             self.reports.append,
-            self.trouble.append,
-            **{"runtime_mode": "send", **named},
+            self.noted,
+            NodeSettings(runtime="send", **named),
         )
         self.starter.listen(Loop())  # type: ignore[arg-type]  # all of a loop that it needs
+
+    def noted(self, trouble: NodeTrouble) -> bool:
+        self.trouble.append(trouble)
+        return True
 
     def spawn(self, incarnation: int = 1) -> None:
         self.starter.spawn([ProcessSpec("", 1, incarnation)])
@@ -346,7 +351,7 @@ def test_why_a_machine_does_not_come_is_told(start: Start, before: str, reason: 
     one = start(before)
     one.spawn()
     report = one.first()
-    assert isinstance(report, orders.SpawnFailed)
+    assert isinstance(report, orders.Exited)
     assert reason in report.reason
     (trouble,) = one.trouble
     assert trouble.reason == report.reason
@@ -357,8 +362,16 @@ def test_a_machine_without_python_is_told(start: Start) -> None:
     one = start(python=["/nowhere/python"])
     one.spawn()
     report = one.first()
-    assert isinstance(report, orders.SpawnFailed)
+    assert isinstance(report, orders.Exited)
     assert report.reason == "it has no Python 3.11 or newer"
+
+
+def test_a_machine_that_does_not_answer_in_time_is_told(start: Start) -> None:
+    one = start("exec sleep 600", start_timeout=0.2)
+    one.spawn()
+    report = one.first()
+    assert isinstance(report, orders.Exited)
+    assert report.reason == "it did not answer within 0.2 s"
 
 
 def test_a_daemon_that_ends_is_told_with_its_cause(start: Start) -> None:
@@ -421,4 +434,4 @@ def test_reports_wait_until_somebody_listens(start: Start) -> None:
     until(lambda: one.starter._early)
     assert not one.reports
     one.starter.listen(Loop())  # type: ignore[arg-type]  # as above
-    assert isinstance(one.first(), orders.SpawnFailed)
+    assert isinstance(one.first(), orders.Exited)

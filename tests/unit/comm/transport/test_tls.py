@@ -29,14 +29,16 @@ from sapwood.comm.node import Node
 from sapwood.comm.reactor import Reactor
 from sapwood.comm.transport import tls
 from sapwood.comm.transport.tls import (
-    Credentials,
     TlsPort,
     TlsTransport,
+    accepting_context,
+    connecting_context,
     is_node,
     parse_address,
 )
 from sapwood.core.errors import CommunicationError, ConfigurationError
 from sapwood.core.topology import flat
+from sapwood.security.credentials import Credentials
 from sapwood.testing.transports import End, Pair, Setting
 from sapwood.testing.transports import connect as connect_end
 
@@ -207,7 +209,7 @@ def test_without_a_certificate_nobody_gets_in(port: Port, authority: Authority) 
 
 
 def test_tls_1_2_is_refused(port: Port, authority: Authority) -> None:
-    context = authority.credentials(LEAF).connecting()
+    context = connecting_context(authority.credentials(LEAF))
     context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_2
     with pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
         shaken_hands(port, context)
@@ -525,10 +527,10 @@ def test_any_text_is_an_address_or_none(text: str) -> None:
 
 def test_contexts_check_peers_and_speak_nothing_older(authority: Authority) -> None:
     credentials = authority.credentials(LEAF)
-    for context in (credentials.accepting(), credentials.connecting()):
+    for context in (accepting_context(credentials), connecting_context(credentials)):
         assert context.verify_mode is ssl.CERT_REQUIRED
         assert context.minimum_version is ssl.TLSVersion.TLSv1_3
-    assert credentials.connecting().check_hostname
+    assert connecting_context(credentials).check_hostname
 
 
 def test_credentials_do_not_show_their_key(authority: Authority) -> None:
@@ -626,7 +628,7 @@ def test_any_split_of_writes_arrives_whole(
 def test_who_does_not_read_keeps_bytes_waiting_and_nobody_else(
     port: Port, authority: Authority
 ) -> None:
-    slow = shaken_hands(port, authority.credentials(LEAF).connecting())
+    slow = shaken_hands(port, connecting_context(authority.credentials(LEAF)))
     quick = port.dial(authority.credentials(LEAF))
     port.until(lambda: len(port.end.connections) == 2)
     large = bytes(range(256)) * (128 * 1024)  # 32 MiB
@@ -672,7 +674,7 @@ def test_a_connection_is_closed_although_the_other_side_takes_nothing(
     port: Port, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tls, "CLOSE_TIMEOUT", 0.05)
-    with shaken_hands(port, authority.credentials(LEAF).connecting()):
+    with shaken_hands(port, connecting_context(authority.credentials(LEAF))):
         port.until(lambda: port.end.connections)
         port.end.connections[0].write([bytes(2**26)])
         port.end.connections[0].close()

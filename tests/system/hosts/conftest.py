@@ -1,0 +1,27 @@
+"""Hosts for the tests of this folder, made once for each worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.system.hosts.network import Network, missing, network, until
+
+HOSTS = 4
+
+
+@pytest.fixture(scope="session")
+def _hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    reason = missing()
+    if reason:
+        pytest.skip(reason)
+    with network(tmp_path_factory.mktemp("hosts"), HOSTS) as made:
+        yield made
+
+
+@pytest.fixture
+def hosts(_hosts: Network) -> Iterator[Network]:
+    """Hosts on which nothing runs before the test, nor after it."""
+    until(_hosts.is_clean)
+    yield _hosts
+    until(_hosts.is_clean)
