@@ -590,7 +590,7 @@ class Node(Zygote):
 
     def __init__(self, ended: Callable[[str], None]) -> None:
         super().__init__()
-        self.ended = ended
+        self.tell_end = ended
 
 
 class Nodes:
@@ -632,7 +632,7 @@ def test_a_node_that_can_begin_nothing_is_not_asked_for_ever() -> None:
     supervisor.listen(cast("Any", loop))
     for _ in range(20):
         count = len(nodes.made)
-        nodes.made[-1].ended("its disk is full")
+        nodes.made[-1].tell_end("its disk is full")
         if len(nodes.made) == count:
             break
     assert len(nodes.made) <= 4
