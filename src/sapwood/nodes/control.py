@@ -95,7 +95,6 @@ class ControlTree:
         self._lock = Lock()
         self._facts: dict[int, tuple[str, NodeFacts, float]] = {}
         self._trouble: dict[int, str] = {}
-        self._starters: dict[int, DaemonStarter] = {}
         self._sessions: dict[tuple[str, int], NodeProcesses] = {}
         self._started = False
         self._expected: dict[str, int] = {}  # incarnations, by the ids of tokens
@@ -159,9 +158,6 @@ class ControlTree:
         """Return an error that names the nodes that did not come, and why."""
         with self._lock:
             trouble = dict(self._trouble)
-            for host, starter in self._starters.items():
-                if host not in self._facts and host not in trouble:
-                    trouble[host] = f"{starter.doing} ({self._settings.start_timeout:g} s)"
         if not trouble:
             return error
         by_reason: dict[str, list[str]] = {}
@@ -210,7 +206,7 @@ class ControlTree:
     ) -> DaemonStarter:
         """Return what starts the daemon of a machine."""
         self._configurations[host] = setup.configuration_of(host)
-        made = self._starters[host] = DaemonStarter(
+        return DaemonStarter(
             self.launcher,
             self.hosts[host - 1],
             self._gate,
@@ -219,7 +215,6 @@ class ControlTree:
             partial(self._note_trouble, host),
             self._settings,
         )
-        return made
 
     def _order(self, rank: int, incarnation: int) -> DaemonOrder:
         """Return what the daemon of a place is told; called on the thread that starts it."""

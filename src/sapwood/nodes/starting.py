@@ -115,7 +115,6 @@ class DaemonStarter:
         self._closed = threading.Event()
         self._channels: dict[int, subprocess.Popen[bytes]] = {}
         self._ends_by = 0.0
-        self.doing = "it waits for others to start"
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -199,7 +198,6 @@ class DaemonStarter:
             with self._gate:
                 if self._closed.is_set():
                     return
-                self.doing = "it does not answer"
                 channel = self._launcher.start(self._host, shell_command(self._python))
                 with self._lock:
                     self._channels[-spec.incarnation] = channel
@@ -232,10 +230,9 @@ class DaemonStarter:
             return self._talk(channel, spec, own_runtime(), patience)
         except (OSError, EOFError, ValueError) as error:
             status = _end(channel)
-            if patience.over:
-                said.close(channel)
-                raise NodeLostError(patience.reason, where=self._host) from error
             try:
+                if patience.over:
+                    raise NodeLostError(patience.reason, where=self._host) from error
                 self._hear_last(channel)
             finally:
                 said.close(channel)
@@ -266,15 +263,15 @@ class DaemonStarter:
             patience.begin(
                 SEND_TIMEOUT, f"Sapwood could not be sent to it within {SEND_TIMEOUT:g} s"
             )
-            self.doing = "it has not got the runtime yet"
             archive, digest = runtime.archive
             _write(channel, {"digest": digest, "size": len(archive)})
             channel.stdin.write(archive)
             channel.stdin.flush()
             self._hear(channel, "runtime")
-        self.doing = "it does not reach this machine"
-        seconds = JOIN_TIMEOUT + self._timeout
-        patience.begin(seconds, f"it did not join within {seconds:g} s")
+        patience.begin(
+            JOIN_TIMEOUT + self._timeout,
+            f"it did not join within {JOIN_TIMEOUT + self._timeout:g} s",
+        )
         _write(channel, msgspec.to_builtins(self._order(spec.rank, spec.incarnation)))
         joined = self._hear(channel, "joined")
         _log.info("node joined", host=self._host, runtime=found["runtime"], node=joined["joined"])

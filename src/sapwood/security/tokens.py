@@ -104,7 +104,6 @@ class Tokens:
         0
         >>> tokens.redeem(token, "gpu3")
         Traceback (most recent call last):
-            ...
         sapwood.core.errors.SecurityError: the join token was used before, or revoked
     """
 

@@ -55,7 +55,7 @@ def names_machines_once(launcher: Launcher) -> None:
     assert launcher.name, "the launcher has no name"
     assert launcher.hosts, "there is no machine"
     assert len(set(launcher.hosts)) == len(launcher.hosts), "a machine is there twice"
-    assert all(launcher.hosts), "a machine has no name"
+    assert all(launcher.hosts)
     assert launcher.concurrency >= 1
 
 

@@ -125,7 +125,7 @@ def test_messages_go_from_node_to_node(over_nodes: sapwood.Cluster) -> None:
 
 def test_another_tree_stands_over_the_same_agents(over_nodes: sapwood.Cluster) -> None:
     with over_nodes.topology(fanout=2) as deep:
-        assert len(deep.session.tree.junctions) == 2
+        assert not deep.session.tree.junctions  # other machines would not reach them
         for cluster in (deep, over_nodes):
             with cluster.stream(CODE["twice"], reduce="sum") as stream:
                 waves = [(n, stream.broadcast(float(n))) for n in range(10)]

@@ -20,8 +20,9 @@ import sapwood
 from sapwood.client.hosts import start_on
 from sapwood.comm.transport.tls import connecting_context
 from sapwood.contexts.launchers.local import LocalLauncher
-from sapwood.core.errors import NodeLostError
+from sapwood.core.errors import NodeLostError, ProtocolError, ResourceError
 from sapwood.environment.settings import NodeSettings, Settings
+from sapwood.nodes import messages
 from sapwood.security.authority import Authority, make_request
 from sapwood.session.embedded import embedded
 from sapwood.session.member import tree_protocol
@@ -150,7 +151,7 @@ class Broken(LocalLauncher):
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("launcher", "cause"),
-    [(Hanging(2), "local2: it did not answer within"), (Broken(2), "local2: no licence")],
+    [(Hanging(2), "local2: it did not answer within 15 s"), (Broken(2), "local2: no licence")],
     ids=["hangs", "fails"],
 )
 def test_a_node_that_does_not_come_is_named_with_its_cause(
@@ -190,3 +191,18 @@ def test_a_stranger_with_a_certificate_of_another_cluster_is_refused(on_nodes: O
             context.set_alpn_protocols([protocol])
             assert is_refused(context, host, int(number))
     assert works(cluster)
+
+
+def test_a_request_that_a_node_cannot_do_does_not_end_it(on_nodes: OnNodes) -> None:
+    cluster = on_nodes(2)
+    before = daemons(cluster)
+    control = control_of(cluster).session
+    name = embedded(cluster.session).host.node.identity.cluster
+    wrong = messages.to_value(messages.KillProcess(name, before[0], 999))
+    with pytest.raises(ResourceError, match="the node cannot do this"):
+        control.ask(1, messages.KILL, wrong).result(PATIENCE)
+    for handler in (messages.OPEN, messages.SPAWN, messages.KILL):
+        with pytest.raises(ProtocolError, match="this is no"):
+            control.ask(1, handler, b"nothing").result(PATIENCE)
+    assert works(cluster)
+    assert daemons(cluster) == before

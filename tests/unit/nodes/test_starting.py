@@ -274,12 +274,12 @@ class Started:
             self.gate,
             lambda rank, incarnation: DaemonOrder(f"{SECRET} {rank} {incarnation}", []),
             self.reports.append,
-            self.note,
-            NodeSettings(**{"runtime": "send", "start_timeout": PATIENCE, **named}),
+            self.noted,
+            NodeSettings(runtime="send", **named),
         )
         self.starter.listen(Loop())  # type: ignore[arg-type]  # all of a loop that it needs
 
-    def note(self, trouble: NodeTrouble) -> bool:
+    def noted(self, trouble: NodeTrouble) -> bool:
         self.trouble.append(trouble)
         return True
 
@@ -364,6 +364,14 @@ def test_a_machine_without_python_is_told(start: Start) -> None:
     report = one.first()
     assert isinstance(report, orders.Exited)
     assert report.reason == "it has no Python 3.11 or newer"
+
+
+def test_a_machine_that_does_not_answer_in_time_is_told(start: Start) -> None:
+    one = start("exec sleep 600", start_timeout=0.2)
+    one.spawn()
+    report = one.first()
+    assert isinstance(report, orders.Exited)
+    assert report.reason == "it did not answer within 0.2 s"
 
 
 def test_a_daemon_that_ends_is_told_with_its_cause(start: Start) -> None:
