@@ -258,7 +258,9 @@ class ControlTree:
             self._trouble[host] = trouble.reason
             started = self._started
             decided = len(self._facts.keys() | self._trouble.keys()) == len(self.hosts)
-        _log.warning("node trouble", host=trouble.host, reason=trouble.reason)
+        (_log.warning if started else _log.info)(
+            "node trouble", host=trouble.host, reason=trouble.reason
+        )
         if not started and decided:  # all others are there, or have failed as well
             self.session.supervisor.give_up(NodeLostError(trouble.reason, where=trouble.host))
         return started
