@@ -225,7 +225,7 @@ def runner(
     binding.hold("run")
     image = msgspec.msgpack.encode(make_image(program, built))
     part = msgspec.msgpack.encode(SliceRef(start=0, stop=1))
-    libraries: dict[str, list[bytes]] = {"crash_handlers": [], "repeaters": []}
+    libraries: dict[str, list[bytes]] = {"crash_handlers": [], "fetched": []}
     opening = plain.encode({"image": image, "slice": part, **libraries})
     host.prepare("run", Preparation("open", opening, None))
     found: list[JobOutcome] = []

@@ -366,9 +366,10 @@ class PartWriter:
         """Leave out the threads for which nothing is done."""
         text = limit.runs(self._recomputed(limit.words, set(), spans=True), self._text)
         for each in limit.comparisons:
-            decided = "true || (" if each.wanted else "false && ("
+            # In brackets: what comes before or after may bind less than this, and is still asked.
+            decided = "(true || (" if each.wanted else "(false && ("
             self._edits.insert(each.node.start_byte, decided)
-            self._edits.insert(each.node.end_byte, ")")
+            self._edits.insert(each.node.end_byte, "))")
         return text
 
     def _write_guards(self, part: Part, limit: Limit | None) -> list[_Guard]:

@@ -103,3 +103,16 @@ def test_a_kernel_whose_assertions_name_it_is_compiled_once() -> None:
     text = cut(f"{INDICES}assert(n); if (i > 0 && j < m) x[i] = 1; else x[i] = 2;")
     assert "const bool sapwood_g1 = sapwood_a1;" in text
     assert "do_part" not in text
+
+
+@pytest.mark.parametrize(
+    ("statement", "asked"),
+    [
+        ("if (i < n && mask[i]) x[i] = 1;", "(true || (i < n)) && mask[i]"),
+        ("if (mask[i] && i < n) x[i] = 1;", "mask[i] && i < n"),
+        ("if (i >= n || mask[i]) return; x[i] = 1;", "(false && (i >= n)) || mask[i]"),
+    ],
+)
+def test_what_is_not_decided_is_still_asked(statement: str, asked: str) -> None:
+    text = cut(f"{INDICES}{statement}")
+    assert asked in text
