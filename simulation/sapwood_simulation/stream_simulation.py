@@ -3,8 +3,9 @@
 Each contribution has a number of its own, so it can be seen in which waves it is: in its own
 or, if it was late, in one later one; never in two. Where late ones count, each is in one, except
 those of agents that a stream goes on without. A wave names exactly those who are in it, and is over
-once. Nobody is missing in it before its time is over, nor afterwards where that was ample, unless
-something went wrong at that very agent or above it; the same holds for whom a failure names.
+once. Nobody is missing in it before the time of a place above that agent is over, nor afterwards
+where the time-out was ample, unless something went wrong at that very agent or above it; the same
+holds for whom a failure names.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.reduction import WHOLE
 from sapwood.comm.streams import control
 from sapwood.comm.streams.push import is_full
+from sapwood.comm.streams.stream import time_at
 from sapwood.core.errors import AgentLostError
 from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.core.topology import ROOT
@@ -314,10 +316,10 @@ class StreamSimulation(Simulation):
             raise InvariantError(f"wave {wave.wave} names {named}, in it are {found}")
         if named != everybody:
             self.partial += 1
-            excused = self._is_late(wave.wave)
+            allowed = self.kind.sync == "time-out" or self.kind.on_loss == "partial"
             for rank in everybody - named:
-                allowed = self.kind.sync == "time-out" or self.kind.on_loss == "partial"
-                if not allowed or not (excused or self._may_have_lost(rank, wave.wave)):
+                excused = self._may_be_late(rank, wave.wave) or self._may_have_lost(rank, wave.wave)
+                if not allowed or not excused:
                     raise InvariantError(f"wave {wave.wave} lacks agent {rank}, which lives")
 
     def _check_failure(self, failure: ev.WaveFailed) -> None:
@@ -335,15 +337,21 @@ class StreamSimulation(Simulation):
         now = self.network.clock.now()
         return self._injector.may_have_lost(rank, self._begun[since], now)
 
-    def _is_late(self, wave: int) -> bool:
-        """Whether a wave may lack anybody: its time is over, and was short."""
-        kind, begun, now = self.kind, self._begun[wave], self.network.clock.now()
-        faults = self.options.faults
-        if kind.sync != "time-out" or now < begun + kind.seconds * (1 - faults.skew) / (
-            1 + faults.skew
-        ):
+    def _may_be_late(self, rank: int, wave: int) -> bool:
+        """Whether a wave may lack an agent that lives: a place above it passed it on, in time.
+
+        Not the time-out of the root counts, but the shortest one above the agent, which is that of
+        the nearest place. A junction that waits for somebody else answers when its time is over.
+        If its answer takes longer on its way than the place above has more time, that place passes
+        the wave on without it, and the root ends the wave when the last of its children has
+        answered: before its own time is over, and without agents that have contributed at once.
+        """
+        kind, skew = self.kind, self.options.faults.skew
+        if kind.sync != "time-out" or kind.seconds * (1 - skew) >= AMPLE:
             return False
-        return kind.seconds * (1 - faults.skew) < AMPLE
+        depth = sum(1 for _ in self.tree.ancestors(rank)) - 1
+        shortest = time_at(kind.seconds, depth) * (1 - skew) / (1 + skew)
+        return self.network.clock.now() >= self._begun[wave] + shortest
 
     def _own_filter(self, rank: int, effect: ev.FilterWanted, arrived: list[Any]) -> Any:
         if effect.wave and effect.version != self._versions[effect.wave]:

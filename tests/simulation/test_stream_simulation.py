@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from sapwood.comm.peers import Effects
+from sapwood.comm.streams import stream
 from sapwood.comm.streams.control import ControlOperations
 from sapwood.comm.streams.engine import WaveEngine
 from sapwood.comm.streams.push import PushContributions
@@ -76,6 +77,24 @@ def test_contributions_count_once_and_waves_name_who_is_in_them(
 def test_a_wave_that_was_asked_for_by_name_is_over_in_time_below(kind: StreamKind) -> None:
     """A junction waited for an agent that hung, and the one beside it was late above."""
     simulated(kind, 5)
+
+
+@pytest.mark.row("C2-RED")
+def test_a_wave_may_be_over_before_its_time_when_a_place_below_passed_it_on_in_time() -> None:
+    """A junction was slow to answer without an agent that hung: those beside it were late, too."""
+    kind = StreamKind(sync="time-out", late="next", on_loss="partial", own_filters=True)
+    assert simulated(kind, 4).late > 0
+
+
+@pytest.mark.row("C2-RED")
+@pytest.mark.parametrize("own", [False, True], ids=["plain", "own"])
+def test_places_that_wait_too_short_are_found(
+    monkeypatch: pytest.MonkeyPatch, *, own: bool
+) -> None:
+    original = stream.time_at
+    monkeypatch.setattr(stream, "time_at", lambda seconds, depth: original(seconds, depth) / 2)
+    with pytest.raises(InvariantError, match=r"lacks agent \d+, which lives"):
+        until_one_fails(StreamKind(sync="time-out", own_filters=own))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=name)

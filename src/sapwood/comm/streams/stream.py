@@ -55,6 +55,19 @@ SHORTEST_PART = 0.3
 """Part of a time-out that even the deepest place waits."""
 
 
+def time_at(seconds: float, depth: int) -> float:
+    """Return how long a place of some depth waits for a wave of a stream with a time-out.
+
+    A place answers before the time above it is over. Where the way up takes longer than the
+    difference, all below that place are late above, and not only whom it waited for.
+
+    Example:
+        >>> [round(time_at(1.0, depth), 1) for depth in (0, 1, 2, 9)]
+        [1.0, 0.9, 0.8, 0.3]
+    """
+    return seconds * max(SHORTEST_PART, 1.0 - TIME_LOST_PER_LEVEL * depth)
+
+
 class Shares(msgspec.Struct, frozen=True):
     """Who brings in which members of a stream, as the tree stands.
 
@@ -362,8 +375,9 @@ class NodeStream:
         self.refused: dict[int, set[int]] = {}
         self.sweeps: dict[int, PendingOperation] = {}
         self.waits = spec.sync.kind != NO_WAIT
-        share = max(SHORTEST_PART, 1.0 - TIME_LOST_PER_LEVEL * position.depth)
-        self.timeout = spec.sync.seconds * share if spec.sync.kind == TIME_OUT else 0.0
+        self.timeout = (
+            time_at(spec.sync.seconds, position.depth) if spec.sync.kind == TIME_OUT else 0.0
+        )
         self.counts_late = self.timeout > 0 and spec.sync.late == LATE_IN_NEXT
         self.passes = (
             self.waits and not spec.filters and not self.timeout and spec.on_loss == REPLACE

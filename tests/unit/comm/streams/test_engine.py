@@ -180,6 +180,32 @@ def test_a_quiet_time_takes_nothing_from_the_time_of_a_wave(late: str) -> None:
     assert (wave.total, from_ranges(wave.ranks)) == (6, {1, 2, 3})
 
 
+@pytest.mark.row("C2-RED")
+def test_all_below_a_junction_are_late_when_it_answers_behind_the_time_above_it() -> None:
+    """The root does not wait for them: the wave is over when its last child has answered."""
+    network = Network(kary(27, 3), 3, lambda rank, _value: rank)
+    network.start()
+    opened(network, sync=Synchronisation("time-out", 0.2, "next"))
+    network.run()
+    junction = network.tree.parents[1]
+    network.pause(1)
+    network.pause(junction)  # at depth 2: it has 0.16 s, and the place above it 0.18 s
+    network.broadcast(1, None)
+    network.run()
+    let_pass(network, 0.03)
+    network.resume(junction)
+    let_pass(network, 0.16)
+    (wave,) = network.observed(ev.WaveCompleted)  # 0.01 s before the time of the root
+    assert from_ranges(wave.ranks) == set(range(4, 28))
+    network.resume(1)
+    let_pass(network, 0.1)
+    network.broadcast(1, None)
+    network.run()
+    _, wave = network.observed(ev.WaveCompleted)
+    assert from_ranges(wave.late) == {1, 2, 3}
+    assert from_ranges(wave.ranks) == set(range(1, 28))
+
+
 # --- sweeps -------------------------------------------------------------------------------------
 
 
