@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sapwood.contexts.process import children
 from tests.system.hosts.network import until
+
+from sapwood.contexts.process import children
 
 NODES = 4
 
@@ -175,6 +176,21 @@ class Slurm:
     def program(self, *words: str) -> list[str]:
         """Return the command that is ``sapwood`` with some arguments."""
         return [str(Path(sys.executable).with_name("sapwood")), *words]
+
+    @contextlib.contextmanager
+    def taken(self, nodes: int, *options: str) -> Iterator[subprocess.Popen[str]]:
+        """Have another job of the same user on some nodes; it ends when its input is closed."""
+        words = ("salloc", f"--nodes={nodes}", *options, "cat")
+        job = self.popen(*words, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        try:
+            until(lambda: self.jobs("--states=running"))
+            yield job
+        finally:
+            assert job.stdin is not None
+            job.stdin.close()
+            job.wait(30)
+            assert job.stdout is not None
+            job.stdout.close()
 
     def jobs(self, *options: str) -> list[str]:
         """Return the numbers of the jobs that wait or run."""

@@ -26,7 +26,12 @@ def answer(done: subprocess.CompletedProcess[str]) -> Any:
 
 def test_the_result_is_that_of_one_machine(slurm: Slurm) -> None:
     alone = answer(slurm.sapwood("run", *PROGRAM))
-    poison = {"SLURM_NTASKS": "7", "SLURM_NODELIST": "n9", "SRUN_DEBUG": "x", "SBATCH_TIMELIMIT": "x"}
+    poison = {
+        "SLURM_NTASKS": "7",
+        "SLURM_NODELIST": "n9",
+        "SRUN_DEBUG": "x",
+        "SBATCH_TIMELIMIT": "x",
+    }
     environment = slurm.environment | poison
     several = answer(slurm.sapwood("run", *PROGRAM, "--on", "slurm:2", env=environment))
     assert several["result"] == alone["result"]
@@ -51,28 +56,22 @@ def test_inside_an_allocation_that_one_is_used_and_left(slurm: Slurm) -> None:
 
 
 def test_an_allocation_that_waits_is_shown(slurm: Slurm) -> None:
-    blocker = slurm.popen("salloc", "--nodes=4", "--exclusive", "sleep", "600")
-    try:
-        until(lambda: slurm.jobs("--states=running"))
+    with slurm.taken(4, "--exclusive") as blocker:
         with slurm.popen(*slurm.program("run", *PROGRAM, "--on", "slurm:2")) as process:
             assert process.stderr is not None
             line = process.stderr.readline()
             assert line.startswith("sapwood: Slurm: job ")
             assert "waits in partition main: " in line
-            blocker.terminate()
+            assert blocker.stdin is not None
+            blocker.stdin.close()
             out, err = process.communicate(timeout=120)
             assert process.returncode == 0, err
             assert json.loads(out)["progress"]["agents"] == 4
-    finally:
-        blocker.terminate()
-        blocker.communicate(timeout=30)
 
 
 @pytest.mark.parametrize("how", ["scancel", "interrupt", "kill"])
 def test_a_wait_that_ends_leaves_no_job(slurm: Slurm, how: str) -> None:
-    blocker = slurm.popen("salloc", "--nodes=4", "--exclusive", "sleep", "600")
-    try:
-        until(lambda: slurm.jobs("--states=running"))
+    with slurm.taken(4, "--exclusive") as blocker:
         with slurm.popen(*slurm.program("run", *PROGRAM, "--on", "slurm:2")) as process:
             until(lambda: slurm.jobs("--states=pending"))
             if how == "scancel":
@@ -87,9 +86,6 @@ def test_a_wait_that_ends_leaves_no_job(slurm: Slurm, how: str) -> None:
             assert process.returncode == {"scancel": 3, "interrupt": 130, "kill": -9}[how], err
         until(lambda: not slurm.jobs("--states=pending"))
         assert len(slurm.jobs("--states=running")) == 1
-    finally:
-        blocker.terminate()
-        blocker.communicate(timeout=30)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +96,10 @@ def test_a_wait_that_ends_leaves_no_job(slurm: Slurm, how: str) -> None:
             ("--on", "slurm:2", "--set", 'nodes.slurm=["--partition=nosuch"]'),
             "invalid partition specified: nosuch",
         ),
-        (("--on", "slurm:2", "--set", 'nodes.slurm=["--nosuch"]'), "unrecognized option '--nosuch'"),
+        (
+            ("--on", "slurm:2", "--set", 'nodes.slurm=["--nosuch"]'),
+            "unrecognized option '--nosuch'",
+        ),
         (("--on", "slurm"), "SLURM_JOB_ID is not set"),
     ],
 )
@@ -122,9 +121,7 @@ with sapwood.slurm(2, 4) as cluster:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_nothing_is_left_when_the_front_end_is_ended(slurm: Slurm, how: signal.Signals) -> None:
-    neighbour = slurm.popen("salloc", "--nodes=1", "sleep", "600")
-    try:
-        until(lambda: slurm.jobs("--states=running"))
+    with slurm.taken(1):
         (other,) = slurm.jobs()
         with slurm.popen(sys.executable, "-c", ENDLESS, stderr=subprocess.DEVNULL) as process:
             assert process.stdout is not None
@@ -133,9 +130,6 @@ def test_nothing_is_left_when_the_front_end_is_ended(slurm: Slurm, how: signal.S
             process.wait(30)
         until(lambda: slurm.jobs() == [other])
         assert slurm.jobs("--states=running") == [other]
-    finally:
-        neighbour.terminate()
-        neighbour.communicate(timeout=30)
 
 
 def test_a_cancelled_job_is_named(slurm: Slurm) -> None:
