@@ -72,7 +72,7 @@ def starting_agents(settings: Settings) -> Iterator[Cluster]:
         f"starting {count} agent{'' if count == 1 else 's'}" if count else "starting agents"
     )
     try:
-        cluster = on(settings.cluster.on, settings=settings)
+        cluster = on(settings.cluster.on, settings=settings, on_wait=starting.wait)
     finally:
         starting.clear()
     with cluster:

@@ -14,6 +14,9 @@ from typing import Final
 SILENCING: Final = {"--quiet", "-q", "--json", "--help", "-h", "--dry-run"}
 """Options of commands that show no progress."""
 
+WAIT_SHOWN = 2.0
+"""Seconds after which a wait is shown."""
+
 _LINE, _TERMINAL = "lines", "terminal"
 
 
@@ -23,6 +26,8 @@ class _Line:
     def __init__(self) -> None:
         self.mode = ""
         self.shown = False
+        self.quiet = False
+        self.waits_for = ""
 
 
 _line: Final = _Line()
@@ -35,7 +40,8 @@ def begin(arguments: Sequence[str]) -> None:
         arguments: Of the command line, without the program's own name.
     """
     runs = list(arguments[:1]) == ["run"] or list(arguments[:2]) == ["lizard", "run"]
-    _line.mode = ""
+    _line.mode, _line.waits_for = "", ""
+    _line.quiet = bool({"--quiet", "-q"} & set(arguments))
     if not runs or SILENCING & set(arguments):
         return
     if {"--verbose", "-v"} & set(arguments):
@@ -54,6 +60,18 @@ def say(what: str) -> None:
         sys.stderr.write(f"\r\x1b[K{text[: _columns() - 1]}")
         _line.shown = True
     sys.stderr.flush()
+
+
+def wait(what: str, seconds: float) -> None:
+    """Say what is waited for, from two seconds on; where there is no terminal, once."""
+    if seconds < WAIT_SHOWN or _line.quiet:
+        return
+    if _line.mode == _TERMINAL:
+        say(f"{what} ({seconds:.0f} s)")
+    elif what != _line.waits_for:
+        sys.stderr.write(f"sapwood: {what}\n")
+        sys.stderr.flush()
+    _line.waits_for = what
 
 
 def clear() -> None:

@@ -6,7 +6,7 @@ from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, Run
 from sapwood.activity.task_future import TaskFuture
 from sapwood.client.cluster import AgentView, Cluster
 from sapwood.client.group import AgentGroup
-from sapwood.client.hosts import on, ssh
+from sapwood.client.hosts import on, slurm, ssh
 from sapwood.client.local import local
 from sapwood.client.messages import QueryResult
 from sapwood.client.stream import Stream, StreamCounters, StreamView
@@ -123,6 +123,7 @@ __all__ = [
     "native",
     "on",
     "parameter",
+    "slurm",
     "ssh",
     "wait_all",
     "wait_any",

@@ -1,4 +1,4 @@
-"""Clusters over several machines: ``sapwood.ssh`` and what it shares with other launchers."""
+"""Clusters over several machines: ``sapwood.ssh``, ``sapwood.slurm`` and what they share."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from sapwood.client.local import (
 )
 from sapwood.contexts.launchers.base import Launcher
 from sapwood.contexts.launchers.local import LocalLauncher
+from sapwood.contexts.launchers.slurm import SlurmLauncher, WaitCallback
 from sapwood.contexts.launchers.ssh import SshLauncher
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.hostset import split_hosts
@@ -74,14 +75,82 @@ def ssh(
     return start_on(launcher, agents, agents_per_node=agents_per_node, settings=chosen)
 
 
-def on(spec: str, agents: int | None = None, *, settings: Settings | None = None) -> Cluster:
+def slurm(
+    nodes: int | None = None,
+    agents: int | None = None,
+    *,
+    agents_per_node: int | None = None,
+    time: str = "",
+    settings: Settings | None = None,
+    options: Sequence[str] = (),
+    on_wait: WaitCallback | None = None,
+) -> Cluster:
+    """Start a cluster on machines of a Slurm cluster.
+
+    Outside of an allocation this submits a job, waits until it runs, and ends it with the cluster
+    or with this process. Inside one (``salloc``, ``sbatch``) it uses that job's machines and leaves
+    the job as it is.
+
+    Args:
+        nodes: Machines; None means all of the allocation that this process is in.
+        agents: Agents altogether; they are spread evenly.
+        agents_per_node: Agents on each machine; by default as many as it has cores. Where one of
+            both is given, the job asks for a core for each agent, else for whole machines.
+        time: The job's time limit, as Slurm takes it, for example ``"1:00:00"``.
+        settings: All settings; ``nodes.slurm`` has arguments for each allocation.
+        options: More arguments for ``salloc``, such as ``["--partition=gpu"]``.
+        on_wait: Told what the job waits for, and since how many seconds.
+
+    Raises:
+        ConfigurationError: There is no Slurm here, or the cluster cannot have such a job.
+        ResourceError: Slurm refuses the job, or somebody cancels it while it waits.
+        NodeLostError: Machines did not come; the error names each with its cause.
+
+    Example:
+        ::
+
+            with sapwood.slurm(nodes=4, agents_per_node=8, time="1:00:00") as cluster:
+                print(cluster.submit(pow, 2, 10).result())
+    """
+    chosen = load_configuration().settings if settings is None else check_settings(settings)
+    launcher = SlurmLauncher(
+        nodes,
+        [*chosen.nodes.slurm, *options],
+        cores=_cores_per_node(nodes, agents or chosen.cluster.agents, agents_per_node),
+        limit=time,
+        step_options=chosen.nodes.srun,
+    )
+    launcher.request(on_wait)
+    try:
+        return start_on(launcher, agents, agents_per_node=agents_per_node, settings=chosen)
+    except BaseException:
+        launcher.close()
+        raise
+
+
+def _cores_per_node(nodes: int | None, agents: int, agents_per_node: int | None) -> int:
+    """Return how many cores a job needs on each machine; 0 means all."""
+    if agents_per_node is not None:
+        return whole(agents_per_node, "agents_per_node", ConfigurationError)
+    return -(-agents // nodes) if nodes else 0
+
+
+def on(
+    spec: str,
+    agents: int | None = None,
+    *,
+    settings: Settings | None = None,
+    on_wait: WaitCallback | None = None,
+) -> Cluster:
     """Start a cluster on the machines that a text names.
 
     Args:
-        spec: ``local``, ``ssh:n1,n2``, ``ssh:@FILE``, or ``nodes:N`` for several nodes on this
-            machine.
+        spec: ``local``, ``ssh:n1,n2``, ``ssh:@FILE``, ``slurm:N`` for N machines of Slurm,
+            ``slurm`` for those of the allocation that this process is in, or ``nodes:N`` for
+            several nodes on this machine.
         agents: Agents altogether; by default ``cluster.agents``, or one for each core.
         settings: All settings; by default those of configuration files and variables.
+        on_wait: Told what a job of Slurm waits for, and since how many seconds.
 
     Raises:
         ConfigurationError: The text names no machines.
@@ -98,12 +167,14 @@ def on(spec: str, agents: int | None = None, *, settings: Settings | None = None
         return local(agents, settings=settings)
     if kind == "ssh" and rest:
         return ssh(split_hosts(rest), agents, settings=settings)
+    if spec == "slurm" or (kind == "slurm" and rest.isdecimal() and int(rest)):
+        return slurm(int(rest) if rest else None, agents, settings=settings, on_wait=on_wait)
     if kind == "nodes" and rest.isdecimal() and int(rest):
         return several(int(rest), agents, settings=settings)
     raise ConfigurationError(
         f"{spec!r} names no machines",
         where="--on",
-        hint="write local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE or nodes:2",
+        hint="write local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, slurm or nodes:2",
     )
 
 

@@ -57,8 +57,8 @@ class ClusterSettings(Section, frozen=True):
     on: Annotated[
         str,
         about(
-            "The machines: local, ssh:HOST,HOST (also gpu[1-4] and @FILE), or nodes:N for several "
-            "nodes on this machine."
+            "The machines: local, ssh:HOST,HOST (also gpu[1-4] and @FILE), slurm:N or slurm (the "
+            "allocation that this is in), or nodes:N for several nodes on this machine."
         ),
     ] = "local"
     agents: Annotated[
@@ -118,6 +118,12 @@ class NodeSettings(Section, frozen=True):
     ] = "0.0.0.0:0"
     ssh: Annotated[
         list[str], about('Arguments for ssh, such as ["-p", "2222"]; ~/.ssh/config counts anyway.')
+    ] = []
+    slurm: Annotated[
+        list[str], about('Arguments for salloc, such as ["--partition=gpu", "--account=me"].')
+    ] = []
+    srun: Annotated[
+        list[str], about("Arguments for srun, which starts each node, where a site needs some.")
     ] = []
     python: Annotated[
         list[str],

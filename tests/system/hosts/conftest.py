@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tests.system.hosts import cluster
+from tests.system.hosts.cluster import Slurm, slurm_cluster
 from tests.system.hosts.network import Network, missing, network, until
 
 HOSTS = 4
@@ -25,3 +27,20 @@ def hosts(_hosts: Network) -> Iterator[Network]:
     until(_hosts.is_clean)
     yield _hosts
     until(_hosts.is_clean)
+
+
+@pytest.fixture(scope="session")
+def _slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    reason = cluster.missing()
+    if reason:
+        pytest.skip(reason)
+    with slurm_cluster(tmp_path_factory.mktemp("slurm")) as made:
+        yield made
+
+
+@pytest.fixture
+def slurm(_slurm: Slurm) -> Iterator[Slurm]:
+    """A Slurm cluster without a job before the test, nor after it."""
+    until(_slurm.is_clean)
+    yield _slurm
+    until(_slurm.is_clean)

@@ -1,0 +1,233 @@
+"""A Slurm cluster for tests: munge, a controller and four nodes, all on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.system.hosts.network import until
+
+from sapwood.contexts.process import children
+
+NODES = 4
+
+_CONFIG = """\
+ClusterName=sapwood{pid}
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket={folder}/munge/socket
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+JobCompType=jobcomp/none
+MpiDefault=none
+SwitchType=switch/none
+SchedulerType=sched/backfill
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SlurmdParameters=config_overrides
+ReturnToService=2
+KillWait=2
+SchedulerParameters=sched_interval=1,bf_interval=1,sched_min_interval=0
+PlugStackConfig=/dev/null
+NodeName=DEFAULT CPUs=2 Sockets=1 CoresPerSocket=2 ThreadsPerCore=1 RealMemory=2000
+{nodes}
+PartitionName=main Nodes=n[1-{count}] Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+def missing() -> str:
+    """Return why there can be no Slurm here; empty where there can."""
+    if os.geteuid() != 0:
+        return "a Slurm cluster of the test's own needs root"
+    for program in ("munged", "slurmctld", "slurmd", "salloc", "srun", "squeue", "scancel"):
+        if shutil.which(program) is None:
+            return f"there is no program {program}"
+    return ""
+
+
+class Slurm:
+    """A cluster.
+
+    Args:
+        folder: Where all that it keeps is.
+
+    Attributes:
+        environment: The variables by which Slurm's programs find it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("SLURM")
+        } | {"SLURM_CONF": str(folder / "slurm.conf")}
+        self._servers: list[subprocess.Popen[bytes]] = []
+
+    def up(self) -> None:
+        """Start it, and wait for its nodes."""
+        for parent in (self.folder, *self.folder.parents):  # munged wants to be reachable by all
+            if parent.is_relative_to("/tmp") and parent != Path("/tmp"):  # noqa: S108 - pytest's
+                parent.chmod(0o755)
+        munge = self.folder / "munge"
+        munge.mkdir(mode=0o755)
+        (self.folder / "state").mkdir(mode=0o700)
+        (munge / "key").write_bytes(secrets.token_bytes(128))
+        (munge / "key").chmod(0o400)
+        ports = _free_ports(NODES + 1)
+        host = socket.gethostname().partition(".")[0]
+        nodes = [
+            f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[number]}"
+            for number in range(1, NODES + 1)
+        ]
+        Path(self.environment["SLURM_CONF"]).write_text(
+            _CONFIG.format(
+                folder=self.folder,
+                host=host,
+                ports=ports,
+                nodes="\n".join(nodes),
+                count=NODES,
+                pid=os.getpid(),
+            )
+        )
+        files = [f"--{name}-file={munge / name}" for name in ("key", "pid", "log", "seed")]
+        self._serve("munged", "--foreground", f"--socket={munge / 'socket'}", *files)
+        until((munge / "socket").exists)
+        self._serve("slurmctld", "-D", "-c")
+        for number in range(1, NODES + 1):
+            self._serve("slurmd", "-D", "-N", f"n{number}")
+        until(lambda: self.ask("sinfo", "-h", "-N", "-o", "%T").split() == ["idle"] * NODES)
+
+    def _serve(self, *words: str) -> None:
+        log = (self.folder / f"{words[0]}.out").open("ab")
+        with log:
+            self._servers.append(
+                subprocess.Popen(
+                    words, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                )
+            )
+
+    def down(self) -> None:
+        """End it, with all that runs in it."""
+        if len(self._servers) > 1:
+            with contextlib.suppress(subprocess.SubprocessError):
+                self.run("scancel", "--user=root", check=False)
+                until(lambda: not self.jobs())
+        for server in reversed(self._servers):
+            server.send_signal(signal.SIGTERM)
+            try:
+                server.wait(10)
+            except subprocess.TimeoutExpired:
+                server.kill()
+                server.wait()
+
+    def run(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run a command to which this is the cluster."""
+        chosen: dict[str, Any] = {
+            "capture_output": True,
+            "text": True,
+            "check": True,
+            "timeout": 120,
+            "env": self.environment,
+            **options,
+        }
+        return subprocess.run(words, **chosen)  # noqa: PLW1510 - among them
+
+    def ask(self, *words: str) -> str:
+        """Return what a command says; empty where it fails."""
+        return self.run(*words, check=False).stdout.strip()
+
+    def popen(self, *words: str, **options: Any) -> subprocess.Popen[str]:
+        """Start a command to which this is the cluster."""
+        chosen: dict[str, Any] = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "text": True,
+            "env": self.environment,
+            "start_new_session": True,
+            **options,
+        }
+        return subprocess.Popen(words, **chosen)
+
+    def sapwood(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run ``sapwood``."""
+        return self.run(*self.program(*words), **{"check": False, **options})
+
+    def program(self, *words: str) -> list[str]:
+        """Return the command that is ``sapwood`` with some arguments."""
+        return [str(Path(sys.executable).with_name("sapwood")), *words]
+
+    @contextlib.contextmanager
+    def taken(self, nodes: int, *options: str) -> Iterator[subprocess.Popen[str]]:
+        """Have another job of the same user on some nodes; it ends when its input is closed."""
+        words = ("salloc", f"--nodes={nodes}", *options, "cat")
+        job = self.popen(*words, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        try:
+            until(lambda: self.jobs("--states=running"))
+            yield job
+        finally:
+            assert job.stdin is not None
+            job.stdin.close()
+            job.wait(30)
+            assert job.stdout is not None
+            job.stdout.close()
+
+    def jobs(self, *options: str) -> list[str]:
+        """Return the numbers of the jobs that wait or run."""
+        return self.ask("squeue", "--noheader", "--format=%i", *options).split()
+
+    def processes(self) -> list[int]:
+        """Return the processes that run in its jobs, or hold them."""
+        found: list[int] = []
+        servers = {server.pid for server in self._servers}
+        servers |= {child for server in self._servers for child in children(server.pid)}
+        mark = f"SLURM_CONF={self.environment['SLURM_CONF']}".encode()
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdecimal() and int(folder.name) not in servers:
+                with contextlib.suppress(OSError):
+                    if mark in (folder / "environ").read_bytes().split(b"\0"):
+                        found.append(int(folder.name))
+        return found
+
+    def is_clean(self) -> bool:
+        """Whether there is no job, and no process of one."""
+        return not self.jobs() and not self.processes()
+
+
+@contextlib.contextmanager
+def slurm_cluster(folder: Path) -> Iterator[Slurm]:
+    """Start a cluster and end it."""
+    made = Slurm(folder)
+    try:
+        made.up()
+        yield made
+    finally:
+        made.down()
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]

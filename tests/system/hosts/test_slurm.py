@@ -1,0 +1,142 @@
+"""Clusters through Slurm: jobs that wait, run, and end with whoever asked for them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.system.hosts.cluster import Slurm
+from tests.system.hosts.network import until
+
+ROOT = Path(__file__).parents[3]
+PROGRAM = (str(ROOT / "examples" / "quantize"), "--json", "-p", "colours=8", "--agents", "4")
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def answer(done: subprocess.CompletedProcess[str]) -> Any:
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_result_is_that_of_one_machine(slurm: Slurm) -> None:
+    alone = answer(slurm.sapwood("run", *PROGRAM))
+    poison = {
+        "SLURM_NTASKS": "7",
+        "SLURM_NODELIST": "n9",
+        "SRUN_DEBUG": "x",
+        "SBATCH_TIMELIMIT": "x",
+    }
+    environment = slurm.environment | poison
+    several = answer(slurm.sapwood("run", *PROGRAM, "--on", "slurm:2", env=environment))
+    assert several["result"] == alone["result"]
+    assert several["progress"]["iteration"] == alone["progress"]["iteration"]
+    assert not slurm.jobs()
+
+
+def test_inside_an_allocation_that_one_is_used_and_left(slurm: Slurm) -> None:
+    inside = slurm.program("run", *PROGRAM, "--on", "slurm")
+    done = slurm.run("salloc", "--nodes=2", *inside, check=False)
+    assert answer(done)["progress"]["agents"] == 4
+    assert done.stderr.count("Granted job allocation") == 1
+    script = slurm.folder / "job.sh"
+    told = slurm.folder / "told"
+    script.write_text(
+        f"#!/bin/sh\n{' '.join(inside)} > {told}\n"
+        f"squeue --noheader --jobs=$SLURM_JOB_ID --format=%T > {told}.state\n"
+    )
+    slurm.run("sbatch", "--wait", "--nodes=2", "--output=/dev/null", str(script))
+    assert json.loads(told.read_text())["progress"]["agents"] == 4
+    assert Path(f"{told}.state").read_text() == "RUNNING\n"
+
+
+def test_an_allocation_that_waits_is_shown(slurm: Slurm) -> None:
+    with slurm.taken(4, "--exclusive") as blocker:
+        with slurm.popen(*slurm.program("run", *PROGRAM, "--on", "slurm:2")) as process:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            assert line.startswith("sapwood: Slurm: job ")
+            assert "waits in partition main: " in line
+            assert blocker.stdin is not None
+            blocker.stdin.close()
+            out, err = process.communicate(timeout=120)
+            assert process.returncode == 0, err
+            assert json.loads(out)["progress"]["agents"] == 4
+
+
+@pytest.mark.parametrize("how", ["scancel", "interrupt", "kill"])
+def test_a_wait_that_ends_leaves_no_job(slurm: Slurm, how: str) -> None:
+    with slurm.taken(4, "--exclusive") as blocker:
+        with slurm.popen(*slurm.program("run", *PROGRAM, "--on", "slurm:2")) as process:
+            until(lambda: slurm.jobs("--states=pending"))
+            if how == "scancel":
+                slurm.run("scancel", *slurm.jobs("--states=pending"))
+            else:
+                assert process.stderr is not None
+                process.stderr.readline()
+                process.send_signal(signal.SIGINT if how == "interrupt" else signal.SIGKILL)
+            _, err = process.communicate(timeout=60)
+            if how == "scancel":
+                assert "was cancelled" in err
+            assert process.returncode == {"scancel": 3, "interrupt": 130, "kill": -9}[how], err
+        until(lambda: not slurm.jobs("--states=pending"))
+        assert len(slurm.jobs("--states=running")) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--on", "slurm:9"), "9 nodes are wanted, and partition main of Slurm has 4"),
+        (
+            ("--on", "slurm:2", "--set", 'nodes.slurm=["--partition=nosuch"]'),
+            "invalid partition specified: nosuch",
+        ),
+        (
+            ("--on", "slurm:2", "--set", 'nodes.slurm=["--nosuch"]'),
+            "unrecognized option '--nosuch'",
+        ),
+        (("--on", "slurm"), "SLURM_JOB_ID is not set"),
+    ],
+)
+def test_what_cannot_be_is_named(slurm: Slurm, words: tuple[str, ...], said: str) -> None:
+    done = slurm.sapwood("run", *PROGRAM, *words)
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+
+
+ENDLESS = """
+import sys, time
+import sapwood
+with sapwood.slurm(2, 4) as cluster:
+    tasks = [cluster.submit(time.sleep, 600) for _ in range(4)]
+    print("ready", flush=True)
+    tasks[0].result()
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_nothing_is_left_when_the_front_end_is_ended(slurm: Slurm, how: signal.Signals) -> None:
+    with slurm.taken(1):
+        (other,) = slurm.jobs()
+        with slurm.popen(sys.executable, "-c", ENDLESS, stderr=subprocess.DEVNULL) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            process.send_signal(how)
+            process.wait(30)
+        until(lambda: slurm.jobs() == [other])
+        assert slurm.jobs("--states=running") == [other]
+
+
+def test_a_cancelled_job_is_named(slurm: Slurm) -> None:
+    with slurm.popen(sys.executable, "-c", ENDLESS) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        slurm.run("scancel", *slurm.jobs())
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "was cancelled" in err.rstrip().rpartition("\n")[2], err
