@@ -30,6 +30,7 @@ from sapwood.core import typed
 from sapwood.core.errors import ResourceError, SapwoodError
 from sapwood.core.topology import ROOT
 from sapwood.nodes import messages
+from sapwood.nodes.command_processes import CommandProcesses, Done
 from sapwood.nodes.joining import Joined, join
 from sapwood.security.credentials import Credentials
 from sapwood.security.tokens import JoinToken
@@ -197,12 +198,16 @@ class NodeDaemon:
             messages.CLOSE: self._close_session,
         }
         self._sessions: dict[str, SessionProcesses] = {}
+        self._commands = CommandProcesses(self.loop, self._command_wrote, self._command_ended)
+        for name, serve in self._commands.requests.items():
+            self.agent.requests[name] = partial(_pass_on, serve)
 
     def run(self) -> None:
         """Live until the head is gone, or :meth:`end`."""
         try:
             self.agent.run()
         finally:
+            self._commands.close()
             for session in self._sessions.values():
                 session.close_now()
             self.agent.place.close()
@@ -250,6 +255,17 @@ class NodeDaemon:
 
     def _tell(self, report: messages.ProcessesReported) -> None:
         self.agent.ask(ROOT, messages.REPORT, plain.encode(messages.to_value(report)))
+
+    def _command_wrote(self, output: messages.CommandOutput, taken: Done) -> None:
+        body = plain.encode(messages.to_value(output))
+        self.agent.ask(ROOT, messages.COMMAND_OUTPUT, body, lambda _: taken())
+
+    def _command_ended(self, report: messages.CommandEnded) -> None:
+        self.agent.ask(ROOT, messages.COMMAND_ENDED, plain.encode(messages.to_value(report)))
+
+
+def _pass_on(serve: Callable[[Any, Done], None], request: IncomingRequest) -> None:
+    serve(request.value(), partial(request.reply, None))
 
 
 def watch_channel(loop: Loop, descriptor: int, ended: Callable[[], None]) -> None:
