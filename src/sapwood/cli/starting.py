@@ -34,7 +34,7 @@ def begin(arguments: Sequence[str]) -> None:
     Args:
         arguments: Of the command line, without the program's own name.
     """
-    runs = list(arguments[:1]) == ["run"] or list(arguments[:2]) == ["lizard", "run"]
+    runs = list(arguments[:1]) in (["run"], ["exec"]) or list(arguments[:2]) == ["lizard", "run"]
     _line.mode = ""
     if not runs or SILENCING & set(arguments):
         return

@@ -101,22 +101,25 @@ def on(spec: str, agents: int | None = None, *, settings: Settings | None = None
 
 
 def new_control_tree(spec: str, settings: Settings) -> ControlTree | None:
-    """Return a control tree over the machines that a text names, not started yet; None: this one.
+    """Return a control tree that is not started yet over the machines that a text names.
 
     Args:
         spec: As for :func:`on`.
         settings: All settings.
 
+    Returns:
+        The control tree; None for ``local``, which needs none.
+
     Raises:
         ConfigurationError: The text names no machines.
     """
+    kind, rest = _machines(spec)
+    if kind == "local":
+        return None
     from sapwood.nodes.control import (  # noqa: PLC0415 - on one machine nobody needs cryptography
         ControlTree,
     )
 
-    kind, rest = _machines(spec)
-    if kind == "local":
-        return None
     launcher: Launcher
     if kind == "ssh":
         launcher = SshLauncher(split_hosts(rest), settings.nodes.ssh)

@@ -9,7 +9,7 @@ from concurrent.futures import Future, wait
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Condition, Lock
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -17,10 +17,12 @@ from sapwood.comm import plain, values
 from sapwood.core.errors import ClosedError, ConfigurationError, NodeLostError, SapwoodError
 from sapwood.nodes import messages
 from sapwood.nodes.command_processes import CHUNK, STREAMS, CommandProcesses, Done
-from sapwood.nodes.control import ControlTree
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.options import PlacesChanged
 from sapwood.session.requests import AgentQuestion
+
+if TYPE_CHECKING:
+    from sapwood.nodes.control import ControlTree
 
 OUTPUT_MEMORY = 64 * 2**20
 """Bytes of output that all nodes of a command together may have on their way to the front end."""
