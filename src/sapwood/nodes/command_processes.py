@@ -29,6 +29,9 @@ NOT_FOUND = 127
 NOT_STARTED = 126
 """Status of a command that cannot be started, as shells have it."""
 
+LINGER = 1.0
+"""Seconds that what a command left behind gets to end its output, before it is killed."""
+
 SWEEPER_TIMEOUT = 10.0
 """Seconds that the process that ends what is left may take."""
 
@@ -44,8 +47,9 @@ _log = logger("nodes")
 class CommandProcess:
     """One command, started.
 
-    It is over when its first process has ended and its output has; whatever it began that is still
-    there then is killed. Output is read only while the head takes it: else the command waits.
+    It is over when its first process has ended and its output has. Whatever it began that is still
+    there then is killed, also what goes on writing for longer than :data:`LINGER`. Output is read
+    only while the head takes it: else the command waits.
 
     Args:
         order: What to start.
@@ -220,6 +224,16 @@ class CommandProcess:
         self._stop_watching()
         self._leader_gone = True
         self._look()
+        self._loop.call_later(LINGER, self._lingered)
+
+    def _lingered(self) -> None:
+        """Kill what still writes; not while nobody reads what it has written."""
+        if self._status is not None:
+            return
+        if self._taken >= self._window:
+            self._loop.call_later(LINGER, self._lingered)
+        else:
+            self._sweep()
 
     @property
     def _is_over(self) -> bool:
