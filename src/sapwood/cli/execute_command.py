@@ -1,4 +1,4 @@
-"""What ``sapwood exec`` does; ``execute.py`` has its options, so that ``--help`` needs none of this."""
+"""What ``sapwood exec`` does; ``execute.py`` has its options, so that ``--help`` loads less."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, BinaryIO, Protocol
 
 from sapwood.cli import starting
@@ -74,7 +75,7 @@ def run_everywhere(request: ExecRequest) -> int:
         names = commands.names
         view: ExecView
         if request.as_json:
-            view = JsonLines(answer_stream().buffer)  # type: ignore[attr-defined] - a stream of bytes
+            view = JsonLines(answer_stream().buffer)
         else:
             label = len(names) > 1 if request.label is None else request.label
             view = Terminal(names, label=label)
@@ -106,9 +107,7 @@ def _follow(running: RunningCommand, view: ExecView) -> int:
 def _standard_input(running: RunningCommand) -> Iterator[None]:
     """Give a command what comes by standard input."""
     bell = os.eventfd(0, os.EFD_CLOEXEC)
-    thread = threading.Thread(
-        target=_feed, args=(running, bell), name="sapwood-input", daemon=True
-    )
+    thread = threading.Thread(target=_feed, args=(running, bell), name="sapwood-input", daemon=True)
     thread.start()
     try:
         yield
@@ -149,7 +148,7 @@ class Terminal:
             "stderr": sys.stderr.buffer,
         }
         self._folders = {
-            name: LineFolder(names, lambda text, to=stream: _write(to, text))
+            name: LineFolder(names, partial(_write, stream))
             for name, stream in self._streams.items()
             if label
         }

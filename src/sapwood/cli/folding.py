@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from sapwood.core.hostset import fold_hosts
 
 HOLD = 0.1
 """Seconds that a line waits for the same line of other nodes."""
 
-MAX_HELD = 16 * 2**20
+MAX_HELD = 32 * 2**20
 """Bytes of lines that wait; beyond that the oldest come out at once."""
 
 MAX_LINE = 256 * 1024
 """Bytes of a line without an end that are kept; a longer one comes out in pieces."""
 
-LINE_COST = 256
+LINE_COST = 64
 """Bytes that a line which waits costs beyond its own."""
+
+MAX_LABELS = 1000
+"""Sets of nodes whose folded names are kept."""
 
 
 class LineSplitter:
-    """Cuts bytes that come in pieces into lines.
+    r"""Cuts bytes that come in pieces into lines.
 
     Example:
         >>> splitter = LineSplitter()
-        >>> splitter.lines(b"one\\ntw"), splitter.lines(b"o\\n"), splitter.rest()
+        >>> splitter.lines(b"one\ntw"), splitter.lines(b"o\n"), splitter.rest()
         ([b'one'], [b'two'], [])
     """
 
@@ -37,20 +40,20 @@ class LineSplitter:
 
     def lines(self, data: bytes) -> list[bytes]:
         """Take bytes in; return the lines that they complete, without their ends."""
-        first, *more = data.split(b"\n")
-        self._parts.append(first)
-        self._size += len(first)
-        found: list[bytes] = []
-        if more:
-            found = self._pieces(b"".join(self._parts))
-            for line in more[:-1]:
-                found += self._pieces(line)
-            self._parts, self._size = [more[-1]], len(more[-1])
+        *lines, last = data.split(b"\n")
+        if lines and self._parts:
+            lines[0] = b"".join([*self._parts, lines[0]])
+            self._parts, self._size = [], 0
+        if last:
+            self._parts.append(last)
+            self._size += len(last)
         if self._size > MAX_LINE:
-            *pieces, last = self._pieces(b"".join(self._parts))
-            found += pieces
+            *pieces, last = _pieces(b"".join(self._parts))
+            lines += pieces
             self._parts, self._size = [last], len(last)
-        return found
+        if any(len(line) > MAX_LINE for line in lines):
+            return [piece for line in lines for piece in _pieces(line)]
+        return lines
 
     def rest(self) -> list[bytes]:
         """Return the last line, if it has no end."""
@@ -58,14 +61,28 @@ class LineSplitter:
         self._parts, self._size = [], 0
         return [rest] if rest else []
 
-    @staticmethod
-    def _pieces(line: bytes) -> list[bytes]:
-        starts = range(0, max(1, len(line)), MAX_LINE)
-        return [line[start : start + MAX_LINE] for start in starts]
+
+def _pieces(line: bytes) -> Iterator[bytes]:
+    for start in range(0, max(1, len(line)), MAX_LINE):
+        yield line[start : start + MAX_LINE]
+
+
+@dataclass(eq=False)
+class _Batch:
+    """Lines of a node that came at one time; those before ``at`` were shown."""
+
+    node: str
+    time: float
+    lines: list[bytes]
+    at: int = 0
+
+    @property
+    def is_shown(self) -> bool:
+        return self.at == len(self.lines)
 
 
 class LineFolder:
-    """Labels lines, and folds equal lines of several nodes: ``n[1-4]: text``.
+    r"""Labels lines, and folds equal lines of several nodes: ``n[1-4]: text``.
 
     Each node has a queue of lines. A line comes out when it has waited for :data:`HOLD`, when it is
     the first of all nodes, or when too many bytes wait, and with it the same line of all nodes that
@@ -79,11 +96,11 @@ class LineFolder:
     Example:
         >>> shown = []
         >>> folder = LineFolder(["n1", "n2"], shown.append)
-        >>> folder.take("n1", b"same\\nmine\\n")
-        >>> folder.take("n2", b"same\\n")
+        >>> folder.take("n1", b"same\nmine\n")
+        >>> folder.take("n2", b"same\n")
         >>> folder.close()
         >>> b"".join(shown)
-        b'n[1-2]: same\\nn1: mine\\n'
+        b'n[1-2]: same\nn1: mine\n'
     """
 
     def __init__(
@@ -96,15 +113,19 @@ class LineFolder:
         self._clock = clock
         self._order = {node: number for number, node in enumerate(nodes)}
         self._splitters = {node: LineSplitter() for node in nodes}
-        self._queues: dict[str, deque[tuple[int, bytes]]] = {node: deque() for node in nodes}
-        self._waiting: deque[tuple[float, int, str]] = deque()  # all lines, the oldest first
+        self._queues: dict[str, deque[_Batch]] = {node: deque() for node in nodes}
+        self._waiting: deque[_Batch] = deque()  # of all nodes, the oldest first
         self._first: dict[bytes, set[str]] = {}  # whose first line it is
         self._may_have = set(nodes)  # nodes that have lines, or may have some
         self._ended: set[str] = set()
-        self._numbers = itertools.count()
         self._held = 0
         self._text: list[bytes] = []
         self._labels: dict[frozenset[str], bytes] = {}
+
+    @property
+    def held(self) -> int:
+        """Bytes of lines that wait, with what each costs."""
+        return self._held
 
     def take(self, node: str, data: bytes) -> None:
         """Take in what a node wrote."""
@@ -113,22 +134,20 @@ class LineFolder:
 
     def end(self, node: str) -> None:
         """Take in that a node writes no more."""
-        self._ended.add(node)
+        if node in self._ended:
+            return
         self._add(node, self._splitters[node].rest())
+        self._ended.add(node)
         if not self._queues[node]:
             self._may_have.discard(node)
-            for line in list(self._first):
-                if line in self._first and self._is_complete(line):
-                    self._out(line)
+            self._show_common()
         self._flush()
 
     @property
     def patience(self) -> float | None:
         """Seconds until a line has waited long enough; None if none waits."""
-        self._forget_shown()
-        if not self._waiting:
-            return None
-        return max(0.0, self._waiting[0][0] + HOLD - self._clock())
+        oldest = self._oldest()
+        return None if oldest is None else max(0.0, oldest.time + HOLD - self._clock())
 
     def show_due(self) -> None:
         """Write what has waited long enough."""
@@ -142,87 +161,99 @@ class LineFolder:
         self._show_until(float("inf"))
         self._flush()
 
-    def _add(self, node: str, lines: Sequence[bytes]) -> None:
-        now = self._clock()
+    # --- queues --------------------------------------------------------------------------------
+
+    def _add(self, node: str, lines: list[bytes]) -> None:
+        if not lines:
+            return
+        batch = _Batch(node, self._clock(), lines)
         queue = self._queues[node]
-        for line in lines:
-            number = next(self._numbers)
-            queue.append((number, line))
-            self._waiting.append((now, number, node))
-            self._held += len(line) + LINE_COST
-            if len(queue) == 1:
-                self._came_first(node, line)
-            while self._held > MAX_HELD and self._oldest():
-                pass
+        queue.append(batch)
+        self._waiting.append(batch)
+        self._held += _cost(lines)
+        if len(queue) == 1:
+            self._first.setdefault(lines[0], set()).add(node)
+            self._show_common()
+        while self._held > MAX_HELD and (oldest := self._oldest()) is not None:
+            self._show_batch(oldest)
 
-    def _came_first(self, node: str, line: bytes) -> None:
-        """Note the first line of a node, and show it if it is that of all."""
-        self._first.setdefault(line, set()).add(node)
-        if self._is_complete(line):
-            self._out(line)
+    def _oldest(self) -> _Batch | None:
+        waiting = self._waiting
+        while waiting and waiting[0].is_shown:
+            waiting.popleft()
+        return waiting[0] if waiting else None
 
-    def _is_complete(self, line: bytes) -> bool:
-        return len(self._first[line]) >= len(self._may_have)
+    def _advance(self, node: str, count: int) -> None:
+        """Take the first lines of a node, all of one batch, from its queue."""
+        queue = self._queues[node]
+        batch = queue[0]
+        self._held -= _cost(batch.lines[batch.at : batch.at + count])
+        batch.at += count
+        if batch.is_shown:
+            queue.popleft()
+        if queue:
+            self._first.setdefault(queue[0].lines[queue[0].at], set()).add(node)
+        elif node in self._ended:
+            self._may_have.discard(node)
 
-    def _out(self, line: bytes) -> None:
-        """Show a line of all nodes that have it first, and what then is the first line of all."""
-        pending = [line]
-        while pending:
-            line = pending.pop()
-            nodes = self._first.pop(line, None)
-            if nodes is None:
+    # --- what comes out ------------------------------------------------------------------------
+
+    def _show_common(self) -> None:
+        """Show what is the first line of all nodes, as long as there is such a line."""
+        while len(self._first) == 1:
+            ((line, nodes),) = self._first.items()
+            if len(nodes) < len(self._may_have):
+                return
+            batches = [self._queues[node][0] for node in nodes]
+            count = min(len(batch.lines) - batch.at for batch in batches)
+            run = batches[0].lines[batches[0].at : batches[0].at + count]
+            if any(batch.lines[batch.at : batch.at + count] != run for batch in batches):
+                run = [line]
+            self._show(nodes, run)
+
+    def _show(self, nodes: set[str], lines: list[bytes]) -> None:
+        """Show lines that some nodes have first."""
+        del self._first[lines[0]]
+        label = self._label(nodes)
+        self._text += [label, (b"\n" + label).join(lines), b"\n"]
+        for node in nodes:
+            self._advance(node, len(lines))
+
+    def _show_batch(self, batch: _Batch) -> None:
+        """Show the lines of a batch, each with the same line of all nodes that have it first."""
+        while not batch.is_shown:
+            first = self._queues[batch.node][0]  # what came before goes before
+            line = first.lines[first.at]
+            nodes = self._first[line]
+            if len(nodes) > 1:
+                self._show(nodes, [line])
                 continue
-            self._text.append(b"%b: %b\n" % (self._label(nodes), line))
-            fewer = False
-            for node in nodes:
-                queue = self._queues[node]
-                queue.popleft()
-                self._held -= len(line) + LINE_COST
-                if queue:
-                    following = queue[0][1]
-                    self._first.setdefault(following, set()).add(node)
-                    pending += [following] if self._is_complete(following) else []
-                elif node in self._ended:
-                    self._may_have.discard(node)
-                    fewer = True
-            if fewer:
-                pending += [other for other in self._first if self._is_complete(other)]
+            others = self._first.keys() - {line}
+            end = first.at + 1
+            while end < len(first.lines) and first.lines[end] not in others:
+                end += 1
+            self._show(nodes, first.lines[first.at : end])
+        self._show_common()
+
+    def _show_until(self, moment: float) -> None:
+        while (batch := self._oldest()) is not None and batch.time <= moment:
+            self._show_batch(batch)
 
     def _label(self, nodes: set[str]) -> bytes:
         key = frozenset(nodes)
         known = self._labels.get(key)
         if known is None:
-            if len(self._labels) > 1000:
+            if len(self._labels) >= MAX_LABELS:
                 self._labels.clear()
-            names = sorted(nodes, key=self._order.__getitem__)
-            known = self._labels[key] = fold_hosts(names).encode("utf-8", "surrogateescape")
+            names = fold_hosts(sorted(nodes, key=self._order.__getitem__))
+            known = self._labels[key] = names.encode("utf-8", "surrogateescape") + b": "
         return known
-
-    def _oldest(self) -> bool:
-        """Show the line that waits longest; say whether there was one."""
-        self._forget_shown()
-        if not self._waiting:
-            return False
-        self._out(self._queues[self._waiting[0][2]][0][1])
-        return True
-
-    def _show_until(self, moment: float) -> None:
-        while True:
-            self._forget_shown()
-            if not self._waiting or self._waiting[0][0] > moment:
-                return
-            self._oldest()
-
-    def _forget_shown(self) -> None:
-        waiting = self._waiting
-        while waiting:
-            _, number, node = waiting[0]
-            queue = self._queues[node]
-            if queue and queue[0][0] <= number:
-                return
-            waiting.popleft()
 
     def _flush(self) -> None:
         if self._text:
             text, self._text = self._text, []
             self._write(b"".join(text))
+
+
+def _cost(lines: Sequence[bytes]) -> int:
+    return sum(map(len, lines)) + LINE_COST * len(lines)

@@ -89,6 +89,7 @@ __all__ = [
     "MemoryLimitError",
     "Message",
     "NodeLostError",
+    "NodeResult",
     "ParameterError",
     "PlaceReport",
     "ProcessSpentError",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -66,7 +65,7 @@ def execute(
     on_output: Callable[[str, str, bytes], object] | None = None,
     settings: Settings | None = None,
 ) -> ExecResult:
-    """Run a command on every node of a set of machines, and wait for its end everywhere.
+    r"""Run a command on every node of a set of machines, and wait for its end everywhere.
 
     Nothing of it is left when this returns, or when this process ends: what the command began and
     did not wait for is killed.
@@ -77,8 +76,8 @@ def execute(
         input: Standard input for all nodes; by default it is empty.
         folder: Where it starts; by default the home folder, on ``local`` the current one.
         environment: Variables, besides those that each node has.
-        on_output: Given output as it comes: the node, ``"stdout"`` or ``"stderr"``, and bytes. While
-            it does not return, the commands wait; the result has no output then.
+        on_output: Given output as it comes: the node, ``"stdout"`` or ``"stderr"``, and bytes.
+            While it does not return, the commands wait. The result has no output then.
         settings: All settings; by default those of configuration files and variables.
 
     Raises:
@@ -89,7 +88,7 @@ def execute(
     Example:
         >>> found = execute(["sh", "-c", "echo $GREETING; exit 3"], environment={"GREETING": "hi"})
         >>> found.status, found.nodes["local"].stdout
-        (3, b'hi\\n')
+        (3, b'hi\n')
     """
     chosen = load_configuration().settings if settings is None else check_settings(settings)
     kept: dict[str, dict[str, bytearray]] = {}
@@ -145,7 +144,7 @@ def commands_on(spec: str, settings: Settings) -> Iterator[Commands]:
             commands = Commands(LocalCarrier)
         else:
             stack.callback(control.close)
-            commands = Commands(partial(TreeCarrier, control))
+            commands = Commands(lambda told: TreeCarrier(control, told))
             control.start()
         stack.callback(commands.close)
         yield commands

@@ -204,7 +204,7 @@ class CommandProcess:
             self._sweep()
 
     def cancel(self, done: Done) -> None:
-        """Kill it, and all that it began; its output is lost. ``done`` is called when it is gone."""
+        """Kill it, and all that it began, and lose its output; then call ``done``."""
         self._done.append(done)
         self._cancelled = True
         if self._status is not None:
@@ -422,8 +422,8 @@ def _ignore(_number: int, _frame: FrameType | None) -> None:
 def _refusal(order: messages.StartCommand, error: OSError | ValueError) -> tuple[int, str]:
     """Return status and reason of a command that could not be started."""
     program = os.fsdecode(order.arguments[0]) if order.arguments else ""
-    if isinstance(error, ValueError) or not program:
-        return NOT_STARTED, f"{program!r} cannot be started: {error or 'there is no command'}"
+    if isinstance(error, ValueError):
+        return NOT_STARTED, f"{program!r} cannot be started: {error}"
     if order.folder and error.filename in {order.folder, os.fsencode(order.folder)}:
         return NOT_STARTED, f"it cannot start in {order.folder}: {error.strerror}"
     if isinstance(error, FileNotFoundError):

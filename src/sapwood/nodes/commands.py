@@ -9,7 +9,7 @@ from concurrent.futures import Future, wait
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Condition, Lock
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import msgspec
 
@@ -67,13 +67,11 @@ class NodeExit(msgspec.Struct, frozen=True):
 
 
 class CommandCarrier(Protocol):
-    """The way to the nodes.
+    """The way to the nodes."""
 
-    Attributes:
-        names: What users call them; the first has number 1.
-    """
-
-    names: Sequence[str]
+    @property
+    def names(self) -> Sequence[str]:
+        """What users call them; the first has number 1."""
 
     def ask(self, number: int, request: str, message: msgspec.Struct) -> Future[Any]:
         """Send a request to a node."""
@@ -191,9 +189,7 @@ class RunningCommand:
         forget: Called with the number when it is over on all nodes, or closed.
     """
 
-    def __init__(
-        self, carrier: CommandCarrier, number: int, forget: Callable[[int], None]
-    ) -> None:
+    def __init__(self, carrier: CommandCarrier, number: int, forget: Callable[[int], None]) -> None:
         self.number = number
         self._carrier = carrier
         self._forget = forget
@@ -249,9 +245,7 @@ class RunningCommand:
     def signal(self, number: int) -> None:
         """Send a signal to the command on all nodes where it runs."""
         for node in self._still_running():
-            self._ask(
-                node, messages.COMMAND_SIGNAL, messages.SignalCommand(self.number, number)
-            )
+            self._ask(node, messages.COMMAND_SIGNAL, messages.SignalCommand(self.number, number))
 
     def close(self) -> None:
         """Kill it where it still runs, and wait until it is gone there."""
@@ -267,7 +261,7 @@ class RunningCommand:
         )
         self._forget(self.number)
 
-    def __enter__(self) -> RunningCommand:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -36,7 +36,7 @@ def marked(mark: str, session: int = 0) -> list[int]:
         if not name.isdecimal() or int(name) == os.getpid():
             continue
         try:
-            state, owner = _state(name)
+            state, _, owner = _state(name)
             if state in "ZX":
                 continue
             if session and owner == session:
@@ -65,9 +65,20 @@ def sweep(mark: str, session: int = 0) -> None:
                 os.kill(pid, signal.SIGKILL)
         killed.update(found)
         time.sleep(PAUSE)
-    for pid in killed - {session}:
+    for pid in killed.union(_zombies(session)) - {session}:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
+
+
+def _zombies(session: int) -> list[int]:
+    """Return the children of this process that have ended and were of a session."""
+    found: list[int] = []
+    for name in os.listdir("/proc") if session else ():  # noqa: PTH208 - as above
+        if name.isdecimal():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                if _state(name) == ("Z", os.getpid(), session):
+                    found.append(int(name))
+    return found
 
 
 def main() -> None:
@@ -79,11 +90,11 @@ def main() -> None:
     sweep(sys.argv[1])
 
 
-def _state(name: str) -> tuple[str, int]:
-    """Return the state of a process and the session that it is in."""
+def _state(name: str) -> tuple[str, int, int]:
+    """Return the state of a process, its parent, and the session that it is in."""
     with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - as above
         fields = file.read().rpartition(")")[2].split()
-    return fields[0], int(fields[3])
+    return fields[0], int(fields[1]), int(fields[3])
 
 
 if __name__ == "__main__":
