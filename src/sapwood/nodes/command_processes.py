@@ -90,6 +90,7 @@ class CommandProcess:
         self._reading = False
         self._leader_gone = False
         self._sweeping = False
+        self._signalled = False
         self._status: int | None = None
         self._cancelled = False
         self._done: list[Done] = []
@@ -198,6 +199,7 @@ class CommandProcess:
         """Send a signal to the processes of its group; SIGKILL ends all that it began."""
         if self._status is not None:
             return
+        self._signalled = True
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
         if number == signal.SIGKILL:
@@ -227,10 +229,10 @@ class CommandProcess:
         self._loop.call_later(LINGER, self._lingered)
 
     def _lingered(self) -> None:
-        """Kill what still writes; not while nobody reads what it has written."""
+        """Kill what still writes; while nobody reads what it has written, only at a signal."""
         if self._status is not None:
             return
-        if self._taken >= self._window:
+        if self._taken >= self._window and not self._signalled:
             self._loop.call_later(LINGER, self._lingered)
         else:
             self._sweep()
