@@ -212,8 +212,8 @@ class CommandProcess:
         if self._status is not None:
             self._tell()
             return
+        self.signal(signal.SIGKILL)  # first, lest it ends by writing to nobody
         self._close_pipes()
-        self._sweep()
 
     def close_now(self) -> None:
         """Kill it, and all that it began, and wait for that: the loop ends."""
