@@ -273,6 +273,16 @@ def _text(lines: Sequence[bytes]) -> bytes:
 
 
 def _write(stream: BinaryIO, data: bytes) -> None:
-    if data:
+    """Write all bytes and keep none: what an interrupt leaves unwritten must not delay the end."""
+    raw = getattr(stream, "raw", None)
+    if raw is None:
         stream.write(data)
         stream.flush()
+        return
+    rest = memoryview(data)
+    while rest:
+        written = raw.write(rest)
+        if written is None:  # another process has made it non-blocking
+            select.select([], [raw], [])
+        else:
+            rest = rest[written:]

@@ -214,6 +214,17 @@ def test_an_interrupt_is_heeded_while_nobody_reads_the_output() -> None:
         assert process.wait(PATIENCE) == 130
 
 
+def test_a_second_interrupt_is_heeded_while_nobody_reads_the_output() -> None:
+    script = f"trap '' INT; echo $$; echo $$; exec yes {'x' * 1000}"
+    with running(script, "local", 1) as (process, pids):
+        process.send_signal(signal.SIGINT)
+        threading.Event().wait(0.2)  # else both are one to the kernel
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 130
+        until_gone(pids)
+
+
 def test_nothing_is_left_when_the_reader_goes_away() -> None:
     process = subprocess.Popen(
         command("--on", "local", "--", "yes"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
