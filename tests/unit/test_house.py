@@ -94,6 +94,7 @@ def test_the_wheel_has_no_simulator() -> None:
         "__init__.py",
         "devices.py",
         "languages.py",
+        "launchers.py",
         "transports.py",
     }
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -21,13 +21,14 @@ from sapwood.contexts.launchers.local import LocalLauncher
 from sapwood.contexts.launchers.ssh import SshLauncher
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.hostset import split_hosts
-from sapwood.core.topology import Tree, by_host
+from sapwood.core.topology import Tree, by_host, flat
 from sapwood.core.whole import whole
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.cores import usable_cores
 from sapwood.environment.schema import check_settings
 from sapwood.environment.settings import Settings
 from sapwood.session.embedded import EmbeddedSession, embedded
+from sapwood.session.options import SessionOptions
 from sapwood.session.port import SessionPort
 
 if TYPE_CHECKING:
@@ -199,30 +200,43 @@ def start_on(
     control.start()
     try:
         shares = _shares(control, agents, agents_per_node, chosen)
-        tree, hosts = by_host(shares)
-        runners = runner_options(max(shares), chosen, usable_cores())
-        options = msgspec.structs.replace(
-            base,
-            tree=tree,
-            hosts=hosts,
-            fastpath=False,
-            spin=0.0,
-            extra=agent_settings(runners, chosen),
-        )
+        return _on_nodes(control, base, exports, shares, chosen)
     except BaseException:
         control.close()
         raise
 
+
+def _on_nodes(
+    control: ControlTree,
+    base: SessionOptions,
+    exports: dict[str, str],
+    shares: Sequence[int],
+    settings: Settings,
+) -> Cluster:
+    """Start a cluster with so many agents on each node; the nodes end with it."""
+    tree, hosts = by_host(shares)
+    runners = runner_options(max(shares), settings, usable_cores())
+    options = msgspec.structs.replace(
+        base,
+        tree=tree,
+        hosts=hosts,
+        fastpath=False,
+        spin=0.0,
+        extra=agent_settings(runners, settings),
+    )
+
     def new_session(shape: Tree, lender: SessionPort | None) -> EmbeddedSession:
-        owner = lender is None
-        places = hosts[: shape.agents + 1] + (0,) * (shape.size - shape.agents - 1)
+        if lender is None:
+            return EmbeddedSession(options, None, control.source(owned=True))
+        # Its junctions would be on this machine, where other machines do not reach them.
+        further = flat(shape.agents)
         return EmbeddedSession(
-            msgspec.structs.replace(options, tree=shape, hosts=hosts if owner else places),
-            None if lender is None else embedded(lender),
-            control.source(owned=owner),
+            msgspec.structs.replace(options, tree=further, hosts=hosts[: further.size]),
+            embedded(lender),
+            control.source(),
         )
 
-    return new_cluster(chosen, exports, tree, runners, new_session)
+    return new_cluster(settings, exports, tree, runners, new_session)
 
 
 def _shares(

@@ -54,9 +54,11 @@ import msgspec
 
 from sapwood.comm.frames import MAX_PAYLOAD, Buffers
 from sapwood.comm.messages import PROTOCOL_VERSION, WINDOW, Hello, Resume, Welcome
+from sapwood.comm.place_keys import PlaceKeys
 from sapwood.comm.replay import Expectation, Sent
 from sapwood.core.errors import ProtocolError
 from sapwood.core.states import StateTable
+from sapwood.core.topology import ROOT
 
 PIECE = 256 * 1024
 """Bytes of a piece of large arrays of streams, where links cannot share memory."""
@@ -121,7 +123,7 @@ class Identity(msgspec.Struct):
         incarnation: Counts the processes that have held this place.
         pid: Process id; 0 until the process is there.
         machine: What decides whether two processes can share memory (see ``machine.py``).
-        credential: What the other side checks.
+        keys: What it shows to places above, and expects of those below.
     """
 
     cluster: str
@@ -129,15 +131,18 @@ class Identity(msgspec.Struct):
     incarnation: int
     pid: int
     machine: str
-    credential: bytes = b""
+    keys: PlaceKeys = PlaceKeys()
 
-    def hello(self, window: int = WINDOW, link: int = 0, attachment: int = 1) -> Hello:
+    def hello(
+        self, window: int = WINDOW, link: int = 0, attachment: int = 1, above: int = ROOT
+    ) -> Hello:
         """Return the first message of the side that connects.
 
         Args:
             window: What this side takes before it has consumed it, bytes.
             link: This side's number for the link.
             attachment: How often this process has asked to be attached to a parent.
+            above: The place that it connects to.
         """
         return Hello(
             PROTOCOL_VERSION,
@@ -146,7 +151,7 @@ class Identity(msgspec.Struct):
             self.incarnation,
             self.pid,
             self.machine,
-            self.credential,
+            self.keys.shown(self.rank, above),
             window,
             link,
             attachment,
@@ -156,8 +161,8 @@ class Identity(msgspec.Struct):
         """Return the answer of the side that accepts."""
         return Welcome(PROTOCOL_VERSION, self.rank, self.pid, self.machine, window)
 
-    def resume(self, link: int, received: int) -> Resume:
-        """Return the first message of a connection on which a link goes on."""
+    def resume(self, link: int, received: int, above: int = ROOT) -> Resume:
+        """Return the first message of a connection on which a link to a place above goes on."""
         return Resume(
             PROTOCOL_VERSION,
             self.cluster,
@@ -165,7 +170,7 @@ class Identity(msgspec.Struct):
             self.incarnation,
             link,
             received,
-            self.credential,
+            self.keys.shown(self.rank, above),
         )
 
 

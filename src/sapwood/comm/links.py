@@ -317,7 +317,7 @@ class LinkTable:
 
     def _forget_former(self, hello: msg.Hello, now: float) -> None:
         """A process that greets anew does not go on where it, or one before it, had been."""
-        if hello.credential != self._node.identity.credential:
+        if not self._node.identity.keys.accepts(hello.rank, hello.credential):
             return
         for number in list(self._broken):
             link = self.channels[number].link
@@ -394,7 +394,7 @@ class LinkTable:
         channel, number = self.channels[link], self._new_number()
         self.connections[number] = LinkConnection(number, connection, channel, self._decoder())
         channel.reconnected()
-        message = self._node.identity.resume(link, channel.received)
+        message = self._node.identity.resume(link, channel.received, channel.link.rank)
         connection.write(frames.encode(message, None, share=False))
         return number
 
@@ -427,7 +427,7 @@ class LinkTable:
         """Return the channel that a peer may go on with."""
         identity = self._node.identity
         check_greeting(message, identity)
-        if message.credential != identity.credential:
+        if not identity.keys.accepts(message.rank, message.credential):
             return None
         for channel in self.channels.values():
             link = channel.link

@@ -79,7 +79,10 @@ class PeerTable:
         if not event.initiator:
             return []
         self.attachment.asked(link.number)
-        hello = self.identity.hello(self.timing.window, link.number, self.attachment.number)
+        attachment = self.attachment
+        hello = self.identity.hello(
+            self.timing.window, link.number, attachment.number, attachment.sought
+        )
         return [ev.Transmit((link.number,), hello)]
 
     def greeting(self, link: Link, message: msg.AnyMessage) -> Effects:
@@ -142,7 +145,7 @@ class PeerTable:
     def _refusal(self, hello: msg.Hello) -> str:
         if not self.router.is_home(hello.rank):
             return f"rank {hello.rank} has no home below rank {self.rank}"
-        if hello.credential != self.identity.credential:
+        if not self.identity.keys.accepts(hello.rank, hello.credential):
             return "wrong credential"
         if self.router.knows(hello.rank, hello.incarnation, hello.attachment):
             return f"rank {hello.rank} is stale: a newer process has its place, or it was given up"

@@ -10,9 +10,12 @@ from sapwood.core.errors import ConfigurationError
 MAX_HOSTS = 100_000
 """Hosts that one expression may name."""
 
+_DIGITS = 18
+"""Digits of one number in a name; longer ones are not folded."""
+
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
-_NUMBERED = re.compile(r"^(.*?)(\d+)(\D*)$")
+_RANGE = re.compile(rf"([0-9]{{1,{_DIGITS}}})(?:-([0-9]{{1,{_DIGITS}}}))?")
+_NUMBERED = re.compile(rf"(?s)^(|.*?[^0-9])([0-9]{{1,{_DIGITS}}})([^0-9]*)$")
 
 
 def split_hosts(text: str) -> list[str]:
@@ -40,7 +43,7 @@ def expand_hosts(text: str) -> list[str]:
     for part in split_hosts(text):
         found += _expand(part, text)
         if len(found) > MAX_HOSTS:
-            raise ConfigurationError(f"more than {MAX_HOSTS} hosts", where=text[:80])
+            raise _too_many(text)
     return found
 
 
@@ -53,13 +56,17 @@ def _expand(part: str, whole: str) -> list[str]:
     before, after = part[: match.start()], part[match.end() :]
     names: list[str] = []
     rest = _expand(after, whole) if after else [""]
+    count = 0
     for piece in match.group(1).split(","):
         numbers = _RANGE.fullmatch(piece.strip())
         if numbers is None:
             raise _malformed(whole)
         first, last = numbers.group(1), numbers.group(2) or numbers.group(1)
-        if int(last) < int(first) or int(last) - int(first) >= MAX_HOSTS:
+        if int(last) < int(first):
             raise _malformed(whole)
+        count += (int(last) - int(first) + 1) * len(rest)
+        if count > MAX_HOSTS:
+            raise _too_many(whole)
         width = len(first) if first.startswith("0") else 0
         names += [
             f"{before}{number:0{width}d}{end}"
@@ -106,6 +113,10 @@ def _fold(before: str, after: str, width: int, numbers: Sequence[int]) -> str:
         pieces.append(first if start == previous else f"{first}-{last}")
         start = previous = number
     return f"{before}[{','.join(pieces)}]{after}"
+
+
+def _too_many(text: str) -> ConfigurationError:
+    return ConfigurationError(f"more than {MAX_HOSTS} hosts", where=text[:80])
 
 
 def _malformed(text: str) -> ConfigurationError:

@@ -106,6 +106,11 @@ class CommandProcess:
         loop.add_reader(self._watch, self._leader_ended)
         self._read_on()
 
+    @property
+    def pid(self) -> int:
+        """Its first process."""
+        return self._process.pid
+
     # --- input ---------------------------------------------------------------------------------
 
     def give(self, data: bytes, done: Done) -> None:
@@ -315,6 +320,15 @@ class CommandProcesses:
             messages.COMMAND_CANCEL: self._cancel,
         }
         """What to do with the value of a request; the function is called when that is done."""
+
+    def processes(self) -> set[int]:
+        """Return the processes of all commands, and the one that stands beside them."""
+        found = {command.pid for command in self._open.values()}
+        if found:
+            found.update(sweeping.marked(self._mark))
+        if self._sweeper is not None:
+            found.add(self._sweeper.pid)
+        return found
 
     def close(self) -> None:
         """Kill all commands, and all that they began, and wait for that."""

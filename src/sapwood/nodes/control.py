@@ -30,7 +30,7 @@ from sapwood.nodes.daemon import DaemonOrder
 from sapwood.nodes.joining import JOIN_TIMEOUT, JoinAnswer, JoinRequest, JoinServer, NodeFacts
 from sapwood.nodes.port import HeadPort
 from sapwood.nodes.starting import SEND_TIMEOUT, DaemonStarter, NodeTrouble
-from sapwood.security.authority import Authority, make_request, new_cluster_id
+from sapwood.security.authority import HEAD, Authority, make_request, new_cluster_id
 from sapwood.security.credentials import Credentials
 from sapwood.security.tokens import JoinToken, Tokens
 from sapwood.session.embedded import EmbeddedSession
@@ -40,9 +40,6 @@ from sapwood.session.supervisor import NodeSource, ProcessSetup, ProcessStarter
 
 CLOSE_TIMEOUT = 10.0
 """Seconds that nodes get to end the processes of a session."""
-
-HEAD = "head"
-"""Name of the machine at the root."""
 
 _log = logger("nodes")
 
@@ -101,7 +98,7 @@ class ControlTree:
         self._sessions: dict[tuple[str, int], NodeProcesses] = {}
         self._started = False
         self._expected: dict[str, int] = {}  # incarnations, by the ids of tokens
-        self._configuration = b""
+        self._configurations: dict[int, bytes] = {}
         self._places: tuple[str, ...] = ()
         count = len(self.hosts)
         self.session = EmbeddedSession(
@@ -208,7 +205,7 @@ class ControlTree:
         self, host: int, setup: ProcessSetup, on_report: Callable[[orders.Report], None]
     ) -> DaemonStarter:
         """Return what starts the daemon of a machine."""
-        self._configuration = setup.configure.configuration
+        self._configurations[host] = setup.configuration_of(host)
         return DaemonStarter(
             self.launcher,
             self.hosts[host - 1],
@@ -253,7 +250,7 @@ class ControlTree:
             )
         if failed and self._trouble:
             self.session.supervisor.give_up(NodeLostError("nodes did not come"))
-        return JoinAnswer(node, certificate, rank, incarnation, self._configuration)
+        return JoinAnswer(node, certificate, rank, incarnation, self._configurations[rank])
 
     def _note_trouble(self, host: int, trouble: NodeTrouble) -> bool:
         """Note why a node is not there; say whether to try again."""
@@ -261,7 +258,9 @@ class ControlTree:
             self._trouble[host] = trouble.reason
             started = self._started
             decided = len(self._facts.keys() | self._trouble.keys()) == len(self.hosts)
-        _log.warning("node trouble", host=trouble.host, reason=trouble.reason)
+        (_log.warning if started else _log.info)(
+            "node trouble", host=trouble.host, reason=trouble.reason
+        )
         if not started and decided:  # all others are there, or have failed as well
             self.session.supervisor.give_up(NodeLostError(trouble.reason, where=trouble.host))
         return started
@@ -371,6 +370,7 @@ class NodeProcesses:
         self._there = False
         self._waiting: list[tuple[str, Any]] = []
         self._over = False
+        self._closing: Future[Any] | None = None
 
     def start(self) -> None:
         """Have the node get ready; if it is not there, when it is."""
@@ -385,13 +385,12 @@ class NodeProcesses:
                 return
             self._there = True
             waiting, self._waiting = self._waiting, []
-        configure = self._setup.configure
         opening = messages.OpenProcesses(
             session=self.name,
             host=self.host,
             plan=self._setup.plan,
-            configuration=configure.configuration,
-            environment=configure.environment,
+            configuration=self._setup.configuration_of(self.host),
+            environment=self._setup.configure.environment,
             life=self._life,
         )
         self._ask(messages.OPEN, messages.to_value(opening))
@@ -400,8 +399,9 @@ class NodeProcesses:
 
     def listen(self, loop: SharedReactor) -> None:
         """Report on a loop from now on; called on its thread."""
-        self._loop = loop
-        early, self._early = self._early, []
+        with self._lock:
+            self._loop = loop
+            early, self._early = self._early, []
         for function, args in early:
             function(*args)
 
@@ -424,18 +424,20 @@ class NodeProcesses:
         """Do nothing, as it is never silent."""
 
     def detach(self) -> None:
-        """Report nothing any more."""
-        self._loop = None
-
-    def close(self) -> None:
-        """End all processes on the node, and wait for that, where there are any."""
+        """Report nothing any more, and let all processes end: so all nodes do that at once."""
         with self._lock:
             there, self._there, self._over = self._there, False, True
+            self._loop = None
         self._control.part(self)
         if there:
             with contextlib.suppress(ClosedError):
-                closing = self._control.session.ask(self.host, messages.CLOSE, self.name)
-                wait([closing], CLOSE_TIMEOUT)
+                self._closing = self._control.session.ask(self.host, messages.CLOSE, self.name)
+
+    def close(self) -> None:
+        """End all processes on the node, and wait for that, where there are any."""
+        self.detach()
+        if self._closing is not None:
+            wait([self._closing], CLOSE_TIMEOUT)
 
     # --- on the loop of the control tree -------------------------------------------------------
 
@@ -490,12 +492,13 @@ class NodeProcesses:
         self._ended(f"{self._name}: {error}")
 
     def _on_loop(self, function: Callable[..., None], *args: Any, last: bool = False) -> None:
-        if self._over and not last:
-            return
-        loop = self._loop
-        if loop is None:
-            self._early.append((function, args))
-            return
+        with self._lock:
+            if self._over and not last:
+                return
+            loop = self._loop
+            if loop is None:
+                self._early.append((function, args))
+                return
         with contextlib.suppress(ClosedError):  # the loop has ended
             loop.call_soon_threadsafe(self._if_listening, function, args)
 

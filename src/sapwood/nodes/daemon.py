@@ -7,6 +7,7 @@ and all that it began ends with it, when the launcher's channel ends or the head
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -24,10 +25,10 @@ from sapwood.comm import plain
 from sapwood.comm.loop import Loop
 from sapwood.comm.machine import machine_id
 from sapwood.contexts import orders
-from sapwood.contexts.process import adopt_orphans
+from sapwood.contexts.process import adopt_orphans, children
 from sapwood.contexts.spawner import Spawner
 from sapwood.core import typed
-from sapwood.core.errors import ResourceError, SapwoodError
+from sapwood.core.errors import ClosedError, ResourceError, SapwoodError
 from sapwood.core.topology import ROOT
 from sapwood.nodes import messages
 from sapwood.nodes.command_processes import CommandProcesses, Done
@@ -69,6 +70,9 @@ class SessionProcesses:
         loop: The loop of the daemon.
         heartbeat: Seconds between two looks at the zygote.
         tell: Tells the head something.
+
+    Attributes:
+        gone: Whether all processes have ended.
     """
 
     def __init__(
@@ -102,6 +106,12 @@ class SessionProcesses:
             partial(self._ended, "the zygote ended"),
         )
         self._open = True
+        self.gone = False
+
+    @property
+    def zygote(self) -> int:
+        """Process id of the zygote."""
+        return self._spawner.pid
 
     def start(self) -> None:
         """Start the zygote.
@@ -133,7 +143,9 @@ class SessionProcesses:
         def wait() -> None:
             self._spawner.close()
             self._remove()
-            self._loop.call_soon_threadsafe(done)
+            self.gone = True
+            with contextlib.suppress(ClosedError):  # the daemon ends
+                self._loop.call_soon_threadsafe(done)
 
         threading.Thread(target=wait, name="sapwood-close", daemon=True).start()
 
@@ -143,6 +155,7 @@ class SessionProcesses:
         self._spawner.detach()
         self._spawner.close()
         self._remove()
+        self.gone = True
 
     def _look(self) -> None:
         if not self._open:
@@ -160,11 +173,9 @@ class SessionProcesses:
     def _ended(self, reason: str) -> None:
         if not self._open:
             return
-        self._open = False
         order = self._order
-        self._spawner.close()
-        self._remove()
-        self._tell(messages.ProcessesReported(order.session, order.life, None, reason))
+        told = messages.ProcessesReported(order.session, order.life, None, reason)
+        self.close(partial(self._tell, told))
 
     def _remove(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -180,45 +191,55 @@ class NodeDaemon:
     def __init__(self, joined: Joined) -> None:
         self.credentials = joined.credentials
         self.loop = SharedReactor()
-        self._folder = make_folder()
         configuration = typed.unpacker(MemberConfiguration)(joined.answer.configuration)
         answer = joined.answer
         local = msgspec.structs.replace(
             configuration,
-            folder=str(self._folder),
+            folder="",  # a leaf listens nowhere
             host=answer.rank,
             credentials=joined.credentials,
         )
         self._heartbeat = configuration.timing.heartbeat
         self.agent = Agent(local, answer.rank, answer.incarnation, self.loop)
         self.agent.requests |= {
-            messages.OPEN: self._open_session,
-            messages.SPAWN: self._spawn,
-            messages.KILL: self._kill,
-            messages.CLOSE: self._close_session,
+            messages.OPEN: partial(self._serve, self._open_session),
+            messages.SPAWN: partial(self._serve, self._spawn),
+            messages.KILL: partial(self._serve, self._kill),
+            messages.CLOSE: partial(self._serve, self._close_session),
         }
         self._sessions: dict[str, SessionProcesses] = {}
+        self._opened: list[SessionProcesses] = []  # also those that are being closed
         self._commands = CommandProcesses(self.loop, self._command_wrote, self._command_ended)
         for name, serve in self._commands.requests.items():
             self.agent.requests[name] = partial(_pass_on, serve)
 
     def run(self) -> None:
         """Live until the head is gone, or :meth:`end`."""
+        self._look_for_orphans()
         try:
             self.agent.run()
         finally:
             self._commands.close()
-            for session in self._sessions.values():
+            for session in self._opened:
                 session.close_now()
+            self._end_orphans()
             self.agent.place.close()
             self.loop.close()
-            shutil.rmtree(self._folder, ignore_errors=True)
 
     def end(self) -> None:
         """Let :meth:`run` return; from any thread."""
         self.loop.call_soon_threadsafe(self.loop.stop)
 
     # --- requests of the head ------------------------------------------------------------------
+
+    def _serve(self, handler: Callable[[IncomingRequest], None], request: IncomingRequest) -> None:
+        """Answer a request; one that fails for whatever reason must not end the node."""
+        try:
+            handler(request)
+        except SapwoodError:
+            raise
+        except Exception as error:
+            raise ResourceError(f"the node cannot do this: {error!r}") from error
 
     def _open_session(self, request: IncomingRequest) -> None:
         order = messages.from_value(request.value(), messages.OpenProcesses)
@@ -227,6 +248,7 @@ class NodeDaemon:
             old.close_now()
         made = SessionProcesses(order, self.credentials, self.loop, self._heartbeat, self._tell)
         made.start()
+        self._opened.append(made)
         self._sessions[order.session] = made
         request.reply(None)
 
@@ -252,6 +274,22 @@ class NodeDaemon:
         if found is None:
             raise SapwoodError(f"the session {name} is not open on this node")
         return found
+
+    def _look_for_orphans(self) -> None:
+        self._end_orphans()
+        self.loop.call_later(self._heartbeat, self._look_for_orphans)
+
+    def _end_orphans(self) -> None:
+        """End what zygotes have left that were killed: it has come to this process."""
+        self._opened = [session for session in self._opened if not session.gone]
+        found = children(os.getpid())  # first: what a command forks meanwhile is not looked at
+        known = {session.zygote for session in self._opened} | self._commands.processes()
+        for pid in found:
+            if pid not in known:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
 
     def _tell(self, report: messages.ProcessesReported) -> None:
         self.agent.ask(ROOT, messages.REPORT, plain.encode(messages.to_value(report)))

@@ -30,7 +30,7 @@ from sapwood.comm.transport.base import Connection
 from sapwood.comm.transport.tls import parse_address
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError, SapwoodError, SecurityError
-from sapwood.security.authority import is_issued_by, make_request, pin_of
+from sapwood.security.authority import is_head, make_request, pin_of
 from sapwood.security.credentials import Credentials
 from sapwood.security.tokens import JoinToken
 
@@ -131,10 +131,17 @@ class JoinAnswer(msgspec.Struct, frozen=True, tag="answer"):
 
 
 class JoinRefused(msgspec.Struct, frozen=True, tag="refused"):
-    """A machine may not join, and why."""
+    """A machine may not join, and why.
+
+    Attributes:
+        reason: Why.
+        hint: What to do about it.
+        again: Whether it may try again by itself.
+    """
 
     reason: str
     hint: str = ""
+    again: bool = False
 
 
 Told = JoinGreeting | JoinAnswer | JoinRefused
@@ -178,7 +185,7 @@ class JoinServer:
         timer = self._loop.call_later(PATIENCE, self._too_late, number)
         self._open[number] = (connection, bytearray(), timer)
         if len(self._open) > MAX_JOINING:
-            self._refuse(number, JoinRefused("too many machines join at once; try again"))
+            self._refuse(number, JoinRefused("too many machines join at once", again=True))
         else:
             connection.write([self._greeting])
         return number
@@ -203,7 +210,7 @@ class JoinServer:
         except SapwoodError as error:
             self._refuse(number, JoinRefused(error.what, error.hint))
             return
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             self._refuse(number, JoinRefused("the request is malformed"))
             return
         connection.write([_packed(answer)])
@@ -290,16 +297,19 @@ def _join_at(token: JoinToken, address: str, timeout: float) -> Joined:
     context.verify_mode = ssl.CERT_NONE  # the token's pin decides, below
     context.set_alpn_protocols([JOIN_PROTOCOL])
     _, ((host, port),) = parse_address(f"head@{address}")
+    end = time.monotonic() + timeout
     with (
         socket.create_connection((host, port), timeout) as plain,
         context.wrap_socket(plain) as secure,
     ):
-        greeting = _read(secure)
+        greeting = _read(secure, end)
+        if isinstance(greeting, JoinRefused) and greeting.again:
+            raise ConnectionRefusedError(greeting.reason)
         certificate = secure.getpeercert(binary_form=True) or b""
         if (
             not isinstance(greeting, JoinGreeting)
             or pin_of(greeting.authority) != token.pin
-            or not is_issued_by(certificate, greeting.authority)
+            or not is_head(certificate, greeting.authority)
         ):
             raise SecurityError(
                 "this is not the head that made the join token",
@@ -308,7 +318,7 @@ def _join_at(token: JoinToken, address: str, timeout: float) -> Joined:
             )
         key, request = make_request()
         secure.sendall(_packed(JoinRequest(token.text, request, NodeFacts.here())))
-        answer = _read(secure)
+        answer = _read(secure, end)
     if isinstance(answer, JoinRefused):
         raise SecurityError(answer.reason, where=address, hint=answer.hint)
     if not isinstance(answer, JoinAnswer):
@@ -322,19 +332,23 @@ def _join_at(token: JoinToken, address: str, timeout: float) -> Joined:
     return Joined(answer=answer, credentials=credentials, address=address)
 
 
-def _read(secure: ssl.SSLSocket) -> Told:
-    (size,) = _SIZE.unpack(_read_exactly(secure, _SIZE.size))
+def _read(secure: ssl.SSLSocket, end: float) -> Told:
+    (size,) = _SIZE.unpack(_read_exactly(secure, _SIZE.size, end))
     if size > MAX_MESSAGE:
         raise SecurityError("the head said too much")
     try:
-        return _decode_told(_read_exactly(secure, size))
-    except msgspec.MsgspecError as error:
+        return _decode_told(_read_exactly(secure, size, end))
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise SecurityError("what answers is no head of Sapwood") from error
 
 
-def _read_exactly(secure: ssl.SSLSocket, size: int) -> bytes:
+def _read_exactly(secure: ssl.SSLSocket, size: int, end: float) -> bytes:
     data = b""
     while len(data) < size:
+        left = end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the head is too slow")
+        secure.settimeout(left)
         more = secure.recv(size - len(data))
         if not more:
             raise ConnectionResetError("the head closed the connection")

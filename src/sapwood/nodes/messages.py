@@ -180,5 +180,5 @@ def from_value(value: Any, kind: type[T]) -> T:
     """
     try:
         return typed.unpacker(kind)(value)
-    except (TypeError, msgspec.MsgspecError) as error:
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise ProtocolError(f"this is no {kind.__name__}: {error}") from error

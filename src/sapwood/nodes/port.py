@@ -40,6 +40,8 @@ class HeadPort:
         number = self._port.address.rpartition(":")[2]
         host = listen.rpartition(":")[0].strip("[]")
         found = own_addresses() if host in ANY else [host]
+        if host == "0.0.0.0":  # noqa: S104 - see ANY
+            found = [one for one in found if ":" not in one]
         self.places = tuple(
             f"[{one}]:{number}" if ":" in one else f"{one}:{number}" for one in found
         )

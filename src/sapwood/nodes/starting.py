@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -38,6 +39,11 @@ MAX_SAID = 64 * 1024
 LONGEST_LINE = 64 * 1024
 """Bytes of one line that a node may say on its channel."""
 
+CUT_TIMEOUT = 1.0
+"""Seconds that a channel which failed gets to end by itself, so that its status says why."""
+
+_NO_PYTHON = '{"error": "it has no Python 3.11 or newer"}'
+
 _log = logger("nodes")
 
 
@@ -57,15 +63,18 @@ def shell_command(python: Sequence[str] = ()) -> str:
         python: The interpreter, where the user names one.
     """
     minor = f"python3.{sys.version_info.minor}"
-    tried = [shlex.join(python)] if python else [shlex.quote(sys.executable), minor, "python3"]
-    check = "import sys; sys.exit(sys.version_info < (3, 11))"
-    start = "import sys; b = sys.stdin.buffer; exec(b.read(int(b.readline())))"
-    return (
-        f"for p in {' '.join(tried)}; do "
-        f"command -v $p >/dev/null 2>&1 && $p -c {shlex.quote(check)} 2>/dev/null && "
-        f"exec $p -u -c {shlex.quote(start)}; done; "
-        'echo \'{"error": "it has no Python 3.11 or newer"}\'; exit 3'
-    )
+    tried = [python] if python else [(sys.executable,), (minor,), ("python3",)]
+    check = shlex.quote("import sys; sys.exit(sys.version_info < (3, 11))")
+    # Without its site: that may have imported another Sapwood before this one comes.
+    start = shlex.quote("import sys; b = sys.stdin.buffer; exec(b.read(int(b.readline())))")
+    lines = [
+        f"command -v {shlex.quote(words[0])} >/dev/null 2>&1 && "
+        f"{shlex.join(words)} -c {check} </dev/null 2>/dev/null && "
+        f"exec {shlex.join(words)} -u -S -c {start}"
+        for words in tried
+    ]
+    text = "; ".join([*lines, f"echo {shlex.quote(_NO_PYTHON)}", "exit 3"])
+    return f"exec /bin/sh -c {shlex.quote(text)}"  # the user's own shell may be another
 
 
 class DaemonStarter:
@@ -103,8 +112,9 @@ class DaemonStarter:
         self._loop: SharedReactor | None = None
         self._early: list[orders.Report] = []
         self._lock = threading.Lock()
-        self._closed = False
+        self._closed = threading.Event()
         self._channels: dict[int, subprocess.Popen[bytes]] = {}
+        self._ends_by = 0.0
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -119,7 +129,11 @@ class DaemonStarter:
             self._on_report(report)
 
     def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
-        """Start daemons."""
+        """Start daemons, and cut what may be left of the attempts before."""
+        with self._lock:
+            attempts = [channel for pid, channel in self._channels.items() if pid < 0]
+        for channel in attempts:
+            channel.kill()
         for spec in processes:
             thread = threading.Thread(
                 target=self._live, args=(spec,), name=f"sapwood-{self._host}", daemon=True
@@ -128,11 +142,14 @@ class DaemonStarter:
             thread.start()
 
     def kill(self, pid: int) -> None:
-        """Cut the channel of a daemon, by its process id there: it ends, and all that it began."""
+        """Cut the channel of a daemon, by its process id there: it ends, and all that it began.
+
+        One that is stopped heeds no other signal.
+        """
         with self._lock:
             channel = self._channels.get(pid)
         if channel is not None:
-            channel.terminate()
+            channel.kill()
 
     def is_silent(self, looks: int, first: int) -> bool:
         """Return False: the links of the control tree have heartbeats."""
@@ -143,24 +160,30 @@ class DaemonStarter:
         """Do nothing, as it is never silent."""
 
     def detach(self) -> None:
-        """Report nothing any more."""
+        """Report nothing any more, and let the daemon end: so those of all machines end at once."""
         with self._lock:
             self._loop = None
-            self._closed = True
+            closed = self._closed.is_set()
+            self._closed.set()
+            channels = dict(self._channels)
+            self._ends_by = self._ends_by or time.monotonic() + END_TIMEOUT
+        if closed:
+            return
+        for pid, channel in channels.items():
+            if pid < 0:  # its thread may be writing to it still: only that may close it
+                channel.terminate()
+            elif channel.stdin is not None:
+                with contextlib.suppress(OSError):
+                    channel.stdin.close()
 
     def close(self) -> None:
         """End the daemon, and wait for that."""
+        self.detach()
         with self._lock:
-            self._closed = True
             channels = list(self._channels.values())
         for channel in channels:
-            if channel.stdin is not None:
-                with contextlib.suppress(OSError):
-                    channel.stdin.close()
-        end = time.monotonic() + END_TIMEOUT
-        for channel in channels:
             try:
-                channel.wait(max(0.0, end - time.monotonic()))
+                channel.wait(max(0.0, self._ends_by - time.monotonic()))
             except subprocess.TimeoutExpired:
                 channel.kill()
         for thread in self._threads:
@@ -173,11 +196,12 @@ class DaemonStarter:
         said = _Tail()
         try:
             with self._gate:
+                if self._closed.is_set():
+                    return
                 channel = self._launcher.start(self._host, shell_command(self._python))
                 with self._lock:
                     self._channels[-spec.incarnation] = channel
-                    closed = self._closed
-                if closed:
+                if self._closed.is_set():
                     channel.terminate()
                 said.follow(channel)
                 pid = self._lead(channel, spec, said)
@@ -185,15 +209,17 @@ class DaemonStarter:
             self._failed(spec, error)
             return
         with self._lock:
+            self._channels.pop(-spec.incarnation, None)
             self._channels[pid] = channel
+        if self._closed.is_set():  # whoever closed took it for one that is still led
+            channel.terminate()
         self._report(orders.Spawned(spec.rank, spec.incarnation, pid))
         status = channel.wait()
         said.close(channel)
         with self._lock:
             self._channels.pop(pid, None)
-            self._channels.pop(-spec.incarnation, None)
         reason = self._launcher.explain(self._host, status, said.text)
-        if not self._closed:
+        if not self._closed.is_set():
             self._on_trouble(NodeTrouble(self._host, reason))
         self._report(orders.Exited(spec.rank, spec.incarnation, pid, status, reason))
 
@@ -203,19 +229,17 @@ class DaemonStarter:
         try:
             return self._talk(channel, spec, own_runtime(), patience)
         except (OSError, EOFError, ValueError) as error:
-            if channel.poll() is None and not isinstance(error, EOFError):
-                channel.kill()
-            if patience.over:
-                channel.wait()
+            status = _end(channel)
+            try:
+                if patience.over:
+                    raise NodeLostError(patience.reason, where=self._host) from error
+                self._hear_last(channel)
+            finally:
                 said.close(channel)
-                raise NodeLostError(patience.reason, where=self._host) from error
-            status = channel.wait()
-            said.close(channel)
             reason = self._launcher.explain(self._host, status, said.text)
             raise NodeLostError(reason, where=self._host) from error
         except SapwoodError:
-            channel.kill()
-            channel.wait()
+            _end(channel)
             said.close(channel)
             raise
         finally:
@@ -234,7 +258,7 @@ class DaemonStarter:
         patience.begin(self._timeout, f"it did not answer within {self._timeout:g} s")
         channel.stdin.write(b"%d\n" % len(text) + text)
         _write(channel, runtime.offer(self._mode))
-        found = self._hear(channel)
+        found = self._hear(channel, "runtime")
         if found.get("runtime") == "wanted":
             patience.begin(
                 SEND_TIMEOUT, f"Sapwood could not be sent to it within {SEND_TIMEOUT:g} s"
@@ -243,18 +267,28 @@ class DaemonStarter:
             _write(channel, {"digest": digest, "size": len(archive)})
             channel.stdin.write(archive)
             channel.stdin.flush()
-            self._hear(channel)
+            self._hear(channel, "runtime")
         patience.begin(
             JOIN_TIMEOUT + self._timeout,
             f"it did not join within {JOIN_TIMEOUT + self._timeout:g} s",
         )
         _write(channel, msgspec.to_builtins(self._order(spec.rank, spec.incarnation)))
-        joined = self._hear(channel)
-        _log.info("node joined", host=self._host, runtime=found.get("runtime"), **joined)
-        return int(joined["pid"])
+        joined = self._hear(channel, "joined")
+        _log.info("node joined", host=self._host, runtime=found["runtime"], node=joined["joined"])
+        pid = joined.get("pid")
+        if not isinstance(pid, int) or pid < 1:
+            raise NodeLostError("its daemon has no process id", where=self._host)
+        return pid
 
-    def _hear(self, channel: subprocess.Popen[bytes]) -> dict[str, Any]:
-        """Return the next line of a machine; what is no JSON comes from its login scripts."""
+    def _hear(self, channel: subprocess.Popen[bytes], what: str) -> dict[str, Any]:
+        """Return the next line of a machine that tells of something.
+
+        Other lines come from its login scripts.
+
+        Raises:
+            EOFError: It says nothing any more.
+            NodeLostError: It says why it cannot be a node.
+        """
         assert channel.stdout is not None  # noqa: S101 - launchers make pipes
         while True:
             line = channel.stdout.readline(LONGEST_LINE)
@@ -262,18 +296,30 @@ class DaemonStarter:
                 raise EOFError
             try:
                 found = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if not isinstance(found, dict):
                 continue
-            if "error" in found:
-                raise NodeLostError(str(found["error"]), where=self._host)
-            return found
+            if isinstance(found.get("error"), str):
+                raise NodeLostError(found["error"], where=self._host)
+            if isinstance(found.get(what), str):
+                return found
+
+    def _hear_last(self, channel: subprocess.Popen[bytes]) -> None:
+        """Hear why a machine that takes nothing any more cannot be a node, if it said that.
+
+        Raises:
+            NodeLostError: It did.
+        """
+        assert channel.stdout is not None  # noqa: S101 - launchers make pipes
+        os.set_blocking(channel.stdout.fileno(), False)  # another process may have the other end
+        with contextlib.suppress(OSError, EOFError):
+            self._hear(channel, "")
 
     def _failed(self, spec: orders.ProcessSpec, error: SapwoodError) -> None:
         with self._lock:
             self._channels.pop(-spec.incarnation, None)
-            closed = self._closed
+            closed = self._closed.is_set()
         if not closed and self._on_trouble(NodeTrouble(self._host, error.what)):
             self._report(orders.Exited(spec.rank, spec.incarnation, 0, 1, error.what))
 
@@ -281,7 +327,7 @@ class DaemonStarter:
         with self._lock:
             loop = self._loop
             if loop is None:
-                if not self._closed:
+                if not self._closed.is_set():
                     self._early.append(report)
                 return
         with contextlib.suppress(SapwoodError):  # the loop has ended
@@ -342,20 +388,33 @@ class _Tail:
             return
 
         def read() -> None:
-            for line in iter(lambda: stream.readline(LONGEST_LINE), b""):
-                self.text = (self.text + line.decode(errors="replace"))[-MAX_SAID:]
+            with stream:  # nobody else may close it: that would wait for who reads
+                for line in iter(lambda: stream.readline(LONGEST_LINE), b""):
+                    self.text = (self.text + line.decode(errors="replace"))[-MAX_SAID:]
 
         self._thread = threading.Thread(target=read, name="sapwood-stderr", daemon=True)
         self._thread.start()
 
     def close(self, channel: subprocess.Popen[bytes]) -> None:
-        """Wait until all is read, and close what is left of a channel."""
+        """Wait until all is read, and close what is left of a channel.
+
+        Who inherited standard error may have it longer than the process itself lives.
+        """
         if self._thread is not None:
             self._thread.join(1.0)
-        for stream in (channel.stdin, channel.stdout, channel.stderr):
+        for stream in (channel.stdin, channel.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
+
+
+def _end(channel: subprocess.Popen[bytes]) -> int:
+    """Return the status of a channel that is over: its own if it ends in time."""
+    try:
+        return channel.wait(CUT_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        channel.kill()
+        return channel.wait()
 
 
 def _write(channel: subprocess.Popen[bytes], what: Any) -> None:

@@ -76,6 +76,8 @@ def receive(folder: Path) -> None:
             fail("the runtime arrived damaged")
         unpacked = Path(made, "unpacked")
         with tarfile.open(packed) as archive:
+            if hasattr(tarfile, "data_filter"):
+                archive.extraction_filter = tarfile.data_filter
             archive.extractall(unpacked)  # noqa: S202 - the head's own, and its hash is right
         try:
             unpacked.rename(folder)

@@ -13,7 +13,7 @@ import hashlib
 import secrets
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -36,6 +36,9 @@ NODE_LIFE = dt.timedelta(hours=24)
 
 AUTHORITY_LIFE = dt.timedelta(days=3650)
 """How long the authority itself is valid."""
+
+HEAD = "head"
+"""Name of the machine at the root; no node is called so."""
 
 MAX_REQUEST = 16 * 1024
 """Bytes of a certificate signing request."""
@@ -61,8 +64,7 @@ class Authority:
     def __init__(self, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
         self._key = key
         self._certificate = certificate
-        names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-        self.cluster = str(names[0].value)
+        self.cluster = _common_name(certificate)
 
     @classmethod
     def create(cls, cluster: str) -> Authority:
@@ -99,7 +101,7 @@ class Authority:
         try:
             loaded = load_pem_private_key(key, None)
             found = x509.load_pem_x509_certificate(certificate)
-        except ValueError as error:
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
             raise SecurityError("this is no certificate authority") from error
         if not isinstance(loaded, ec.EllipticCurvePrivateKey) or _spki(
             loaded.public_key()
@@ -145,9 +147,9 @@ class Authority:
         try:
             asked = x509.load_pem_x509_csr(request)
             valid = asked.is_signature_valid
-        except (ValueError, InvalidSignature) as error:
+            public = asked.public_key()
+        except (ValueError, InvalidSignature, UnsupportedAlgorithm) as error:
             raise SecurityError("malformed certificate request") from error
-        public = asked.public_key()
         if not valid or not isinstance(public, ec.EllipticCurvePublicKey):
             raise SecurityError("a certificate request is not signed by its own key")
         now = dt.datetime.now(dt.UTC)
@@ -227,9 +229,21 @@ def is_issued_by(certificate: bytes, authority: bytes) -> bool:
     """
     try:
         _load(certificate).verify_directly_issued_by(_load(authority))
-    except (InvalidSignature, ValueError, TypeError):
+    except (InvalidSignature, ValueError, TypeError, UnsupportedAlgorithm):
         return False
     return True
+
+
+def is_head(certificate: bytes, authority: bytes) -> bool:
+    """Say whether a certificate is that of the head of an authority's cluster; both PEM or DER.
+
+    The other nodes of the cluster have certificates of the same authority, and are not the head.
+
+    Raises:
+        SecurityError: One of them is no certificate.
+    """
+    head = f"{HEAD}.{_common_name(_load(authority))}"
+    return is_issued_by(certificate, authority) and _common_name(_load(certificate)) == head
 
 
 def _load(certificate: bytes) -> x509.Certificate:
@@ -239,6 +253,13 @@ def _load(certificate: bytes) -> x509.Certificate:
         return x509.load_der_x509_certificate(certificate)
     except ValueError as error:
         raise SecurityError("malformed certificate") from error
+
+
+def _common_name(certificate: x509.Certificate) -> str:
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if len(names) != 1:
+        raise SecurityError("a certificate names nobody")
+    return str(names[0].value)
 
 
 def _spki(key: object) -> bytes:

@@ -104,7 +104,7 @@ class Tokens:
         0
         >>> tokens.redeem(token, "gpu3")
         Traceback (most recent call last):
-        sapwood.core.errors.SecurityError: [SW600] the join token was used before, or revoked
+        sapwood.core.errors.SecurityError: the join token was used before, or revoked
     """
 
     def __init__(self, pin: str, time: Callable[[], float]) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from sapwood.comm.driver import NodeDriver
 from sapwood.comm.link import Identity
 from sapwood.comm.machine import machine_id
 from sapwood.comm.node import Node
+from sapwood.comm.place_keys import PlaceKeys
 from sapwood.comm.pool import BlockPool
 from sapwood.comm.reduction import gathering
 from sapwood.comm.transport.base import Listener
@@ -43,6 +45,9 @@ from sapwood.session.supervisor import (
 )
 
 _log = logger("session")
+
+KEY = 32
+"""Bytes of a secret or token."""
 
 Handlers = Mapping[type[ev.Effect], Callable[[Any], None]]
 """What the port does with the effects of the root that concern it."""
@@ -85,11 +90,12 @@ class SessionHost:
         self._listeners: list[Callable[[PlacesChanged], None]] = []
         self._server: Listener | None = None
         self._next_stream = 1
+        self._keys = new_keys(options.hosts)
         timing = msgspec.structs.replace(options.timing, give_up_after=options.ready_timeout)
         configuration = MemberConfiguration(
             cluster=self._folder.name if self._folder else f"sapwood-{secrets.token_hex(8)}",
             folder=str(self._folder or ""),
-            credential=secrets.token_bytes(32),
+            keys=self._keys[0],
             machine=machine_id() if options.shared_memory else "",
             tree=options.tree,
             timing=timing,
@@ -104,7 +110,7 @@ class SessionHost:
             1,
             os.getpid(),
             configuration.machine or "front end",
-            configuration.credential,
+            configuration.keys,
         )
         self._address = configuration.socket_path(ROOT)
         self.node = Node(identity, options.tree, timing, gathering(self.pool.place))
@@ -224,11 +230,25 @@ class SessionHost:
                 options.interpreter,
             ),
             options.interpreters,
-            SharedAgents(lender, configuration.cluster, encoded) if lender is not None else None,
+            None
+            if lender is None
+            else SharedAgents(
+                lender,
+                configuration.cluster,
+                lambda rank: self._configuration_of(
+                    configuration, options.hosts[rank] if options.hosts else 0
+                ),
+            ),
             {} if lender is not None else dict(enumerate(options.hosts)),
             self._nodes,
             options.zygote,
+            partial(self._configuration_of, configuration),
         )
+
+    def _configuration_of(self, configuration: MemberConfiguration, host: int) -> bytes:
+        """Return what the places of a machine share: it has keys of its own."""
+        local = msgspec.structs.replace(configuration, keys=self._keys[host])
+        return msgspec.msgpack.encode(local)
 
     def _entry(self, rank: int) -> str:
         return self.options.agent_entry if self.tree.is_agent(rank) else self.options.junction_entry
@@ -236,3 +256,17 @@ class SessionHost:
 
 def _problem(text: str) -> None:
     _log.warning("peer cut off", reason=text)
+
+
+def new_keys(hosts: Sequence[int]) -> dict[int, PlaceKeys]:
+    """Return new keys for each machine of a tree.
+
+    Args:
+        hosts: The machine of each place, by rank; none for one machine.
+    """
+    tokens = {rank: secrets.token_bytes(KEY) for rank, host in enumerate(hosts) if host}
+    keys = {0: PlaceKeys(secrets.token_bytes(KEY), expected=tokens)}
+    for host in sorted({host for host in hosts if host}):
+        mine = {rank: token for rank, token in tokens.items() if hosts[rank] == host}
+        keys[host] = PlaceKeys(secrets.token_bytes(KEY), mine)
+    return keys

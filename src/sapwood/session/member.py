@@ -13,6 +13,7 @@ from sapwood.comm import events as ev
 from sapwood.comm.driver import Handlers, NodeDriver, reconnect
 from sapwood.comm.link import Identity, LinkTiming
 from sapwood.comm.node import Node
+from sapwood.comm.place_keys import PlaceKeys
 from sapwood.comm.reactor import Reactor
 from sapwood.comm.streams.wave import NewGathering
 from sapwood.comm.transport.base import ConnectionHandler, Failed, Transport
@@ -32,7 +33,7 @@ class MemberConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         cluster: Name of the cluster.
         folder: Where the sockets are.
-        credential: What neighbours show each other.
+        keys: What neighbours show each other.
         machine: Identity of this machine for shared memory; empty where nobody may share.
         tree: The whole tree.
         timing: When links speak and worry.
@@ -46,7 +47,7 @@ class MemberConfiguration(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster: str
     folder: str
-    credential: bytes
+    keys: PlaceKeys
     machine: str
     tree: Tree
     timing: LinkTiming
@@ -151,7 +152,7 @@ class TreeMember:
             incarnation,
             0,
             configuration.machine or f"rank {rank}",
-            configuration.credential,
+            configuration.keys,
         )
         tree, timing = configuration.tree, configuration.timing
         node = (

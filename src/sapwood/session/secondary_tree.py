@@ -74,10 +74,12 @@ class SharedAgents:
     Args:
         session: Theirs.
         tree: Name of the secondary tree.
-        configuration: What all its places share, encoded.
+        configuration: Returns what a place shares with the others of its machine, encoded.
     """
 
-    def __init__(self, session: PrimarySession, tree: str, configuration: bytes) -> None:
+    def __init__(
+        self, session: PrimarySession, tree: str, configuration: Callable[[int], bytes]
+    ) -> None:
         self._session = session
         self._tree = tree
         self._configuration = configuration
@@ -101,7 +103,7 @@ class SharedAgentStarter:
     Args:
         session: Theirs.
         tree: Name of the secondary tree.
-        configuration: What all its places share, encoded.
+        configuration: Returns what a place shares with the others of its machine, encoded.
         on_report: Told what becomes of the places, on the loop's thread.
     """
 
@@ -109,7 +111,7 @@ class SharedAgentStarter:
         self,
         session: PrimarySession,
         tree: str,
-        configuration: bytes,
+        configuration: Callable[[int], bytes],
         on_report: Callable[[orders.Report], None],
     ) -> None:
         self._session = session
@@ -177,7 +179,7 @@ class SharedAgentStarter:
             return
         self._asked.add(rank)
         spec = self._wanted[rank]
-        attach = AttachRequest(self._configuration, spec.incarnation)
+        attach = AttachRequest(self._configuration(rank), spec.incarnation)
         try:
             joined = self._session.ask(
                 rank, JOIN, msgspec.to_builtins(attach, builtin_types=(bytes,))
@@ -302,7 +304,12 @@ class SecondaryPlaces:
     def join(self, request: IncomingRequest) -> None:
         """Take a place as a request asks."""
         attach = typed.convert(request.value(), AttachRequest)
-        configuration = read_configuration(attach.configuration)
+        own = self._host.configuration
+        configuration = msgspec.structs.replace(
+            read_configuration(attach.configuration), host=own.host, credentials=own.credentials
+        )
+        if configuration.machine:
+            configuration = msgspec.structs.replace(configuration, machine=own.machine)
         self._end(configuration.cluster)
 
         def left() -> None:

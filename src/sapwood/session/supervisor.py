@@ -141,6 +141,10 @@ class PlaceChange(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+def _no_configuration(_host: int) -> bytes:
+    return b""
+
+
 @dataclass(frozen=True)
 class ProcessSetup:
     """How the processes of a tree begin.
@@ -156,6 +160,8 @@ class ProcessSetup:
         hosts: The machines of the places that are not on this one.
         nodes: What begins processes on those machines.
         zygote: Whether there is a zygote on this machine though no place is there.
+        configuration_of: Returns the configuration of the places of a machine: it has secrets of
+            its own.
     """
 
     session: str
@@ -167,6 +173,7 @@ class ProcessSetup:
     hosts: Mapping[int, int] = field(default_factory=dict)
     nodes: NodeSource | None = None
     zygote: bool = True
+    configuration_of: Callable[[int], bytes] = _no_configuration
 
 
 class SupervisionTimeouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -551,12 +558,17 @@ class ProcessSupervisor:
         ranks = [r for r in self._tree.subtree(ROOT)[1:] if self._starters.runs_on(r, key)]
         for rank in ranks:
             self.places[rank].pid = 0
+        if isinstance(key, OnHost):
+            self._repair(ranks, reason)
+            if all(self.places[rank].state is PlaceState.LOST for rank in ranks):
+                return  # else a node that cannot begin anything would be asked again for ever
         try:
             self._starters.replace(key, self._loop)
         except ResourceError as error:
             self.give_up(error)
             return
-        self._repair(ranks, reason)
+        if not isinstance(key, OnHost):
+            self._repair(ranks, reason)
 
     # --- repair ----------------------------------------------------------------------------------
 

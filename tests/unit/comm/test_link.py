@@ -26,10 +26,11 @@ from sapwood.comm.link import (
     LinkState,
     holds_back,
 )
+from sapwood.comm.place_keys import PlaceKeys
 from sapwood.core.errors import ProtocolError
 
-ME = Identity("cluster", 0, 1, 100, "machine", b"secret")
-PEER = Identity("cluster", 3, 2, 300, "machine", b"secret")
+ME = Identity("cluster", 0, 1, 100, "machine", PlaceKeys(b"secret"))
+PEER = Identity("cluster", 3, 2, 300, "machine", PlaceKeys(b"secret"))
 
 
 def link_in(state: LinkState) -> Link:

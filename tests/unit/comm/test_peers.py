@@ -13,6 +13,7 @@ from sapwood.comm.attachment import RETRY_PAUSE
 from sapwood.comm.link import Identity, LinkTiming
 from sapwood.comm.messages import PROTOCOL_VERSION, StreamSpec, messaging
 from sapwood.comm.node import Node
+from sapwood.comm.place_keys import PlaceKeys
 from sapwood.comm.reduction import gathering
 from sapwood.core.errors import ErrorRecord, ProtocolError
 from sapwood.core.rankset import from_ranges
@@ -20,8 +21,8 @@ from sapwood.core.topology import ROOT, Tree, flat, kary
 from sapwood_simulation.network import Network
 
 TIMING = LinkTiming(heartbeat=1.0, failure_after=5.0)
-ME = Identity("cluster", ROOT, 1, 100, "here", b"secret")
-KIDS = Identity("cluster", 1, 1, 101, "here", b"secret")
+ME = Identity("cluster", ROOT, 1, 100, "here", PlaceKeys(b"secret"))
+KIDS = Identity("cluster", 1, 1, 101, "here", PlaceKeys(b"secret"))
 
 # --- who may say what ----------------------------------------------------------------------------
 

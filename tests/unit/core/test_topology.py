@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapwood.core.errors import ConfigurationError
-from sapwood.core.topology import ROOT, Tree, flat, kary, plan
+from sapwood.core.topology import ROOT, Tree, by_host, flat, kary, plan
 
 agents_and_fanouts = st.tuples(st.integers(1, 70), st.integers(2, 9))
 
@@ -110,3 +110,34 @@ def test_spares_are_junctions_beside_others_and_cover_what_these_do(
         for position, one in enumerate(above):
             if one in tree.spares:
                 assert tree.spare_beside(above[position - 1]) == one
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=8).filter(any))
+def test_one_contribution_leaves_each_host(shares: list[int]) -> None:
+    tree, hosts = by_host(shares)
+    assert len(hosts) == tree.size
+    assert sorted(tree.subtree(ROOT)) == list(range(tree.size))
+    for host, share in enumerate(shares, start=1):
+        mine = [rank for rank in tree.agent_ranks if hosts[rank] == host]
+        assert len(mine) == share
+        leaving = [
+            rank for rank in range(1, tree.size) if hosts[rank] == host and tree.parents[rank] == 0
+        ]
+        assert len(leaving) == min(share, 1)
+        above = [rank for rank in tree.junctions if hosts[rank] == host]
+        assert len(above) == (share > 1)
+        for junction in above:
+            assert tree.children(junction) == mine
+    assert hosts[ROOT] == 0
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=8).filter(any))
+def test_the_agents_of_a_host_are_a_contiguous_run(shares: list[int]) -> None:
+    _, hosts = by_host(shares)
+    agents = hosts[1 : sum(shares) + 1]
+    assert list(agents) == sorted(agents)
+
+
+def test_hosts_without_agents_make_no_tree() -> None:
+    with pytest.raises(ConfigurationError, match="at least one agent"):
+        by_host([0, 0])

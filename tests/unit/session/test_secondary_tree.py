@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from sapwood.comm.link import LinkTiming
+from sapwood.comm.place_keys import PlaceKeys
 from sapwood.comm.reactor import Reactor
 from sapwood.contexts import orders
 from sapwood.core.errors import AgentLostError, CommunicationError, ProtocolError
@@ -64,7 +65,9 @@ class House:
     def __init__(self) -> None:
         self.base = Base()
         self.reports: list[Any] = []
-        self.hosts = SharedAgentStarter(cast("Any", self.base), "tree", b"", self.reports.append)
+        self.hosts = SharedAgentStarter(
+            cast("Any", self.base), "tree", lambda _rank: b"", self.reports.append
+        )
         self.hosts.start()
         self.hosts.spawn([orders.ProcessSpec("", 1, 1)])
 
@@ -177,7 +180,7 @@ def test_a_place_that_has_left_seeks_no_parent_any_more() -> None:
     configuration = MemberConfiguration(
         cluster="further",
         folder="/nowhere",
-        credential=b"",
+        keys=PlaceKeys(),
         machine="",
         tree=flat(1),
         timing=LinkTiming(),

@@ -585,3 +585,58 @@ def test_without_other_interpreters_there_is_one() -> None:
     made = Made({})
     made.zygotes.start(ZYGOTE_SPECS)
     assert [spawner.told for spawner in made.spawners] == [["start", [1, 2, 3, 4]]]
+
+
+class Node(Zygote):
+    """A node that can begin nothing: whatever it is asked for ends."""
+
+    def __init__(self, ended: Callable[[str], None]) -> None:
+        super().__init__()
+        self.tell_end = ended
+
+
+class Nodes:
+    """The machines of a session; they are no machines."""
+
+    def __init__(self) -> None:
+        self.made: list[Node] = []
+
+    def starter(
+        self,
+        _host: int,
+        _setup: ProcessSetup,
+        _on_report: Callable[[orders.Report], None],
+        on_end: Callable[[str], None],
+    ) -> Node:
+        self.made.append(Node(on_end))
+        return self.made[-1]
+
+
+def test_a_node_that_can_begin_nothing_is_not_asked_for_ever() -> None:
+    nodes, loop = Nodes(), Loop()
+    changes: list[PlaceChange] = []
+    supervisor = ProcessSupervisor(
+        flat(2),
+        ProcessSetup(
+            "tree",
+            lambda _: "a:b",
+            orders.ConfigureProcesses("", b""),
+            ZygotePlan(()),
+            hosts={0: 0, 1: 1, 2: 1},
+            nodes=cast("Any", nodes),
+            zygote=False,
+        ),
+        RestartSettings(limit=3),
+        SupervisionTimeouts(attach=PATIENCE, join=JOIN, heartbeat=HEARTBEAT, silence=SILENCE),
+        changes.append,
+    )
+    supervisor.start()
+    supervisor.listen(cast("Any", loop))
+    for _ in range(20):
+        count = len(nodes.made)
+        nodes.made[-1].tell_end("its disk is full")
+        if len(nodes.made) == count:
+            break
+    assert len(nodes.made) <= 4
+    assert supervisor.failure is not None
+    assert "its disk is full" in str(supervisor.failure)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,11 +33,15 @@ _CAUSES = (
     (re.compile(r"Permission denied \(([^)]*)\)"), "it refuses the login ({0})"),
     (re.compile(r"Host key verification failed"), "its host key is unknown or has changed"),
     (re.compile(r"Connection refused"), "no ssh server answers there"),
-    (re.compile(r"(?:timed out|Operation timed out)"), "it does not answer"),
+    (re.compile(r"timed out|Timeout, server"), "it does not answer"),
     (re.compile(r"No route to host|Network is unreachable"), "there is no route to it"),
     (re.compile(r"Connection (?:reset|closed) by"), "it closes the connection"),
 )
 """What ssh says, and what that means."""
+
+
+_HOST = re.compile(r"(?:ssh://)?(?:[\w.+-]*@)?[\w.:%\[][\w.:%\[\]-]*")
+"""What may name a host: nothing that ssh, or a shell in its configuration, reads otherwise."""
 
 
 class SshLauncher:
@@ -71,6 +76,7 @@ class SshLauncher:
         """Start a command; see :class:`~sapwood.contexts.launchers.base.Launcher`."""
         words = [
             self._program,
+            *self._options,  # first: ssh takes the first value that it hears
             "-T",
             *("-o", "BatchMode=yes"),
             *("-o", f"ConnectTimeout={CONNECT_TIMEOUT}"),
@@ -78,7 +84,6 @@ class SshLauncher:
             *("-o", "ServerAliveCountMax=6"),
             *("-o", "ForwardAgent=no"),
             *("-o", "ForwardX11=no"),
-            *self._options,
             "--",
             host,
             command,
@@ -120,9 +125,10 @@ def _hosts(names: Sequence[str]) -> tuple[str, ...]:
         if name.startswith("@"):
             try:
                 lines = Path(name[1:]).read_text("utf-8").splitlines()
-            except OSError as error:
+            except (OSError, ValueError) as error:  # ValueError: it is no text
+                reason = getattr(error, "strerror", "") or "it is no text"
                 raise ConfigurationError(
-                    f"the file of hosts cannot be read: {error.strerror}", where=name[1:]
+                    f"the file of hosts cannot be read: {reason}", where=name[1:]
                 ) from error
             words = [line.partition("#")[0].strip() for line in lines]
             found += [host for word in words if word for host in expand_hosts(word)]
@@ -131,9 +137,9 @@ def _hosts(names: Sequence[str]) -> tuple[str, ...]:
     if not found:
         raise ConfigurationError("no host is named", hint="for example --on ssh:n1,n2")
     for host in found:
-        if host.startswith("-") or re.search(r"[\s\x00]", host):
+        if not _HOST.fullmatch(host):
             raise ConfigurationError(f"{host!r} is no name of a host")
-    twice = {host for host in found if found.count(host) > 1}
+    twice = [host for host, times in Counter(found).items() if times > 1]
     if twice:
         raise ConfigurationError(
             f"{', '.join(sorted(twice))} is named twice", hint="name each host once"

@@ -1,0 +1,138 @@
+"""What travels to a node: all that it imports, nothing that it does not, the same each time."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sapwood.client.local import AGENT_ENTRY, JUNCTION_ENTRY, RUNNER_ENTRY, RUNNER_LIBRARIES
+from sapwood.contexts.runtime import Runtime, own_runtime
+
+Make = Callable[[], Runtime]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "__init__.py").write_text("x = 1\n")
+    program = tmp_path / "a" / "tool"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    for path in (tmp_path / "a").iterdir():
+        os.utime(path, ns=(10**18, 10**18))
+    return tmp_path
+
+
+@pytest.fixture
+def make(folder: Path) -> Make:
+    def runtime() -> Runtime:
+        files = {f"a/{path.name}": path for path in (folder / "a").iterdir()}
+        return Runtime(files, [folder / "a" / "__init__.py"])
+
+    return runtime
+
+
+def test_the_same_files_have_the_same_identity_and_archive(make: Make, folder: Path) -> None:
+    first, again = make(), make()
+    assert first.identity == again.identity
+    assert first.archive == again.archive
+    packed, digest = first.archive
+    assert hashlib.sha256(packed).hexdigest() == digest
+    other = folder / "b"
+    (folder / "a").rename(other)
+    moved = Runtime({f"a/{path.name}": path for path in other.iterdir()}, [other / "__init__.py"])
+    assert (moved.identity, moved.archive) == (first.identity, first.archive)
+
+
+@pytest.mark.parametrize("change", ["content", "time", "name", "one more"])
+def test_other_files_have_another_identity(make: Make, folder: Path, change: str) -> None:
+    before = make().identity
+    file = folder / "a" / "__init__.py"
+    if change == "content":
+        file.write_text("x = 12\n")
+        os.utime(file, ns=(10**18, 10**18))
+    elif change == "time":
+        os.utime(file, ns=(10**18, 10**18 + 1))
+    elif change == "name":
+        (folder / "a" / "tool").rename(folder / "a" / "other")
+    else:
+        (folder / "a" / "more.py").touch()
+    assert make().identity != before
+
+
+def test_the_archive_holds_content_and_who_may_run_it_and_no_owner(make: Make) -> None:
+    with tarfile.open(fileobj=io.BytesIO(make().archive[0])) as archive:
+        entries = {entry.name: entry for entry in archive.getmembers()}
+        content = archive.extractfile("a/__init__.py")
+        assert content is not None
+        assert content.read() == b"x = 1\n"
+    assert entries["a/tool"].mode == 0o755
+    assert entries["a/__init__.py"].mode == 0o644
+    assert all((one.uid, one.gid, one.mtime) == (0, 0, 0) for one in entries.values())
+
+
+def test_an_offer_has_all_that_a_stub_asks_for(make: Make) -> None:
+    offer = make().offer("send")
+    assert offer["mode"] == "send"
+    assert offer["abi"] == sysconfig.get_config_var("SOABI")
+    assert offer["files"][0][0].endswith("a/__init__.py")
+    assert "" not in offer["path"]
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("runtime")
+    with tarfile.open(fileobj=io.BytesIO(own_runtime().archive[0])) as archive:
+        archive.extractall(target, filter="data")
+    return target
+
+
+def test_nothing_of_tests_and_caches_travels(unpacked: Path) -> None:
+    names = [str(path.relative_to(unpacked)) for path in unpacked.rglob("*")]
+    assert "sapwood/nodes/daemon.py" in names
+    for part in ("tests", "__pycache__", "docs", "include"):
+        assert not [name for name in names if f"/{part}/" in f"/{name}/"], part
+    assert not [name for name in names if name.endswith((".pyc", ".pth"))]
+    assert not [name for name in names if name.startswith("sapwood/testing")]
+
+
+NODE_IMPORTS = """
+import importlib, sys
+sys.path[:] = [sys.argv[1], *(one for one in sys.path if one and "-packages" not in one)]
+for name in sys.argv[2:]:
+    importlib.import_module(name)
+import numpy
+from cryptography.hazmat.primitives.asymmetric import ec
+ec.generate_private_key(ec.SECP256R1())
+numpy.linalg.inv(numpy.eye(3)) @ numpy.random.default_rng(1).random((3, 3))
+print(chr(10).join(
+    str(module.__file__) for module in sys.modules.values() if getattr(module, "__file__", None)
+))
+"""
+
+
+def test_all_that_a_node_imports_is_in_the_archive(unpacked: Path) -> None:
+    entries = (AGENT_ENTRY, JUNCTION_ENTRY, RUNNER_ENTRY, "sapwood.session.junction:main")
+    modules = [entry.partition(":")[0] for entry in entries] + list(RUNNER_LIBRARIES)
+    modules += ["sapwood.nodes.daemon", "sapwood.contexts.zygote", "sapwood.comm.transport.tls"]
+    modules += ["numpy.testing", "sapwood", "sapwood.environment.memory"]
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-B", "-c", NODE_IMPORTS, str(unpacked), *modules],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    ours = [line for line in done.stdout.splitlines() if "-packages" in line or "/src/" in line]
+    assert ours == []
+    assert str(unpacked / "sapwood" / "nodes" / "daemon.py") in done.stdout

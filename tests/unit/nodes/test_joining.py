@@ -1,0 +1,417 @@
+"""Machines that join, others that only say so, and heads that are not what they seem."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sapwood.core.errors import CommunicationError, SecurityError
+from sapwood.nodes import joining
+from sapwood.nodes.joining import (
+    JOIN_PROTOCOL,
+    MAX_REQUEST,
+    JoinGreeting,
+    JoinRefused,
+    JoinRequest,
+    NodeFacts,
+    join,
+)
+from sapwood.security.authority import HEAD, Authority, is_issued_by, make_request
+from sapwood.security.credentials import Credentials
+from sapwood.security.tokens import JoinToken
+
+from .conftest import Head, MakeHead, credentials_of
+
+PATIENCE = 20.0
+SHORT = 1.0
+"""Seconds that a machine tries where it is to fail."""
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it does not become so"
+        time.sleep(0.005)
+
+
+def packed(message: Any) -> bytes:
+    body = msgspec.msgpack.encode(message)
+    return struct.pack("<I", len(body)) + body
+
+
+@contextmanager
+def connected(head: Head) -> Iterator[ssl.SSLSocket]:
+    """Connect as a machine that joins does, and read the greeting."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols([JOIN_PROTOCOL])
+    host, _, port = head.place.rpartition(":")
+    with (
+        socket.create_connection((host, int(port)), PATIENCE) as plain,
+        context.wrap_socket(plain) as secure,
+    ):
+        yield secure
+
+
+def hear(secure: ssl.SSLSocket) -> Any:
+    """Return what the head says next; None when it closes the connection."""
+    try:
+        data = secure.recv(4)
+        while data and len(data) < 4:
+            data += secure.recv(4 - len(data))
+        if not data:
+            return None
+        (size,) = struct.unpack("<I", data)
+        body = b""
+        while len(body) < size:
+            body += secure.recv(size - len(body))
+    except OSError:
+        return None
+    return msgspec.msgpack.decode(body)
+
+
+def request_of(token: JoinToken, name: str = "n1") -> JoinRequest:
+    _, request = make_request()
+    facts = msgspec.structs.replace(NodeFacts.here(), name=name)
+    return JoinRequest(token.text, request, facts)
+
+
+# --- who may join -----------------------------------------------------------------------------
+
+
+def test_a_machine_with_a_token_becomes_a_node(head: Head, authority: Authority) -> None:
+    token = head.tokens.create(slot=3)
+    joined = join(token, [head.place])
+    assert joined.address == head.place
+    assert (joined.answer.rank, joined.answer.configuration) == (3, b"told")
+    assert joined.credentials.node == "n3.grove"
+    assert is_issued_by(joined.credentials.certificate, authority.certificate)
+    assert joined.credentials.key not in repr(joined).encode()
+    (request,) = head.admitted
+    assert joined.credentials.key not in msgspec.msgpack.encode(request)
+
+
+def test_a_machine_tries_all_addresses(head: Head) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        nobody = f"127.0.0.1:{taken.getsockname()[1]}"
+    joined = join(head.tokens.create(), [nobody, head.place])
+    assert joined.address == head.place
+
+
+def test_nobody_there_is_told_with_each_address() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        nobody = f"127.0.0.1:{taken.getsockname()[1]}"
+    token = JoinToken("a" * 8, "b" * 52, "0" * 64)
+    with pytest.raises(CommunicationError, match="cannot be reached") as caught:
+        join(token, [nobody], SHORT)
+    assert f"{nobody}: Connection refused" in caught.value.where
+
+
+def test_a_token_lets_one_machine_in(head: Head) -> None:
+    token = head.tokens.create()
+    join(token, [head.place])
+    with pytest.raises(SecurityError, match="used before, or revoked") as caught:
+        join(token, [head.place])
+    assert caught.value.where == head.place
+    assert len(head.admitted) == 1
+
+
+def test_a_token_that_has_ended_lets_nobody_in(head: Head) -> None:
+    token = head.tokens.create(lifetime=5)
+    head.now += 6
+    with pytest.raises(SecurityError, match="expired"):
+        join(token, [head.place])
+
+
+def test_a_token_that_is_unknown_lets_nobody_in(head: Head) -> None:
+    token = JoinToken("a" * 8, "b" * 52, head.authority.pin)
+    with pytest.raises(SecurityError, match="used before, or revoked"):
+        join(token, [head.place])
+    assert not head.admitted
+
+
+def test_a_token_for_others_lets_nobody_in(head: Head) -> None:
+    of_role = head.tokens.create(role="client")
+    with pytest.raises(SecurityError, match="is for a client called"):
+        join(of_role, [head.place])
+    of_name = head.tokens.create(names="no machine is called so")
+    with pytest.raises(SecurityError, match="called no machine is called so"):
+        join(of_name, [head.place])
+    assert not head.admitted
+
+
+def test_a_token_without_a_key_that_can_be_signed_makes_no_node(head: Head) -> None:
+    token = head.tokens.create()
+    with connected(head) as secure:
+        hear(secure)
+        secure.sendall(packed(JoinRequest(token.text, b"no request", NodeFacts.here())))
+        assert hear(secure)["reason"] == "malformed certificate request"
+    join(head.tokens.create(), [head.place])
+
+
+# --- hostile machines -------------------------------------------------------------------------
+
+NOT_UTF8 = b"\x84\xa4type\xa7request\xa5token\xa2\xff\xfe\xa7request\xc4\x00\xa5facts\x80"
+DEEP = b"\x91" * 60_000
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xc1",
+        b"\x80",
+        b"GET / HTTP/1.1\r\n\r\n",
+        NOT_UTF8,
+        DEEP,
+        b"\xdf\xff\xff\xff\xff",
+        packed(JoinRefused("no"))[4:],
+        packed(JoinGreeting(b""))[4:],
+    ],
+    ids=[
+        "nothing",
+        "no msgpack",
+        "no fields",
+        "HTTP",
+        "no UTF-8",
+        "deep",
+        "large map",
+        "refusal",
+        "greeting",
+    ],
+)
+def test_what_is_no_request_is_refused_and_the_next_machine_joins(head: Head, body: bytes) -> None:
+    with connected(head) as secure:
+        hear(secure)
+        secure.sendall(struct.pack("<I", len(body)) + body)
+        assert "malformed" in hear(secure)["reason"]
+        assert hear(secure) is None
+    join(head.tokens.create(), [head.place])
+    until(lambda: not head.joining())
+
+
+@pytest.mark.parametrize("size", [MAX_REQUEST + 1, 2**32 - 1])
+def test_a_request_that_is_too_large_is_cut_off(head: Head, size: int) -> None:
+    with connected(head) as secure:
+        hear(secure)
+        secure.sendall(struct.pack("<I", size))
+        assert hear(secure) is None
+    join(head.tokens.create(), [head.place])
+
+
+def test_more_than_a_request_is_cut_off(head: Head) -> None:
+    token = head.tokens.create()
+    with connected(head) as secure:
+        hear(secure)
+        secure.sendall(packed(request_of(token)) + b"more")
+        assert hear(secure) is None
+    assert not head.admitted
+
+
+def test_a_request_may_come_in_pieces(head: Head) -> None:
+    data = packed(request_of(head.tokens.create()))
+    with connected(head) as secure:
+        hear(secure)
+        for start in range(0, len(data), 97):
+            secure.sendall(data[start : start + 97])
+        assert hear(secure)["node"] == "n0.grove"
+
+
+def test_half_a_request_is_forgotten_with_its_connection(head: Head) -> None:
+    data = packed(request_of(head.tokens.create()))
+    with connected(head) as secure:
+        hear(secure)
+        secure.sendall(data[: len(data) // 2])
+        until(lambda: head.joining() == 1)
+    until(lambda: not head.joining())
+    assert not head.admitted
+
+
+def test_who_says_nothing_is_cut_off_in_time(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joining, "PATIENCE", 0.2)
+    with connected(head) as secure:
+        assert hear(secure)["type"] == "greeting"
+        assert hear(secure) is None
+    until(lambda: not head.joining())
+
+
+def test_more_than_may_join_at_once_are_asked_to_try_again(
+    head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joining, "MAX_JOINING", 2)
+    with ExitStack() as stack:
+        for _ in range(2):
+            hear(stack.enter_context(connected(head)))
+        with connected(head) as third:
+            refusal = hear(third)
+            assert refusal["again"]
+            assert "too many" in refusal["reason"]
+        with pytest.raises(CommunicationError, match="too many machines join at once"):
+            join(head.tokens.create(), [head.place], SHORT)
+        late: list[Any] = []
+        token = head.tokens.create()
+        waiting = threading.Thread(target=lambda: late.append(join(token, [head.place], PATIENCE)))
+        waiting.start()
+    waiting.join(PATIENCE)
+    assert len(late) == 1, "it did not try again"
+
+
+def test_the_end_of_the_head_ends_those_that_join(
+    make_head: MakeHead, authority: Authority
+) -> None:
+    head = make_head(authority)
+    with connected(head) as secure:
+        hear(secure)
+        head.loop.call_soon_threadsafe(head.server.close)
+        assert hear(secure) is None
+
+
+# --- heads that are not what they seem --------------------------------------------------------
+
+
+class FakeHead:
+    """Listens as a head does, says what it is told to, and keeps all bytes that it hears."""
+
+    def __init__(
+        self, shown: Credentials, says: list[bytes], folder: Path, *, drips: bool = False
+    ) -> None:
+        certificate, key = folder / "certificate.pem", folder / "key.pem"
+        certificate.write_bytes(shown.certificate)
+        key.write_bytes(shown.key)
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(certificate, key)
+        self._context.set_alpn_protocols([JOIN_PROTOCOL])
+        self._says = says
+        self._drips = drips
+        self._over = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.place = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.heard = b""
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while not self._over.is_set():
+            try:
+                plain, _ = self._listener.accept()
+            except OSError:
+                return
+            plain.settimeout(PATIENCE)
+            try:
+                with plain, self._context.wrap_socket(plain, server_side=True) as secure:
+                    for data in self._says:
+                        self._tell(secure, data)
+                    while data := secure.recv(65536):
+                        self.heard += data
+            except OSError:
+                continue
+
+    def _tell(self, secure: ssl.SSLSocket, data: bytes) -> None:
+        if not self._drips:
+            secure.sendall(data)
+            return
+        for byte in data:
+            secure.sendall(bytes([byte]))
+            if self._over.wait(0.1):
+                return
+
+    def close(self) -> None:
+        if self._over.is_set():
+            return
+        self._over.set()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(PATIENCE)
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[Callable[..., FakeHead]]:
+    with ExitStack() as stack:
+
+        def make(shown: Credentials, *says: bytes, drips: bool = False) -> FakeHead:
+            return stack.enter_context(closing(FakeHead(shown, [*says], tmp_path, drips=drips)))
+
+        yield make
+
+
+MakeFake = Callable[..., FakeHead]
+
+
+@pytest.mark.parametrize(
+    "kind", ["another authority", "another leaf", "a node of the cluster", "own greeting"]
+)
+def test_the_secret_is_never_sent_to_another_head(
+    fake: MakeFake, authority: Authority, stranger: Authority, kind: str
+) -> None:
+    shown, greeting = {
+        "another authority": (credentials_of(stranger), stranger.certificate),
+        "another leaf": (credentials_of(stranger), authority.certificate),
+        "a node of the cluster": (credentials_of(authority, "n1"), authority.certificate),
+        "own greeting": (credentials_of(authority), stranger.certificate),
+    }[kind]
+    middle = fake(shown, packed(JoinGreeting(greeting)))
+    token = JoinToken("a" * 8, "b" * 52, authority.pin)
+    with pytest.raises(SecurityError, match="not the head that made the join token") as caught:
+        join(token, [middle.place])
+    assert "the secret was not sent" in caught.value.hint
+    middle.close()
+    assert middle.heard == b"", "a head that was not the right one was told something"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        packed(JoinRefused("go away")),
+        packed(JoinGreeting(b"no certificate")),
+        b"\x00\x00\x00\x00",
+        struct.pack("<I", 2**31),
+        struct.pack("<I", 3) + b"\xc1\xff\xff",
+        struct.pack("<I", len(NOT_UTF8)) + NOT_UTF8,
+    ],
+    ids=["refusal", "no certificate", "empty", "too much", "garbage", "no UTF-8"],
+)
+def test_what_a_head_may_not_say_first_ends_the_attempt(
+    fake: MakeFake, authority: Authority, said: bytes
+) -> None:
+    middle = fake(credentials_of(authority), said)
+    token = JoinToken("a" * 8, "b" * 52, authority.pin)
+    with pytest.raises(SecurityError):
+        join(token, [middle.place])
+    middle.close()
+    assert middle.heard == b""
+
+
+def test_a_head_that_drips_does_not_hold_a_machine_for_ever(
+    fake: MakeFake, authority: Authority
+) -> None:
+    middle = fake(credentials_of(authority), b"\xff\0\0\0" + b"x" * 255, drips=True)
+    token = JoinToken("a" * 8, "b" * 52, authority.pin)
+    begun = time.monotonic()
+    with pytest.raises(CommunicationError, match=r"too slow|timed out"):
+        join(token, [middle.place], SHORT)
+    assert time.monotonic() - begun < 10
+    middle.close()
+    assert middle.heard == b""
+
+
+def test_the_right_head_hears_the_token(fake: MakeFake, authority: Authority) -> None:
+    # So that the tests above show something: this fake has the head's own key.
+    shown = credentials_of(authority, HEAD)
+    refusal = packed(JoinRefused("full", "wait"))
+    right = fake(shown, packed(JoinGreeting(authority.certificate)), refusal)
+    token = JoinToken("a" * 8, "b" * 52, authority.pin)
+    with pytest.raises(SecurityError, match="full"):
+        join(token, [right.place])
+    right.close()
+    assert token.secret.encode() in right.heard
