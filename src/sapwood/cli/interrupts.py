@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from queue import SimpleQueue
 from types import FrameType
 
 
@@ -56,3 +58,47 @@ def noted_interrupts() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def forwarded_interrupts(forward: Callable[[int], object]) -> Iterator[None]:
+    """Hand the first Ctrl-C or SIGTERM in the block to a function; only the second raises.
+
+    The function is called on a thread of its own, because the block may be waiting to write.
+
+    Args:
+        forward: Given the number of the signal.
+
+    Raises:
+        KeyboardInterrupt: A second one came.
+    """
+    came: SimpleQueue[int] = SimpleQueue()  # may be given to from a signal handler
+    noted = False
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        nonlocal noted
+        if noted:
+            raise KeyboardInterrupt
+        noted = True
+        came.put(number)
+
+    def work() -> None:
+        number = came.get()
+        if number:
+            forward(number)
+
+    thread = threading.Thread(target=work, name="sapwood-interrupts", daemon=True)
+    heeded = [
+        number
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    ]
+    thread.start()
+    before = {number: signal.signal(number, note) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        came.put(0)
+        thread.join()

@@ -11,6 +11,7 @@ from sapwood.cli import (
     build,
     cache,
     config,
+    execute,
     lizard,
     logs,
     new,
@@ -35,6 +36,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )
 app.command("run", epilog=_EPILOG)(run.run)
+app.command("exec", context_settings={"allow_interspersed_args": False})(execute.execute)
 app.command("new")(new.new)
 app.command("build")(build.build)
 app.command("simulate", hidden=True)(simulate.simulate)

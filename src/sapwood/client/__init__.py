@@ -5,6 +5,7 @@ from sapwood.activity.run import Run
 from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, RunStatistics
 from sapwood.activity.task_future import TaskFuture
 from sapwood.client.cluster import AgentView, Cluster
+from sapwood.client.executing import ExecResult, NodeResult, execute
 from sapwood.client.group import AgentGroup
 from sapwood.client.hosts import on, slurm, ssh
 from sapwood.client.local import local
@@ -76,6 +77,7 @@ __all__ = [
     "DataShapeError",
     "DataValueError",
     "Dataset",
+    "ExecResult",
     "ExecutionError",
     "Filter",
     "FunctionMissingError",
@@ -87,6 +89,7 @@ __all__ = [
     "MemoryLimitError",
     "Message",
     "NodeLostError",
+    "NodeResult",
     "ParameterError",
     "PlaceReport",
     "ProcessSpentError",
@@ -116,6 +119,7 @@ __all__ = [
     "Watch",
     "WaveResult",
     "empty",
+    "execute",
     "here",
     "load",
     "load_program",

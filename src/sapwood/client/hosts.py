@@ -162,20 +162,71 @@ def on(
             with sapwood.on("ssh:gpu[1-4]", agents=16) as cluster:
                 print(cluster.submit(pow, 2, 10).result())
     """
-    kind, _, rest = spec.partition(":")
-    if kind == "local" and not rest:
+    kind, rest = _machines(spec)
+    if kind == "local":
         return local(agents, settings=settings)
-    if kind == "ssh" and rest:
+    if kind == "ssh":
         return ssh(split_hosts(rest), agents, settings=settings)
-    if spec == "slurm" or (kind == "slurm" and rest.isdecimal() and int(rest)):
+    if kind == "slurm":
         return slurm(int(rest) if rest else None, agents, settings=settings, on_wait=on_wait)
-    if kind == "nodes" and rest.isdecimal() and int(rest):
-        return several(int(rest), agents, settings=settings)
-    raise ConfigurationError(
-        f"{spec!r} names no machines",
-        where="--on",
-        hint="write local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, slurm or nodes:2",
+    return several(int(rest), agents, settings=settings)
+
+
+def new_control_tree(spec: str, settings: Settings) -> ControlTree | None:
+    """Return a control tree that is not started yet over the machines that a text names.
+
+    Args:
+        spec: As for :func:`on`.
+        settings: All settings.
+
+    Returns:
+        The control tree; None for ``local``, which needs none.
+
+    Raises:
+        ConfigurationError: The text names no machines.
+    """
+    kind, rest = _machines(spec)
+    if kind == "local":
+        return None
+    from sapwood.nodes.control import (  # noqa: PLC0415 - on one machine nobody needs cryptography
+        ControlTree,
     )
+
+    launcher: Launcher
+    if kind == "slurm":
+        job = SlurmLauncher(
+            int(rest) if rest else None,
+            settings.nodes.slurm,
+            cores=1,
+            step_options=settings.nodes.srun,
+        )
+        job.request(None)
+        launcher = job
+    elif kind == "ssh":
+        launcher = SshLauncher(split_hosts(rest), settings.nodes.ssh)
+    else:
+        launcher, settings = LocalLauncher(int(rest)), _on_loopback(settings)
+    return ControlTree(
+        launcher, session_options(settings, site_variables(settings)), settings.nodes
+    )
+
+
+def _machines(spec: str) -> tuple[str, str]:
+    """Return what kind of machines a text names, and which."""
+    kind, _, rest = spec.partition(":")
+    valid = {
+        "local": not rest,
+        "ssh": bool(rest),
+        "nodes": rest.isdecimal() and int(rest) > 0,
+        "slurm": not rest or (rest.isdecimal() and int(rest) > 0),
+    }
+    if not valid.get(kind):
+        raise ConfigurationError(
+            f"{spec!r} names no machines",
+            where="--on",
+            hint="write local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, slurm or nodes:2",
+        )
+    return kind, rest
 
 
 def several(nodes: int, agents: int | None = None, *, settings: Settings | None = None) -> Cluster:
@@ -192,13 +243,18 @@ def several(nodes: int, agents: int | None = None, *, settings: Settings | None 
         ConfigurationError: A number is out of range.
     """
     chosen = load_configuration().settings if settings is None else check_settings(settings)
-    here = msgspec.structs.replace(chosen.nodes, listen="127.0.0.1:0")
     return start_on(
         LocalLauncher(whole(nodes, "nodes", ConfigurationError)),
         agents,
         agents_per_node=1 if agents is None and not chosen.cluster.agents else None,
-        settings=msgspec.structs.replace(chosen, nodes=here),
+        settings=_on_loopback(chosen),
     )
+
+
+def _on_loopback(settings: Settings) -> Settings:
+    """Return settings by which the head listens for this machine only."""
+    here = msgspec.structs.replace(settings.nodes, listen="127.0.0.1:0")
+    return msgspec.structs.replace(settings, nodes=here)
 
 
 def start_on(

@@ -31,6 +31,7 @@ from sapwood.core import typed
 from sapwood.core.errors import ClosedError, ResourceError, SapwoodError
 from sapwood.core.topology import ROOT
 from sapwood.nodes import messages
+from sapwood.nodes.command_processes import CommandProcesses, Done
 from sapwood.nodes.joining import Joined, join
 from sapwood.security.credentials import Credentials
 from sapwood.security.tokens import JoinToken
@@ -208,6 +209,9 @@ class NodeDaemon:
         }
         self._sessions: dict[str, SessionProcesses] = {}
         self._opened: list[SessionProcesses] = []  # also those that are being closed
+        self._commands = CommandProcesses(self.loop, self._command_wrote, self._command_ended)
+        for name, serve in self._commands.requests.items():
+            self.agent.requests[name] = partial(_pass_on, serve)
 
     def run(self) -> None:
         """Live until the head is gone, or :meth:`end`."""
@@ -215,6 +219,7 @@ class NodeDaemon:
         try:
             self.agent.run()
         finally:
+            self._commands.close()
             for session in self._opened:
                 session.close_now()
             self._end_orphans()
@@ -277,9 +282,10 @@ class NodeDaemon:
     def _end_orphans(self) -> None:
         """End what zygotes have left that were killed: it has come to this process."""
         self._opened = [session for session in self._opened if not session.gone]
-        zygotes = {session.zygote for session in self._opened}
-        for pid in children(os.getpid()):
-            if pid not in zygotes:
+        found = children(os.getpid())  # first: what a command forks meanwhile is not looked at
+        known = {session.zygote for session in self._opened} | self._commands.processes()
+        for pid in found:
+            if pid not in known:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
                 with contextlib.suppress(ChildProcessError):
@@ -287,6 +293,17 @@ class NodeDaemon:
 
     def _tell(self, report: messages.ProcessesReported) -> None:
         self.agent.ask(ROOT, messages.REPORT, plain.encode(messages.to_value(report)))
+
+    def _command_wrote(self, output: messages.CommandOutput, taken: Done) -> None:
+        body = plain.encode(messages.to_value(output))
+        self.agent.ask(ROOT, messages.COMMAND_OUTPUT, body, lambda _: taken())
+
+    def _command_ended(self, report: messages.CommandEnded) -> None:
+        self.agent.ask(ROOT, messages.COMMAND_ENDED, plain.encode(messages.to_value(report)))
+
+
+def _pass_on(serve: Callable[[Any, Done], None], request: IncomingRequest) -> None:
+    serve(request.value(), partial(request.reply, None))
 
 
 def watch_channel(loop: Loop, descriptor: int, ended: Callable[[], None]) -> None:

@@ -27,6 +27,24 @@ CLOSE = "processes.close"
 REPORT = "processes.report"
 """Request of a node to the head: what became of processes."""
 
+COMMAND_START = "command.start"
+"""Request to a node: start a command."""
+
+COMMAND_INPUT = "command.input"
+"""Request to a node: give a command bytes; the answer comes when it has been given all of them."""
+
+COMMAND_SIGNAL = "command.signal"
+"""Request to a node: send a signal to a command."""
+
+COMMAND_CANCEL = "command.cancel"
+"""Request to a node: kill a command; the answer comes when all of its processes are gone."""
+
+COMMAND_OUTPUT = "command.output"
+"""Request of a node to the head: what a command wrote; the answer asks for more."""
+
+COMMAND_ENDED = "command.ended"
+"""Request of a node to the head: a command has ended, and the head has all of its output."""
+
 T = TypeVar("T")
 
 
@@ -79,6 +97,74 @@ class ProcessesReported(msgspec.Struct, frozen=True):
     session: str
     life: int
     report: Report | None
+    reason: str = ""
+
+
+class StartCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """Start a command.
+
+    Attributes:
+        command: Its number; the head counts.
+        arguments: Its words, the program first.
+        folder: Where it starts; empty: where the daemon is.
+        environment: Variables, besides those of the daemon.
+        wants_input: Whether it is given standard input; else that is empty.
+        window: Pieces of output that may be on their way to the head at once.
+    """
+
+    command: int
+    arguments: list[bytes]
+    folder: str = ""
+    environment: dict[str, str] = {}
+    wants_input: bool = False
+    window: int = 1
+
+
+class CommandInput(msgspec.Struct, frozen=True):
+    """Give a command standard input; no bytes: its end."""
+
+    command: int
+    data: bytes
+
+
+class SignalCommand(msgspec.Struct, frozen=True):
+    """Send a signal to a command."""
+
+    command: int
+    signal: int
+
+
+class CancelCommand(msgspec.Struct, frozen=True):
+    """Kill a command, with all that it began."""
+
+    command: int
+
+
+class CommandOutput(msgspec.Struct, frozen=True):
+    """A command wrote something.
+
+    Attributes:
+        command: Its number.
+        stream: 1 for standard output, 2 for standard error.
+        data: The bytes.
+    """
+
+    command: int
+    stream: int
+    data: bytes
+
+
+class CommandEnded(msgspec.Struct, frozen=True):
+    """A command has ended.
+
+    Attributes:
+        command: Its number.
+        status: Exit code, or minus the signal's number.
+        reason: Why it could not be started; empty if it was.
+    """
+
+    command: int
+    status: int
     reason: str = ""
 
 

@@ -1,10 +1,15 @@
 """Ctrl-C and SIGTERM: noted while a run is followed, never thrown into somebody's lock."""
 
 import signal
+from queue import SimpleQueue
 
 import pytest
 
-from sapwood.cli.interrupts import noted_interrupts, termination_interrupts
+from sapwood.cli.interrupts import (
+    forwarded_interrupts,
+    noted_interrupts,
+    termination_interrupts,
+)
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
@@ -43,3 +48,16 @@ def test_what_is_ignored_stays_ignored() -> None:
 def test_sigterm_interrupts() -> None:
     with termination_interrupts(), pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_the_first_is_forwarded_and_the_second_raises(number: signal.Signals) -> None:
+    heard: SimpleQueue[int] = SimpleQueue()
+    before = [signal.getsignal(one) for one in SIGNALS]
+    with forwarded_interrupts(heard.put):
+        signal.raise_signal(number)
+        assert heard.get(timeout=30) == number
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+    assert heard.empty()
+    assert [signal.getsignal(one) for one in SIGNALS] == before

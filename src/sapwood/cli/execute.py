@@ -1,0 +1,80 @@
+"""``sapwood exec``: a command on every node of a set of machines."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sapwood.cli import starting
+from sapwood.cli.failures import reported
+from sapwood.cli.options import Debug, Set, assignments
+
+
+def execute(
+    command: Annotated[
+        list[str],
+        typer.Argument(metavar="COMMAND...", help="The command; write -- before it."),
+    ],
+    *,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC",
+            help="Machines: local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE or nodes:2.",
+        ),
+    ] = None,
+    label: Annotated[
+        bool | None,
+        typer.Option(
+            "--label/--no-label",
+            help="Write the node before each line, and equal lines of several nodes once; "
+            "default: with several nodes.",
+        ),
+    ] = None,
+    stdin: Annotated[
+        str | None,
+        typer.Option(
+            metavar="all|NODE",
+            help="Give standard input to all nodes or to one; default: it is empty everywhere.",
+        ),
+    ] = None,
+    folder: Annotated[
+        str,
+        typer.Option(
+            "--cwd",
+            metavar="DIR",
+            help="Where the command starts; default: the home folder, on local the current one.",
+        ),
+    ] = "",
+    settings: Set = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one line of JSON for each thing that happens.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Run a command on every node of a set of machines.
+
+    The exit code is the largest of all nodes; a signal counts as 128 + its number.
+
+    Ctrl-C interrupts the command on all nodes, a second one kills it; nothing is left behind.
+    """
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli.execute_command import (  # noqa: PLC0415 - --help must not load so much
+            ExecRequest,
+            run_everywhere,
+        )
+
+        flags: dict[str, str | int] = dict(assignments(settings or (), "--set"))
+        if on is not None:
+            flags["cluster.on"] = on
+        request = ExecRequest(
+            command=command,
+            flags=flags,
+            label=label,
+            stdin=stdin,
+            folder=folder,
+            as_json=as_json,
+        )
+        starting.say("starting the nodes")
+        raise typer.Exit(run_everywhere(request))

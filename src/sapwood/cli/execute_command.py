@@ -1,0 +1,288 @@
+"""What ``sapwood exec`` does; ``execute.py`` has its options, so that ``--help`` loads less."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import select
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, BinaryIO, Protocol
+
+from sapwood.cli import starting
+from sapwood.cli.folding import LineFolder, LineSplitter
+from sapwood.cli.interrupts import forwarded_interrupts, termination_interrupts
+from sapwood.cli.present import answer_stream, json_bytes
+from sapwood.client.executing import PIECE, commands_on, start_command
+from sapwood.core.hostset import fold_hosts
+from sapwood.environment.configuration import load_configuration
+from sapwood.nodes.commands import NodeExit, NodeOutput, RunningCommand
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecRequest:
+    """The options of ``sapwood exec``.
+
+    Attributes:
+        command: The command's words.
+        flags: Settings by dotted key.
+        label: Whether lines are labelled; None: with several nodes.
+        stdin: Who gets standard input: ``all``, a node or, None, nobody.
+        folder: Where the command starts; empty for the default.
+        as_json: Print one line of JSON for each event.
+    """
+
+    command: Sequence[str]
+    flags: Mapping[str, str | int] = field(default_factory=dict)
+    label: bool | None = None
+    stdin: str | None = None
+    folder: str = ""
+    as_json: bool = False
+
+
+class ExecView(Protocol):
+    """Shows what a command does."""
+
+    def wrote(self, output: NodeOutput) -> None:
+        """Show what it wrote."""
+
+    def ended(self, end: NodeExit) -> None:
+        """Show that it ended on a node."""
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds after which something is to be shown; None if nothing waits."""
+
+    def show_due(self) -> None:
+        """Show what has waited long enough."""
+
+    def close(self, status: int) -> None:
+        """Show the rest; the exit code is known."""
+
+
+def run_everywhere(request: ExecRequest) -> int:
+    """Run a command on all nodes, show what it writes, and return the exit code.
+
+    Raises:
+        SapwoodError: Nodes did not come, or the request is wrong.
+    """
+    settings = load_configuration(request.flags).settings
+    with termination_interrupts(), commands_on(settings.cluster.on, settings) as commands:
+        names = commands.names
+        view: ExecView
+        if request.as_json:
+            view = JsonLines(answer_stream().buffer)
+        else:
+            label = len(names) > 1 if request.label is None else request.label
+            view = Terminal(names, label=label)
+        wanting = names if request.stdin == "all" else [request.stdin] if request.stdin else []
+        starting.clear()
+        with (
+            start_command(commands, request.command, request.folder, None, wanting) as running,
+            forwarded_interrupts(running.signal),
+            _standard_input(running) if wanting else contextlib.nullcontext(),
+        ):
+            return _follow(running, view)
+
+
+def _follow(running: RunningCommand, view: ExecView) -> int:
+    status = 0
+    while not running.is_over:
+        event = running.next(view.patience)
+        if isinstance(event, NodeOutput):
+            view.wrote(event)
+        elif event is not None:
+            status = max(status, event.status)
+            view.ended(event)
+        view.show_due()
+    view.close(status)
+    return status
+
+
+@contextlib.contextmanager
+def _standard_input(running: RunningCommand) -> Iterator[None]:
+    """Give a command what comes by standard input."""
+    bell = os.eventfd(0, os.EFD_CLOEXEC)
+    thread = threading.Thread(target=_feed, args=(running, bell), name="sapwood-input", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        os.eventfd_write(bell, 1)
+        running.close()  # it reads no more
+        thread.join()
+        os.close(bell)
+
+
+def _feed(running: RunningCommand, bell: int) -> None:
+    waiting = select.poll()
+    waiting.register(bell, select.POLLIN)
+    waiting.register(0, select.POLLIN)
+    more = True
+    while more:
+        ready = dict(waiting.poll())
+        if bell in ready:
+            return
+        try:
+            data = os.read(0, PIECE)
+        except OSError:  # there is none
+            data = b""
+        more = running.give(data) and bool(data)
+
+
+class Terminal:
+    """Shows output as people read it.
+
+    Args:
+        names: The nodes.
+        label: Whether the node stands before each line.
+    """
+
+    def __init__(self, names: Sequence[str], *, label: bool) -> None:
+        self._streams: dict[str, BinaryIO] = {
+            "stdout": sys.stdout.buffer,
+            "stderr": sys.stderr.buffer,
+        }
+        self._folders = {
+            name: LineFolder(names, partial(_write, stream))
+            for name, stream in self._streams.items()
+            if label
+        }
+        self._whole_lines = len(names) > 1
+        self._splitters: dict[tuple[str, str], LineSplitter] = {}
+        self._ends: dict[str, list[str]] = {}
+
+    def wrote(self, output: NodeOutput) -> None:
+        """Show what it wrote: as it came, by lines, or labelled."""
+        stream = self._streams[output.stream]
+        if self._folders:
+            self._folders[output.stream].take(output.node, output.data)
+        elif self._whole_lines:
+            splitter = self._splitters.setdefault((output.node, output.stream), LineSplitter())
+            _write(stream, _text(splitter.lines(output.data)))
+        else:
+            _write(stream, output.data)
+
+    def ended(self, end: NodeExit) -> None:
+        """Show its last words, and note why it failed."""
+        for folder in self._folders.values():
+            folder.end(end.node)
+        for name, stream in self._streams.items():
+            splitter = self._splitters.pop((end.node, name), None)
+            if splitter is not None:
+                _write(stream, _text(splitter.rest()))
+        if end.reason:
+            self._ends.setdefault(end.reason, []).append(end.node)
+        elif end.status and self._whole_lines:
+            self._ends.setdefault(f"exit code {end.status}", []).append(end.node)
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds until a line has waited long enough."""
+        found = [folder.patience for folder in self._folders.values()]
+        return min((one for one in found if one is not None), default=None)
+
+    def show_due(self) -> None:
+        """Show lines that have waited long enough for the same line of other nodes."""
+        for folder in self._folders.values():
+            folder.show_due()
+
+    def close(self, status: int) -> None:
+        """Show the rest, and who failed."""
+        del status
+        for folder in self._folders.values():
+            folder.close()
+        for reason, nodes in self._ends.items():
+            _write(self._streams["stderr"], f"sapwood: {fold_hosts(nodes)}: {reason}\n".encode())
+
+
+class JsonLines:
+    """Shows events as lines of JSON.
+
+    Args:
+        stream: Where to.
+    """
+
+    patience: float | None = None
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._tails: dict[tuple[str, str], bytes] = {}
+
+    def wrote(self, output: NodeOutput) -> None:
+        """Show output: as text if it is UTF-8, else in base 64."""
+        key = output.node, output.stream
+        data = self._tails.pop(key, b"") + output.data
+        tail = incomplete(data)
+        if tail:
+            self._tails[key] = data[-tail:]
+            data = data[:-tail]
+        self._show(output.node, output.stream, data)
+
+    def ended(self, end: NodeExit) -> None:
+        """Show the end on a node."""
+        for stream in ("stdout", "stderr"):
+            self._show(end.node, stream, self._tails.pop((end.node, stream), b""))
+        event: dict[str, Any] = {"event": "ended", "node": end.node, "status": end.status}
+        self._line(event | ({"reason": end.reason} if end.reason else {}))
+
+    def show_due(self) -> None:
+        """Do nothing: nothing waits."""
+
+    def close(self, status: int) -> None:
+        """Show the exit code."""
+        self._line({"event": "exit", "status": status})
+
+    def _show(self, node: str, stream: str, data: bytes) -> None:
+        if not data:
+            return
+        event: dict[str, Any] = {"event": "output", "node": node, "stream": stream}
+        try:
+            event["data"] = data.decode()
+        except UnicodeDecodeError:
+            event["base64"] = base64.b64encode(data).decode()
+        self._line(event)
+
+    def _line(self, event: Mapping[str, Any]) -> None:
+        _write(self._stream, json_bytes(event) + b"\n")
+
+
+def incomplete(data: bytes) -> int:
+    """Return how many bytes at the end are the beginning of a character in UTF-8.
+
+    Example:
+        >>> incomplete("µ".encode()), incomplete("µ".encode()[:1]), incomplete(b"a")
+        (0, 1, 0)
+    """
+    for back in range(1, min(3, len(data)) + 1):
+        byte = data[-back]
+        if byte >= 0xC0:
+            length = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return back if back < length else 0
+        if byte < 0x80:
+            return 0
+    return 0
+
+
+def _text(lines: Sequence[bytes]) -> bytes:
+    return b"".join(line + b"\n" for line in lines)
+
+
+def _write(stream: BinaryIO, data: bytes) -> None:
+    """Write all bytes and keep none: what an interrupt leaves unwritten must not delay the end."""
+    raw = getattr(stream, "raw", None)
+    if raw is None:
+        stream.write(data)
+        stream.flush()
+        return
+    rest = memoryview(data)
+    while rest:
+        written = raw.write(rest)
+        if written is None:  # another process has made it non-blocking
+            select.select([], [raw], [])
+        else:
+            rest = rest[written:]

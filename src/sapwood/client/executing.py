@@ -1,0 +1,190 @@
+"""``sapwood.execute``: a command of the system on every node of a set of machines."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sapwood.client.hosts import new_control_tree
+from sapwood.core.errors import ArgumentError
+from sapwood.environment.configuration import load_configuration
+from sapwood.environment.logs import configure_logging
+from sapwood.environment.schema import check_settings
+from sapwood.environment.settings import Settings
+
+if TYPE_CHECKING:
+    from sapwood.nodes.commands import Commands, RunningCommand
+
+PIECE = 64 * 1024
+"""Bytes of standard input that are sent at once."""
+
+
+class NodeResult(msgspec.Struct, frozen=True):
+    """What came of a command on one node.
+
+    Attributes:
+        status: Its exit code; 128 + n if signal n ended it; 127 if there is no such command, 126 if
+            it cannot be started; 6 if the node was lost.
+        stdout: What it wrote to standard output; empty if a callback was given it.
+        stderr: The same for standard error.
+        reason: Why it could not be started, or how the node was lost; else empty.
+    """
+
+    status: int
+    stdout: bytes = b""
+    stderr: bytes = b""
+    reason: str = ""
+
+
+class ExecResult(msgspec.Struct, frozen=True):
+    """What came of a command.
+
+    Attributes:
+        nodes: What came of it on each node, by name.
+    """
+
+    nodes: dict[str, NodeResult]
+
+    @property
+    def status(self) -> int:
+        """The largest exit code of all nodes: 0 if the command succeeded everywhere."""
+        return max(one.status for one in self.nodes.values())
+
+
+def execute(
+    arguments: Sequence[str],
+    on: str | None = None,
+    *,
+    input: bytes | None = None,  # noqa: A002 - what subprocess calls it
+    folder: str = "",
+    environment: Mapping[str, str] | None = None,
+    on_output: Callable[[str, str, bytes], object] | None = None,
+    settings: Settings | None = None,
+) -> ExecResult:
+    r"""Run a command on every node of a set of machines, and wait for its end everywhere.
+
+    Nothing of it is left when this returns, or when this process ends: what the command began and
+    did not wait for is killed.
+
+    Args:
+        arguments: The command's words, the program first; no shell reads them.
+        on: The machines, as for :func:`sapwood.on`; by default ``cluster.on``.
+        input: Standard input for all nodes; by default it is empty.
+        folder: Where it starts; by default the home folder, on ``local`` the current one.
+        environment: Variables, besides those that each node has.
+        on_output: Given output as it comes: the node, ``"stdout"`` or ``"stderr"``, and bytes.
+            While it does not return, the commands wait. The result has no output then.
+        settings: All settings; by default those of configuration files and variables.
+
+    Raises:
+        ArgumentError: There is no command.
+        ConfigurationError: The text names no machines.
+        NodeLostError: Machines did not come; the error names each with its cause.
+
+    Example:
+        >>> found = execute(["sh", "-c", "echo $GREETING; exit 3"], environment={"GREETING": "hi"})
+        >>> found.status, found.nodes["local"].stdout
+        (3, b'hi\n')
+    """
+    chosen = load_configuration().settings if settings is None else check_settings(settings)
+    kept: dict[str, dict[str, bytearray]] = {}
+    ends: dict[str, NodeResult] = {}
+
+    def keep(node: str, stream: str, data: bytes) -> None:
+        kept.setdefault(node, {}).setdefault(stream, bytearray()).extend(data)
+
+    take = on_output or keep
+    with (
+        commands_on(chosen.cluster.on if on is None else on, chosen) as commands,
+        start_command(
+            commands, arguments, folder, environment, commands.names if input is not None else ()
+        ) as running,
+        _feeding(running, input),
+    ):
+        from sapwood.nodes.commands import NodeOutput  # noqa: PLC0415 - as in commands_on
+
+        while not running.is_over:
+            event = running.next()
+            if isinstance(event, NodeOutput):
+                take(event.node, event.stream, event.data)
+            elif event is not None:
+                ends[event.node] = NodeResult(status=event.status, reason=event.reason)
+    results = {}
+    for node in commands.names:
+        written = {stream: bytes(data) for stream, data in kept.get(node, {}).items()}
+        results[node] = msgspec.structs.replace(ends[node], **written)
+    return ExecResult(results)
+
+
+@contextlib.contextmanager
+def commands_on(spec: str, settings: Settings) -> Iterator[Commands]:
+    """Start the nodes that a text names, and end them afterwards.
+
+    Args:
+        spec: As for :func:`sapwood.on`.
+        settings: All settings.
+
+    Raises:
+        ConfigurationError: The text names no machines.
+        NodeLostError: Machines did not come; the error names each with its cause.
+    """
+    from sapwood.nodes.commands import (  # noqa: PLC0415 - on one machine nobody needs cryptography
+        Commands,
+        LocalCarrier,
+        TreeCarrier,
+    )
+
+    with configure_logging(settings.log), contextlib.ExitStack() as stack:
+        control = new_control_tree(spec, settings)
+        if control is None:
+            commands = Commands(LocalCarrier)
+        else:
+            stack.callback(control.close)
+            commands = Commands(lambda told: TreeCarrier(control, told))
+            control.start()
+        stack.callback(commands.close)
+        yield commands
+
+
+def start_command(
+    commands: Commands,
+    arguments: Sequence[str],
+    folder: str,
+    environment: Mapping[str, str] | None,
+    input_to: Sequence[str],
+) -> RunningCommand:
+    """Start a command on all nodes.
+
+    Raises:
+        ArgumentError: There is no command.
+    """
+    if not arguments or not arguments[0]:
+        raise ArgumentError("there is no command", hint="name a program and its arguments")
+    return commands.start(arguments, folder=folder, environment=environment, input_to=input_to)
+
+
+@contextlib.contextmanager
+def _feeding(running: RunningCommand, data: bytes | None) -> Iterator[None]:
+    """Give a command its input meanwhile."""
+    if data is None:
+        yield
+        return
+    view = memoryview(data)
+
+    def feed() -> None:
+        for start in range(0, len(view), PIECE):
+            if not running.give(bytes(view[start : start + PIECE])):
+                return
+        running.give(b"")
+
+    thread = threading.Thread(target=feed, name="sapwood-input", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        running.close()  # it reads no more
+        thread.join()

@@ -1,0 +1,416 @@
+"""Commands on many nodes, as the front end sees them: one :class:`RunningCommand` for all nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Condition, Lock
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import msgspec
+
+from sapwood.comm import plain, values
+from sapwood.core.errors import ClosedError, ConfigurationError, NodeLostError, SapwoodError
+from sapwood.nodes import messages
+from sapwood.nodes.command_processes import CHUNK, STREAMS, CommandProcesses, Done
+from sapwood.session.loop_thread import LoopThread
+from sapwood.session.options import PlacesChanged
+from sapwood.session.requests import AgentQuestion
+
+if TYPE_CHECKING:
+    from sapwood.nodes.control import ControlTree
+
+OUTPUT_MEMORY = 64 * 2**20
+"""Bytes of output that all nodes of a command together may have on their way to the front end."""
+
+MAX_WINDOW = 8
+"""Pieces of output that one node may have on its way."""
+
+INPUT_WINDOW = 4
+"""Pieces of standard input that one node may have on its way."""
+
+CANCEL_TIMEOUT = 10.0
+"""Seconds that nodes get to kill a command."""
+
+
+class NodeOutput(msgspec.Struct, frozen=True):
+    """What a command wrote on one node.
+
+    Attributes:
+        node: The node.
+        stream: ``stdout`` or ``stderr``.
+        data: The bytes, as they came.
+    """
+
+    node: str
+    stream: str
+    data: bytes
+
+
+class NodeExit(msgspec.Struct, frozen=True):
+    """A command has ended on one node.
+
+    Attributes:
+        node: The node.
+        status: Exit code; 128 + n if signal n ended it, as shells have it; 126 and 127 if it could
+            not be started; 6 if the node was lost.
+        reason: Why it could not be started, or how the node was lost; else empty.
+    """
+
+    node: str
+    status: int
+    reason: str = ""
+
+
+class CommandCarrier(Protocol):
+    """The way to the nodes."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """What users call them; the first has number 1."""
+
+    def ask(self, number: int, request: str, message: msgspec.Struct) -> Future[Any]:
+        """Send a request to a node."""
+
+    def close(self) -> None:
+        """Kill all commands."""
+
+
+class Commands:
+    """Starts commands on nodes.
+
+    Args:
+        new_carrier: Returns the way to the nodes, given what is to be told of output, of ends, and
+            of nodes that are lost: functions of the node's number.
+    """
+
+    def __init__(self, new_carrier: Callable[[Commands], CommandCarrier]) -> None:
+        self._numbers = itertools.count(1)
+        self._lock = Lock()
+        self._running: dict[int, RunningCommand] = {}
+        self._carrier = new_carrier(self)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The nodes."""
+        return self._carrier.names
+
+    def start(
+        self,
+        arguments: Sequence[str | bytes],
+        *,
+        folder: str = "",
+        environment: Mapping[str, str] | None = None,
+        input_to: Iterable[str] = (),
+    ) -> RunningCommand:
+        """Start a command on all nodes.
+
+        Args:
+            arguments: Its words, the program first.
+            folder: Where it starts; by default the home folder, or on this machine the current one.
+            environment: Variables, besides those that each node has.
+            input_to: The nodes where it is given standard input; elsewhere that is empty.
+        """
+        names = self._carrier.names
+        wants = set(input_to)
+        if unknown := sorted(wants - set(names)):
+            raise ConfigurationError(
+                f"there is no node {unknown[0]!r}", hint=f"nodes are {', '.join(names[:20])}"
+            )
+        running = RunningCommand(self._carrier, next(self._numbers), self._forget)
+        with self._lock:
+            self._running[running.number] = running
+        window = max(1, min(MAX_WINDOW, OUTPUT_MEMORY // (CHUNK * len(names))))
+        for number, name in enumerate(names, 1):
+            running.start(
+                number,
+                messages.StartCommand(
+                    command=running.number,
+                    arguments=[w if isinstance(w, bytes) else _encoded(w) for w in arguments],
+                    folder=folder,
+                    environment=dict(environment or {}),
+                    wants_input=name in wants,
+                    window=window,
+                ),
+            )
+        return running
+
+    def close(self) -> None:
+        """Kill all commands; the nodes stay."""
+        with self._lock:
+            running = list(self._running.values())
+        for command in running:
+            command.close()
+        self._carrier.close()
+
+    # --- told by the carrier, on any thread ------------------------------------------------------
+
+    def wrote(self, number: int, output: messages.CommandOutput, taken: Done) -> None:
+        """Take in what a command wrote on a node."""
+        with self._lock:
+            running = self._running.get(output.command)
+        if running is None:
+            taken()
+        else:
+            running.wrote(number, output, taken)
+
+    def ended(self, number: int, report: messages.CommandEnded) -> None:
+        """Take in that a command has ended on a node."""
+        with self._lock:
+            running = self._running.get(report.command)
+        if running is not None:
+            status = report.status if report.status >= 0 else 128 - report.status
+            running.ended(number, status, report.reason)
+
+    def lost(self, number: int, reason: str) -> None:
+        """Take in that a node is gone, and with it all commands there."""
+        with self._lock:
+            running = list(self._running.values())
+        for command in running:
+            command.ended(number, NodeLostError.exit_code, reason)
+
+    def _forget(self, number: int) -> None:
+        with self._lock:
+            self._running.pop(number, None)
+
+
+class RunningCommand:
+    """A command that runs on some nodes.
+
+    What it writes waits in the nodes until :meth:`next` is called: one that nobody hears waits.
+
+    Args:
+        carrier: The way to the nodes.
+        number: Of the command.
+        forget: Called with the number when it is over on all nodes, or closed.
+    """
+
+    def __init__(self, carrier: CommandCarrier, number: int, forget: Callable[[int], None]) -> None:
+        self.number = number
+        self._carrier = carrier
+        self._forget = forget
+        self._events: SimpleQueue[tuple[NodeOutput | NodeExit, Done]] = SimpleQueue()
+        self._taken: Done = _nothing
+        self._changed = Condition()
+        self._inputs: dict[int, int] = {}  # pieces on their way, by node
+        self._alive = set(range(1, len(carrier.names) + 1))
+        self._unheard = len(self._alive)
+        self._closed = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended on all nodes, and :meth:`next` has returned all there was."""
+        return not self._unheard
+
+    def next(self, timeout: float | None = None) -> NodeOutput | NodeExit | None:
+        """Return what happens next; None if nothing does in some seconds, or all is over.
+
+        Each call says that the caller is done with what the one before returned.
+        """
+        taken, self._taken = self._taken, _nothing
+        taken()
+        if self.is_over:
+            return None
+        try:
+            event, self._taken = self._events.get(timeout=timeout)
+        except Empty:
+            return None
+        if isinstance(event, NodeExit):
+            self._unheard -= 1
+        return event
+
+    def give(self, data: bytes) -> bool:
+        """Give standard input to the nodes that were named; wait until all have room for it.
+
+        No bytes are the end of the input. A node where the command reads no more has always room.
+
+        Returns:
+            Whether anybody is left who could read more.
+        """
+        with self._changed:
+            self._changed.wait_for(self._has_room)
+            nodes = self._readers()
+            for number in nodes:
+                self._inputs[number] += 1
+        for number in nodes:
+            request = messages.CommandInput(self.number, data)
+            answer = self._ask(number, messages.COMMAND_INPUT, request)
+            answer.add_done_callback(partial(self._given, number))
+        return bool(nodes)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the command on all nodes where it runs."""
+        for node in self._still_running():
+            self._ask(node, messages.COMMAND_SIGNAL, messages.SignalCommand(self.number, number))
+
+    def close(self) -> None:
+        """Kill it where it still runs, and wait until it is gone there."""
+        with self._changed:
+            closed, self._closed = self._closed, True
+            self._changed.notify_all()
+        if closed:
+            return
+        order = messages.CancelCommand(self.number)
+        wait(
+            [self._ask(node, messages.COMMAND_CANCEL, order) for node in self._still_running()],
+            CANCEL_TIMEOUT,
+        )
+        self._forget(self.number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- told by Commands, on any thread ---------------------------------------------------------
+
+    def start(self, number: int, order: messages.StartCommand) -> None:
+        """Start it on a node."""
+        if order.wants_input:
+            self._inputs[number] = 0
+        answer = self._ask(number, messages.COMMAND_START, order)
+        answer.add_done_callback(partial(self._started, number))
+
+    def wrote(self, number: int, output: messages.CommandOutput, taken: Done) -> None:
+        """Take in what it wrote on a node."""
+        name = self._carrier.names[number - 1]
+        self._events.put((NodeOutput(name, STREAMS[output.stream], output.data), taken))
+
+    def ended(self, number: int, status: int, reason: str) -> None:
+        """Take in that it has ended on a node."""
+        with self._changed:
+            if number not in self._alive:
+                return
+            self._alive.remove(number)
+            self._changed.notify_all()
+        self._events.put((NodeExit(self._carrier.names[number - 1], status, reason), _nothing))
+
+    def _started(self, number: int, answer: Future[Any]) -> None:
+        error = answer.exception()
+        if error is not None:
+            self.ended(number, NodeLostError.exit_code, str(error))
+
+    def _given(self, number: int, _answer: Future[Any]) -> None:
+        with self._changed:
+            self._inputs[number] -= 1
+            self._changed.notify_all()
+
+    def _ask(self, number: int, request: str, message: msgspec.Struct) -> Future[Any]:
+        try:
+            return self._carrier.ask(number, request, message)
+        except ClosedError as error:
+            refused: Future[Any] = Future()
+            refused.set_exception(error)
+            return refused
+
+    def _readers(self) -> list[int]:
+        return [] if self._closed else [number for number in self._inputs if number in self._alive]
+
+    def _has_room(self) -> bool:
+        return all(self._inputs[number] < INPUT_WINDOW for number in self._readers())
+
+    def _still_running(self) -> list[int]:
+        with self._changed:
+            return sorted(self._alive)
+
+
+class TreeCarrier:
+    """The way to the nodes of a control tree.
+
+    Args:
+        control: The control tree; it was not started yet.
+        commands: Told of what happens.
+    """
+
+    def __init__(self, control: ControlTree, commands: Commands) -> None:
+        self.names = control.hosts
+        self._commands = commands
+        self._session = control.session
+        serve = self._session.requests.serve
+        serve(messages.COMMAND_OUTPUT, self._wrote)
+        serve(messages.COMMAND_ENDED, self._ended)
+        self._unsubscribe = self._session.subscribe(self._places_changed)
+
+    def ask(self, number: int, request: str, message: msgspec.Struct) -> Future[Any]:
+        """Send a request to a node."""
+        body = plain.encode(messages.to_value(message))
+        return self._session.ask_encoded(number, request, body, values.Encoded(body, [], [], 0))
+
+    def close(self) -> None:
+        """Hear no more of the nodes."""
+        self._unsubscribe()
+
+    def _wrote(self, question: AgentQuestion) -> None:
+        output = messages.from_value(question.value(), messages.CommandOutput)
+        taken = partial(question.give, None, None)
+        self._commands.wrote(question.asked.source, output, taken)
+
+    def _ended(self, question: AgentQuestion) -> None:
+        report = messages.from_value(question.value(), messages.CommandEnded)
+        self._commands.ended(question.asked.source, report)
+        question.give(None, None)
+
+    def _places_changed(self, change: PlacesChanged) -> None:
+        if not change.disconnected:
+            for number in change.ranks:
+                reason = change.reason or "its daemon ended"
+                self._commands.lost(number, f"the node is gone: {reason}")
+
+
+class LocalCarrier:
+    """The way to this machine: a loop of its own.
+
+    Args:
+        commands: Told of what happens.
+    """
+
+    names: Sequence[str] = ("local",)
+
+    def __init__(self, commands: Commands) -> None:
+        self._thread = LoopThread("sapwood-commands")
+        loop = self._thread.loop
+
+        def wrote(output: messages.CommandOutput, taken: Done) -> None:
+            commands.wrote(1, output, partial(self._from_outside, taken))
+
+        self._processes = CommandProcesses(loop, wrote, partial(commands.ended, 1))
+        self._thread.start()
+
+    def ask(self, number: int, request: str, message: msgspec.Struct) -> Future[Any]:
+        """Have a request answered on the loop."""
+        del number
+        answer: Future[Any] = Future()
+        answer.set_running_or_notify_cancel()
+
+        def serve() -> None:
+            try:
+                self._processes.requests[request](
+                    messages.to_value(message), partial(answer.set_result, None)
+                )
+            except SapwoodError as error:
+                answer.set_exception(error)
+
+        self._thread.post(serve)
+        return answer
+
+    def close(self) -> None:
+        """Kill what runs, and end the loop."""
+        self._thread.call(self._processes.close)
+        self._thread.stop()
+
+    def _from_outside(self, taken: Done) -> None:
+        with contextlib.suppress(ClosedError):  # the loop has ended
+            self._thread.post(taken)
+
+
+def _encoded(word: str) -> bytes:
+    return word.encode("utf-8", "surrogateescape")
+
+
+def _nothing() -> None:
+    pass

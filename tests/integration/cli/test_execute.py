@@ -1,0 +1,236 @@
+"""``sapwood exec`` over two nodes of this machine and on it directly."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+Sapwood = Callable[..., subprocess.CompletedProcess[str]]
+
+PATIENCE = 60.0
+MIB = 2**20
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def command(*words: str) -> list[str]:
+    return [str(Path(sys.executable).with_name("sapwood")), "exec", *words]
+
+
+def memory(pid: int) -> int:
+    """Bytes of a process that are in memory."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def test_equal_lines_are_folded_and_different_ones_kept_apart(sapwood: Sapwood) -> None:
+    script = "echo same; echo $$; echo bad >&2; exit 3"
+    done = sapwood("exec", "--on", "nodes:2", "--", "sh", "-c", script)
+    assert done.returncode == 3
+    first, *others = done.stdout.splitlines()
+    assert first == "local[1-2]: same"
+    assert [line.partition(": ")[0] for line in sorted(others)] == ["local1", "local2"]
+    assert "local[1-2]: bad" in done.stderr
+    assert "sapwood: local[1-2]: exit code 3" in done.stderr
+
+
+def test_a_command_that_is_not_there_is_said_by_name(sapwood: Sapwood) -> None:
+    done = sapwood("exec", "--on", "nodes:2", "--", "no-such-command")
+    assert done.returncode == 127
+    assert "sapwood: local[1-2]: there is no command 'no-such-command'" in done.stderr
+
+
+def test_output_of_one_machine_is_as_it_came(sapwood: Sapwood) -> None:
+    done = sapwood("exec", "--on", "local", "--", "printf", "a\\nb")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "a\nb", "")
+    labelled = sapwood("exec", "--on", "local", "--label", "printf", "a\\nb")
+    assert labelled.stdout == "local: a\nlocal: b\n"
+
+
+def test_the_folder_of_the_command_can_be_chosen(sapwood: Sapwood, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    assert sapwood("exec", "pwd").stdout == f"{tmp_path}\n"
+    assert sapwood("exec", "--cwd", "there", "pwd").stdout == f"{tmp_path}/there\n"
+
+
+def test_lines_of_64_kib_stay_whole(sapwood: Sapwood) -> None:
+    script = (
+        "import os\nfor i in range(9): print(str(i) * 65536)\nprint('x' + os.environ['W'] * 65536)"
+    )
+    words = ("exec", "--on", "nodes:2", "--no-label", "--", "python3", "-c", script)
+    done = sapwood(*words, W="y")
+    assert done.returncode == 0
+    expected = [str(i) * 65536 for i in range(9)] + ["x" + "y" * 65536]
+    assert sorted(done.stdout.splitlines()) == sorted(expected * 2)
+
+
+def test_events_are_lines_of_json(sapwood: Sapwood) -> None:
+    script = r"printf 'h\303\251'; printf '\377' >&2; kill -9 $$"
+    done = sapwood("exec", "--on", "local", "--json", "--", "sh", "-c", script)
+    assert done.returncode == 137
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    output = {"event": "output", "node": "local"}
+    assert {**output, "stream": "stdout", "data": "hé"} in events
+    assert {**output, "stream": "stderr", "base64": "/w=="} in events
+    ends = [{"event": "ended", "node": "local", "status": 137}, {"event": "exit", "status": 137}]
+    assert events[-2:] == ends
+
+
+def test_errors_are_json_too(sapwood: Sapwood) -> None:
+    done = sapwood("exec", "--on", "moon:1", "--json", "--", "true")
+    assert done.returncode == 2
+    assert "names no machines" in json.loads(done.stdout)["error"]["what"]
+
+
+@pytest.mark.parametrize("node", ["all", "local2"])
+def test_ten_megabytes_of_standard_input_arrive_whole(
+    node: str, environment: dict[str, str]
+) -> None:
+    data = os.urandom(MIB) * 10
+    done = subprocess.run(
+        command("--on", "nodes:2", "--stdin", node, "--", "sha256sum"),
+        input=data,
+        env=environment,
+        capture_output=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    whole = hashlib.sha256(data).hexdigest()
+    empty = hashlib.sha256(b"").hexdigest()
+    expected = {
+        "all": {f"local[1-2]: {whole}  -"},
+        "local2": {f"local1: {empty}  -", f"local2: {whole}  -"},
+    }
+    assert set(done.stdout.decode().splitlines()) == expected[node]
+
+
+def test_a_slow_reader_makes_the_commands_wait_and_nothing_grow(
+    environment: dict[str, str],
+) -> None:
+    """20 MB from each node, different ones: what nobody has read stays in the nodes."""
+    line = "b'%d' % (os.getpid() % 7) * 8191 + b'\\n'"
+    script = f"import os\nline = {line}\nfor _ in range(2560): os.write(1, line)"
+    process = subprocess.Popen(
+        command("--on", "nodes:2", "--", "python3", "-c", script),
+        stdout=subprocess.PIPE,
+        env=environment,
+    )
+    with process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        before, peak, size, reads = memory(process.pid), 0, 0, 0
+        while data := process.stdout.read(256 * 1024):
+            size += len(data)
+            reads += 1
+            threading.Event().wait(0.005)  # this is the slow reader
+            if reads % 10 == 0 and process.poll() is None:
+                peak = max(peak, memory(process.pid))
+    assert process.returncode == 0
+    assert size > 20 * MIB - 10_000
+    assert peak - before < 40 * MIB  # what may be on its way and what waits to be folded
+
+
+RUNNING = "trap 'exit 9' INT; echo $$; sleep 600 & echo $!; while :; do sleep 0.02; done"
+STUBBORN = "trap '' INT TERM; echo $$; setsid sleep 600 & echo $!; while :; do sleep 0.02; done"
+
+
+@contextmanager
+def running(
+    script: str, spec: str, nodes: int
+) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """Start a command that writes two process ids on each node."""
+    process = subprocess.Popen(
+        command("--on", spec, "--no-label", "--", "sh", "-c", script),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    with process:
+        try:
+            assert process.stdout is not None
+            yield process, [int(process.stdout.readline()) for _ in range(2 * nodes)]
+        finally:
+            process.kill()
+
+
+def until_gone(pids: list[int]) -> None:
+    for _ in range(int(PATIENCE * 100)):
+        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
+            return
+        threading.Event().wait(0.01)
+    pytest.fail(f"still there: {pids}")
+
+
+both = pytest.mark.parametrize(("spec", "nodes"), [("local", 1), ("nodes:2", 2)])
+
+
+@both
+def test_an_interrupt_goes_to_the_command_and_its_exit_code_comes_back(
+    spec: str, nodes: int
+) -> None:
+    with running(RUNNING, spec, nodes) as (process, pids):
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 9
+        until_gone(pids)
+
+
+@both
+def test_a_second_interrupt_kills_what_does_not_heed_the_first(spec: str, nodes: int) -> None:
+    with running(STUBBORN, spec, nodes) as (process, pids):
+        process.send_signal(signal.SIGINT)
+        threading.Event().wait(0.2)  # else both are one to the kernel
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 130
+        until_gone(pids)
+
+
+@both
+def test_nothing_is_left_when_the_front_end_is_killed(spec: str, nodes: int) -> None:
+    with running(STUBBORN, spec, nodes) as (process, pids):
+        process.kill()
+        until_gone(pids)
+
+
+def test_an_interrupt_is_heeded_while_nobody_reads_the_output() -> None:
+    with running(f"echo 1; echo 1; exec yes {'x' * 1000}", "local", 1) as (process, _):
+        process.send_signal(signal.SIGINT)  # `yes` ends
+        assert process.stdout is not None
+        while process.stdout.read(65536):
+            pass
+        assert process.wait(PATIENCE) == 130
+
+
+def test_a_second_interrupt_is_heeded_while_nobody_reads_the_output() -> None:
+    script = f"trap '' INT; echo $$; echo $$; exec yes {'x' * 1000}"
+    with running(script, "local", 1) as (process, pids):
+        process.send_signal(signal.SIGINT)
+        threading.Event().wait(0.2)  # else both are one to the kernel
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 130
+        until_gone(pids)
+
+
+def test_nothing_is_left_when_the_reader_goes_away() -> None:
+    process = subprocess.Popen(
+        command("--on", "local", "--", "yes"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"y\n"
+        process.stdout.close()
+        assert process.wait(PATIENCE) != 0
