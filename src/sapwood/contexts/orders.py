@@ -94,11 +94,12 @@ class Spawned(msgspec.Struct, frozen=True, tag="spawned"):
 
 
 class SpawnFailed(msgspec.Struct, frozen=True, tag="spawn-failed"):
-    """A process could not be forked."""
+    """A process could not be begun, and will not be: why, and what to do about it."""
 
     rank: int
     incarnation: int
     reason: str
+    hint: str = "use fewer agents, or raise the limit of processes (ulimit -u)"
 
 
 class Exited(msgspec.Struct, frozen=True, tag="exited"):

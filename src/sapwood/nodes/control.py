@@ -97,6 +97,7 @@ class ControlTree:
         self._trouble: dict[int, str] = {}
         self._sessions: dict[tuple[str, int], NodeProcesses] = {}
         self._started = False
+        self._given_up: dict[int, str] = {}
         self._expected: dict[str, int] = {}  # incarnations, by the ids of tokens
         self._configurations: dict[int, bytes] = {}
         self._places: tuple[str, ...] = ()
@@ -277,8 +278,18 @@ class ControlTree:
             return
         with self._lock:
             affected = [one for one in self._sessions.values() if one.host in change.ranks]
+            if change.for_good:
+                self._given_up |= dict.fromkeys(change.ranks, change.reason)
         for session in affected:
-            session.node_changed(there=change.back, reason=change.reason)
+            if change.for_good:
+                session.node_given_up(change.reason)
+            else:
+                session.node_changed(there=change.back, reason=change.reason)
+
+    def given_up(self, host: int) -> str:
+        """Return why a node will not come back; empty if it may."""
+        with self._lock:
+            return self._given_up.get(host, "")
 
 
 class _Daemons:
@@ -368,6 +379,7 @@ class NodeProcesses:
         self._early: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._lock = Lock()
         self._there = False
+        self._specs: dict[int, orders.ProcessSpec] = {}
         self._waiting: list[tuple[str, Any]] = []
         self._over = False
         self._closing: Future[Any] | None = None
@@ -407,6 +419,10 @@ class NodeProcesses:
 
     def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
         """Begin processes."""
+        self._specs |= {spec.rank: spec for spec in processes}
+        reason = self._control.given_up(self.host)
+        if reason:
+            self.node_given_up(reason)
         spawning = messages.SpawnProcesses(self.name, list(processes))
         self._order(messages.SPAWN, messages.to_value(spawning))
 
@@ -456,6 +472,17 @@ class NodeProcesses:
             self._open()
         else:
             self._ended(f"the node {self._name} is gone: {reason}")
+
+    def node_given_up(self, reason: str) -> None:
+        """Take in that the node will not come back."""
+        for spec in self._specs.values():
+            failed = orders.SpawnFailed(
+                spec.rank,
+                spec.incarnation,
+                f"the node {self._name} is given up: {reason}",
+                "see the messages above; restart.limit says how often a node is started again",
+            )
+            self._on_loop(self._on_report, failed, last=True)
 
     def _ended(self, reason: str) -> None:
         """All processes are gone: another starter takes the place of this one."""

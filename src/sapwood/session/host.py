@@ -210,7 +210,9 @@ class SessionHost:
                 census_of(self.supervisor.places, change.ranks, change.reason, back=change.back)
             )
         agents = tuple(rank for rank in change.ranks if self.tree.is_agent(rank))
-        told = PlacesChanged(change.ranks, agents, change.back, change.reason, change.disconnected)
+        told = PlacesChanged(
+            change.ranks, agents, change.back, change.reason, change.disconnected, change.for_good
+        )
         for listener in tuple(self._listeners):
             listener(told)
 

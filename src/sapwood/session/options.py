@@ -67,6 +67,7 @@ class PlacesChanged(msgspec.Struct, frozen=True):
         back: Whether they are back; else they are gone.
         reason: Why they are gone.
         disconnected: Whether only the way to them was lost: their processes are the same as before.
+        for_good: Whether the restart policy has given them up.
     """
 
     ranks: tuple[int, ...]
@@ -74,3 +75,4 @@ class PlacesChanged(msgspec.Struct, frozen=True):
     back: bool
     reason: str = ""
     disconnected: bool = False
+    for_good: bool = False

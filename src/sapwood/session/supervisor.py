@@ -133,12 +133,14 @@ class PlaceChange(msgspec.Struct, frozen=True):
         back: Whether they are there again; else they are not to be reached.
         disconnected: Whether their processes are the same as before.
         reason: Why they are not there.
+        for_good: Whether the restart policy has given them up.
     """
 
     ranks: tuple[int, ...]
     back: bool
     disconnected: bool
     reason: str = ""
+    for_good: bool = False
 
 
 def _no_configuration(_host: int) -> bytes:
@@ -531,12 +533,14 @@ class ProcessSupervisor:
         elif isinstance(report, orders.Exited):
             self._exited(report)
         elif isinstance(report, orders.SpawnFailed):
-            self.give_up(
-                ResourceError(
-                    f"cannot start the process of rank {report.rank}: {report.reason}",
-                    hint="use fewer agents, or raise the limit of processes (ulimit -u)",
-                )
+            error = ResourceError(
+                f"cannot start the process of rank {report.rank}: {report.reason}",
+                hint=report.hint,
             )
+            ready = self._ready.is_set()
+            self.give_up(error)
+            if ready:  # else whoever waits until all are ready is told
+                self._tell_given_up(report.rank, error)
 
     def _exited(self, report: orders.Exited) -> None:
         record = self.places[report.rank]
@@ -638,7 +642,11 @@ class ProcessSupervisor:
         )
         _log.error("given up", rank=rank, reason=self._last_reason)
         self.give_up(error)
-        self._on_change(PlaceChange((rank,), back=False, disconnected=False, reason=str(error)))
+        self._tell_given_up(rank, error)
+
+    def _tell_given_up(self, rank: int, error: SapwoodError) -> None:
+        change = PlaceChange((rank,), back=False, disconnected=False, reason=str(error))
+        self._on_change(msgspec.structs.replace(change, for_good=True))
 
     def _specs(self, ranks: Sequence[int]) -> list[orders.ProcessSpec]:
         return [

@@ -134,10 +134,6 @@ def test_nothing_is_left_when_the_front_end_is_ended(slurm: Slurm, how: signal.S
         assert slurm.jobs("--states=running") == [other]
 
 
-@pytest.mark.xfail(
-    run=False,
-    reason="a session waits for ever for nodes that the control tree has given up",
-)
 def test_a_cancelled_job_is_named(slurm: Slurm) -> None:
     with slurm.popen(sys.executable, "-c", ENDLESS) as process:
         assert process.stdout is not None
