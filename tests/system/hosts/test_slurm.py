@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -141,4 +142,6 @@ def test_a_cancelled_job_is_named(slurm: Slurm) -> None:
         slurm.run("scancel", *slurm.jobs())
         _, err = process.communicate(timeout=120)
     assert process.returncode == 1
-    assert "was cancelled" in err.rstrip().rpartition("\n")[2], err
+    # Whoever hears of the end of its node first says that the job is over, not yet why.
+    last = err.rstrip().rpartition("\n")[2]
+    assert re.search(r"Slurm's job \d+ (was cancelled|is over)", last), err
