@@ -116,6 +116,11 @@ class PeerTable:
         return effects + self.listener.parent_changed(f"it moved to rank {link.rank}")
 
     def _admit(self, link: Link, hello: msg.Hello) -> Effects:
+        if hello.rank >= self.router.size and self.identity.keys.accepts(
+            hello.rank, hello.credential
+        ):
+            # It may be new, and this place hear of its epoch any moment: it is to ask again.
+            return [ev.Disconnect(link.number, f"there is no rank {hello.rank} yet")]
         reason = self._refusal(hello)
         if not reason:
             try:
@@ -362,6 +367,19 @@ class PeerTable:
         if self.rank == ROOT:
             effects.append(ev.PlacesLost(to_ranges(gone), reason, top, condemned))
         return effects + self.listener.places_left(gone, reason, top)
+
+    def dismiss(self, rank: int, incarnation: int) -> Effects:
+        """Let a process go whose place was removed, and take it no more."""
+        gone = self.router.detach(rank, incarnation, FENCED)
+        effects = self._unreachable(gone, "it was removed")
+        link = self.peers.get(rank)
+        if link is None or rank == self.router.parent:
+            return effects
+        del self.peers[rank]
+        reason = "this place was removed"
+        goodbye = ev.Transmit((link.number,), msg.Goodbye(reason, all_end=True))
+        effects += [goodbye, ev.Disconnect(link.number, reason)]
+        return effects + self.listener.child_left(rank, lost=True)
 
     # --- for the layers above --------------------------------------------------------------------
 

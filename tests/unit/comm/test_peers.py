@@ -139,7 +139,7 @@ def say(node: Node, message: msg.AnyMessage, link: int = 1) -> list[ev.Effect]:
         {"credential": b""},
         {"version": PROTOCOL_VERSION + 1},
         {"cluster": "other"},
-        {"rank": 9},
+        {"rank": 9, "credential": b"wrong"},
         {"rank": 0},
         {"rank": -1},
     ],

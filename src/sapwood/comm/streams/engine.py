@@ -97,13 +97,27 @@ class WaveEngine:
         if stream.quiet:
             stream.detained.append(event)
             return []
+        if stream.left:
+            return self._refuse(stream, event)
         number, confirmed = stream.last_wave + 1, stream.confirmed()
         message = msg.Down(event.stream, number, 0, event.body, confirmed, version=stream.version)
         if not stream.plain:
             released: Effects = [ev.Released(kept) for kept in stream.release(confirmed)]
             return released + self._begin(now, stream, message, event.payload)
         stream.begin_whole(number, event.body, event.payload)
+        if not stream.members:
+            return self.complete(stream, stream.waves[number])
         return self._downstream.ask_all(stream.shares(), message, event.payload)
+
+    def _refuse(self, stream: NodeStream, event: ev.Broadcast) -> Effects:
+        """Root: fail a wave of a stream that can do nothing without members that have left."""
+        stream.last_wave += 1
+        error = AgentLostError(
+            f"{fold('agent', stream.left)} left the session",
+            hint='open a stream to those that are there; on_loss="partial" goes on without',
+        ).to_record()
+        failed = ev.WaveFailed(event.stream, stream.last_wave, min(stream.left), error)
+        return [failed] if event.payload is None else [ev.Released(event.payload), failed]
 
     def waves_passed(self, _now: float, event: ev.WavesPassed) -> Effects:
         """Root: waves were exchanged by a shortcut; the next one has the next number."""
@@ -303,7 +317,8 @@ class WaveEngine:
             if wave.offers:
                 return self.bulk.reduce(stream, wave)
             if self._near.rank == ROOT:
-                total = wave.gathering.total() if wave.values or stream.plain else None
+                several = wave.values or (stream.plain and stream.members)
+                total = wave.gathering.total() if several else None
                 return self._wave_completed(stream, wave, total)
             body, payload = wave.gathering.partial() if wave.values else (b"", None)
         except SapwoodError as error:
@@ -438,7 +453,7 @@ class WaveEngine:
     ) -> Effects:
         """Junction: the parent asks for some ranks, or for a wave that was asked for before."""
         ranks = set(
-            from_ranges(message.ranks) & stream.members if message.ranks else stream.members
+            stream.among(from_ranges(message.ranks)) if message.ranks else stream.members
         )
         number, attempt = message.wave, message.attempt
         wave = stream.waves.get(number)
@@ -551,7 +566,11 @@ class WaveEngine:
 
     def places_came(self, stream: NodeStream, ranks: Sequence[int]) -> Effects:
         """Places are below this one: they are asked for what is missing of them."""
-        stream.absent.difference_update(ranks)
+        if stream.absent:
+            there = self._near.router.tree
+            stream.absent.difference_update(rank for rank in ranks if rank in there)
+        if stream.spec.follows and self._near.rank == ROOT:
+            stream.places_came(ranks)
         effects: Effects = []
         waves = [*stream.waves.values()]
         if stream.counts_late:
@@ -721,9 +740,12 @@ class WaveEngine:
 
     def agents_lost(self, stream: NodeStream, ranks: Iterable[int], reason: str) -> Effects:
         """Do not wait for agents that are lost just now."""
-        if stream.spec.on_loss == msg.REPLACE:
+        removed = self._near.router.tree.removed
+        left = set(removed).intersection(ranks) if removed else set()
+        if stream.spec.on_loss == msg.REPLACE and not left:
             return []
-        gone = stream.members.intersection(ranks) - stream.absent
+        concerned = set[int]() if stream.spec.on_loss == msg.REPLACE else set(stream.members)
+        gone = (concerned.intersection(ranks) | left) - stream.absent
         stream.absent |= gone
         effects: Effects = []
         for wave in list(stream.late_waves.values()):
@@ -738,7 +760,10 @@ class WaveEngine:
     def _go_on_without(
         self, stream: NodeStream, wave: Wave, gone: Iterable[int], reason: str
     ) -> Effects:
-        if stream.spec.on_loss == msg.FAIL:
+        left = stream.spec.follows and all(
+            rank not in self._near.router.tree for rank in gone
+        )  # it goes by the tree, and they are no part of that any more
+        if stream.spec.on_loss != msg.PARTIAL and not left:
             error = AgentLostError(
                 f"{fold('agent', gone)} ended: {reason}",
                 hint='on_loss="replace" waits for new processes, "partial" goes on without',

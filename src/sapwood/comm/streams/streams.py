@@ -122,6 +122,12 @@ class Streams:
             effects += self._engine.agents_lost(stream, ranks, reason)
         return effects
 
+    def tree_changed(self) -> Effects:
+        """The tree is another one: who takes part in the next waves may be others."""
+        for stream in self.open.values():
+            stream.tree_changed()
+        return []
+
     def tick(self) -> Effects:
         """Confirm what agents have pushed; look for control operations that may go on."""
         effects = self._push.tick()
