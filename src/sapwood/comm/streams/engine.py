@@ -452,9 +452,7 @@ class WaveEngine:
         self, now: float, stream: NodeStream, message: msg.Down, payload: Payload | None
     ) -> Effects:
         """Junction: the parent asks for some ranks, or for a wave that was asked for before."""
-        ranks = set(
-            stream.among(from_ranges(message.ranks)) if message.ranks else stream.members
-        )
+        ranks = set(stream.among(from_ranges(message.ranks)) if message.ranks else stream.members)
         number, attempt = message.wave, message.attempt
         wave = stream.waves.get(number)
         if wave is None:
