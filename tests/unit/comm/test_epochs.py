@@ -50,7 +50,7 @@ def add(network: Network, parent: int) -> int:
     rank = network.tree.size
     network.change(network.tree.with_agents({rank: parent}))
     network.begin([rank])
-    network.advance(0.5)  # it asks again where its parent has not heard of it yet
+    network.advance(2.0)  # it asks again where its parent has not heard of it yet
     return rank
 
 
