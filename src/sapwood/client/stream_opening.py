@@ -17,6 +17,7 @@ from sapwood.comm.messages import NO_WAIT, REPLACE, FilterAt, Synchronisation
 from sapwood.comm.reduction import WHOLE
 from sapwood.comm.reductions import make_reduction
 from sapwood.core.errors import ConfigurationError
+from sapwood.core.rankset import fold
 from sapwood.core.suggest import suggest
 from sapwood.session.port import PlaceState, SessionPort, StreamOptions
 
@@ -279,7 +280,7 @@ def filters(up: Any, down: Any, encode: Encode) -> tuple[FilterAt, ...]:
     return tuple(found)
 
 
-def check_places(filters: Sequence[FilterAt], junctions: range) -> None:
+def check_places(filters: Sequence[FilterAt], junctions: Sequence[int]) -> None:
     """Raise ConfigurationError if a filter is for a rank that is no place for filters.
 
     A depth may be missing: the same program also runs over flatter trees.
@@ -287,7 +288,7 @@ def check_places(filters: Sequence[FilterAt], junctions: range) -> None:
     for own in filters:
         kind, _, number = own.where.partition(" ")
         if kind == "rank" and int(number) and int(number) not in junctions:
-            ranks = f" and at junctions {junctions[0]} to {junctions[-1]}" if junctions else ""
+            ranks = f" and at {fold('junction', junctions)}" if junctions else ""
             raise ConfigurationError(
                 f"no filter works at rank {number}", hint=f"they work at the front end, 0{ranks}"
             )

@@ -372,6 +372,7 @@ class NodeProcesses:
         self.host = host
         self._control = control
         self._setup = setup
+        self._configuration = setup.configuration_of(host)
         self._on_report = on_report
         self._on_end = on_end
         self._life = next(self._lives)
@@ -401,7 +402,7 @@ class NodeProcesses:
             session=self.name,
             host=self.host,
             plan=self._setup.plan,
-            configuration=self._setup.configuration_of(self.host),
+            configuration=self._configuration,
             environment=self._setup.configure.environment,
             life=self._life,
         )
@@ -416,6 +417,15 @@ class NodeProcesses:
             early, self._early = self._early, []
         for function, args in early:
             function(*args)
+
+    def reconfigure(self, configuration: bytes) -> None:
+        """Give another configuration to processes that begin from now on."""
+        with self._lock:
+            self._configuration = configuration
+            there = self._there and not self._over
+        if there:
+            changed = messages.ConfigureSession(self.name, configuration)
+            self._ask(messages.CONFIGURE, messages.to_value(changed))
 
     def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
         """Begin processes."""

@@ -128,6 +128,10 @@ class DaemonStarter:
         for report in early:
             self._on_report(report)
 
+    def reconfigure(self, configuration: bytes) -> None:
+        """Do nothing: a machine is told how the tree is when it joins."""
+        del configuration
+
     def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
         """Start daemons, and cut what may be left of the attempts before."""
         with self._lock:

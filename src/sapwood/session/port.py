@@ -165,7 +165,9 @@ class SessionPort(Protocol):
         tree: The shape of its tree.
     """
 
-    tree: Tree
+    @property
+    def tree(self) -> Tree:
+        """Its tree, as it is now."""
 
     @property
     def groups(self) -> GroupPort:

@@ -136,6 +136,10 @@ class SharedAgentStarter:
         for rank in self._wanted:
             self._ask_to_attach(rank)
 
+    def reconfigure(self, configuration: bytes) -> None:
+        """Do nothing: each place is told how its tree is when it takes part."""
+        del configuration
+
     def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
         """Have agents take places."""
         for spec in processes:
