@@ -238,15 +238,18 @@ def test_one_port_that_the_user_names_serves_nodes_and_all_sessions(
         port = int(probe.getsockname()[1])
     nodes = msgspec.structs.replace(QUICK.nodes, listen=f"{LOOPBACK}:{port}")
     settings = msgspec.structs.replace(QUICK, nodes=nodes)
+    before = listening()
     with (
         start_on(LocalLauncher(2), 4, settings=settings) as cluster,
         cluster.topology(fanout=2) as deep,
         deep.stream(abs, reduce=operator.add) as stream,
     ):
         assert stream.exchange(-3).total == 12
-        listening = {
-            one.laddr.port
-            for one in psutil.net_connections("tcp")
-            if one.pid in {os.getpid(), *below(os.getpid())} and one.status == psutil.CONN_LISTEN
-        }
-        assert listening == {port}
+        assert listening() - before == {port}
+
+
+def listening() -> set[int]:
+    """The ports at which this process and all below it listen."""
+    mine = {os.getpid(), *below(os.getpid())}
+    found = [one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN]
+    return {one.laddr.port for one in found if one.pid in mine}
