@@ -1,0 +1,212 @@
+"""What front ends ask of a head, and what it tells them: names and contents of their messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from sapwood.nodes.joining import NodeFacts
+
+HELLO = "hello"
+"""Call: who are you? Answer: :class:`HeadFacts`."""
+
+NODES = "nodes"
+"""Call: which nodes are there? Answer: a list of :class:`NodeRecord`."""
+
+REMOVE_NODE = "node.remove"
+"""Call: end a node, which will not be back. Value: :class:`RemoveNode`. Answer: its record."""
+
+CREATE_TOKEN = "token.create"  # noqa: S105 - a name
+"""Call: let machines join. Value: :class:`CreateToken`. Answer: :class:`JoinLine`."""
+
+LIST_TOKENS = "token.list"  # noqa: S105 - a name
+"""Call: which tokens can be used? Answer: a list of :class:`TokenFacts`."""
+
+REVOKE_TOKEN = "token.revoke"  # noqa: S105 - a name
+"""Call: let nobody join by a token any more. Value: its id. Answer: whether it was there."""
+
+CERTIFY = "certify"
+"""Call: certify a front end. Value: its request, PEM. Answer: :class:`FrontEndCertificate`."""
+
+DELEGATE = "delegate"
+"""Call: give the links of a tree to a socket of the front end. Value: :class:`DelegateLinks`."""
+
+UNDELEGATE = "undelegate"
+"""Call: do so no more. Value: the tree."""
+
+ORDER = "order"
+"""Call: ask the daemon of a node. Value: :class:`NodeOrder`. Answer: the daemon's."""
+
+TAKEN = "taken"
+"""Call: there is room for more output. Value: the number of what was taken."""
+
+DOWN = "down"
+"""Call: end, and all nodes with it."""
+
+NODES_CHANGED = "nodes"
+"""Notice: nodes are not what they were. Value: :class:`NodesChanged`."""
+
+PROCESSES_REPORTED = "processes"
+"""Notice: what became of processes. Value: :class:`OfNode` of a ``ProcessesReported``."""
+
+COMMAND_OUTPUT = "command.output"
+"""Notice: a command wrote something. Value: :class:`OfNode` of a ``CommandOutput``."""
+
+COMMAND_ENDED = "command.ended"
+"""Notice: a command has ended. Value: :class:`OfNode` of a ``CommandEnded``."""
+
+
+class HeadFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a head says of itself.
+
+    Attributes:
+        name: What the user calls it.
+        cluster: Name of the cluster in certificates.
+        version: Of Sapwood.
+        pid: Its process.
+        started: When it began, seconds since 1970.
+        places: Where nodes reach it, ``host:port`` each.
+        front_ends: How many front ends are there.
+    """
+
+    name: str
+    cluster: str
+    version: str
+    pid: int
+    started: float
+    places: list[str]
+    front_ends: int
+
+
+class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A node.
+
+    Attributes:
+        host: Its number; no other node ever has it.
+        name: What users call it.
+        node: Its id in certificates.
+        state: ``starting``, ``ready``, ``draining``, ``disconnected``, ``lost`` or ``removed``.
+        facts: What it says of itself.
+        skew: Seconds by which its clock is ahead of the head's.
+        reason: Why it is not ready; empty if it is.
+        joined: When it joined, seconds since 1970.
+    """
+
+    host: int
+    name: str
+    node: str
+    state: str
+    facts: NodeFacts | None = None
+    skew: float = 0.0
+    reason: str = ""
+    joined: float = 0.0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether processes can begin there."""
+        return self.state == "ready"
+
+
+class RemoveNode(msgspec.Struct, frozen=True):
+    """End a node.
+
+    Attributes:
+        name: What users call it.
+        drain: Seconds that it gets to finish what it does.
+    """
+
+    name: str
+    drain: float = 0.0
+
+
+class CreateToken(msgspec.Struct, frozen=True):
+    """Let machines join.
+
+    Attributes:
+        uses: How many.
+        lifetime: For how many seconds.
+        names: Pattern of their names, as of a shell.
+    """
+
+    uses: int = 1
+    lifetime: float = 3600.0
+    names: str = "*"
+
+
+class JoinLine(msgspec.Struct, frozen=True):
+    """What another machine needs to join.
+
+    Attributes:
+        id: Of the token.
+        text: ``TOKEN@host:port,host:port``: what ``sapwood node join`` takes.
+        expires: When it ends, seconds since 1970.
+    """
+
+    id: str
+    text: str
+    expires: float
+
+
+class TokenFacts(msgspec.Struct, frozen=True):
+    """A token, without its secret."""
+
+    id: str
+    uses: int
+    expires: float
+    names: str
+
+
+class FrontEndCertificate(msgspec.Struct, frozen=True):
+    """What a front end shows to nodes."""
+
+    node: str
+    certificate: bytes
+    authority: bytes
+
+
+class DelegateLinks(msgspec.Struct, frozen=True):
+    """Give the connections of a tree to whoever listens at a path."""
+
+    tree: str
+    path: str
+
+
+class NodeOrder(msgspec.Struct, frozen=True):
+    """A request to the daemon of a node."""
+
+    host: int
+    handler: str
+    value: Any
+
+
+class NodesChanged(msgspec.Struct, frozen=True):
+    """Nodes as they are now, and how that came.
+
+    Attributes:
+        nodes: Those that changed.
+        back: Whether processes that were there are gone, and new ones can begin.
+        gone: Whether the processes there are gone.
+        for_good: Whether the nodes will not be back.
+        reason: Why they are gone.
+    """
+
+    nodes: list[NodeRecord]
+    back: bool = False
+    gone: bool = False
+    for_good: bool = False
+    reason: str = ""
+
+
+class OfNode(msgspec.Struct, frozen=True):
+    """What a node tells.
+
+    Attributes:
+        host: Its number.
+        value: What it tells.
+        number: To be told when it was taken; 0 if nobody waits.
+    """
+
+    host: int
+    value: Any
+    number: int = 0

@@ -1,0 +1,243 @@
+"""The processes of a session on a node, seen from the session's root."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+from threading import Lock
+from typing import Any, Protocol
+
+from sapwood.contexts import orders
+from sapwood.core.errors import AgentLostError, ClosedError
+from sapwood.nodes import messages
+from sapwood.session.shared_reactor import SharedReactor
+from sapwood.session.supervisor import ProcessSetup
+
+CLOSE_TIMEOUT = 10.0
+"""Seconds that nodes get to end the processes of a session."""
+
+
+class NodeAccess(Protocol):
+    """The way to the nodes: a control tree in this process, or the head that has one."""
+
+    def ask(self, host: int, handler: str, value: Any) -> Future[Any]:
+        """Send a request to the daemon of a node.
+
+        Raises:
+            ClosedError: There is no way any more.
+        """
+
+    def is_ready(self, host: int) -> bool:
+        """Whether a node is there."""
+
+    def name_of(self, host: int) -> str:
+        """Return what users call a node."""
+
+    def given_up(self, host: int) -> str:
+        """Return why a node will not come back; empty if it may."""
+
+    def join(self, session: NodeProcesses) -> None:
+        """Have reports about a session on one node handed to it."""
+
+    def part(self, session: NodeProcesses) -> None:
+        """Hand no more reports to it."""
+
+
+class NodeProcesses:
+    """The processes of a session on one node, as the session's supervisor sees them: a starter.
+
+    Args:
+        access: The way to the node.
+        host: Number of the node.
+        setup: How processes begin.
+        on_report: Told what becomes of them, on the session's loop.
+        on_end: Told why all of them are gone, on the session's loop.
+    """
+
+    _lives = itertools.count(1)
+
+    def __init__(
+        self,
+        access: NodeAccess,
+        host: int,
+        setup: ProcessSetup,
+        on_report: Callable[[orders.Report], None],
+        on_end: Callable[[str], None],
+    ) -> None:
+        self.name = setup.session
+        self.host = host
+        self._access = access
+        self._setup = setup
+        self._configuration = setup.configuration_of(host)
+        self._on_report = on_report
+        self._on_end = on_end
+        self._life = next(self._lives)
+        self._loop: SharedReactor | None = None
+        self._early: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self._lock = Lock()
+        self._there = False
+        self._specs: dict[int, orders.ProcessSpec] = {}
+        self._waiting: list[tuple[str, Any]] = []
+        self._over = False
+        self._closing: Future[Any] | None = None
+
+    def start(self) -> None:
+        """Have the node get ready; if it is not there, when it is."""
+        self._access.join(self)
+        if self._access.is_ready(self.host):
+            self._open()
+
+    def _open(self) -> None:
+        """Open the session on the node, and send the orders that waited for that."""
+        with self._lock:
+            if self._there or self._over:
+                return
+            self._there = True
+            waiting, self._waiting = self._waiting, []
+        opening = messages.OpenProcesses(
+            session=self.name,
+            host=self.host,
+            plan=self._setup.plan,
+            configuration=self._configuration,
+            environment=self._setup.configure.environment,
+            life=self._life,
+        )
+        self._ask(messages.OPEN, messages.to_value(opening))
+        for handler, value in waiting:
+            self._ask(handler, value)
+
+    def listen(self, loop: SharedReactor) -> None:
+        """Report on a loop from now on; called on its thread."""
+        with self._lock:
+            self._loop = loop
+            early, self._early = self._early, []
+        for function, args in early:
+            function(*args)
+
+    def reconfigure(self, configuration: bytes) -> None:
+        """Give another configuration to processes that begin from now on."""
+        with self._lock:
+            self._configuration = configuration
+            there = self._there and not self._over
+        if there:
+            changed = messages.ConfigureSession(self.name, configuration)
+            self._ask(messages.CONFIGURE, messages.to_value(changed))
+
+    def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
+        """Begin processes."""
+        self._specs |= {spec.rank: spec for spec in processes}
+        reason = self._access.given_up(self.host)
+        if reason:
+            self.node_given_up(reason)
+        spawning = messages.SpawnProcesses(self.name, list(processes))
+        self._order(messages.SPAWN, messages.to_value(spawning))
+
+    def kill(self, pid: int) -> None:
+        """End a process."""
+        killing = messages.KillProcess(self.name, pid, signal.SIGKILL)
+        self._order(messages.KILL, messages.to_value(killing))
+
+    def is_silent(self, looks: int, first: int) -> bool:
+        """Return False: the node looks after its zygote, and the control tree after the node."""
+        del looks, first
+        return False
+
+    def end(self) -> None:
+        """Do nothing, as it is never silent."""
+
+    def detach(self) -> None:
+        """Report nothing any more, and let all processes end: so all nodes do that at once."""
+        with self._lock:
+            there, self._there, self._over = self._there, False, True
+            self._loop = None
+        self._access.part(self)
+        if there:
+            with contextlib.suppress(ClosedError):
+                self._closing = self._access.ask(self.host, messages.CLOSE, self.name)
+
+    def close(self) -> None:
+        """End all processes on the node, and wait for that, where there are any."""
+        self.detach()
+        if self._closing is not None:
+            wait([self._closing], CLOSE_TIMEOUT)
+
+    # --- on the loop of the control tree -------------------------------------------------------
+
+    def heard(self, report: messages.ProcessesReported) -> None:
+        """Take in what the node reports."""
+        if report.life != self._life:
+            return
+        if report.report is None:
+            self._ended(f"{self._name}: {report.reason}")
+        else:
+            self._on_loop(self._on_report, report.report)
+
+    def node_changed(self, *, there: bool, reason: str) -> None:
+        """Take in that the node is gone, or that a new daemon is there in its place."""
+        if there:
+            self._open()
+        else:
+            self._ended(f"the node {self._name} is gone: {reason}")
+
+    def node_given_up(self, reason: str) -> None:
+        """Take in that the node will not come back."""
+        for spec in self._specs.values():
+            failed = orders.SpawnFailed(
+                spec.rank,
+                spec.incarnation,
+                f"the node {self._name} is given up: {reason}",
+                "see the messages above; restart.limit says how often a node is started again",
+            )
+            self._on_loop(self._on_report, failed, last=True)
+
+    def _ended(self, reason: str) -> None:
+        """All processes are gone: another starter takes the place of this one."""
+        with self._lock:
+            there, self._there = self._there, False
+            self._over = self._over or there
+        if there:
+            self._on_loop(self._on_end, reason, last=True)
+
+    @property
+    def _name(self) -> str:
+        return self._access.name_of(self.host)
+
+    def _order(self, handler: str, value: Any) -> None:
+        with self._lock:
+            if self._over:
+                return
+            if not self._there:
+                self._waiting.append((handler, value))
+                return
+        self._ask(handler, value)
+
+    def _ask(self, handler: str, value: Any) -> None:
+        try:
+            answer = self._access.ask(self.host, handler, value)
+        except ClosedError:
+            return
+        answer.add_done_callback(self._answered)
+
+    def _answered(self, answer: Future[Any]) -> None:
+        error = answer.exception()
+        if error is None or isinstance(error, AgentLostError | ClosedError):
+            return  # that a node is gone is told by the control tree
+        self._ended(f"{self._name}: {error}")
+
+    def _on_loop(self, function: Callable[..., None], *args: Any, last: bool = False) -> None:
+        with self._lock:
+            if self._over and not last:
+                return
+            loop = self._loop
+            if loop is None:
+                self._early.append((function, args))
+                return
+        with contextlib.suppress(ClosedError):  # the loop has ended
+            loop.call_soon_threadsafe(self._if_listening, function, args)
+
+    def _if_listening(self, function: Callable[..., None], args: tuple[Any, ...]) -> None:
+        if self._loop is not None:
+            function(*args)
