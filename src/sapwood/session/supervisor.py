@@ -489,9 +489,7 @@ class ProcessSupervisor:
         """
         return self._starters.main.lend()
 
-    def expand(
-        self, tree: Tree, beginning: ProcessSetup, keys: Mapping[int, StarterKey]
-    ) -> None:
+    def expand(self, tree: Tree, beginning: ProcessSetup, keys: Mapping[int, StarterKey]) -> None:
         """Have the places of another epoch begun that the one before did not have.
 
         Args:
