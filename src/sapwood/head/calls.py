@@ -20,7 +20,7 @@ REMOVE_NODE = "node.remove"
 CREATE_TOKEN = "token.create"  # noqa: S105 - a name
 """Call: let machines join. Value: :class:`CreateToken`. Answer: :class:`JoinLine`."""
 
-LIST_TOKENS = "token.list"  # noqa: S105 - a name
+LIST_TOKENS = "token.list"
 """Call: which tokens can be used? Answer: a list of :class:`TokenFacts`."""
 
 REVOKE_TOKEN = "token.revoke"  # noqa: S105 - a name

@@ -369,7 +369,7 @@ class TreeCarrier:
         question.give(None, None)
 
     def _places_changed(self, change: PlacesChanged) -> None:
-        if not change.disconnected:
+        if not change.disconnected and not change.added:
             for number in change.ranks:
                 reason = change.reason or "its daemon ended"
                 self._commands.lost(number, f"the node is gone: {reason}")

@@ -182,6 +182,15 @@ class NodeProcesses:
         else:
             self._ended(f"the node {self._name} is gone: {reason}")
 
+    def node_removed(self, reason: str) -> None:
+        """Take in that the node has left for good."""
+        with self._lock:
+            there = self._there
+        if there:
+            self._ended(f"the node {self._name} is gone: {reason}")  # who follows is told the rest
+        else:
+            self.node_given_up(reason)
+
     def node_given_up(self, reason: str) -> None:
         """Take in that the node will not come back."""
         for spec in self._specs.values():

@@ -117,9 +117,7 @@ class StreamHandle:
         self._next_sweep = 1
         self._members = from_ranges(spec.members)
         self.members_now: Callable[[], AbstractSet[int]] = lambda: self._members
-        self._members_of: dict[
-            int, AbstractSet[int]
-        ] = {}  # of waves that others than the first are in
+        self._members_of: dict[int, AbstractSet[int]] = {}  # of waves, where that changes
         self._closed: SapwoodError | None = None
 
     @property
