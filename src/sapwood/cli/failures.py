@@ -22,7 +22,7 @@ EXIT_CODES: dict[int, str] = {
     2: "wrong input: option, configuration, program, parameter or data",
     3: "a source does not compile, or there is no compiler",
     4: "user code failed: exception, crash, time or memory limit",
-    5: "this machine has not enough memory, disk, processes or files",
+    5: "this machine has not enough memory, disk, processes or files, or a store cannot be used",
     6: "an agent, a node or a connection was lost",
     7: "a certificate, token or credential is not valid",
     EXIT_INTERNAL: "a fault in Sapwood itself",

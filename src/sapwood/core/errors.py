@@ -29,6 +29,12 @@
     │   ├── ClosedError                SW403
     │   ├── NodeLostError              SW404
     │   └── GroupError                 SW408
+    ├── StoreError                     SW500  the store of a head cannot do what was asked
+    │   ├── StoreInUseError            SW501
+    │   ├── StoreFullError             SW502
+    │   ├── StoreUnavailableError      SW503
+    │   ├── HistoryGoneError           SW504
+    │   └── LeaseLostError             SW505
     └── SecurityError                  SW600  a certificate, token or credential is not valid
 
 An error says *what* happened, *where*, and *what to do*; its code never changes and its
@@ -327,6 +333,44 @@ class ClosedError(CommunicationError, RuntimeError):
     """
 
     code = "SW403"
+
+
+class StoreError(SapwoodError):
+    """The store of a head is damaged, of a newer version, or cannot be read or written."""
+
+    code = "SW500"
+    exit_code = 5
+
+
+class StoreInUseError(StoreError):
+    """Another process has the store."""
+
+    code = "SW501"
+
+
+class StoreFullError(StoreError):
+    """The disk or the quota of a store is full; nothing was written, and reading goes on."""
+
+    code = "SW502"
+
+
+class StoreUnavailableError(StoreError):
+    """No member of a store answered in time; what was asked is done, or not, or will be."""
+
+    code = "SW503"
+    exit_code = 6
+
+
+class HistoryGoneError(StoreError):
+    """A watch asked for changes that the store keeps no more: read all, then watch from there."""
+
+    code = "SW504"
+
+
+class LeaseLostError(StoreError):
+    """A lease has expired or was revoked, and its keys are gone."""
+
+    code = "SW505"
 
 
 class SecurityError(SapwoodError):

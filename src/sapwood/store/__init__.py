@@ -1,0 +1,1 @@
+"""Stores: what the head of a cluster keeps, and what outlives it."""
