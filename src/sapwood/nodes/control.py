@@ -18,7 +18,7 @@ import msgspec
 from sapwood.comm.transport.tls import TakeSocket
 from sapwood.contexts import orders
 from sapwood.contexts.launchers.base import Launcher
-from sapwood.core.errors import NodeLostError, SapwoodError, SecurityError
+from sapwood.core.errors import ClosedError, NodeLostError, SapwoodError, SecurityError
 from sapwood.core.hostset import fold_hosts
 from sapwood.core.topology import ROOT, flat
 from sapwood.environment.logs import logger
@@ -34,11 +34,11 @@ from sapwood.nodes.joining import (
     NodeFacts,
 )
 from sapwood.nodes.port import HeadPort, SessionRootPort
-from sapwood.nodes.processes import NodeProcesses
+from sapwood.nodes.processes import NodeProcesses, SessionOnNode
 from sapwood.nodes.starting import SEND_TIMEOUT, AwaitedDaemon, DaemonStarter, NodeTrouble
 from sapwood.security.authority import HEAD, Authority, make_request, new_cluster_id
 from sapwood.security.credentials import Credentials
-from sapwood.security.tokens import LIFETIME, JoinToken, Tokens
+from sapwood.security.tokens import LIFETIME, JoinToken, TokenRecord, Tokens
 from sapwood.session.embedded import DRAINING, EmbeddedSession
 from sapwood.session.host import NewAgent
 from sapwood.session.options import PlacesChanged, SessionOptions
@@ -80,6 +80,8 @@ class ControlTree:
         launcher: What starts daemons; None for a head that waits for machines to join.
         options: How the control tree is made; its tree is replaced.
         settings: How machines become nodes.
+        authority: Of a cluster that was there before; without one it is a new one.
+        tokens: Those by which machines may join it.
 
     Raises (from :meth:`start`):
         NodeLostError: Nodes did not come; the error says which and why.
@@ -90,19 +92,21 @@ class ControlTree:
         launcher: Launcher | None,
         options: SessionOptions,
         settings: NodeSettings,
+        authority: Authority | None = None,
+        tokens: Tokens | None = None,
     ) -> None:
         self.launcher = launcher
         self.hosts = tuple(launcher.hosts) if launcher is not None else ()
         self._settings = settings
         self._gate = Semaphore(launcher.concurrency if launcher is not None else 1)
-        self._authority = Authority.create(new_cluster_id())
-        self._tokens = Tokens(self._authority.pin, time.time)
+        self._authority = authority or Authority.create(new_cluster_id())
+        self._tokens = tokens or Tokens(self._authority.pin, time.time)
         key, request = make_request()
         self.credentials: Credentials = self._authority.issue(request, HEAD, key)
         self._lock = Lock()
         self._facts: dict[int, tuple[str, NodeFacts, float]] = {}
         self._trouble: dict[int, str] = {}
-        self._sessions: dict[tuple[str, int], NodeProcesses] = {}
+        self._sessions: dict[tuple[str, int], SessionOnNode] = {}
         self._started = False
         self._given_up: dict[int, str] = {}
         self._expected: dict[str, int] = {}  # incarnations, by the ids of tokens
@@ -185,6 +189,17 @@ class ControlTree:
         with self._lock:
             return self._tokens.create(uses=uses, lifetime=lifetime, names=names, slot=host)
 
+    @property
+    def tokens(self) -> list[TokenRecord]:
+        """The tokens that can be used, but for those of daemons on their way; from any thread."""
+        with self._lock:
+            return [one for one in self._tokens.list() if one.id not in self._expected]
+
+    @property
+    def cluster(self) -> str:
+        """Name of the cluster in certificates."""
+        return self._authority.cluster
+
     def revoke_token(self, token_id: str) -> bool:
         """Let nobody join by a token any more; return whether it was there."""
         with self._lock:
@@ -240,18 +255,36 @@ class ControlTree:
 
     def open_port(self, loop: SharedReactor) -> SessionRootPort:
         """Return where the nodes reach the root of a session, on that session's loop."""
-        return SessionRootPort(self.places, self._delegate, loop, self.credentials)
+        return SessionRootPort(self.places, self.delegate, loop, self.credentials)
 
-    def _delegate(self, tree: str, take: TakeSocket) -> Callable[[], None]:
-        assert self._port is not None  # noqa: S101 - it is there before any session
+    def delegate(self, tree: str, take: TakeSocket) -> Callable[[], None]:
+        """Have the links of a tree served elsewhere; see :meth:`HeadPort.delegate`.
+
+        Raises:
+            ClosedError: The control tree has no port yet, or no more.
+        """
+        if self._port is None:
+            raise ClosedError("the head listens nowhere")
         return self._port.delegate(tree, take)
 
-    def join(self, session: NodeProcesses) -> None:
+    def certify(self, request: bytes, name: str) -> Credentials:
+        """Return the credentials of somebody who is no node, without a key.
+
+        Args:
+            request: The request for a certificate, PEM.
+            name: What it is called, a DNS label.
+
+        Raises:
+            SecurityError: The request is malformed.
+        """
+        return self._authority.issue(request, name, b"")
+
+    def join(self, session: SessionOnNode) -> None:
         """Have reports about a session on one node handed to it."""
         with self._lock:
             self._sessions[session.name, session.host] = session
 
-    def part(self, session: NodeProcesses) -> None:
+    def part(self, session: SessionOnNode) -> None:
         """Hand no more reports to it."""
         with self._lock:
             if self._sessions.get((session.name, session.host)) is session:

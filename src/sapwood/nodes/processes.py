@@ -20,6 +20,30 @@ CLOSE_TIMEOUT = 10.0
 """Seconds that nodes get to end the processes of a session."""
 
 
+class SessionOnNode(Protocol):
+    """What hears of the processes of a session on a node.
+
+    Attributes:
+        name: Of the session.
+        host: Number of the node.
+    """
+
+    name: str
+    host: int
+
+    def heard(self, report: messages.ProcessesReported) -> None:
+        """Take in what the node reports."""
+
+    def node_changed(self, *, there: bool, reason: str) -> None:
+        """Take in that the node is gone, or that a new daemon is there in its place."""
+
+    def node_removed(self, reason: str) -> None:
+        """Take in that the node has left for good."""
+
+    def node_given_up(self, reason: str) -> None:
+        """Take in that the node will not come back."""
+
+
 class NodeAccess(Protocol):
     """The way to the nodes: a control tree in this process, or the head that has one."""
 
@@ -39,10 +63,10 @@ class NodeAccess(Protocol):
     def given_up(self, host: int) -> str:
         """Return why a node will not come back; empty if it may."""
 
-    def join(self, session: NodeProcesses) -> None:
+    def join(self, session: SessionOnNode) -> None:
         """Have reports about a session on one node handed to it."""
 
-    def part(self, session: NodeProcesses) -> None:
+    def part(self, session: SessionOnNode) -> None:
         """Hand no more reports to it."""
 
 

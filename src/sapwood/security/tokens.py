@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -96,6 +96,9 @@ class Tokens:
     Args:
         pin: Of the cluster's authority.
         time: The time, seconds since 1970.
+        keep: Told of each change, so that tokens outlive this process: the id, and the record or,
+            if there is none any more, None.
+        records: Tokens that were kept.
 
     Example:
         >>> tokens = Tokens("0" * 64, lambda: 1000.0)
@@ -107,10 +110,17 @@ class Tokens:
         sapwood.core.errors.SecurityError: the join token was used before, or revoked
     """
 
-    def __init__(self, pin: str, time: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        pin: str,
+        time: Callable[[], float],
+        keep: Callable[[str, TokenRecord | None], None] | None = None,
+        records: Iterable[TokenRecord] = (),
+    ) -> None:
         self._pin = pin
         self._time = time
-        self._records: dict[str, TokenRecord] = {}
+        self._keep = keep or _keep_nothing
+        self._records = {record.id: record for record in records}
 
     def create(
         self,
@@ -132,7 +142,7 @@ class Tokens:
                 f"there are {MAX_TOKENS} join tokens already", hint="revoke some of them"
             )
         token = JoinToken(_random(8), _random(52), self._pin)
-        self._records[token.id] = TokenRecord(
+        record = self._records[token.id] = TokenRecord(
             id=token.id,
             digest=_digest(token.secret),
             role=role,
@@ -141,6 +151,7 @@ class Tokens:
             names=names,
             slot=slot,
         )
+        self._keep(token.id, record)
         return token
 
     def redeem(self, token: JoinToken, name: str, role: str = "node") -> TokenRecord:
@@ -166,11 +177,15 @@ class Tokens:
             self._records[token.id] = left
         else:
             del self._records[token.id]
+        self._keep(token.id, left if left.uses > 0 else None)
         return left
 
     def revoke(self, token_id: str) -> bool:
         """Let nobody join by a token any more; return whether it was there."""
-        return self._records.pop(token_id, None) is not None
+        known = self._records.pop(token_id, None) is not None
+        if known:
+            self._keep(token_id, None)
+        return known
 
     def list(self) -> list[TokenRecord]:
         """Return the tokens that can be used."""
@@ -181,7 +196,7 @@ class Tokens:
         now = self._time()
         for record in list(self._records.values()):
             if record.expires < now:
-                del self._records[record.id]
+                self.revoke(record.id)
 
 
 def _digest(secret: str) -> bytes:
@@ -190,3 +205,7 @@ def _digest(secret: str) -> bytes:
 
 def _random(length: int) -> str:
     return "".join(secrets.choice(_ALPHABET) for _ in range(length))
+
+
+def _keep_nothing(_token: str, _record: TokenRecord | None) -> None:
+    pass

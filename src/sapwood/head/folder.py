@@ -1,0 +1,99 @@
+"""The folder of a head: what it keeps there, and how front ends of the same user find it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from sapwood.core import typed
+from sapwood.core.errors import ConfigurationError, NodeLostError
+
+DEFAULT = "default"
+"""Name of a head whose user gave it none."""
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
+_INFO = "head.json"
+
+
+class HeadInfo(msgspec.Struct, frozen=True):
+    """Where a head is.
+
+    Attributes:
+        host: The machine, as it calls itself.
+        pid: Its process.
+        socket: Where front ends reach it.
+    """
+
+    host: str
+    pid: int
+    socket: str
+
+
+_read: Callable[[bytes], HeadInfo] = typed.json_reader(HeadInfo)
+
+
+def head_folder(name: str, environment: Mapping[str, str] | None = None) -> Path:
+    """Return where a head keeps what outlives it: ``$XDG_STATE_HOME/sapwood/heads/NAME``.
+
+    Raises:
+        ConfigurationError: A head cannot be called so.
+
+    Example:
+        >>> str(head_folder("lab", {"XDG_STATE_HOME": "/var/state"}))
+        '/var/state/sapwood/heads/lab'
+    """
+    if _NAME.fullmatch(name) is None:
+        raise ConfigurationError(
+            f"{name!r} is no name of a cluster",
+            hint="use up to 32 small letters, digits and hyphens, such as lab-2",
+        )
+    variables = os.environ if environment is None else environment
+    base = variables.get("XDG_STATE_HOME", "")
+    folder = Path(base) if base.startswith("/") else Path.home() / ".local" / "state"
+    return folder / "sapwood" / "heads" / name
+
+
+def write_info(folder: Path, info: HeadInfo) -> None:
+    """Tell front ends where the head is."""
+    temporary = folder / f".{_INFO}.{os.getpid()}"
+    temporary.touch(mode=0o600)
+    temporary.write_bytes(msgspec.json.encode(info))
+    temporary.replace(folder / _INFO)
+
+
+def remove_info(folder: Path) -> None:
+    """Tell front ends that there is no head, if that was this process."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        if _read((folder / _INFO).read_bytes()).pid == os.getpid():
+            (folder / _INFO).unlink()
+
+
+def find_head(name: str = DEFAULT) -> HeadInfo:
+    """Return where the head of a cluster is.
+
+    Raises:
+        ConfigurationError: A cluster cannot be called so.
+        NodeLostError: No head runs, or it does so on another machine.
+    """
+    file = head_folder(name) / _INFO
+    up = "sapwood up" if name == DEFAULT else f"sapwood up --name {name}"
+    try:
+        info = _read(file.read_bytes())
+    except FileNotFoundError:
+        raise NodeLostError(
+            f"no cluster '{name}' is up here", hint=f"start it with `{up}`"
+        ) from None
+    except (OSError, msgspec.MsgspecError) as error:
+        raise NodeLostError(f"cannot read where the head is: {error}", where=str(file)) from error
+    if info.host != socket.gethostname():
+        raise NodeLostError(
+            f"the head of the cluster '{name}' runs on {info.host}",
+            hint="work there: a front end is on the head's machine",
+        )
+    return info

@@ -1,0 +1,572 @@
+"""The head of a long-lived cluster: nodes join it, and front ends use them.
+
+It has the root of the control tree, the authority and what both must not forget, in a store. It
+ends when it is told so, and all nodes end with it. When it is killed, it can be started again: it
+has the same authority then, and machines join it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sapwood import __version__
+from sapwood.comm.transport.base import Listener
+from sapwood.comm.transport.unix import UnixTransport
+from sapwood.contexts.launchers.base import Launcher
+from sapwood.core import typed
+from sapwood.core.errors import (
+    ClosedError,
+    ConfigurationError,
+    ProtocolError,
+    SapwoodError,
+)
+from sapwood.environment.logs import logger
+from sapwood.environment.settings import NodeSettings
+from sapwood.head import calls
+from sapwood.head.folder import HeadInfo, remove_info, write_info
+from sapwood.head.service import Caller, ServiceServer
+from sapwood.nodes import messages
+from sapwood.nodes.control import ControlTree, NodeView
+from sapwood.security.authority import Authority, new_cluster_id
+from sapwood.security.tokens import TokenRecord, Tokens
+from sapwood.session.folder import make_folder
+from sapwood.session.loop_thread import LoopThread
+from sapwood.session.options import PlacesChanged, SessionOptions
+from sapwood.session.requests import AgentQuestion
+from sapwood.store.base import Store
+from sapwood.store.sqlite import SqliteStore
+
+ORDERS = frozenset(
+    {
+        messages.OPEN,
+        messages.CONFIGURE,
+        messages.SPAWN,
+        messages.KILL,
+        messages.CLOSE,
+        messages.COMMAND_START,
+        messages.COMMAND_INPUT,
+        messages.COMMAND_SIGNAL,
+        messages.COMMAND_CANCEL,
+    }
+)
+"""What front ends may ask of nodes."""
+
+SLOW_CALLS = 16
+"""Calls that wait for something at a time; more wait for them."""
+
+SHORTEST_LIFE, LONGEST_LIFE = 1.0, 30 * 24 * 3600.0
+"""Seconds that a join token may live."""
+
+MOST_USES = 100_000
+"""How often a join token may be used at most."""
+
+_AUTHORITY = "authority"
+_TOKENS = "tokens/"
+
+_log = logger("head")
+
+
+class _KeptAuthority(msgspec.Struct, frozen=True):
+    """How an authority lies in the store."""
+
+    key: bytes
+    certificate: bytes
+
+
+class Head:
+    """A head.
+
+    Args:
+        name: What the user calls the cluster.
+        folder: What it keeps lies there; see :func:`~sapwood.head.folder.head_folder`.
+        options: How its control tree is made.
+        settings: How machines become nodes.
+        launcher: What starts nodes that belong to the head itself; None for none.
+
+    Raises:
+        StoreInUseError: The cluster is up already.
+        StoreError: Its store cannot be used.
+
+    Raises (from :meth:`start`):
+        CommunicationError: It cannot listen.
+        NodeLostError: The nodes of its own did not come.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        options: SessionOptions,
+        settings: NodeSettings,
+        launcher: Launcher | None = None,
+    ) -> None:
+        self.name = name
+        self._folder = folder
+        self._store: Store = SqliteStore(folder)
+        self.ended = threading.Event()
+        self._started = time.time()
+        self._joined: dict[int, float] = {}
+        self._removed: dict[int, calls.NodeRecord] = {}
+        self._draining: set[int] = set()
+        self._front_ends = itertools.count(1)
+        self._thread = LoopThread("sapwood-service")
+        self._pool = ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
+        self._sockets: Path | None = None
+        self._listener: Listener | None = None
+        self.control = ControlTree(launcher, options, settings, *self._kept())
+        self._service = ServiceServer(
+            {
+                calls.HELLO: self._hello,
+                calls.NODES: self._nodes,
+                calls.REMOVE_NODE: self._remove_node,
+                calls.CREATE_TOKEN: self._create_token,
+                calls.LIST_TOKENS: self._list_tokens,
+                calls.REVOKE_TOKEN: self._revoke_token,
+                calls.CERTIFY: self._certify,
+                calls.DELEGATE: self._delegate,
+                calls.UNDELEGATE: self._undelegate,
+                calls.ORDER: self._order,
+                calls.TAKEN: self._taken,
+                calls.DOWN: self._down,
+            },
+            self._thread,
+        )
+        self._sessions: dict[tuple[str, int], _RemoteSession] = {}
+        self._commands = _RemoteCommands(self.control, self._service)
+        self._delegated: dict[str, tuple[int, Callable[[], None]]] = {}
+
+    # --- life ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Listen, and start the nodes of its own."""
+        self._commands.serve()
+        self.control.session.subscribe(self._places_changed)
+        try:
+            self.control.start()
+            self._thread.start()
+            self._sockets = make_folder()
+            path = self._sockets / "head.sock"
+            self._thread.call(self._listen, str(path))
+            write_info(self._folder, HeadInfo(socket.gethostname(), os.getpid(), str(path)))
+        except BaseException:
+            self.close()
+            raise
+
+    def wait(self) -> None:
+        """Wait until somebody ends it."""
+        self.ended.wait()
+
+    def close(self) -> None:
+        """End all nodes, and leave nothing but what is kept."""
+        self.ended.set()
+        remove_info(self._folder)
+        if self._thread.started:
+            self._thread.call(self._stop_listening)
+        self.control.close()
+        self._pool.shutdown(cancel_futures=True)
+        self._thread.stop()
+        if self._sockets is not None:
+            shutil.rmtree(self._sockets, ignore_errors=True)
+        self._store.close()
+
+    def _listen(self, path: str) -> None:
+        self._listener = UnixTransport().listen(path, self._service, self._thread.loop)
+
+    def _stop_listening(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        self._service.close()
+
+    def _kept(self) -> tuple[Authority, Tokens]:
+        """Return authority and tokens of the cluster, which the first head makes."""
+        entry = self._store.get(_AUTHORITY)
+        if entry is None:
+            authority = Authority.create(new_cluster_id())
+            kept = _KeptAuthority(authority.key, authority.certificate)
+            self._store.compare_and_set(_AUTHORITY, msgspec.msgpack.encode(kept), 0)
+        else:
+            found = typed.unpacker(_KeptAuthority)(entry.value)
+            authority = Authority.load(found.key, found.certificate)
+        read = typed.unpacker(TokenRecord)
+        records = [read(one.value) for one in self._store.entries(_TOKENS)]
+        # Those with a slot were for daemons that the former head had started.
+        usable = [one for one in records if not one.slot]
+        return authority, Tokens(authority.pin, time.time, self._keep_token, usable)
+
+    def _keep_token(self, token: str, record: TokenRecord | None) -> None:
+        if record is None:
+            self._store.delete(_TOKENS + token)
+        else:
+            self._store.put(_TOKENS + token, msgspec.msgpack.encode(record))
+
+    # --- what front ends want -------------------------------------------------------------------
+
+    def _hello(self, caller: Caller, value: Any) -> Any:
+        del caller, value
+        return _plain(
+            calls.HeadFacts(
+                name=self.name,
+                cluster=self.control.cluster,
+                version=__version__,
+                pid=os.getpid(),
+                started=self._started,
+                places=list(self.control.places),
+                front_ends=len(self._service.callers),
+            )
+        )
+
+    def _nodes(self, caller: Caller, value: Any) -> Any:
+        del caller, value
+        return [_plain(one) for one in self.records()]
+
+    def records(self) -> list[calls.NodeRecord]:
+        """Return the nodes that are there, and those that were removed."""
+        found = [self._record(view) for view in self.control.nodes]
+        known = {one.host for one in found}
+        found += [one for host, one in self._removed.items() if host not in known]
+        return sorted(found, key=lambda one: one.host)
+
+    def _record(self, view: NodeView) -> calls.NodeRecord:
+        draining = view.host in self._draining and view.state == "ready"
+        if view.facts is not None:
+            self._joined.setdefault(view.host, time.time())
+        return calls.NodeRecord(
+            host=view.host,
+            name=view.name,
+            node=view.node,
+            state="draining" if draining else view.state,
+            facts=view.facts,
+            skew=view.skew,
+            reason=view.trouble,
+            joined=self._joined.get(view.host, 0.0),
+        )
+
+    def _remove_node(self, caller: Caller, value: Any) -> Future[Any]:
+        del caller
+        wanted = _read(value, calls.RemoveNode)
+        found = [one for one in self.records() if one.name == wanted.name and one.state != GONE]
+        if not found:
+            known = ", ".join(one.name for one in self.records() if one.state != GONE)
+            raise ConfigurationError(
+                f"there is no node '{wanted.name}'", hint=f"nodes are {known}" if known else ""
+            )
+        (record,) = found
+        if record.host <= len(self.control.hosts):
+            raise ConfigurationError(
+                f"'{wanted.name}' is the head's own node",
+                hint="`sapwood down` ends it; `sapwood up --no-node` makes a head without one",
+            )
+        return self._pool.submit(self._remove, record, wanted.drain)
+
+    def _remove(self, record: calls.NodeRecord, seconds: float) -> Any:
+        self._draining.add(record.host)
+        self._tell_nodes([record.host])
+        gone = msgspec.structs.replace(record, state=GONE, reason="it was removed")
+        self._removed[record.host] = gone
+        try:
+            self._wait_until_idle(record.host, seconds)
+            self.control.remove_node(record.host, max(seconds, 1.0))
+        except BaseException:
+            del self._removed[record.host]
+            raise
+        finally:
+            self._draining.discard(record.host)
+        return _plain(gone)
+
+    def _wait_until_idle(self, host: int, seconds: float) -> None:
+        """Wait until no session and no command is on a node, at most so long."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not self.ended.wait(0.1):
+            if not self._commands.are_on(host) and not any(h == host for _, h in self._sessions):
+                return
+
+    def _create_token(self, caller: Caller, value: Any) -> Any:
+        del caller
+        wanted = _read(value, calls.CreateToken)
+        if not SHORTEST_LIFE <= wanted.lifetime <= LONGEST_LIFE:
+            raise ConfigurationError(
+                "a join token lives between a second and 30 days", where=f"{wanted.lifetime:g} s"
+            )
+        if not 1 <= wanted.uses <= MOST_USES:
+            raise ConfigurationError(f"a join token has 1 to {MOST_USES} uses")
+        token = self.control.create_token(
+            uses=wanted.uses, lifetime=wanted.lifetime, names=wanted.names
+        )
+        text = f"{token.text}@{','.join(self.control.places)}"
+        return _plain(calls.JoinLine(token.id, text, time.time() + wanted.lifetime))
+
+    def _list_tokens(self, caller: Caller, value: Any) -> Any:
+        del caller, value
+        return [
+            _plain(calls.TokenFacts(one.id, one.uses, one.expires, one.names))
+            for one in self.control.tokens
+        ]
+
+    def _revoke_token(self, caller: Caller, value: Any) -> Any:
+        del caller
+        return self.control.revoke_token(_read(value, str))
+
+    def _certify(self, caller: Caller, value: Any) -> Any:
+        name = f"f{caller.number}-{next(self._front_ends)}"
+        made = self.control.certify(_read(value, bytes), name)
+        return _plain(calls.FrontEndCertificate(made.node, made.certificate, made.authority))
+
+    def _delegate(self, caller: Caller, value: Any) -> Any:
+        wanted = _read(value, calls.DelegateLinks)
+        end = self.control.delegate(wanted.tree, partial(_send_socket, wanted.path))
+        forget = caller.when_gone(partial(self._end_delegation, wanted.tree, caller.number))
+
+        def stop() -> None:
+            forget()
+            end()
+
+        self._delegated[wanted.tree] = (caller.number, stop)
+        return None
+
+    def _undelegate(self, caller: Caller, value: Any) -> Any:
+        self._end_delegation(_read(value, str), caller.number)
+        return None
+
+    def _end_delegation(self, tree: str, caller: int) -> None:
+        owner, end = self._delegated.get(tree, (0, _nothing))
+        if owner == caller:
+            del self._delegated[tree]
+            end()
+
+    def _order(self, caller: Caller, value: Any) -> Future[Any]:
+        order = _read(value, calls.NodeOrder)
+        if order.handler not in ORDERS:
+            raise ProtocolError(f"a front end may not ask a node for '{order.handler}'")
+        if order.host in self._draining and order.handler in {
+            messages.OPEN,
+            messages.COMMAND_START,
+        }:
+            raise ConfigurationError(
+                f"the node {self.control.name_of(order.host)} is being drained",
+                hint="take another one",
+            )
+        if order.handler == messages.OPEN:
+            self._own_session(caller, order)
+        elif order.handler == messages.CLOSE:
+            self._disown_session(caller, str(order.value), order.host)
+        elif order.handler == messages.COMMAND_START:
+            self._commands.own(caller, order)
+        return self.control.ask(order.host, order.handler, order.value)
+
+    def _own_session(self, caller: Caller, order: calls.NodeOrder) -> None:
+        opening = messages.from_value(order.value, messages.OpenProcesses)
+        key = (opening.session, order.host)
+        known = self._sessions.get(key)
+        if known is not None and known.caller is not caller:
+            raise ProtocolError(f"the session {opening.session} is another front end's")
+        if known is None:
+            made = _RemoteSession(opening.session, order.host, caller, self._service)
+            made.forget = caller.when_gone(partial(self._abandoned, key))
+            self._sessions[key] = made
+            self.control.join(made)
+
+    def _disown_session(self, caller: Caller, name: str, host: int) -> None:
+        known = self._sessions.get((name, host))
+        if known is not None and known.caller is caller:
+            del self._sessions[name, host]
+            known.forget()
+            self.control.part(known)
+
+    def _abandoned(self, key: tuple[str, int]) -> None:
+        """A front end is gone without a word: nothing of its session stays on a node."""
+        session = self._sessions.pop(key, None)
+        if session is not None:
+            self.control.part(session)
+            _log.info("session ended with its front end", session=key[0], host=key[1])
+            with contextlib.suppress(SapwoodError):
+                self.control.ask(key[1], messages.CLOSE, key[0])
+
+    def _taken(self, caller: Caller, value: Any) -> Any:
+        self._commands.taken(caller, _read(value, int))
+        return None
+
+    def _down(self, caller: Caller, value: Any) -> Any:
+        del caller, value
+        self._thread.loop.call_soon(self.ended.set)
+        return {"nodes": len(self.control.nodes)}
+
+    # --- what front ends are told ----------------------------------------------------------------
+
+    def _places_changed(self, change: PlacesChanged) -> None:
+        """Nodes have changed; on the loop of the control tree."""
+        known = {view.host: self._record(view) for view in self.control.nodes}
+        nodes = [known.get(rank) or self._removed.get(rank) for rank in change.ranks]
+        told = calls.NodesChanged(
+            [one for one in nodes if one is not None],
+            back=change.back,
+            gone=not change.back and not change.disconnected,
+            for_good=change.for_good or change.removed,
+            reason=change.reason,
+        )
+        if told.gone:
+            self._commands.nodes_gone(change.ranks)
+        self._tell_all(calls.NODES_CHANGED, _plain(told))
+
+    def _tell_nodes(self, hosts: list[int]) -> None:
+        nodes = [one for one in self.records() if one.host in hosts]
+        self._tell_all(calls.NODES_CHANGED, _plain(calls.NodesChanged(nodes)))
+
+    def _tell_all(self, name: str, value: Any) -> None:
+        with contextlib.suppress(ClosedError):
+            self._thread.post(self._tell_each, name, value)
+
+    def _tell_each(self, name: str, value: Any) -> None:
+        for caller in self._service.callers:
+            self._service.tell(caller, name, value)
+
+
+GONE = "removed"
+"""State of a node that has left for good."""
+
+
+class _RemoteSession:
+    """A session of a front end on a node: what it should hear goes there."""
+
+    def __init__(self, name: str, host: int, caller: Caller, service: ServiceServer) -> None:
+        self.name = name
+        self.host = host
+        self.caller = caller
+        self.forget: Callable[[], None] = _nothing
+        self._service = service
+
+    def heard(self, report: messages.ProcessesReported) -> None:
+        """Pass on what the node reports."""
+        value = _plain(calls.OfNode(self.host, messages.to_value(report)))
+        self._service.tell(self.caller, calls.PROCESSES_REPORTED, value)
+
+    def node_changed(self, *, there: bool, reason: str) -> None:
+        """Do nothing: all front ends hear of nodes."""
+
+    def node_removed(self, reason: str) -> None:
+        """Do nothing: all front ends hear of nodes."""
+
+    def node_given_up(self, reason: str) -> None:
+        """Do nothing: all front ends hear of nodes."""
+
+
+class _RemoteCommands:
+    """Commands of front ends on nodes."""
+
+    def __init__(self, control: ControlTree, service: ServiceServer) -> None:
+        self._control = control
+        self._service = service
+        self._lock = threading.Lock()
+        self._owners: dict[tuple[int, int], tuple[Caller, Callable[[], None]]] = {}
+        self._untaken: dict[int, tuple[Caller, AgentQuestion]] = {}
+        self._numbers = itertools.count(1)
+
+    def serve(self) -> None:
+        """Hear what commands write, and of their ends."""
+        serve = self._control.session.requests.serve
+        serve(messages.COMMAND_OUTPUT, self._wrote)
+        serve(messages.COMMAND_ENDED, self._ended)
+
+    def own(self, caller: Caller, order: calls.NodeOrder) -> None:
+        """Note whose a command is."""
+        command = messages.from_value(order.value, messages.StartCommand).command
+        key = (command, order.host)
+        with self._lock:
+            if key in self._owners:
+                raise ProtocolError(f"there is a command {command} already")
+            forget = caller.when_gone(partial(self._abandoned, key))
+            self._owners[key] = (caller, forget)
+
+    def are_on(self, host: int) -> bool:
+        """Whether a command runs on a node."""
+        with self._lock:
+            return any(one == host for _, one in self._owners)
+
+    def taken(self, caller: Caller, number: int) -> None:
+        """A front end has room for more output."""
+        with self._lock:
+            owner, question = self._untaken.pop(number, (None, None))
+        if question is not None and owner is caller:
+            question.give(None, None)
+
+    def nodes_gone(self, hosts: tuple[int, ...]) -> None:
+        """Forget commands on nodes that are gone."""
+        with self._lock:
+            keys = [key for key in self._owners if key[1] in hosts]
+            forget = [self._owners.pop(key)[1] for key in keys]
+        for function in forget:
+            function()
+
+    def _abandoned(self, key: tuple[int, int]) -> None:
+        with self._lock:
+            owner = self._owners.pop(key, None)
+            mine = [n for n, (caller, _) in self._untaken.items() if owner and caller is owner[0]]
+            questions = [self._untaken.pop(number)[1] for number in mine]
+        for question in questions:
+            question.give(None, None)
+        order = messages.to_value(messages.CancelCommand(key[0]))
+        with contextlib.suppress(SapwoodError):
+            self._control.ask(key[1], messages.COMMAND_CANCEL, order)
+
+    def _wrote(self, question: AgentQuestion) -> None:
+        output = messages.from_value(question.value(), messages.CommandOutput)
+        host = question.asked.source
+        with self._lock:
+            owner = self._owners.get((output.command, host))
+            number = next(self._numbers)
+            if owner is not None:
+                self._untaken[number] = (owner[0], question)
+        if owner is None:
+            question.give(None, None)
+            return
+        told = calls.OfNode(host, messages.to_value(output), number)
+        self._service.tell(owner[0], calls.COMMAND_OUTPUT, _plain(told))
+
+    def _ended(self, question: AgentQuestion) -> None:
+        report = messages.from_value(question.value(), messages.CommandEnded)
+        host = question.asked.source
+        with self._lock:
+            owner = self._owners.pop((report.command, host), None)
+        if owner is not None:
+            owner[1]()
+            told = calls.OfNode(host, messages.to_value(report))
+            self._service.tell(owner[0], calls.COMMAND_ENDED, _plain(told))
+        question.give(None, None)
+
+
+def _send_socket(path: str, sock: socket.socket, peer: str) -> None:
+    """Give a connection to the process that listens at a path; this process lets go of it."""
+    with sock, socket.socket(socket.AF_UNIX) as way:
+        way.settimeout(0)
+        try:
+            way.connect(path)
+            socket.send_fds(way, [peer.encode() or b"?"], [sock.fileno()])
+        except OSError as error:
+            _log.warning("connection not handed over", peer=peer, reason=str(error))
+
+
+def _plain(value: msgspec.Struct) -> Any:
+    return msgspec.to_builtins(value, builtin_types=(bytes,))
+
+
+def _read(value: Any, kind: Any) -> Any:
+    try:
+        return typed.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ProtocolError(f"malformed call: {error}") from error
+
+
+def _nothing() -> None:
+    pass
