@@ -20,7 +20,9 @@ from sapwood.cli import (
     program,
     run,
     simulate,
+    token,
     toolchain,
+    up,
 )
 from sapwood.cli.failures import EXIT_CODES, show_error
 from sapwood.core.errors import InputError
@@ -37,6 +39,8 @@ app = typer.Typer(
 )
 app.command("run", epilog=_EPILOG)(run.run)
 app.command("exec", context_settings={"allow_interspersed_args": False})(execute.execute)
+app.command("up")(up.up)
+app.command("down")(up.down)
 app.command("new")(new.new)
 app.command("build")(build.build)
 app.command("simulate", hidden=True)(simulate.simulate)
@@ -44,6 +48,7 @@ app.command("patch")(patch.patch)
 app.command("logs")(logs.logs)
 app.add_typer(program.app, name="program")
 app.add_typer(node.app, name="node")
+app.add_typer(token.app, name="token")
 app.add_typer(config.app, name="config")
 app.add_typer(cache.app, name="cache")
 app.add_typer(toolchain.app, name="toolchain")

@@ -1,6 +1,9 @@
-"""``sapwood node``: this machine as Sapwood sees it."""
+"""``sapwood node``: this machine, and the nodes of a cluster that is up."""
 
 from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -9,11 +12,18 @@ from rich.text import Text
 from sapwood.cli.failures import reported
 from sapwood.cli.options import Debug, Json, Set, assignments
 from sapwood.cli.present import print_json, table, write
-from sapwood.core.errors import ResourceError
+from sapwood.cli.up import Cluster
+from sapwood.core.errors import InputError, ResourceError
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.platform import PlatformItem, PlatformReport, check_platform
+from sapwood.environment.units import parse_duration
 
-app = typer.Typer(help="Look at this machine.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from sapwood.head.calls import NodeRecord
+
+app = typer.Typer(
+    help="Look at this machine, join a cluster, and see its nodes.", no_args_is_help=True
+)
 
 MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "missing": ("✗", "red")}
 """Mark and colour of each status."""
@@ -66,3 +76,140 @@ def _verdict(report: PlatformReport) -> str:
 
 def _names(items: list[PlatformItem]) -> str:
     return ", ".join(item.name for item in items) or "none"
+
+
+@app.command()
+def join(
+    line: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOKEN@HOST:PORT", help="What `sapwood up` shows; - reads it from stdin."
+        ),
+    ],
+    *,
+    label: Annotated[
+        str, typer.Option("--as", metavar="LABEL", help="What this node is called.")
+    ] = "",
+    background: Annotated[
+        bool, typer.Option("--background", help="Return when it has joined.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Let this machine be a node of a cluster, until Ctrl-C or the cluster's end."""
+    with reported(debug=debug):
+        from sapwood.cli.node_process import join_here  # noqa: PLC0415 - --help must load little
+
+        join_here(line, label, background=background)
+
+
+@app.command("list")
+def show_all(*, name: Cluster = "default", as_json: Json = False, debug: Debug = False) -> None:
+    """List the nodes of a cluster that is up."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli.node_process import nodes_of  # noqa: PLC0415 - --help must load little
+
+        found = nodes_of(name)
+        if as_json:
+            print_json({"nodes": found})
+            return
+        columns = ("node", "state", "cores>", "since", "why")
+        write(table("", columns, map(_node_row, found), wrap="why"))
+
+
+@app.command()
+def show(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Which one, as list shows it.")],
+    *,
+    name: Cluster = "default",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show all that is known of a node."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli.node_process import nodes_of  # noqa: PLC0415 - --help must load little
+
+        found = [one for one in nodes_of(name) if one.name == node]
+        if not found:
+            raise InputError(f"there is no node {node!r}", hint="`sapwood node list` shows them")
+        if as_json:
+            print_json(found[-1])
+            return
+        rows = [row for row in _facts(found[-1]) if row[1]]
+        write(table("", ("", "value"), rows, wrap="value"))
+
+
+@app.command()
+def remove(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Which one, as list shows it.")],
+    *,
+    name: Cluster = "default",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """End a node, and all that runs on it, for good."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli.node_process import remove_node  # noqa: PLC0415 - --help must load little
+
+        _say_removed(remove_node(name, node, 0.0), as_json=as_json)
+
+
+@app.command()
+def drain(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Which one, as list shows it.")],
+    *,
+    name: Cluster = "default",
+    within: Annotated[
+        str, typer.Option(metavar="TIME", help="How long to wait for what runs on it.")
+    ] = "10min",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Begin nothing more on a node, wait until nothing runs there, then remove it."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli.node_process import remove_node  # noqa: PLC0415 - --help must load little
+
+        _say_removed(remove_node(name, node, parse_duration(within)), as_json=as_json)
+
+
+def _say_removed(record: NodeRecord, *, as_json: bool) -> None:
+    if as_json:
+        print_json(record)
+    else:
+        typer.echo(f"{record.name} is removed.")
+
+
+def _node_row(record: NodeRecord) -> tuple[str, ...]:
+    facts = record.facts
+    return (
+        record.name,
+        record.state,
+        str(facts.cores) if facts else "",
+        _clock(record.joined),
+        record.reason,
+    )
+
+
+def _facts(record: NodeRecord) -> list[tuple[str, str]]:
+    found = [
+        ("name", record.name),
+        ("state", record.state),
+        ("why", record.reason),
+        ("certificate", record.node),
+        ("joined", _clock(record.joined)),
+    ]
+    if record.facts is not None:
+        facts = record.facts
+        found += [
+            ("cores", str(facts.cores)),
+            ("processor", facts.architecture),
+            ("Python", facts.python),
+            ("process", str(facts.pid)),
+            ("user", facts.user),
+            ("clock", f"{record.skew:+.3f} s"),
+        ]
+    return found
+
+
+def _clock(seconds: float) -> str:
+    when = dt.datetime.fromtimestamp(seconds, dt.UTC).astimezone()
+    return f"{when:%Y-%m-%d %H:%M}" if seconds else ""

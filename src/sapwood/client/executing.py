@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sapwood.client.hosts import new_control_tree
+from sapwood.client.hosts import machines, new_control_tree
 from sapwood.core.errors import ArgumentError
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
@@ -139,8 +139,15 @@ def commands_on(spec: str, settings: Settings) -> Iterator[Commands]:
     )
 
     with configure_logging(settings.log), contextlib.ExitStack() as stack:
-        control = new_control_tree(spec, settings)
-        if control is None:
+        kind, name = machines(spec)
+        control = None if kind in {"local", "head"} else new_control_tree(spec, settings)
+        if kind == "head":
+            from sapwood.head.access import HeadAccess  # noqa: PLC0415 - as above
+            from sapwood.head.commands import HeadCarrier  # noqa: PLC0415 - as above
+
+            head = HeadAccess(name or "default")
+            commands = Commands(lambda told: HeadCarrier(head, told))
+        elif control is None:
             commands = Commands(LocalCarrier)
         else:
             stack.callback(control.close)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -30,9 +30,11 @@ from sapwood.environment.schema import check_settings
 from sapwood.environment.settings import Settings
 from sapwood.session.embedded import EmbeddedSession, embedded
 from sapwood.session.port import SessionPort
+from sapwood.session.supervisor import NodeSource
 
 if TYPE_CHECKING:
     from sapwood.nodes.control import ControlTree
+    from sapwood.nodes.joining import NodeFacts
 
 
 def ssh(
@@ -127,6 +129,49 @@ def slurm(
         raise
 
 
+def connect(
+    name: str = "default",
+    agents: int | None = None,
+    *,
+    agents_per_node: int | None = None,
+    settings: Settings | None = None,
+) -> Cluster:
+    """Start a cluster on the nodes of a head that is up on this machine (``sapwood up``).
+
+    The nodes stay when the cluster is closed, or when this process ends. Several clusters may be on
+    them at a time.
+
+    Args:
+        name: What ``sapwood up --name`` was given.
+        agents: Agents altogether; they are spread evenly.
+        agents_per_node: Agents on each node; by default as many as it has cores.
+        settings: All settings; by default those of configuration files and variables.
+
+    Raises:
+        ConfigurationError: A number or a setting is out of range, or the head has no nodes.
+        NodeLostError: No such head is up here.
+
+    Example:
+        ::
+
+            with sapwood.connect(agents=16) as cluster:
+                print(cluster.submit(pow, 2, 10).result())
+    """
+    from sapwood.head.access import (  # noqa: PLC0415 - on one machine nobody needs cryptography
+        HeadAccess,
+    )
+
+    chosen = load_configuration().settings if settings is None else check_settings(settings)
+    head = HeadAccess(name)
+    try:
+        return cluster_over(
+            head, agents, agents_per_node=agents_per_node, settings=chosen, owned=True
+        )
+    except BaseException:
+        head.close()
+        raise
+
+
 def _cores_per_node(nodes: int | None, agents: int, agents_per_node: int | None) -> int:
     """Return how many cores a job needs on each machine; 0 means all."""
     if agents_per_node is not None:
@@ -145,8 +190,9 @@ def on(
 
     Args:
         spec: ``local``, ``ssh:n1,n2``, ``ssh:@FILE``, ``slurm:N`` for N machines of Slurm,
-            ``slurm`` for those of the allocation that this process is in, or ``nodes:N`` for
-            several nodes on this machine.
+            ``slurm`` for those of the allocation that this process is in, ``head`` or
+            ``head:NAME`` for those of a head that is up here, or ``nodes:N`` for several nodes on
+            this machine.
         agents: Agents altogether; by default ``cluster.agents``, or one for each core.
         settings: All settings; by default those of configuration files and variables.
         on_wait: Told what a job of Slurm waits for, and since how many seconds.
@@ -161,11 +207,13 @@ def on(
             with sapwood.on("ssh:gpu[1-4]", agents=16) as cluster:
                 print(cluster.submit(pow, 2, 10).result())
     """
-    kind, rest = _machines(spec)
+    kind, rest = machines(spec)
     if kind == "local":
         return local(agents, settings=settings)
     if kind == "ssh":
         return ssh(split_hosts(rest), agents, settings=settings)
+    if kind == "head":
+        return connect(rest or "default", agents, settings=settings)
     if kind == "slurm":
         return slurm(int(rest) if rest else None, agents, settings=settings, on_wait=on_wait)
     return several(int(rest), agents, settings=settings)
@@ -184,7 +232,7 @@ def new_control_tree(spec: str, settings: Settings) -> ControlTree | None:
     Raises:
         ConfigurationError: The text names no machines.
     """
-    kind, rest = _machines(spec)
+    kind, rest = machines(spec)
     if kind == "local":
         return None
     from sapwood.nodes.control import (  # noqa: PLC0415 - on one machine nobody needs cryptography
@@ -210,12 +258,17 @@ def new_control_tree(spec: str, settings: Settings) -> ControlTree | None:
     )
 
 
-def _machines(spec: str) -> tuple[str, str]:
-    """Return what kind of machines a text names, and which."""
+def machines(spec: str) -> tuple[str, str]:
+    """Return what kind of machines a text names, and which.
+
+    Raises:
+        ConfigurationError: The text names no machines.
+    """
     kind, _, rest = spec.partition(":")
     valid = {
         "local": not rest,
         "ssh": bool(rest),
+        "head": rest == "" or not spec.endswith(":"),
         "nodes": rest.isdecimal() and int(rest) > 0,
         "slurm": not rest or (rest.isdecimal() and int(rest) > 0),
     }
@@ -223,7 +276,7 @@ def _machines(spec: str) -> tuple[str, str]:
         raise ConfigurationError(
             f"{spec!r} names no machines",
             where="--on",
-            hint="write local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, slurm or nodes:2",
+            hint="write local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, slurm, head or nodes:2",
         )
     return kind, rest
 
@@ -285,8 +338,31 @@ def start_on(
         raise
 
 
+class NodePool(Protocol):
+    """Nodes that are there: a control tree, or the way to a head that has one."""
+
+    @property
+    def nodes(self) -> Sequence[PooledNode]:
+        """The nodes."""
+
+    def source(self, *, owned: bool = False) -> NodeSource:
+        """Return what begins the processes of one session on the nodes."""
+
+
+class PooledNode(Protocol):
+    """A node that may get agents."""
+
+    @property
+    def host(self) -> int:
+        """Its number."""
+
+    @property
+    def facts(self) -> NodeFacts | None:
+        """What it says of itself."""
+
+
 def cluster_over(
-    control: ControlTree,
+    control: NodePool,
     agents: int | None = None,
     *,
     agents_per_node: int | None = None,
@@ -296,7 +372,7 @@ def cluster_over(
     """Start a cluster over the nodes that a control tree has now.
 
     Args:
-        control: The control tree.
+        control: The nodes.
         agents: Agents altogether, as evenly on the nodes as may be.
         agents_per_node: The same for each node.
         settings: All settings.
@@ -335,7 +411,7 @@ def cluster_over(
 
 
 def _shares(
-    control: ControlTree, agents: int | None, agents_per_node: int | None, settings: Settings
+    control: NodePool, agents: int | None, agents_per_node: int | None, settings: Settings
 ) -> list[int]:
     """Return how many agents each node gets, by its number; none of those that have left."""
     nodes = control.nodes

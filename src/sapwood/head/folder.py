@@ -13,6 +13,7 @@ import msgspec
 
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, NodeLostError
+from sapwood.environment.state import state_folder
 
 DEFAULT = "default"
 """Name of a head whose user gave it none."""
@@ -53,10 +54,7 @@ def head_folder(name: str, environment: Mapping[str, str] | None = None) -> Path
             f"{name!r} is no name of a cluster",
             hint="use up to 32 small letters, digits and hyphens, such as lab-2",
         )
-    variables = os.environ if environment is None else environment
-    base = variables.get("XDG_STATE_HOME", "")
-    folder = Path(base) if base.startswith("/") else Path.home() / ".local" / "state"
-    return folder / "sapwood" / "heads" / name
+    return state_folder(environment) / "heads" / name
 
 
 def write_info(folder: Path, info: HeadInfo) -> None:

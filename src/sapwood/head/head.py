@@ -175,6 +175,8 @@ class Head:
         remove_info(self._folder)
         if self._thread.started:
             self._thread.call(self._stop_listening)
+        with contextlib.suppress(SapwoodError):
+            self.control.dismiss("the cluster is down")
         self.control.close()
         self._pool.shutdown(cancel_futures=True)
         self._thread.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
@@ -89,7 +90,7 @@ class Commands:
     """
 
     def __init__(self, new_carrier: Callable[[Commands], CommandCarrier]) -> None:
-        self._numbers = itertools.count(1)
+        self._numbers = itertools.count(secrets.randbits(48) + 1)  # others use the nodes as well
         self._lock = Lock()
         self._running: dict[int, RunningCommand] = {}
         self._carrier = new_carrier(self)

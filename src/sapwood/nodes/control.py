@@ -6,9 +6,10 @@ such a session a node is a starter (:class:`NodeProcesses`), as the zygote of it
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from functools import partial
 from threading import Lock, Semaphore
 from typing import Any
@@ -44,6 +45,9 @@ from sapwood.session.host import NewAgent
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.supervisor import NodeSource, ProcessSetup, ProcessStarter
+
+LEAVE_TIMEOUT = 2.0
+"""Seconds that a node may take to say that it leaves."""
 
 _log = logger("nodes")
 
@@ -221,7 +225,15 @@ class ControlTree:
             ConfigurationError: There is no such node.
             ClosedError: The control tree is closed.
         """
+        with contextlib.suppress(SapwoodError, TimeoutError):  # it may be gone already
+            self.ask(host, messages.LEAVE, reason).result(LEAVE_TIMEOUT)
         self.session.contract([host], seconds, reason)
+
+    def dismiss(self, reason: str) -> None:
+        """Let all nodes end that nobody here has started: the cluster ends."""
+        hosts = [view.host for view in self.nodes if view.host > len(self.hosts)]
+        asked = [self.ask(host, messages.LEAVE, reason) for host in hosts]
+        wait(asked, LEAVE_TIMEOUT)
 
     def _explained(self, error: SapwoodError) -> SapwoodError:
         """Return an error that names the nodes that did not come, and why."""

@@ -14,7 +14,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,13 @@ from sapwood.contexts import orders
 from sapwood.contexts.process import adopt_orphans, children
 from sapwood.contexts.spawner import Spawner
 from sapwood.core import typed
-from sapwood.core.errors import ClosedError, ResourceError, SapwoodError
+from sapwood.core.errors import (
+    ClosedError,
+    CommunicationError,
+    ResourceError,
+    SapwoodError,
+    SecurityError,
+)
 from sapwood.core.topology import ROOT
 from sapwood.nodes import messages
 from sapwood.nodes.command_processes import CommandProcesses, Done
@@ -209,6 +215,7 @@ class NodeDaemon:
             credentials=joined.credentials,
         )
         self._heartbeat = configuration.timing.heartbeat
+        self.left = ""
         self.agent = Agent(local, answer.rank, answer.incarnation, self.loop)
         self.agent.requests |= {
             messages.OPEN: partial(self._serve, self._open_session),
@@ -216,12 +223,13 @@ class NodeDaemon:
             messages.SPAWN: partial(self._serve, self._spawn),
             messages.KILL: partial(self._serve, self._kill),
             messages.CLOSE: partial(self._serve, self._close_session),
+            messages.LEAVE: partial(self._serve, self._leave),
         }
         self._sessions: dict[str, SessionProcesses] = {}
         self._opened: list[SessionProcesses] = []  # also those that are being closed
         self._commands = CommandProcesses(self.loop, self._command_wrote, self._command_ended)
         for name, serve in self._commands.requests.items():
-            self.agent.requests[name] = partial(_pass_on, serve)
+            self.agent.requests[name] = partial(self._serve, partial(_pass_on, serve))
 
     def run(self) -> None:
         """Live until the head is gone, or :meth:`end`."""
@@ -243,7 +251,14 @@ class NodeDaemon:
     # --- requests of the head ------------------------------------------------------------------
 
     def _serve(self, handler: Callable[[IncomingRequest], None], request: IncomingRequest) -> None:
-        """Answer a request; one that fails for whatever reason must not end the node."""
+        """Answer a request; one that fails for whatever reason must not end the node.
+
+        Only the head may ask: whoever has another node must not get this one by that.
+        """
+        if request.asked.source != ROOT:
+            raise SecurityError(
+                "only the head may ask a node for this", where=f"rank {request.asked.source}"
+            )
         try:
             handler(request)
         except SapwoodError:
@@ -283,6 +298,11 @@ class NodeDaemon:
             request.reply(None)
         else:
             session.close(partial(request.reply, None))
+
+    def _leave(self, request: IncomingRequest) -> None:
+        self.left = str(request.value()) or "it was told to"
+        request.reply(None)
+        self.loop.call_later(0.0, self.loop.stop)  # after the answer is on its way
 
     def _session(self, name: str) -> SessionProcesses:
         found = self._sessions.get(name)
@@ -361,6 +381,44 @@ def main(told: dict[str, Any]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: daemon.end())
     daemon.run()
     os._exit(0)  # threads of the interpreter's own end are nobody's business here
+
+
+def join_by_hand(
+    token: JoinToken, addresses: Sequence[str], name: str, joined: Callable[[Joined, int], None]
+) -> str:
+    """Be a node until the head is gone or says so, or a signal comes.
+
+    Args:
+        token: The join token.
+        addresses: Where the head may be, ``host:port`` each; they are tried in turn.
+        name: What the node calls itself; empty for the machine's name.
+        joined: Told when the node has joined, with its place and its process id.
+
+    Returns:
+        Why it ended.
+
+    Raises:
+        SecurityError: The head refuses, or is not the one that made the token.
+        CommunicationError: The head cannot be reached, or is gone.
+    """
+    adopt_orphans()
+    place = join(token, addresses, name=name)
+    daemon = NodeDaemon(place)
+    stopped: list[int] = []
+
+    def stop(number: int, _frame: object) -> None:
+        stopped.append(number)
+        daemon.end()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop)
+    joined(place, os.getpid())
+    daemon.run()
+    if stopped:
+        return f"stopped by {signal.Signals(stopped[0]).name}"
+    if daemon.left:
+        return daemon.left
+    raise CommunicationError("the head is gone", where=place.address)
 
 
 def _addresses(known: list[str]) -> list[str]:

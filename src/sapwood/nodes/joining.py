@@ -79,10 +79,10 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     addresses: list[str] = []
 
     @classmethod
-    def here(cls) -> NodeFacts:
-        """Return those of this machine."""
+    def here(cls, name: str = "") -> NodeFacts:
+        """Return those of this machine, which is called as it calls itself without a name."""
         return cls(
-            name=socket.gethostname(),
+            name=name or socket.gethostname(),
             pid=os.getpid(),
             user=str(os.geteuid()),
             python=platform.python_version(),
@@ -259,13 +259,16 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
     address: str
 
 
-def join(token: JoinToken, addresses: Sequence[str], timeout: float = JOIN_TIMEOUT) -> Joined:
+def join(
+    token: JoinToken, addresses: Sequence[str], timeout: float = JOIN_TIMEOUT, name: str = ""
+) -> Joined:
     """Join a cluster.
 
     Args:
         token: The token.
         addresses: Where the head may be, ``host:port`` each; they are tried in turn.
         timeout: Seconds to try.
+        name: What this node calls itself; empty for the machine's name.
 
     Raises:
         SecurityError: The head is not the one that made the token, or it refuses.
@@ -279,7 +282,7 @@ def join(token: JoinToken, addresses: Sequence[str], timeout: float = JOIN_TIMEO
         for address in addresses:
             left = max(1.0, min(end - time.monotonic(), timeout / max(1, len(addresses))))
             try:
-                return _join_at(token, address, left)
+                return _join_at(token, address, left, name)
             except OSError as error:
                 reasons[address] = error.strerror or str(error)
         time.sleep(0.2)  # the head may be about to listen
@@ -290,7 +293,7 @@ def join(token: JoinToken, addresses: Sequence[str], timeout: float = JOIN_TIMEO
     )
 
 
-def _join_at(token: JoinToken, address: str, timeout: float) -> Joined:
+def _join_at(token: JoinToken, address: str, timeout: float, name: str) -> Joined:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
@@ -317,7 +320,7 @@ def _join_at(token: JoinToken, address: str, timeout: float) -> Joined:
                 hint="somebody else answers at this address; the secret was not sent",
             )
         key, request = make_request()
-        secure.sendall(_packed(JoinRequest(token.text, request, NodeFacts.here())))
+        secure.sendall(_packed(JoinRequest(token.text, request, NodeFacts.here(name))))
         answer = _read(secure, end)
     if isinstance(answer, JoinRefused):
         raise SecurityError(answer.reason, where=address, hint=answer.hint)

@@ -24,6 +24,9 @@ SPAWN = "processes.spawn"
 KILL = "processes.kill"
 """Request to a node: end one process."""
 
+LEAVE = "node.leave"
+"""Request to a node: end, and do not come back; the value says why."""
+
 CLOSE = "processes.close"
 """Request to a node: end all processes of a session; the answer comes when they are gone."""
 

@@ -18,6 +18,7 @@ class LocalLauncher:
 
     Args:
         nodes: How many.
+        names: What they are called; by default ``local1`` and so on.
 
     Example:
         >>> LocalLauncher(2).hosts
@@ -26,8 +27,9 @@ class LocalLauncher:
 
     name = "local"
 
-    def __init__(self, nodes: int) -> None:
-        self.hosts: Sequence[str] = tuple(f"local{number}" for number in range(1, nodes + 1))
+    def __init__(self, nodes: int, names: Sequence[str] = ()) -> None:
+        numbered = tuple(f"local{number}" for number in range(1, nodes + 1))
+        self.hosts: Sequence[str] = tuple(names) or numbered
         self.concurrency = CONCURRENCY
 
     def start(self, host: str, command: str) -> subprocess.Popen[bytes]:

@@ -1,0 +1,89 @@
+"""``sapwood token``: what lets machines join a cluster that is up."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Annotated
+
+import msgspec
+import typer
+
+from sapwood.cli.failures import reported
+from sapwood.cli.options import Debug, Json
+from sapwood.cli.present import print_json, table, write
+from sapwood.cli.up import Cluster
+from sapwood.core import typed
+from sapwood.core.errors import InputError
+from sapwood.environment.units import parse_duration
+
+app = typer.Typer(help="Let machines join a cluster that is up.", no_args_is_help=True)
+
+
+@app.command()
+def create(
+    *,
+    name: Cluster = "default",
+    uses: Annotated[int, typer.Option(min=1, help="How many machines may use it.")] = 1,
+    ttl: Annotated[str, typer.Option(metavar="TIME", help="How long, for example 30min.")] = "1h",
+    names: Annotated[
+        str, typer.Option(metavar="PATTERN", help="What they may be called, for example gpu*.")
+    ] = "*",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show a new line with which a machine joins."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli.head_process import connected  # noqa: PLC0415 - --help must load little
+        from sapwood.head import calls  # noqa: PLC0415 - as above
+
+        wanted = calls.CreateToken(uses, parse_duration(ttl), names)
+        with connected(name) as head:
+            found = head.client.call(calls.CREATE_TOKEN, msgspec.to_builtins(wanted))
+        line = typed.convert(found, calls.JoinLine)
+        if as_json:
+            print_json(line)
+        else:
+            typer.echo(f"sapwood node join {line.text}")
+
+
+@app.command("list")
+def show(*, name: Cluster = "default", as_json: Json = False, debug: Debug = False) -> None:
+    """List the tokens that can be used; their secrets are kept nowhere."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli.head_process import connected  # noqa: PLC0415 - --help must load little
+        from sapwood.head import calls  # noqa: PLC0415 - as above
+
+        with connected(name) as head:
+            found = typed.convert(head.client.call(calls.LIST_TOKENS), list[calls.TokenFacts])
+        if as_json:
+            print_json({"tokens": found})
+            return
+        rows = [(one.id, str(one.uses), _time(one.expires), one.names) for one in found]
+        write(table("", ("id", "uses>", "until", "names"), rows, wrap="names"))
+
+
+@app.command()
+def revoke(
+    token: Annotated[str, typer.Argument(metavar="ID", help="Which one, as list shows it.")],
+    *,
+    name: Cluster = "default",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Let nobody join by a token any more; who has joined stays."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli.head_process import connected  # noqa: PLC0415 - --help must load little
+        from sapwood.head import calls  # noqa: PLC0415 - as above
+
+        with connected(name) as head:
+            known = head.client.call(calls.REVOKE_TOKEN, token)
+        if not known:
+            raise InputError(f"there is no token {token!r}", hint="`sapwood token list` shows them")
+        if as_json:
+            print_json({"revoked": token})
+        else:
+            typer.echo(f"revoked {token}")
+
+
+def _time(seconds: float) -> str:
+    return f"{dt.datetime.fromtimestamp(seconds, dt.UTC).astimezone():%Y-%m-%d %H:%M}"

@@ -1,0 +1,62 @@
+"""``sapwood up`` and ``sapwood down``: the options; ``head_process.py`` does what they say."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sapwood.cli.failures import reported
+from sapwood.cli.options import Debug, Json, Set, assignments
+
+Cluster = Annotated[
+    str, typer.Option("--name", metavar="NAME", help="Name of the cluster on this machine.")
+]
+
+
+def up(
+    *,
+    name: Cluster = "default",
+    listen: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where other machines reach this one, for example 0.0.0.0:7700; "
+            "default: nowhere but on this machine.",
+        ),
+    ] = "127.0.0.1:0",
+    own_node: Annotated[
+        bool,
+        typer.Option("--node/--no-node", help="Whether this machine is a node of the cluster."),
+    ] = True,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Stay, and end with Ctrl-C.")
+    ] = False,
+    ready_descriptor: Annotated[int, typer.Option(hidden=True)] = -1,
+    settings: Set = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Start a cluster that stays, and show the line with which other machines join it.
+
+    Its head runs in the background until `sapwood down`. Programs use its nodes by
+    `sapwood run DIR --on head`, Python by sapwood.connect().
+    """
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli import head_process  # noqa: PLC0415 - --help must load little
+
+        request = head_process.UpRequest(
+            name, listen, own_node, assignments(settings or (), "--set")
+        )
+        if foreground:
+            head_process.run_here(request, ready_descriptor, as_json=as_json)
+        else:
+            head_process.start_behind(request, as_json=as_json)
+
+
+def down(*, name: Cluster = "default", as_json: Json = False, debug: Debug = False) -> None:
+    """End a cluster, its nodes, and all that runs on them."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli import head_process  # noqa: PLC0415 - --help must load little
+
+        head_process.end(name, as_json=as_json)

@@ -1,0 +1,62 @@
+"""Commands on the nodes of a head, as a front end sees them."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from sapwood.core import typed
+from sapwood.head import calls
+from sapwood.head.access import HeadAccess
+from sapwood.nodes import messages
+from sapwood.nodes.commands import Commands
+
+
+class HeadCarrier:
+    """The way to the nodes of a head: those that are ready now.
+
+    Args:
+        head: The head.
+        commands: Told of what happens.
+    """
+
+    def __init__(self, head: HeadAccess, commands: Commands) -> None:
+        nodes = head.nodes
+        self.names = [one.name for one in nodes]
+        self._hosts = [one.host for one in nodes]
+        self._numbers = {host: number for number, host in enumerate(self._hosts, 1)}
+        self._head = head
+        self._commands = commands
+        self._unsubscribe = head.subscribe(self._noticed)
+
+    def ask(self, number: int, request: str, message: msgspec.Struct) -> Future[Any]:
+        """Send a request to a node."""
+        return self._head.ask(self._hosts[number - 1], request, messages.to_value(message))
+
+    def close(self) -> None:
+        """Hear no more of the nodes, and leave the head."""
+        self._unsubscribe()
+        self._head.close()
+
+    def _noticed(self, name: str, value: Any) -> None:
+        if name == calls.COMMAND_OUTPUT:
+            told = typed.convert(value, calls.OfNode)
+            output = messages.from_value(told.value, messages.CommandOutput)
+            taken = partial(self._taken, told.number)
+            self._commands.wrote(self._numbers.get(told.host, 0), output, taken)
+        elif name == calls.COMMAND_ENDED:
+            told = typed.convert(value, calls.OfNode)
+            report = messages.from_value(told.value, messages.CommandEnded)
+            self._commands.ended(self._numbers.get(told.host, 0), report)
+        elif name == calls.NODES_CHANGED:
+            change = typed.convert(value, calls.NodesChanged)
+            for one in change.nodes if change.gone or change.for_good else ():
+                if one.host in self._numbers:
+                    reason = change.reason or one.reason or "its daemon ended"
+                    self._commands.lost(self._numbers[one.host], f"the node is gone: {reason}")
+
+    def _taken(self, number: int) -> None:
+        self._head.client.ask(calls.TAKEN, number)
