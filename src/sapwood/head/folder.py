@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ import msgspec
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, NodeLostError
 from sapwood.environment.state import state_folder
+from sapwood.session.folder import PREFIX
 
 DEFAULT = "default"
 """Name of a head whose user gave it none."""
@@ -63,6 +65,15 @@ def write_info(folder: Path, info: HeadInfo) -> None:
     temporary.touch(mode=0o600)
     temporary.write_bytes(msgspec.json.encode(info))
     temporary.replace(folder / _INFO)
+
+
+def remove_left_sockets(folder: Path) -> None:
+    """Remove the sockets of a head that was killed; whoever calls this is the only head."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        info = _read((folder / _INFO).read_bytes())
+        left = Path(info.socket).parent
+        if info.host == socket.gethostname() and left.name.startswith(PREFIX):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def remove_info(folder: Path) -> None:

@@ -36,7 +36,7 @@ from sapwood.core.errors import (
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import NodeSettings
 from sapwood.head import calls
-from sapwood.head.folder import HeadInfo, remove_info, write_info
+from sapwood.head.folder import HeadInfo, remove_info, remove_left_sockets, write_info
 from sapwood.head.service import Caller, ServiceServer
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree, NodeView
@@ -157,6 +157,7 @@ class Head:
         try:
             self.control.start()
             self._thread.start()
+            remove_left_sockets(self._folder)
             self._sockets = make_folder()
             path = self._sockets / "head.sock"
             self._thread.call(self._listen, str(path))

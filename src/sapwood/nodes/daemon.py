@@ -41,7 +41,7 @@ from sapwood.nodes.command_processes import CommandProcesses, Done
 from sapwood.nodes.joining import Joined, join
 from sapwood.security.credentials import Credentials
 from sapwood.security.tokens import JoinToken
-from sapwood.session.agent import Agent, IncomingRequest
+from sapwood.session.agent import READY, Agent, Contribution, IncomingRequest
 from sapwood.session.folder import make_folder
 from sapwood.session.member import MemberConfiguration
 from sapwood.session.shared_reactor import SharedReactor
@@ -244,6 +244,17 @@ class NodeDaemon:
             self.agent.place.close()
             self.loop.close()
 
+    def when_ready(self, function: Callable[[], None]) -> None:
+        """Have a function called when the head knows that the node is there; before it runs."""
+        note = self.agent.waves[READY]
+
+        def told(contribution: Contribution) -> None:
+            self.agent.waves[READY] = note
+            note(contribution)
+            function()
+
+        self.agent.waves[READY] = told
+
     def end(self) -> None:
         """Let :meth:`run` return; from any thread."""
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -412,7 +423,7 @@ def join_by_hand(
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, stop)
-    joined(place, os.getpid())
+    daemon.when_ready(partial(joined, place, os.getpid()))
     daemon.run()
     if stopped:
         return f"stopped by {signal.Signals(stopped[0]).name}"

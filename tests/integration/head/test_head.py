@@ -1,0 +1,188 @@
+"""A cluster that stays: machines join it, programs use it, and it outlives them."""
+
+from __future__ import annotations
+
+import operator
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sapwood
+
+from .conftest import PATIENCE, SECRET, Cli, Until
+
+
+def total(cluster: sapwood.Cluster) -> Any:
+    with cluster.stream(abs, reduce=operator.add) as stream:
+        return stream.broadcast(-1).result(PATIENCE).total
+
+
+def test_a_line_makes_a_machine_a_node(cli: Cli, head: Any) -> None:
+    cli.join(head["join"], "one")
+    cli.join(head["join"], "two")
+    assert cli.states() == {"one": "ready", "two": "ready"}
+    with sapwood.connect(agents=4) as cluster:
+        assert total(cluster) == 4
+    with sapwood.connect(agents=2) as again:
+        assert total(again) == 2
+    assert "is down" in cli.run("down")
+    for node in cli.nodes:
+        assert node.wait(PATIENCE) == 0
+        assert node.stdout is not None
+        assert "the cluster is down" in node.stdout.read()
+
+
+def test_a_program_runs_on_it(cli: Cli, head: Any) -> None:
+    """And two programs at a time do."""
+    cli.join(head["join"], "one")
+    with sapwood.connect(agents=2) as first, sapwood.connect(agents=3) as second:
+        assert [total(first), total(second)] == [2, 3]
+        assert cli.run("exec", "--on", "head", "--", "echo", "hi") == "hi\n"
+
+
+def test_machines_come_and_go_while_sessions_run(cli: Cli, head: Any, until: Until) -> None:
+    cli.join(head["join"], "one")
+    with sapwood.connect(agents=2) as cluster:
+        two = cli.join(head["join"], "two")
+        with sapwood.connect(agents=2) as over_two:
+            assert total(over_two) == 2
+        assert "two is removed" in cli.run("node", "remove", "two")
+        assert two.wait(PATIENCE) == 0
+        assert total(cluster) == 2
+        assert cli.states()["two"] == "removed"
+        cli.join(head["join"], "two")  # the name is free again
+        until(lambda: list(cli.states().values()).count("ready") == 2)
+    assert "no node 'three'" in cli.run("node", "remove", "three", status=2)
+
+
+def test_a_node_that_is_drained_finishes_first(cli: Cli, head: Any, until: Until) -> None:
+    cli.join(head["join"], "one")
+    cli.join(head["join"], "two")
+    with sapwood.connect(agents=2) as cluster:
+        draining = subprocess.Popen(
+            [sys.executable, "-m", "sapwood", "node", "drain", "two"],
+            env=cli.environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        until(lambda: cli.states()["two"] == "draining")
+        assert total(cluster) == 2
+        assert draining.poll() is None
+        with sapwood.connect(agents=1) as other:
+            assert total(other) == 1  # the draining one is left out
+    assert draining.communicate(timeout=PATIENCE)[0] == "two is removed.\n"
+
+
+def test_nothing_is_left_of_a_front_end_that_is_killed(
+    cli: Cli, head: Any, until: Until, tmp_path: Path
+) -> None:
+    node = cli.join(head["join"], "one")
+    ready = tmp_path / "ready"
+    text = (
+        "import sapwood, pathlib, time\n"
+        "with sapwood.connect(agents=3) as cluster:\n"
+        f"    pathlib.Path({str(ready)!r}).touch(); time.sleep(600)\n"
+    )
+    front_end = subprocess.Popen([sys.executable, "-c", text], env=cli.environment)
+    until(ready.exists)
+    assert len(below(node.pid)) > 3
+    front_end.kill()
+    front_end.wait()
+    until(lambda: not below(node.pid))
+    for path in (tmp_path.parent, Path(os.environ.get("XDG_RUNTIME_DIR", "/nowhere"))):
+        for left in path.glob("sapwood-*/links.sock"):  # a killed process cannot remove it
+            left.unlink()
+            left.parent.rmdir()
+    assert cli.states() == {"one": "ready"}
+
+
+def below(pid: int) -> list[int]:
+    found = [pid]
+    for one in found:
+        for task in Path(f"/proc/{one}/task").glob("*/children"):
+            try:
+                found += [int(word) for word in task.read_text().split()]
+            except OSError:
+                continue
+    return found[1:]
+
+
+def test_a_node_that_is_killed_is_named(cli: Cli, head: Any, until: Until) -> None:
+    cli.join(head["join"], "one")
+    two = cli.join(head["join"], "two")
+    two.kill()
+    until(lambda: cli.states()["two"] != "ready")
+    with sapwood.connect(agents=2) as cluster:
+        assert total(cluster) == 2  # on what is there
+
+
+def test_secrets_are_in_no_command_line_log_or_store(cli: Cli, head: Any) -> None:
+    node = cli.join(head["join"], "one")
+    secret = SECRET.search(head["join"])
+    assert secret is not None
+    word = secret[0].rpartition(".")[2].encode()
+    for pid in (node.pid, head["pid"]):
+        for name in ("cmdline", "environ"):
+            assert word not in Path(f"/proc/{pid}/{name}").read_bytes()
+    files = [path for path in (cli.folder / "state").rglob("*") if path.is_file()]
+    assert files
+    for path in files:
+        assert word not in path.read_bytes(), path
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_tokens_are_for_so_many_machines_and_names(cli: Cli, head: Any) -> None:
+    line = cli.run("token", "create", "--names", "gpu*").removeprefix("sapwood node join ").strip()
+    said = cli.run("node", "join", line, "--as", "cpu1", status=7)
+    assert "for a node called gpu*" in said
+    cli.join(line, "gpu1")
+    assert "used before" in cli.run("node", "join", line, "--as", "gpu2", status=7)
+    made = cli.json("token", "create", "--uses", "3")
+    known = {one["id"] for one in cli.json("token", "list")["tokens"]}
+    assert made["id"] in known
+    cli.run("token", "revoke", made["id"])
+    assert "revoked" in cli.run("node", "join", made["text"], status=7)
+
+
+def test_what_is_no_line_of_a_head_is_refused(cli: Cli) -> None:
+    assert "names no place" in cli.run("node", "join", "swd1.x", status=2)
+    assert "no join token" in cli.run("node", "join", "x@127.0.0.1:1", status=7)
+
+
+def test_a_head_has_its_authority_and_tokens_when_it_comes_again(
+    cli: Cli, head: Any, until: Until
+) -> None:
+    """Killed, not ended: a line that was shown before is good still."""
+    os.kill(head["pid"], signal.SIGKILL)
+    until(lambda: "does not answer" in cli.run("node", "list", status=6))
+    port = head["places"][0].rpartition(":")[2]
+    again = cli.json("up", "--listen", f"127.0.0.1:{port}", "--no-node")
+    assert again["pid"] != head["pid"]
+    cli.join(head["join"], "one")
+    assert cli.states() == {"one": "ready"}
+
+
+def test_a_second_head_of_the_same_name_is_refused(cli: Cli, head: Any) -> None:
+    assert str(head["pid"]) in cli.run("up", status=2)
+    other = cli.json("up", "--name", "other", "--no-node")
+    assert other["pid"] != head["pid"]
+    assert cli.json("node", "list", "--name", "other") == {"nodes": []}
+    cli.run("down", "--name", "other")
+
+
+def test_without_a_head_the_error_says_what_to_do(cli: Cli) -> None:
+    del cli
+    with pytest.raises(sapwood.NodeLostError, match="sapwood up"):
+        sapwood.connect()
+
+
+def test_a_port_that_is_taken_is_named(cli: Cli, head: Any) -> None:
+    place = head["places"][0]
+    said = cli.run("up", "--name", "other", "--listen", place, status=6)
+    assert "Address already in use" in said
+    assert place in said
