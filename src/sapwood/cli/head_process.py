@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import typer
 
+from sapwood.cli.head_connection import LOG_END, connected, read_line
 from sapwood.cli.present import print_json
 from sapwood.client.local import session_options, site_variables
 from sapwood.contexts.launchers.local import LocalLauncher
@@ -31,7 +32,6 @@ from sapwood.core.errors import (
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
 from sapwood.head import calls
-from sapwood.head.access import HeadAccess
 from sapwood.head.folder import DEFAULT, HeadInfo, find_head, head_folder
 from sapwood.head.head import Head
 from sapwood.nodes.joining import NodeFacts
@@ -44,9 +44,6 @@ END_TIMEOUT = 30.0
 
 JOIN_USES = 1000
 """How many machines may use the line that ``sapwood up`` shows."""
-
-LOG_END = 2000
-"""Characters of the head's log that are shown if it ends without a word."""
 
 
 @dataclass(frozen=True)
@@ -231,18 +228,6 @@ def _refuse_second(name: str) -> None:
     )
 
 
-def read_line(descriptor: int, end: float) -> bytes:
-    """Return the next line of a descriptor; nothing if the other side ends or is too slow."""
-    data = b""
-    while not data.endswith(b"\n"):
-        ready, _, _ = select.select([descriptor], [], [], max(0.0, end - time.monotonic()))
-        more = os.read(descriptor, 65536) if ready else b""
-        if not more:
-            return b""
-        data += more
-    return data
-
-
 def _explain(head: subprocess.Popen[bytes], log: Path) -> None:
     """Raise an error that says why a head did not come."""
     try:
@@ -310,18 +295,3 @@ def _watch(info: HeadInfo) -> int | None:
         return os.pidfd_open(info.pid)
     except OSError:
         return None
-
-
-@contextlib.contextmanager
-def connected(name: str) -> Iterator[HeadAccess]:
-    """Be connected to a head during the block.
-
-    Raises:
-        NodeLostError: No such head is up here.
-        CommunicationError: It does not answer.
-    """
-    head = HeadAccess(name)
-    try:
-        yield head
-    finally:
-        head.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import typer
 
-from sapwood.cli.head_process import LOG_END, connected, read_line
+from sapwood.cli.head_connection import LOG_END, connected, read_line
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, NodeLostError, ResourceError
 from sapwood.environment.state import state_folder

@@ -33,7 +33,9 @@ def create(
 ) -> None:
     """Show a new line with which a machine joins."""
     with reported(debug=debug, as_json=as_json):
-        from sapwood.cli.head_process import connected  # noqa: PLC0415 - --help must load little
+        from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
+            connected,
+        )
         from sapwood.head import calls  # noqa: PLC0415 - as above
 
         wanted = calls.CreateToken(uses, parse_duration(ttl), names)
@@ -50,7 +52,9 @@ def create(
 def show(*, name: Cluster = "default", as_json: Json = False, debug: Debug = False) -> None:
     """List the tokens that can be used; their secrets are kept nowhere."""
     with reported(debug=debug, as_json=as_json):
-        from sapwood.cli.head_process import connected  # noqa: PLC0415 - --help must load little
+        from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
+            connected,
+        )
         from sapwood.head import calls  # noqa: PLC0415 - as above
 
         with connected(name) as head:
@@ -72,7 +76,9 @@ def revoke(
 ) -> None:
     """Let nobody join by a token any more; who has joined stays."""
     with reported(debug=debug, as_json=as_json):
-        from sapwood.cli.head_process import connected  # noqa: PLC0415 - --help must load little
+        from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
+            connected,
+        )
         from sapwood.head import calls  # noqa: PLC0415 - as above
 
         with connected(name) as head:

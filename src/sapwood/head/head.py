@@ -8,6 +8,7 @@ has the same authority then, and machines join it again.
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import itertools
 import os
 import shutil
@@ -22,7 +23,6 @@ from typing import Any
 
 import msgspec
 
-from sapwood import __version__
 from sapwood.comm.transport.base import Listener
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.contexts.launchers.base import Launcher
@@ -223,7 +223,7 @@ class Head:
             calls.HeadFacts(
                 name=self.name,
                 cluster=self.control.cluster,
-                version=__version__,
+                version=importlib.metadata.version("sapwood"),
                 pid=os.getpid(),
                 started=self._started,
                 places=list(self.control.places),
