@@ -14,6 +14,7 @@ import typer
 from sapwood.cli.head_connection import LOG_END, connected, read_line
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, NodeLostError, ResourceError
+from sapwood.environment.configuration import load_configuration
 from sapwood.environment.state import state_folder
 from sapwood.head import calls
 from sapwood.nodes.daemon import join_by_hand
@@ -42,7 +43,8 @@ def join_here(line: str, label: str, *, background: bool) -> None:
             _hide(line, label)
         return
     token, places = parse_line(sys.stdin.read(MAX_LINE).strip())
-    typer.echo(f"The node has ended: {join_by_hand(token, places, label, _say_joined)}.")
+    timeout = load_configuration().settings.nodes.rejoin_timeout
+    typer.echo(f"The node has ended: {join_by_hand(token, places, label, _say_joined, timeout)}.")
 
 
 def parse_line(line: str) -> tuple[JoinToken, list[str]]:

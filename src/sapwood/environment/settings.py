@@ -136,6 +136,14 @@ class NodeSettings(Section, frozen=True):
     start_timeout: Annotated[
         Seconds, about("How long a machine may take to answer before it is given up and named.")
     ] = 15.0
+    certificate_life: Annotated[
+        float,
+        Meta(ge=1, extra={"unit": "seconds"}),
+        about("How long a node's certificate is valid; it is renewed after two thirds of that."),
+    ] = 86400.0
+    rejoin_timeout: Annotated[
+        Seconds, about("How long a node that joined by hand looks for a head that is gone.")
+    ] = 600.0
 
 
 class LimitSettings(Section, frozen=True):

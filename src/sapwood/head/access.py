@@ -8,6 +8,7 @@ import shutil
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -24,9 +25,10 @@ from sapwood.head import calls
 from sapwood.head.folder import DEFAULT, find_head
 from sapwood.head.service import ServiceClient
 from sapwood.nodes import messages
+from sapwood.nodes.daemon import RENEW_AFTER
 from sapwood.nodes.port import SessionRootPort
 from sapwood.nodes.processes import NodeProcesses, SessionOnNode
-from sapwood.security.authority import make_request
+from sapwood.security.authority import make_request, valid_until
 from sapwood.security.credentials import Credentials
 from sapwood.session.folder import make_folder
 from sapwood.session.shared_reactor import SharedReactor
@@ -60,6 +62,7 @@ class HeadAccess:
         self._listeners: list[Callable[[str, Any], None]] = []
         self._takers: dict[str, tuple[socket.socket, Path]] = {}
         self._credentials: Credentials | None = None
+        self._renew_at = 0.0
         self._over = ""
         try:
             self.client = ServiceClient(info.socket, self._noticed, self._head_gone)
@@ -117,12 +120,15 @@ class HeadAccess:
         """Return where the nodes reach the root of a session, on that session's loop."""
         return SessionRootPort(tuple(self.facts.places), self._delegate, loop, self.credentials)
 
-    @property
     def credentials(self) -> Credentials:
-        """What this front end shows to nodes."""
+        """Return what this front end shows to nodes; it is renewed before it ends.
+
+        Raises:
+            CommunicationError: The head, which would renew it, is gone.
+        """
         with self._lock:
             known = self._credentials
-        if known is None:
+        if known is None or (time.time() > self._renew_at and not self._over):
             key, request = make_request()
             made = self._call(calls.CERTIFY, request, calls.FrontEndCertificate)
             known = Credentials(
@@ -132,6 +138,8 @@ class HeadAccess:
                 authority=made.authority,
             )
             with self._lock:
+                now = time.time()
+                self._renew_at = now + (valid_until(known.certificate) - now) * RENEW_AFTER
                 self._credentials = known
         return known
 

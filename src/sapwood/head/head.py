@@ -75,6 +75,8 @@ MOST_USES = 100_000
 
 _AUTHORITY = "authority"
 _TOKENS = "tokens/"
+_GENERATION = "generation"
+_DENIED = "denied/"
 
 _log = logger("head")
 
@@ -114,6 +116,7 @@ class Head:
         launcher: Launcher | None = None,
     ) -> None:
         self.name = name
+        self._life = settings.certificate_life
         self._folder = folder
         self._store: Store = SqliteStore(folder)
         self.ended = threading.Event()
@@ -126,7 +129,9 @@ class Head:
         self._pool = ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
         self._sockets: Path | None = None
         self._listener: Listener | None = None
-        self.control = ControlTree(launcher, options, settings, *self._kept())
+        self.control = ControlTree(
+            launcher, options, settings, *self._kept(), self._next_generation(), self._is_denied
+        )
         self._service = ServiceServer(
             {
                 calls.HELLO: self._hello,
@@ -209,6 +214,25 @@ class Head:
         usable = [one for one in records if not one.slot]
         return authority, Tokens(authority.pin, time.time, self._keep_token, usable)
 
+    def _next_generation(self) -> int:
+        """Count the heads that this cluster had."""
+        entry = self._store.get(_GENERATION)
+        number = 1 if entry is None else int(entry.value) + 1
+        self._store.put(_GENERATION, str(number).encode())
+        return number
+
+    def _is_denied(self, node: str) -> bool:
+        """Whether a node was removed, and its certificate may be valid still."""
+        return self._store.get(_DENIED + node) is not None
+
+    def _deny(self, node: str) -> None:
+        """Let a node not come again; forget those whose certificates have ended by now."""
+        now = time.time()
+        for entry in list(self._store.entries(_DENIED)):
+            if float(entry.value) < now:
+                self._store.delete(entry.key)
+        self._store.put(_DENIED + node, str(now + self._life).encode())
+
     def _keep_token(self, token: str, record: TokenRecord | None) -> None:
         if record is None:
             self._store.delete(_TOKENS + token)
@@ -281,6 +305,8 @@ class Head:
         self._removed[record.host] = gone
         try:
             self._wait_until_idle(record.host, seconds)
+            if record.node:
+                self._deny(record.node)
             self.control.remove_node(record.host, max(seconds, 1.0))
         except BaseException:
             del self._removed[record.host]

@@ -7,6 +7,7 @@ such a session a node is a starter (:class:`NodeProcesses`), as the zygote of it
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
@@ -19,13 +20,19 @@ import msgspec
 from sapwood.comm.transport.tls import TakeSocket
 from sapwood.contexts import orders
 from sapwood.contexts.launchers.base import Launcher
-from sapwood.core.errors import ClosedError, NodeLostError, SapwoodError, SecurityError
+from sapwood.core.errors import (
+    ClosedError,
+    CommunicationError,
+    NodeLostError,
+    SapwoodError,
+    SecurityError,
+)
 from sapwood.core.hostset import fold_hosts
 from sapwood.core.topology import ROOT, flat
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import NodeSettings
 from sapwood.nodes import messages
-from sapwood.nodes.daemon import DaemonOrder
+from sapwood.nodes.daemon import RENEW_AFTER, DaemonOrder
 from sapwood.nodes.joining import (
     JOIN_TIMEOUT,
     PATIENCE,
@@ -43,6 +50,7 @@ from sapwood.security.tokens import LIFETIME, JoinToken, TokenRecord, Tokens
 from sapwood.session.embedded import DRAINING, EmbeddedSession
 from sapwood.session.host import NewAgent
 from sapwood.session.options import PlacesChanged, SessionOptions
+from sapwood.session.requests import AgentQuestion
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.supervisor import NodeSource, ProcessSetup, ProcessStarter
 
@@ -86,6 +94,9 @@ class ControlTree:
         settings: How machines become nodes.
         authority: Of a cluster that was there before; without one it is a new one.
         tokens: Those by which machines may join it.
+        generation: Which head of that authority this is; 0 if there is no other. It tells the
+            nodes of one from those of another.
+        denied: Says whether a node id may not come again.
 
     Raises (from :meth:`start`):
         NodeLostError: Nodes did not come; the error says which and why.
@@ -98,6 +109,8 @@ class ControlTree:
         settings: NodeSettings,
         authority: Authority | None = None,
         tokens: Tokens | None = None,
+        generation: int = 0,
+        denied: Callable[[str], bool] = lambda _node: False,
     ) -> None:
         self.launcher = launcher
         self.hosts = tuple(launcher.hosts) if launcher is not None else ()
@@ -105,8 +118,10 @@ class ControlTree:
         self._gate = Semaphore(launcher.concurrency if launcher is not None else 1)
         self._authority = authority or Authority.create(new_cluster_id())
         self._tokens = tokens or Tokens(self._authority.pin, time.time)
-        key, request = make_request()
-        self.credentials: Credentials = self._authority.issue(request, HEAD, key)
+        self._generation = generation
+        self._denied = denied
+        self._life = dt.timedelta(seconds=settings.certificate_life)
+        self._credentials = self._issue()
         self._lock = Lock()
         self._facts: dict[int, tuple[str, NodeFacts, float]] = {}
         self._trouble: dict[int, str] = {}
@@ -133,11 +148,21 @@ class ControlTree:
             nodes=_Daemons(self),
         )
 
+    def _issue(self) -> Credentials:
+        key, request = make_request()
+        return self._authority.issue(request, HEAD, key, self._life)
+
+    @property
+    def credentials(self) -> Credentials:
+        """What the head shows."""
+        return self._credentials
+
     # --- life ----------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start all nodes and wait until they have joined."""
         self.session.answer(messages.REPORT, self._reported)
+        self.session.requests.serve(messages.RENEW, self._renew_node)
         self.session.subscribe(self._places_changed)
         try:
             self.session.start()
@@ -267,7 +292,7 @@ class ControlTree:
 
     def open_port(self, loop: SharedReactor) -> SessionRootPort:
         """Return where the nodes reach the root of a session, on that session's loop."""
-        return SessionRootPort(self.places, self.delegate, loop, self.credentials)
+        return SessionRootPort(self.places, self.delegate, loop, lambda: self.credentials)
 
     def delegate(self, tree: str, take: TakeSocket) -> Callable[[], None]:
         """Have the links of a tree served elsewhere; see :meth:`HeadPort.delegate`.
@@ -289,7 +314,7 @@ class ControlTree:
         Raises:
             SecurityError: The request is malformed.
         """
-        return self._authority.issue(request, name, b"")
+        return self._authority.issue(request, name, b"", self._life)
 
     def join(self, session: SessionOnNode) -> None:
         """Have reports about a session on one node handed to it."""
@@ -308,6 +333,7 @@ class ControlTree:
         """Return the port of the head, at which machines join and have their links."""
         self._loop_later = loop.call_later
         port = self._port = HeadPort(self._settings.listen, loop, self.credentials)
+        self._loop_later(self._life.total_seconds() * RENEW_AFTER, self._renew)
         port.serve_joining(JoinServer(self._authority.certificate, self._admit, loop))
         return port
 
@@ -327,6 +353,25 @@ class ControlTree:
             self._settings,
         )
 
+    def _renew(self) -> None:
+        """Show another certificate from now on: this one ends soon."""
+        self._credentials = self._issue()
+        if self._port is not None:
+            self._port.renew(self._credentials)
+        self._loop_later(self._life.total_seconds() * RENEW_AFTER, self._renew)
+
+    def _renew_node(self, question: AgentQuestion) -> None:
+        """Give a node another certificate over its link, which says who it is."""
+        with self._lock:
+            node, _, _ = self._facts.get(question.asked.source, ("", None, 0.0))
+        try:
+            if not node or self._denied(node):
+                raise SecurityError("this node gets no certificate")
+            name = node.partition(".")[0]
+            question.give(self._authority.sign(bytes(question.value()), name, self._life), None)
+        except SecurityError as error:
+            question.fail(error)
+
     def _expect(self, spec: orders.ProcessSpec) -> None:
         with self._lock:
             self._awaited[spec.rank] = spec.incarnation
@@ -343,23 +388,16 @@ class ControlTree:
         """Where machines that join reach the head, ``host:port`` each."""
         return () if self._port is None else self._port.places
 
-    def _admit(self, request: JoinRequest, _peer: str) -> JoinAnswer:
+    def _admit(self, request: JoinRequest, peer: str) -> JoinAnswer:
         """Let a machine become a node, or say why not."""
-        token = JoinToken.parse(request.token)
+        if request.token:
+            rank, incarnation = self._by_token(request)
+        else:
+            rank, incarnation = self._by_certificate(request, peer)
         with self._lock:
-            record = self._tokens.redeem(token, request.facts.name)
-            launched = self._expected.pop(token.id, 0)
-        rank = record.slot or self._add_node(request.facts.name)
-        with self._lock:
-            incarnation = launched or self._awaited.pop(rank, 0)
-            if not incarnation:
-                raise SecurityError(
-                    f"the join token is for the node {rank}, which is there or was removed",
-                    hint="make a token for a new node",
-                )
             skew = request.facts.clock - time.time()
-            name = f"n{rank}"
-            certificate = self._authority.sign(request.request, name)
+            name = f"n{rank}-{self._generation}" if self._generation else f"n{rank}"
+            certificate = self._authority.sign(request.request, name, self._life)
             node = self._authority.node_id(name)
             self._facts[rank] = (node, request.facts, skew)
             self._trouble.pop(rank, None)
@@ -370,6 +408,39 @@ class ControlTree:
             self.session.supervisor.give_up(NodeLostError("nodes did not come"))
         configuration = self.session.host.configuration_of(rank)
         return JoinAnswer(node, certificate, rank, incarnation, configuration)
+
+    def _by_token(self, request: JoinRequest) -> tuple[int, int]:
+        """Return place and incarnation of a machine that has a token."""
+        token = JoinToken.parse(request.token)
+        with self._lock:
+            record = self._tokens.redeem(token, request.facts.name)
+            launched = self._expected.pop(token.id, 0)
+        rank = record.slot or self._add_node(request.facts.name)
+        with self._lock:
+            incarnation = launched or self._awaited.pop(rank, 0)
+        if not incarnation:
+            raise SecurityError(
+                f"the join token is for the node {rank}, which is there or was removed",
+                hint="make a token for a new node",
+            )
+        return rank, incarnation
+
+    def _by_certificate(self, request: JoinRequest, peer: str) -> tuple[int, int]:
+        """Return place and incarnation of a node that comes again."""
+        if not peer:
+            raise SecurityError("a machine that was never here needs a join token")
+        if self._denied(peer):
+            raise SecurityError("the node was removed", hint="join with a new token")
+        with self._lock:
+            known = [rank for rank, (node, _, _) in self._facts.items() if node == peer]
+            if known:
+                incarnation = self._awaited.pop(known[0], 0)
+                if not incarnation:
+                    raise CommunicationError("the node is not known to be gone yet")
+                return known[0], incarnation
+        rank = self._add_node(request.facts.name)
+        with self._lock:
+            return rank, self._awaited.pop(rank)
 
     def _add_node(self, name: str) -> int:
         """Give a machine that joins a place of its own; return its rank."""

@@ -14,6 +14,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,8 +22,9 @@ from typing import Any
 
 import msgspec
 
+from sapwood.comm import events as ev
 from sapwood.comm import plain
-from sapwood.comm.loop import Loop
+from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.machine import machine_id
 from sapwood.contexts import orders
 from sapwood.contexts.process import adopt_orphans, children
@@ -30,7 +32,6 @@ from sapwood.contexts.spawner import Spawner
 from sapwood.core import typed
 from sapwood.core.errors import (
     ClosedError,
-    CommunicationError,
     ResourceError,
     SapwoodError,
     SecurityError,
@@ -38,7 +39,8 @@ from sapwood.core.errors import (
 from sapwood.core.topology import ROOT
 from sapwood.nodes import messages
 from sapwood.nodes.command_processes import CommandProcesses, Done
-from sapwood.nodes.joining import Joined, join
+from sapwood.nodes.joining import Joined, join, join_again
+from sapwood.security.authority import make_request, valid_until
 from sapwood.security.credentials import Credentials
 from sapwood.security.tokens import JoinToken
 from sapwood.session.agent import READY, Agent, Contribution, IncomingRequest
@@ -48,6 +50,15 @@ from sapwood.session.shared_reactor import SharedReactor
 
 LOOKS = 8
 """A zygote that gives no sign of life at so many heartbeats is taken for dead."""
+
+RENEW_AFTER = 2 / 3
+"""Part of a certificate's life after which it is renewed."""
+
+LINK_PATIENCE = 2.0
+"""Seconds for which a node that can join again looks for its place in the tree before."""
+
+RENEW_PAUSE = 5.0
+"""Seconds until a head that gave no certificate is asked again."""
 
 FIRST_LOOKS = 60
 """The same for one that is not ready yet."""
@@ -79,6 +90,7 @@ class SessionProcesses:
 
     Attributes:
         gone: Whether all processes have ended.
+        abandoned: Whether nobody orders anything any more: it ends with its last process.
     """
 
     def __init__(
@@ -95,6 +107,8 @@ class SessionProcesses:
         self._tell = tell
         self._folder = make_folder()
         self._credentials = credentials
+        self._configuration = order.configuration
+        self.abandoned = False
         self._spawner = Spawner(
             order.plan,
             orders.ConfigureProcesses(
@@ -131,7 +145,14 @@ class SessionProcesses:
 
     def reconfigure(self, configuration: bytes) -> None:
         """Give another configuration to processes that begin from now on."""
+        self._configuration = configuration
         self._spawner.reconfigure(self._localised(configuration))
+
+    def renew(self, credentials: Credentials) -> None:
+        """Let processes that begin from now on show other credentials."""
+        self._credentials = credentials
+        if self._open:
+            self.reconfigure(self._configuration)
 
     def _localised(self, configuration: bytes) -> bytes:
         """Return a configuration with what this machine has of its own."""
@@ -201,21 +222,36 @@ class NodeDaemon:
 
     Args:
         joined: Its place in the cluster.
+        patience: Seconds for which it looks for its place when the link is gone; by default what
+            the head says.
     """
 
-    def __init__(self, joined: Joined) -> None:
-        self.credentials = joined.credentials
+    def __init__(self, joined: Joined, patience: float | None = None) -> None:
         self.loop = SharedReactor()
+        self._patience = patience
+        self.left = ""
+        self._stopped = False
+        self._linked = False
+        self._sessions: dict[str, SessionProcesses] = {}
+        self._opened: list[SessionProcesses] = []  # also those that are being closed
+        self._renewal: Timer | None = None
+        self._take_place(joined)
+
+    def _take_place(self, joined: Joined) -> None:
+        """Get ready for a link with the head."""
+        self.credentials = joined.credentials
         configuration = typed.unpacker(MemberConfiguration)(joined.answer.configuration)
-        answer = joined.answer
+        answer, timing = joined.answer, configuration.timing
+        if self._patience is not None:
+            timing = msgspec.structs.replace(timing, give_up_after=self._patience)
         local = msgspec.structs.replace(
             configuration,
+            timing=timing,
             folder="",  # a leaf listens nowhere
             host=answer.rank,
             credentials=joined.credentials,
         )
         self._heartbeat = configuration.timing.heartbeat
-        self.left = ""
         self.agent = Agent(local, answer.rank, answer.incarnation, self.loop)
         self.agent.requests |= {
             messages.OPEN: partial(self._serve, self._open_session),
@@ -225,24 +261,113 @@ class NodeDaemon:
             messages.CLOSE: partial(self._serve, self._close_session),
             messages.LEAVE: partial(self._serve, self._leave),
         }
-        self._sessions: dict[str, SessionProcesses] = {}
-        self._opened: list[SessionProcesses] = []  # also those that are being closed
         self._commands = CommandProcesses(self.loop, self._command_wrote, self._command_ended)
         for name, serve in self._commands.requests.items():
             self.agent.requests[name] = partial(self._serve, partial(_pass_on, serve))
+        for session in self._opened:
+            session.renew(joined.credentials)
+        self._plan_renewal()
 
     def run(self) -> None:
         """Live until the head is gone, or :meth:`end`."""
         self._look_for_orphans()
         try:
+            self._live()
+        finally:
+            self._close()
+
+    def stay(self, come_back: Callable[[Credentials, Callable[[], bool]], Joined]) -> None:
+        """Live until the head says so, or :meth:`end`; when the head is gone, look for it.
+
+        Meanwhile the sessions here go on: their roots are elsewhere.
+
+        Args:
+            come_back: Joins the head again: given the credentials that the node had, and what says
+                whether to give up; called on a thread of its own.
+
+        Raises:
+            SapwoodError: The head does not come back, or wants this node no more.
+        """
+        self._look_for_orphans()
+        try:
+            self._live()
+            while not self.left and not self._stopped:
+                self._commands.close()
+                self.agent.place.close()
+                for session in self._opened:
+                    session.abandoned = True
+                self._sessions.clear()
+                self._take_place(self._joined_again(come_back))
+                self._live()
+        finally:
+            self._close()
+
+    def _live(self) -> None:
+        self._linked = True
+        try:
             self.agent.run()
         finally:
-            self._commands.close()
-            for session in self._opened:
-                session.close_now()
-            self._end_orphans()
-            self.agent.place.close()
-            self.loop.close()
+            self._linked = False
+
+    def _joined_again(
+        self, come_back: Callable[[Credentials, Callable[[], bool]], Joined]
+    ) -> Joined:
+        """Join the head again while the loop looks after sessions."""
+        found: list[Joined | Exception] = []
+
+        def work() -> None:
+            try:
+                found.append(come_back(self.credentials, lambda: self._stopped))
+            except Exception as error:  # noqa: BLE001 - handed to the loop's thread
+                found.append(error)
+            self.loop.call_soon_threadsafe(self.loop.stop)
+
+        thread = threading.Thread(target=work, name="sapwood-join", daemon=True)
+        thread.start()
+        while not found:
+            self.loop.run()
+        thread.join()
+        if isinstance(found[0], Exception):
+            raise found[0]
+        return found[0]
+
+    def _close(self) -> None:
+        self._commands.close()
+        for session in self._opened:
+            session.close_now()
+        self._end_orphans()
+        self.agent.place.close()
+        self.loop.close()
+
+    # --- certificates --------------------------------------------------------------------------
+
+    def _plan_renewal(self) -> None:
+        """Have the certificate renewed before it ends."""
+        if self._renewal is not None:
+            self._renewal.cancel()
+        left = valid_until(self.credentials.certificate) - time.time()
+        self._renewal = self.loop.call_later(max(left, 0.0) * RENEW_AFTER, self._renew)
+
+    def _renew(self) -> None:
+        """Ask for another certificate, over the link that there is."""
+        if not self._linked:
+            self._renewal = self.loop.call_later(self._heartbeat, self._renew)
+            return
+        key, request = make_request()
+        self.agent.ask(ROOT, messages.RENEW, plain.encode(request), partial(self._renewed, key))
+
+    def _renewed(self, key: bytes, answer: ev.Answered) -> None:
+        if answer.error is not None or answer.payload is not None:
+            self._renewal = self.loop.call_later(RENEW_PAUSE, self._renew)
+            return
+        certificate = bytes(plain.decode(answer.body))
+        self.credentials = msgspec.structs.replace(
+            self.credentials, certificate=certificate, key=key
+        )
+        self.agent.renew(self.credentials)
+        for session in self._opened:
+            session.renew(self.credentials)
+        self._plan_renewal()
 
     def when_ready(self, function: Callable[[], None]) -> None:
         """Have a function called when the head knows that the node is there; before it runs."""
@@ -257,6 +382,7 @@ class NodeDaemon:
 
     def end(self) -> None:
         """Let :meth:`run` return; from any thread."""
+        self._stopped = True
         self.loop.call_soon_threadsafe(self.loop.stop)
 
     # --- requests of the head ------------------------------------------------------------------
@@ -328,6 +454,10 @@ class NodeDaemon:
     def _end_orphans(self) -> None:
         """End what zygotes have left that were killed: it has come to this process."""
         self._opened = [session for session in self._opened if not session.gone]
+        for session in self._opened:
+            if session.abandoned and not session.gone and not children(session.zygote):
+                session.abandoned = False
+                session.close(_nothing)
         found = children(os.getpid())  # first: what a command forks meanwhile is not looked at
         known = {session.zygote for session in self._opened} | self._commands.processes()
         for pid in found:
@@ -338,6 +468,8 @@ class NodeDaemon:
                     os.waitpid(pid, os.WNOHANG)
 
     def _tell(self, report: messages.ProcessesReported) -> None:
+        if not self._linked:
+            return  # whoever would hear it knows that the node is gone
         self.agent.ask(ROOT, messages.REPORT, plain.encode(messages.to_value(report)))
 
     def _command_wrote(self, output: messages.CommandOutput, taken: Done) -> None:
@@ -395,26 +527,37 @@ def main(told: dict[str, Any]) -> None:
 
 
 def join_by_hand(
-    token: JoinToken, addresses: Sequence[str], name: str, joined: Callable[[Joined, int], None]
+    token: JoinToken,
+    addresses: Sequence[str],
+    name: str,
+    joined: Callable[[Joined, int], None],
+    rejoin_timeout: float,
 ) -> str:
-    """Be a node until the head is gone or says so, or a signal comes.
+    """Be a node until the head says so, or a signal comes.
+
+    When the head is gone, the node looks for it, and joins it again by its certificate.
 
     Args:
         token: The join token.
         addresses: Where the head may be, ``host:port`` each; they are tried in turn.
         name: What the node calls itself; empty for the machine's name.
         joined: Told when the node has joined, with its place and its process id.
+        rejoin_timeout: Seconds to look for a head that is gone.
 
     Returns:
         Why it ended.
 
     Raises:
         SecurityError: The head refuses, or is not the one that made the token.
-        CommunicationError: The head cannot be reached, or is gone.
+        CommunicationError: The head cannot be reached, or does not come back.
     """
     adopt_orphans()
     place = join(token, addresses, name=name)
-    daemon = NodeDaemon(place)
+
+    def come_back(credentials: Credentials, stop: Callable[[], bool]) -> Joined:
+        return join_again(credentials, addresses, rejoin_timeout, name, stop)
+
+    daemon = NodeDaemon(place, LINK_PATIENCE)
     stopped: list[int] = []
 
     def stop(number: int, _frame: object) -> None:
@@ -424,12 +567,12 @@ def join_by_hand(
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, stop)
     daemon.when_ready(partial(joined, place, os.getpid()))
-    daemon.run()
-    if stopped:
-        return f"stopped by {signal.Signals(stopped[0]).name}"
-    if daemon.left:
-        return daemon.left
-    raise CommunicationError("the head is gone", where=place.address)
+    try:
+        daemon.stay(come_back)
+    except SapwoodError:
+        if not stopped:
+            raise
+    return f"stopped by {signal.Signals(stopped[0]).name}" if stopped else daemon.left
 
 
 def _addresses(known: list[str]) -> list[str]:
@@ -446,3 +589,7 @@ def _addresses(known: list[str]) -> list[str]:
 def _say(**what: Any) -> None:
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
+
+
+def _nothing() -> None:
+    pass

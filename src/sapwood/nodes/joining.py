@@ -15,22 +15,24 @@ leave the machine. Key and certificate request are made on the machine.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import socket
 import ssl
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import msgspec
 
 from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.transport.base import Connection
-from sapwood.comm.transport.tls import parse_address
+from sapwood.comm.transport.tls import connecting_context, parse_address
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError, SapwoodError, SecurityError
-from sapwood.security.authority import is_head, make_request, pin_of
+from sapwood.security.authority import HEAD, is_head, make_request, pin_of
 from sapwood.security.credentials import Credentials
 from sapwood.security.tokens import JoinToken
 
@@ -51,6 +53,12 @@ PATIENCE = 10.0
 
 JOIN_TIMEOUT = 15.0
 """Seconds that a machine tries to reach the head."""
+
+MAX_ATTEMPT = 10.0
+"""Seconds for one attempt at one address."""
+
+MAX_PAUSE = 2.0
+"""Seconds between two attempts at most."""
 
 _SIZE = struct.Struct("<I")
 
@@ -102,7 +110,7 @@ class JoinRequest(msgspec.Struct, frozen=True, tag="request"):
     """A machine wants to join.
 
     Attributes:
-        token: The whole text of its token.
+        token: The whole text of its token; empty for a node that comes again, by its certificate.
         request: Certificate signing request, PEM.
         facts: What it says of itself.
     """
@@ -208,7 +216,8 @@ class JoinServer:
             request = _decode_request(bytes(buffer[_SIZE.size :]))
             answer: msgspec.Struct = self._admit(request, connection.peer)
         except SapwoodError as error:
-            self._refuse(number, JoinRefused(error.what, error.hint))
+            again = isinstance(error, CommunicationError)  # what may pass
+            self._refuse(number, JoinRefused(error.what, error.hint, again))
             return
         except (msgspec.MsgspecError, ValueError, RecursionError):
             self._refuse(number, JoinRefused("the request is malformed"))
@@ -274,18 +283,52 @@ def join(
         SecurityError: The head is not the one that made the token, or it refuses.
         CommunicationError: It cannot be reached.
     """
+    return _try_each(addresses, timeout, partial(_join_at, token, name))
+
+
+def join_again(
+    credentials: Credentials,
+    addresses: Sequence[str],
+    timeout: float,
+    name: str = "",
+    stop: Callable[[], bool] = lambda: False,
+) -> Joined:
+    """Join a cluster as the node that this machine was before, by its certificate.
+
+    Args:
+        credentials: What the node had.
+        addresses: Where the head may be, ``host:port`` each; they are tried in turn.
+        timeout: Seconds to try.
+        name: What this node calls itself; empty for the machine's name.
+        stop: Says whether to give up.
+
+    Raises:
+        SecurityError: It is another cluster's head, or the node may not come again.
+        CommunicationError: The head cannot be reached.
+    """
+    return _try_each(addresses, timeout, partial(_join_again_at, credentials, name), stop)
+
+
+def _try_each(
+    addresses: Sequence[str],
+    timeout: float,
+    attempt: Callable[[str, float], Joined],
+    stop: Callable[[], bool] = lambda: False,
+) -> Joined:
+    """Try one address after the other until one answers, or the time is over."""
     end = time.monotonic() + timeout
     reasons: dict[str, str] = {}
-    first = True
-    while first or time.monotonic() < end:
+    pause, first = 0.2, True
+    while (first or time.monotonic() < end) and not stop():
         first = False
         for address in addresses:
             left = max(1.0, min(end - time.monotonic(), timeout / max(1, len(addresses))))
             try:
-                return _join_at(token, address, left, name)
+                return attempt(address, min(left, MAX_ATTEMPT))
             except OSError as error:
                 reasons[address] = error.strerror or str(error)
-        time.sleep(0.2)  # the head may be about to listen
+        time.sleep(pause)  # the head may be about to listen
+        pause = min(2 * pause, MAX_PAUSE)
     raise CommunicationError(
         "the head cannot be reached",
         where=", ".join(f"{address}: {reason}" for address, reason in reasons.items()),
@@ -293,36 +336,65 @@ def join(
     )
 
 
-def _join_at(token: JoinToken, address: str, timeout: float, name: str) -> Joined:
+def _join_at(token: JoinToken, name: str, address: str, timeout: float) -> Joined:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # the token's pin decides, below
-    context.set_alpn_protocols([JOIN_PROTOCOL])
-    _, ((host, port),) = parse_address(f"head@{address}")
-    end = time.monotonic() + timeout
-    with (
-        socket.create_connection((host, port), timeout) as plain,
-        context.wrap_socket(plain) as secure,
-    ):
-        greeting = _read(secure, end)
-        if isinstance(greeting, JoinRefused) and greeting.again:
-            raise ConnectionRefusedError(greeting.reason)
+    with _reached(context, address, timeout, None) as (secure, end):
+        greeting = _greeting(secure, end)
         certificate = secure.getpeercert(binary_form=True) or b""
-        if (
-            not isinstance(greeting, JoinGreeting)
-            or pin_of(greeting.authority) != token.pin
-            or not is_head(certificate, greeting.authority)
-        ):
+        if pin_of(greeting.authority) != token.pin or not is_head(certificate, greeting.authority):
             raise SecurityError(
                 "this is not the head that made the join token",
                 where=address,
                 hint="somebody else answers at this address; the secret was not sent",
             )
-        key, request = make_request()
-        secure.sendall(_packed(JoinRequest(token.text, request, NodeFacts.here(name))))
-        answer = _read(secure, end)
+        return _ask(secure, end, token.text, name, greeting.authority, address)
+
+
+def _join_again_at(credentials: Credentials, name: str, address: str, timeout: float) -> Joined:
+    head = f"{HEAD}.{credentials.node.partition('.')[2]}"
+    context = connecting_context(credentials)
+    with _reached(context, address, timeout, head) as (secure, end):
+        _greeting(secure, end)
+        return _ask(secure, end, "", name, credentials.authority, address)
+
+
+@contextlib.contextmanager
+def _reached(
+    context: ssl.SSLContext, address: str, timeout: float, head: str | None
+) -> Iterator[tuple[ssl.SSLSocket, float]]:
+    """Be connected to a head; also given: when the time is over."""
+    context.set_alpn_protocols([JOIN_PROTOCOL])
+    _, ((host, port),) = parse_address(f"head@{address}")
+    end = time.monotonic() + timeout
+    with (
+        socket.create_connection((host, port), timeout) as plain,
+        context.wrap_socket(plain, server_hostname=head) as secure,
+    ):
+        yield secure, end
+
+
+def _greeting(secure: ssl.SSLSocket, end: float) -> JoinGreeting:
+    greeting = _read(secure, end)
+    if isinstance(greeting, JoinRefused) and greeting.again:
+        raise ConnectionRefusedError(greeting.reason)
+    if not isinstance(greeting, JoinGreeting):
+        raise SecurityError("what answers is no head of Sapwood")
+    return greeting
+
+
+def _ask(
+    secure: ssl.SSLSocket, end: float, token: str, name: str, authority: bytes, address: str
+) -> Joined:
+    """Ask the head, who is known by now."""
+    key, request = make_request()
+    secure.sendall(_packed(JoinRequest(token, request, NodeFacts.here(name))))
+    answer = _read(secure, end)
     if isinstance(answer, JoinRefused):
+        if answer.again:
+            raise ConnectionRefusedError(answer.reason)
         raise SecurityError(answer.reason, where=address, hint=answer.hint)
     if not isinstance(answer, JoinAnswer):
         raise SecurityError("the head gave no answer", where=address)
@@ -330,7 +402,7 @@ def _join_at(token: JoinToken, address: str, timeout: float, name: str) -> Joine
         node=answer.node,
         certificate=answer.certificate,
         key=key,
-        authority=greeting.authority,
+        authority=authority,
     )
     return Joined(answer=answer, credentials=credentials, address=address)
 

@@ -30,6 +30,9 @@ LEAVE = "node.leave"
 CLOSE = "processes.close"
 """Request to a node: end all processes of a session; the answer comes when they are gone."""
 
+RENEW = "node.renew"
+"""Request of a node: a certificate for a new key; the value is its request, PEM."""
+
 REPORT = "processes.report"
 """Request of a node to the head: what became of processes."""
 

@@ -74,6 +74,10 @@ class HeadPort:
         """
         return self._port.delegate(tree_protocol(tree), take)
 
+    def renew(self, credentials: Credentials) -> None:
+        """Show other credentials from now on."""
+        self._port.renew(credentials)
+
     def close(self) -> None:
         """Listen no more."""
         if self._joining is not None:
@@ -89,7 +93,7 @@ class SessionRootPort:
         delegate: Has the links of a tree given away by the head's port:
             :meth:`HeadPort.delegate`.
         loop: The session's loop.
-        credentials: What the root shows.
+        credentials: Returns what the root shows: that is renewed from time to time.
     """
 
     def __init__(
@@ -97,13 +101,15 @@ class SessionRootPort:
         places: tuple[str, ...],
         delegate: Callable[[str, TakeSocket], Callable[[], None]],
         loop: SharedReactor,
-        credentials: Credentials,
+        credentials: Callable[[], Credentials],
     ) -> None:
-        self._port = TlsPort(None, loop, credentials, refused=_refused)
+        self._credentials = credentials
+        self._shown = shown = credentials()
+        self._port = TlsPort(None, loop, shown, refused=_refused)
         self._loop = loop
         self._delegate = delegate
         self._end: Callable[[], None] | None = None
-        self.address = f"tls://{credentials.node}@{','.join(places)}"
+        self.address = f"tls://{shown.node}@{','.join(places)}"
 
     def serve(self, tree: str, handler: ConnectionHandler) -> None:
         """Give the links of a tree to whoever has its root."""
@@ -113,9 +119,16 @@ class SessionRootPort:
     def _take(self, sock: socket.socket, peer: str) -> None:
         """Have a connection served on the session's loop; on any thread."""
         try:
-            self._loop.call_soon_threadsafe(self._port.take, sock, peer)
+            self._loop.call_soon_threadsafe(self._serve, sock, peer)
         except ClosedError:
             sock.close()
+
+    def _serve(self, sock: socket.socket, peer: str) -> None:
+        current = self._credentials()
+        if current is not self._shown:
+            self._shown = current
+            self._port.renew(current)
+        self._port.take(sock, peer)
 
     def close(self) -> None:
         """Take no more connections."""

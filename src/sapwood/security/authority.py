@@ -234,6 +234,15 @@ def is_issued_by(certificate: bytes, authority: bytes) -> bool:
     return True
 
 
+def valid_until(certificate: bytes) -> float:
+    """Return when a certificate (PEM or DER) ends, seconds since 1970.
+
+    Raises:
+        SecurityError: It is no certificate.
+    """
+    return _load(certificate).not_valid_after_utc.timestamp()
+
+
 def is_head(certificate: bytes, authority: bytes) -> bool:
     """Say whether a certificate is that of the head of an authority's cluster; both PEM or DER.
 

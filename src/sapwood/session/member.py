@@ -229,6 +229,11 @@ class TreeMember:
             self._far = self._between_machines()
         self._far.connect(address, handler, self.loop, failed)
 
+    def renew(self, credentials: Credentials) -> None:
+        """Show other credentials on connections that are made from now on."""
+        self.configuration = msgspec.structs.replace(self.configuration, credentials=credentials)
+        self._far = None
+
     def _between_machines(self) -> Transport:
         from sapwood.comm.transport.tls import (  # noqa: PLC0415 - on one machine nobody needs it
             TlsTransport,

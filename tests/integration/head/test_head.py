@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -186,3 +187,52 @@ def test_a_port_that_is_taken_is_named(cli: Cli, head: Any) -> None:
     said = cli.run("up", "--name", "other", "--listen", place, status=6)
     assert "Address already in use" in said
     assert place in said
+
+
+def test_sessions_go_on_while_the_head_is_dead_and_nodes_come_back_to_the_next(
+    cli: Cli, head: Any, until: Until
+) -> None:
+    node = cli.join(head["join"], "one")
+    with (
+        sapwood.connect(agents=2) as cluster,
+        cluster.stream(abs, reduce=operator.add) as stream,
+    ):
+        assert stream.exchange(-1).total == 2
+        os.kill(head["pid"], signal.SIGKILL)
+        port = head["places"][0].rpartition(":")[2]
+        until(lambda: "does not answer" in cli.run("node", "list", status=6))
+        assert stream.exchange(-2).total == 4
+        cli.json("up", "--listen", f"127.0.0.1:{port}", "--no-node")
+        until(lambda: cli.states() == {"one": "ready"})
+        assert stream.exchange(-3).total == 6
+        with sapwood.connect(agents=3) as other:
+            assert total(other) == 3
+    until(lambda: len(below(node.pid)) <= 1)  # what stands beside commands may be there
+
+
+def test_a_node_that_was_removed_does_not_come_back(cli: Cli, head: Any) -> None:
+    cli.join(head["join"], "one")
+    two = cli.join(head["join"], "two")
+    two.send_signal(signal.SIGSTOP)  # it does not hear that it is removed
+    cli.run("node", "remove", "two")
+    two.send_signal(signal.SIGCONT)
+    assert two.wait(PATIENCE) in {0, 7}  # it may find that it was told, or ask again
+    assert two.stdout is not None
+    assert "was removed" in two.stdout.read()
+
+
+def test_certificates_are_renewed_over_the_link(cli: Cli, until: Until) -> None:
+    """Nothing is refused though each certificate ended long ago."""
+    life = 6.0
+    cli.environment["SAPWOOD_NODES__CERTIFICATE_LIFE"] = str(life)
+    head = cli.json("up", "--listen", "127.0.0.1:0", "--no-node")
+    cli.join(head["join"], "one")
+    begun = time.monotonic()
+    with sapwood.connect(agents=2) as cluster:
+        assert total(cluster) == 2
+        until(lambda: time.monotonic() - begun > 2 * life)
+        assert total(cluster) == 2
+        with sapwood.connect(agents=2) as other:  # its processes connect by new certificates
+            assert total(other) == 2
+    cli.join(head["join"], "two")
+    assert cli.states() == {"one": "ready", "two": "ready"}
