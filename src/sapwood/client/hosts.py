@@ -16,9 +16,10 @@ from sapwood.client.local import (
     session_options,
     site_variables,
 )
+from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.contexts.launchers.base import Launcher
 from sapwood.contexts.launchers.local import LocalLauncher
-from sapwood.contexts.launchers.slurm import SlurmLauncher, WaitCallback
+from sapwood.contexts.launchers.slurm import SlurmLauncher
 from sapwood.contexts.launchers.ssh import SshLauncher
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.hostset import split_hosts
