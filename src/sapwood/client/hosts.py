@@ -291,7 +291,7 @@ def _machines(spec: str) -> tuple[str, str]:
         raise ConfigurationError(
             f"{spec!r} names no machines",
             where="--on",
-            hint="write local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, slurm, ray:2 or nodes:2",
+            hint="write local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, ray:2 or nodes:2",
         )
     return kind, rest
 

@@ -42,6 +42,9 @@ CONCURRENCY = 16
 TIMEOUT = 300.0
 """Seconds until machines that Ray does not have free are given up."""
 
+CONNECT_TIMEOUT = 30.0
+"""Seconds that the cluster may take to answer at first; Ray itself would try for minutes."""
+
 RELEASE_TIMEOUT = 15.0
 """Seconds that the process which holds the machines may take to give them back."""
 
@@ -96,7 +99,7 @@ class RayLauncher:
         self.hosts: Sequence[str] = ()
         self.concurrency = CONCURRENCY
         self.cpus = cpus
-        self._order = {
+        self._order: dict[str, Any] = {
             "nodes": whole(nodes, "nodes", ConfigurationError),
             "cpus": cpus,
             "gpus": gpus,
@@ -120,7 +123,7 @@ class RayLauncher:
         self._holder: subprocess.Popen[bytes] | None = None
         self._front: socket.socket | None = None
         self._said = ""
-        self._reported = False
+        self._connected = False
         self._heard: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
 
@@ -211,9 +214,10 @@ class RayLauncher:
             try:
                 told = self._heard.get(timeout=ASK_AGAIN)
             except queue.Empty:
-                told = {}
-                if on_wait is not None and not self._reported:
-                    on_wait("Ray: no answer yet", time.monotonic() - began)
+                if not self._connected:
+                    self._no_answer(on_wait, time.monotonic() - began)
+                continue
+            self._connected = True
             if "granted" in told:
                 return
             if "refused" in told:
@@ -221,10 +225,18 @@ class RayLauncher:
                 raise kind(told["refused"], where=told["where"], hint=told["hint"])
             if "gone" in told:
                 raise ResourceError("the connection with Ray has ended", where=self._last_said())
-            if "waits" in told:
-                self._reported = True
-                if on_wait is not None:
-                    on_wait(f"Ray: {told['waits']}", time.monotonic() - began)
+            if "waits" in told and on_wait is not None:
+                on_wait(f"Ray: {told['waits']}", time.monotonic() - began)
+
+    def _no_answer(self, on_wait: WaitCallback | None, seconds: float) -> None:
+        if seconds > CONNECT_TIMEOUT:
+            raise ResourceError(
+                f"the Ray cluster did not answer within {CONNECT_TIMEOUT:g} s",
+                where=self._order["address"] or os.environ.get("RAY_ADDRESS", "auto"),
+                hint="start this on a machine of the cluster, and see what `ray status` says there",
+            )
+        if on_wait is not None:
+            on_wait("Ray: no answer yet", seconds)
 
     def _last_said(self) -> str:
         with self._lock:
@@ -273,7 +285,7 @@ class RayLauncher:
         with contextlib.suppress(OSError):
             front.shutdown(socket.SHUT_WR)
         try:
-            held.wait(RELEASE_TIMEOUT)
+            held.wait(RELEASE_TIMEOUT if self._connected else 0.0)
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(held.pid, signal.SIGKILL)

@@ -147,11 +147,11 @@ class Refusal(Exception):  # noqa: N818 - it is what the front end is told
         self.told = {"refused": what, "kind": kind, "hint": hint, "where": where}
 
 
-def connection_refused(text: str, address: str) -> Refusal:
+def connection_refused(text: str) -> Refusal:
     """Return why there is no connection, by what Ray says.
 
     Example:
-        >>> connection_refused("Could not find any running Ray instance.", "auto").told["refused"]
+        >>> connection_refused("Could not find any running Ray instance.").told["refused"]
         'no Ray cluster runs on this machine'
     """
     line = " ".join(text.split())
@@ -178,7 +178,7 @@ def connection_refused(text: str, address: str) -> Refusal:
         )
     return Refusal(
         "resource",
-        f"the Ray cluster at {address} does not answer",
+        "there is no connection with the Ray cluster",
         "start this on a machine of the cluster, and see what `ray status` says there",
         line[:1000],
     )
@@ -279,8 +279,8 @@ class Holder:
                 logging_level="ERROR",
             )
         except Exception as error:
-            shown = os.environ.get("RAY_ADDRESS") if self._address == "auto" else self._address
-            raise connection_refused(str(error), shown or "auto") from error
+            raise connection_refused(str(error)) from error
+        self.tell(connected=ray.get_runtime_context().gcs_address)
 
     def request(self) -> bool:
         """Get the machines, and wait for them; return whether the front end still wants them.
@@ -367,7 +367,7 @@ class Holder:
     async def serve(self) -> None:
         """Do what the front end asks until it ends, then end all that runs."""
         loop = asyncio.get_running_loop()
-        self._front.setblocking(False)
+        self._front.setblocking(False)  # noqa: FBT003 - socket takes it so
         loop.add_reader(self._front, self._heard)
         await self._over.wait()
         loop.remove_reader(self._front)
@@ -397,7 +397,7 @@ class Holder:
 
     async def _command(self, number: int, command: str, channel: socket.socket) -> None:
         """Run a command on a machine until it ends, or its channel does."""
-        channel.setblocking(False)
+        channel.setblocking(False)  # noqa: FBT003 - socket takes it so
         with channel:
             try:
                 streams = await self._streams(channel)
