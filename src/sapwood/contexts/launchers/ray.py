@@ -160,7 +160,7 @@ class RayLauncher:
             try:
                 held = subprocess.Popen(
                     [sys.executable, "-P", "-c", text],
-                    stdin=back,
+                    stdin=back.fileno(),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
                     # Ray has its workers import from here first, and packs it under `uv run`.

@@ -574,11 +574,16 @@ class Command:
             pass
 
 
+def _awake(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
+
+
 async def _readable(file: int | socket.socket) -> None:
     """Wait until there is something to read, or the end."""
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
-    loop.add_reader(file, lambda: ready.done() or ready.set_result(None))
+    loop.add_reader(file, _awake, ready)
     try:
         await ready
     finally:
@@ -595,7 +600,7 @@ async def _write(descriptor: int, data: bytes) -> None:
             left = left[os.write(descriptor, left) :]
         except BlockingIOError:
             ready = loop.create_future()
-            loop.add_writer(descriptor, lambda now=ready: now.done() or now.set_result(None))
+            loop.add_writer(descriptor, _awake, ready)
             try:
                 await ready
             finally:
