@@ -164,8 +164,11 @@ class RayCluster(Network):
         assert self._sitter.stdout is not None
         self._sitter.stdin.write(f"{' '.join(words) or 'look'}\n")
         self._sitter.stdin.flush()
-        found: dict[str, Any] = json.loads(self._sitter.stdout.readline())
-        return found
+        for line in self._sitter.stdout:
+            if line.startswith("{"):  # others are what Ray says of dead nodes
+                found: dict[str, Any] = json.loads(line)
+                return found
+        pytest.fail("the other program of the cluster has ended")
 
     @contextlib.contextmanager
     def taken(self, nodes: int) -> Iterator[None]:
