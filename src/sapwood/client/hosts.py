@@ -29,7 +29,6 @@ from sapwood.environment.cores import usable_cores
 from sapwood.environment.schema import check_settings
 from sapwood.environment.settings import Settings
 from sapwood.session.embedded import EmbeddedSession, embedded
-from sapwood.session.options import SessionOptions
 from sapwood.session.port import SessionPort
 
 if TYPE_CHECKING:
