@@ -38,6 +38,9 @@ CHANGE_SECONDS = 0.004
 LOOK_SECONDS = 0.001
 """Virtual time after which it is looked at again whether what was open is over."""
 
+CHANGES = 4
+"""Changes for each wave, at most: while a place is away for long, there would be thousands."""
+
 MOST = 3
 """Agents that are added at a time, at most."""
 
@@ -68,6 +71,7 @@ class MembershipSimulation(Simulation):
         super().__init__(options)
         self.added = self.removed = 0
         self._changing = True
+        self._changes = CHANGES * options.waves
         self._there = set(self.tree.agent_ranks)  # agents that have joined and were not removed
         self._gone: set[int] = set()  # removed places whose processes are gone
         self._members: dict[tuple[int, int], set[int]] = {}  # of each wave of each stream
@@ -111,6 +115,8 @@ class MembershipSimulation(Simulation):
 
     def _change_again(self) -> None:
         if self._changing:
+            self._changes -= 1
+            self._changing = self._changes > 0
             self._change()
             self.later(CHANGE_SECONDS, self._change_again)
 
