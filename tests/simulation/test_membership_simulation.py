@@ -1,4 +1,4 @@
-"""C5-DYN: places come and go under waves, crashes, pauses and broken connections."""
+"""C3-SESS-2: places come and go under waves, crashes, pauses and broken connections."""
 
 from __future__ import annotations
 
@@ -38,18 +38,19 @@ def simulated(seed: int, faults: Faults = FAULTS) -> MembershipReport:
     return MembershipSimulation(options).run()
 
 
+@pytest.mark.row("C3-SESS-2")
 @pytest.mark.parametrize(
-    "block", [0, 1, *(pytest.param(one, marks=pytest.mark.nightly) for one in range(2, 10))]
+    "block", [0, 1, *(pytest.param(one, marks=pytest.mark.nightly) for one in range(2, 20))]
 )
 def test_each_wave_has_who_was_there_when_it_began_exactly_once(
     block: int, apart: Callable[[Callable[[], Any]], Any]
 ) -> None:
-    seeds = range(20 * block, 20 * block + 20)
+    seeds = range(10 * block, 10 * block + 10)
     reports = apart(lambda: [simulated(seed) for seed in seeds])
-    assert sum(report.crashes for report in reports) > 10
-    assert sum(report.severed for report in reports) > 10
-    assert sum(report.added for report in reports) > 100
-    assert sum(report.removed for report in reports) > 100
+    assert sum(report.crashes for report in reports) > 5
+    assert sum(report.severed for report in reports) > 5
+    assert sum(report.added for report in reports) > 50
+    assert sum(report.removed for report in reports) > 50
 
 
 def test_without_faults_all_goes_at_once() -> None:
@@ -64,7 +65,7 @@ def until_one_fails() -> None:
 
 def test_a_wave_with_somebody_who_was_removed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NodeStream, "tree_changed", lambda _stream: None)
-    with pytest.raises(InvariantError, match="took no part|lacks|no progress"):
+    with pytest.raises(InvariantError, match=r"took no part|lacks|no progress"):
         until_one_fails()
 
 
