@@ -312,9 +312,9 @@ def new_control_tree(
         job.request(on_wait)
         launcher = job
     elif kind == "ray":
-        machines = RayLauncher(int(rest), cpus=1, timeout=settings.nodes.ray_timeout)
-        machines.request(on_wait)
-        launcher = machines
+        reserved = RayLauncher(int(rest), cpus=1, timeout=settings.nodes.ray_timeout)
+        reserved.request(on_wait)
+        launcher = reserved
     elif kind == "ssh":
         launcher = SshLauncher(split_hosts(rest), settings.nodes.ssh)
     else:

@@ -174,7 +174,9 @@ class Node:
         effects = self._membership.announce(now, event) + self.groups.gone(event.gone, event.reason)
         effects += self._epochs.dismiss(event.gone)
         ranks = [rank for rank, _ in event.gone]
-        return effects + self._streams.agents_lost(ranks, event.reason) if ranks else effects
+        if not ranks:
+            return effects
+        return effects + self._streams.agents_lost(ranks, event.reason, told=True)
 
     def _on_notice(self, link: Link, message: messaging.MembershipNotice, payload: Any) -> Effects:
         """Places are gone, or back."""

@@ -48,8 +48,8 @@ from sapwood.security.authority import HEAD, Authority, make_request, new_cluste
 from sapwood.security.credentials import Credentials
 from sapwood.security.tokens import LIFETIME, JoinToken, TokenRecord, Tokens
 from sapwood.session.embedded import DRAINING, EmbeddedSession
-from sapwood.session.host import NewAgent
 from sapwood.session.options import PlacesChanged, SessionOptions
+from sapwood.session.port import NewAgent
 from sapwood.session.requests import AgentQuestion
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.supervisor import NodeSource, ProcessSetup, ProcessStarter

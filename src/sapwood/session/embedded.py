@@ -33,12 +33,12 @@ from sapwood.session.agent import READY
 from sapwood.session.back_pressure import ByteLimiter
 from sapwood.session.content import ContentChunk, ContentStore
 from sapwood.session.front_end_groups import FrontEndGroups
-from sapwood.session.host import NewAgent, SessionHost
+from sapwood.session.host import SessionHost
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.mailbox import Mailbox
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.places import PlaceState
-from sapwood.session.port import PlaceView, SessionPort, StreamPort
+from sapwood.session.port import NewAgent, PlaceView, SessionPort, StreamPort
 from sapwood.session.requests import PendingRequests, RequestFuture
 from sapwood.session.secondary_tree import PrimarySession
 from sapwood.session.shortcut import NoShortcut, Shortcut

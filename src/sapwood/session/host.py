@@ -34,6 +34,7 @@ from sapwood.session.folder import make_folder
 from sapwood.session.member import MemberConfiguration
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.places import census_of
+from sapwood.session.port import NewAgent
 from sapwood.session.secondary_tree import PrimarySession, SharedAgents
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.supervisor import (
@@ -46,18 +47,6 @@ from sapwood.session.supervisor import (
 )
 
 _log = logger("session")
-
-
-class NewAgent(msgspec.Struct, frozen=True):
-    """An agent that is to be added.
-
-    Attributes:
-        parent: Its home: the root or a junction.
-        host: The machine on which it is; 0 for that of the root.
-    """
-
-    parent: int = ROOT
-    host: int = 0
 
 
 KEY = 32

@@ -14,8 +14,8 @@ import pytest
 from sapwood.core.errors import AgentLostError, ConfigurationError
 from sapwood.core.topology import ROOT
 from sapwood.session.embedded import EmbeddedSession
-from sapwood.session.host import NewAgent
 from sapwood.session.options import PlacesChanged
+from sapwood.session.port import NewAgent
 from sapwood.session.streams import StreamOptions
 
 MakeSession = Callable[..., EmbeddedSession]
@@ -31,6 +31,7 @@ def who(session_stream: Any) -> list[int]:
     return list(result.agents)
 
 
+@pytest.mark.row("C3-SESS-2")
 @pytest.mark.parametrize("fanout", [0, 2])
 def test_agents_come_and_go_under_a_stream_that_follows(
     make_session: MakeSession, fanout: int

@@ -173,6 +173,7 @@ class Hello(WireMessage, tag=1, frozen=True):
     window: int = WINDOW
     link: int = 0
     attachment: int = 1
+    epoch: int = 0
 
 
 class Welcome(WireMessage, tag=2, frozen=True):

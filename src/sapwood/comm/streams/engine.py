@@ -317,7 +317,7 @@ class WaveEngine:
             if wave.offers:
                 return self.bulk.reduce(stream, wave)
             if self._near.rank == ROOT:
-                several = wave.values or (stream.plain and stream.members)
+                several = wave.values or (stream.plain and wave.ranks)
                 total = wave.gathering.total() if several else None
                 return self._wave_completed(stream, wave, total)
             body, payload = wave.gathering.partial() if wave.values else (b"", None)
@@ -736,9 +736,19 @@ class WaveEngine:
         gone = wave.give_up(stream.absent) if stream.absent else set()
         return self._go_on_without(stream, wave, gone, "lost and not back yet") if gone else []
 
-    def agents_lost(self, stream: NodeStream, ranks: Iterable[int], reason: str) -> Effects:
-        """Do not wait for agents that are lost just now."""
-        removed = self._near.router.tree.removed
+    def agents_lost(
+        self, stream: NodeStream, ranks: Iterable[int], reason: str, *, told: bool
+    ) -> Effects:
+        """Do not wait for agents that are lost just now.
+
+        Args:
+            stream: In which stream.
+            ranks: The agents.
+            reason: Why.
+            told: Whether their processes are gone for certain, and not only their links: then
+                nothing more comes of those that were removed.
+        """
+        removed = self._near.router.tree.removed if told else ()
         left = set(removed).intersection(ranks) if removed else set()
         if stream.spec.on_loss == msg.REPLACE and not left:
             return []

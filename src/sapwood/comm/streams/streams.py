@@ -115,11 +115,11 @@ class Streams:
             self._push.parent_changed(stream)
             self._control.parent_changed(stream)
 
-    def agents_lost(self, ranks: Iterable[int], reason: str) -> Effects:
-        """Root: places are gone, wherever they were."""
+    def agents_lost(self, ranks: Iterable[int], reason: str, *, told: bool = False) -> Effects:
+        """Root: places are gone, wherever they were; or, if not ``told``, their links are."""
         effects: Effects = []
         for stream in list(self.open.values()):
-            effects += self._engine.agents_lost(stream, ranks, reason)
+            effects += self._engine.agents_lost(stream, ranks, reason, told=told)
         return effects
 
     def tree_changed(self) -> Effects:
