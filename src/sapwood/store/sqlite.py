@@ -127,7 +127,7 @@ class SqliteStore(Store):
         _prepare(folder)
         self._lock = FolderLock(folder)
         try:
-            with self._explained():
+            with self._changed, self._explained():
                 self._file = _opened(self._path)
                 self._begin()
         except BaseException:
