@@ -137,6 +137,8 @@ def session_options(settings: Settings, exports: dict[str, str]) -> SessionOptio
         backlog=settings.comm.backlog,
         restart=settings.restart,
         environment=exports,
+        lost_nodes=settings.cluster.lost_nodes,
+        node_patience=settings.cluster.node_patience,
     )
 
 

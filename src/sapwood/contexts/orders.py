@@ -94,12 +94,18 @@ class Spawned(msgspec.Struct, frozen=True, tag="spawned"):
 
 
 class SpawnFailed(msgspec.Struct, frozen=True, tag="spawn-failed"):
-    """A process could not be begun, and will not be: why, and what to do about it."""
+    """A process could not be begun, and will not be: why, and what to do about it.
+
+    ``machine_gone`` says that its machine is gone: elsewhere it could begin. ``may_return`` says
+    that the machine may be back, and the process is begun then.
+    """
 
     rank: int
     incarnation: int
     reason: str
     hint: str = "use fewer agents, or raise the limit of processes (ulimit -u)"
+    machine_gone: bool = False
+    may_return: bool = False
 
 
 class Exited(msgspec.Struct, frozen=True, tag="exited"):

@@ -75,6 +75,17 @@ class ClusterSettings(Section, frozen=True):
         bool,
         about("Whether spare junctions stand in for lost ones until these are replaced."),
     ] = False
+    lost_nodes: Annotated[
+        Literal["move", "leave", "fail"],
+        about(
+            "What becomes of agents whose node is gone: they begin on the other nodes (move), the "
+            "cluster goes on without them (leave), or it fails."
+        ),
+    ] = "move"
+    node_patience: Annotated[
+        Seconds,
+        about("How long agents wait for a node that is gone and may come back; 0 means for ever."),
+    ] = 15.0
     ready_timeout: Annotated[Seconds, about("How long the agents may take to become ready.")] = 30.0
     join_timeout: Annotated[
         Seconds,

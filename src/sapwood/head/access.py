@@ -276,6 +276,10 @@ class _HeadNodes:
         """Return what begins processes on one node."""
         return NodeProcesses(self._access, host, setup, on_report, on_end)
 
+    def ready_hosts(self) -> list[int]:
+        """Return the numbers of the nodes that are there."""
+        return [one.host for one in self._access.nodes]
+
     def close(self) -> None:
         """Say that the session is over."""
         if self._owned:

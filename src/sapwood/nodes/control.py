@@ -538,6 +538,10 @@ class _Daemons:
         del setup, on_end
         return self._control.daemon_starter(host, on_report)
 
+    def ready_hosts(self) -> list[int]:
+        """Return nothing: a daemon begins on no other machine than its own."""
+        return []
+
     def close(self) -> None:
         """Do nothing: the daemons end with the channels of the launcher."""
 
@@ -562,6 +566,10 @@ class _Nodes:
     ) -> ProcessStarter:
         """Return what begins processes on one node."""
         return NodeProcesses(self._control, host, setup, on_report, on_end)
+
+    def ready_hosts(self) -> list[int]:
+        """Return the numbers of the nodes that are there."""
+        return [view.host for view in self._control.nodes if view.state == "ready"]
 
     def close(self) -> None:
         """Say that the session is over."""

@@ -158,6 +158,8 @@ class NodeProcesses:
             self.node_given_up(reason)
         spawning = messages.SpawnProcesses(self.name, list(processes))
         self._order(messages.SPAWN, messages.to_value(spawning))
+        if not self._there and not reason and self._setup.node_patience:
+            self._on_loop(self._wait_for_node)
 
     def kill(self, pid: int) -> None:
         """End a process."""
@@ -217,14 +219,34 @@ class NodeProcesses:
 
     def node_given_up(self, reason: str) -> None:
         """Take in that the node will not come back."""
+        self._tell_gone(f"the node {self._name} is given up: {reason}", may_return=False)
+
+    def _tell_gone(self, reason: str, *, may_return: bool) -> None:
         for spec in self._specs.values():
             failed = orders.SpawnFailed(
                 spec.rank,
                 spec.incarnation,
-                f"the node {self._name} is given up: {reason}",
+                reason,
                 "see the messages above; restart.limit says how often a node is started again",
+                machine_gone=True,
+                may_return=may_return,
             )
             self._on_loop(self._on_report, failed, last=True)
+
+    def _wait_for_node(self) -> None:
+        """Wait for a node that is not there, but not for ever; on the session's loop."""
+        if self._loop is not None:
+            self._loop.call_later(self._setup.node_patience, self._absent_too_long)
+
+    def _absent_too_long(self) -> None:
+        with self._lock:
+            absent = not self._there and not self._over
+        if absent:
+            self._tell_gone(
+                f"the node {self._name} did not come back within {self._setup.node_patience:g} s",
+                may_return=True,
+            )
+            self._wait_for_node()
 
     def _ended(self, reason: str) -> None:
         """All processes are gone: another starter takes the place of this one."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -27,7 +28,8 @@ from sapwood.comm.transport.base import Listener
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.contexts import orders
 from sapwood.contexts.plan import ZygotePlan
-from sapwood.core.errors import ConfigurationError, SapwoodError
+from sapwood.core.errors import ConfigurationError, ResourceError, SapwoodError
+from sapwood.core.rankset import fold
 from sapwood.core.topology import ROOT, Tree
 from sapwood.environment.logs import logger
 from sapwood.session.folder import make_folder
@@ -39,6 +41,7 @@ from sapwood.session.secondary_tree import PrimarySession, SharedAgents
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.supervisor import (
     NodeSource,
+    OnHost,
     PlaceChange,
     ProcessSetup,
     ProcessSupervisor,
@@ -130,6 +133,7 @@ class SessionHost:
                 silence=timing.failure_after,
             ),
             self._places_changed,
+            self._machine_gone,
         )
         self.place: NodeDriver
 
@@ -274,6 +278,44 @@ class SessionHost:
         """End the processes of places that were taken out of the tree."""
         self.supervisor.contract(ranks, reason)
 
+    def _machine_gone(self, rank: int, reason: str) -> bool:
+        """Do what the policy says with the places of a machine that is gone.
+
+        Returns:
+            Whether there was something to do; else the session fails.
+        """
+        gone = self._hosts[rank]
+        ranks = [one for one in self.tree.subtree(ROOT) if self._hosts[one] == gone]
+        if self.options.lost_nodes == "leave":
+            return self._leave(ranks, reason)
+        if self.options.lost_nodes != "move" or self._nodes is None:
+            return False
+        load = Counter(self._hosts[one] for one in self.tree.agent_ranks)
+        others = [host for host in self._nodes.ready_hosts() if host != gone]
+        if not others:
+            return False
+        target = min(others, key=lambda host: (load[host], host))
+        _log.warning("moved", places=fold("rank", ranks), host=target, reason=reason)
+        moved = set(ranks)
+        self._hosts = tuple(target if one in moved else at for one, at in enumerate(self._hosts))
+        for one in ranks:
+            self._add_keys(one, target)
+        self._configuration = msgspec.structs.replace(self._configuration, hosts=self._hosts)
+        try:
+            self.supervisor.move(self._beginning(self._configuration), OnHost(target), ranks)
+        except ResourceError as error:
+            _log.warning("cannot move", host=target, reason=error.what)
+            return False
+        return True
+
+    def _leave(self, ranks: Sequence[int], reason: str) -> bool:
+        """Go on without places, if others stay."""
+        if not set(self.tree.agent_ranks) - set(ranks):
+            return False
+        self.drain(ranks)
+        self.contract(ranks, reason)
+        return True
+
     def configuration_of(self, host: int) -> bytes:
         """Return what the places of a machine share, as the tree is now, encoded."""
         return self._configuration_of(self._configuration, host)
@@ -324,6 +366,7 @@ class SessionHost:
             self._nodes,
             options.zygote,
             partial(self._configuration_of, configuration),
+            options.node_patience,
         )
 
     def _configuration_of(self, configuration: MemberConfiguration, host: int) -> bytes:

@@ -108,6 +108,9 @@ class NodeSource(Protocol):
     def close(self) -> None:
         """Note that the session is over."""
 
+    def ready_hosts(self) -> list[int]:
+        """Return the numbers of the machines on which processes can begin now."""
+
     def starter(
         self,
         host: int,
@@ -169,6 +172,7 @@ class ProcessSetup:
         zygote: Whether there is a zygote on this machine though no place is there.
         configuration_of: Returns the configuration of the places of a machine: it has secrets of
             its own.
+        node_patience: Seconds for which places wait for a machine that may come back; 0 for ever.
     """
 
     session: str
@@ -181,6 +185,7 @@ class ProcessSetup:
     nodes: NodeSource | None = None
     zygote: bool = True
     configuration_of: Callable[[int], bytes] = _no_configuration
+    node_patience: float = 0.0
 
 
 class SupervisionTimeouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -407,6 +412,8 @@ class ProcessSupervisor:
         restart: When lost processes are replaced.
         patience: How long it waits for what.
         on_change: Told of places that are lost or back.
+        on_machine_gone: Told of a place whose machine is gone, and why; says whether that was dealt
+            with.
     """
 
     def __init__(
@@ -416,6 +423,7 @@ class ProcessSupervisor:
         restart: RestartSettings,
         patience: SupervisionTimeouts,
         on_change: Callable[[PlaceChange], None],
+        on_machine_gone: Callable[[int, str], bool] = lambda _rank, _reason: False,
     ) -> None:
         self.places = Places(tree)
         self.restarts = 0
@@ -425,6 +433,7 @@ class ProcessSupervisor:
         self._budgets: dict[int, RestartBudget] = {}
         self._patience = patience
         self._on_change = on_change
+        self._on_machine_gone = on_machine_gone
         self._starters = ProcessStarters(
             self._starter_of, starter_keys(tree, beginning), main=beginning.zygote
         )
@@ -507,6 +516,31 @@ class ProcessSupervisor:
     def drain(self, tree: Tree, beginning: ProcessSetup) -> None:
         """Take in that the tree of the next epoch lacks places; their processes go on so far."""
         self._change(tree, beginning)
+
+    def move(self, beginning: ProcessSetup, key: OnHost, ranks: Sequence[int]) -> None:
+        """Begin places on another machine: their own is gone, and their processes with it.
+
+        Args:
+            beginning: How processes begin from now on.
+            key: The other machine.
+            ranks: The places, parents first.
+
+        Raises:
+            ResourceError: Processes cannot be begun there.
+        """
+        self._beginning = beginning
+        self._starters.reconfigure(beginning.configuration_of)
+        self._starters.remove(ranks)
+        self._starters.add(dict.fromkeys(ranks, key), self._loop)
+        for rank in ranks:
+            record = self.places[rank]
+            record.pid = 0
+            record.advance(PlaceEvent.GONE)
+            record.incarnation += 1
+            record.advance(PlaceEvent.SPAWNED)
+            self._repairs.pop(rank, None)
+        self.restarts += 1
+        self._starters.spawn(self._specs(ranks))
 
     def contract(self, ranks: Sequence[int], reason: str) -> None:
         """End the processes of places that the tree does not have any more."""
@@ -644,6 +678,16 @@ class ProcessSupervisor:
             self._started[()] = report
         elif isinstance(report, orders.Exited):
             self._exited(report)
+        elif (
+            isinstance(report, orders.SpawnFailed)
+            and report.machine_gone
+            and (
+                self.places[report.rank].incarnation != report.incarnation
+                or self._on_machine_gone(report.rank, report.reason)
+                or report.may_return
+            )
+        ):
+            return
         elif isinstance(report, orders.SpawnFailed) and self._is_there(report.rank):
             error = ResourceError(
                 f"cannot start the process of rank {report.rank}: {report.reason}",

@@ -62,9 +62,11 @@ class Head:
         """Return the nodes that are ready, by their numbers."""
         return {node.host: node for node in self.control.nodes if node.state == "ready"}
 
-    def cluster(self, agents: int) -> sapwood.Cluster:
+    def cluster(self, agents: int, **changed: Any) -> sapwood.Cluster:
         """Start a session over the nodes."""
-        self.clusters.append(cluster_over(self.control, agents, settings=SETTINGS))
+        how = msgspec.structs.replace(SETTINGS.cluster, **changed)
+        settings = msgspec.structs.replace(SETTINGS, cluster=how)
+        self.clusters.append(cluster_over(self.control, agents, settings=settings))
         return self.clusters[-1]
 
     def close(self) -> None:
@@ -106,7 +108,7 @@ def test_nodes_join_and_leave_while_the_head_runs(head: Head, until: Until) -> N
     until(lambda: list(head.nodes()) == [1])
     head.join()
     until(lambda: list(head.nodes()) == [1, 2])
-    first = head.cluster(4)
+    first = head.cluster(4, lost_nodes="fail")
     assert total(first) == 4
     assert hosts(first) == {1, 2}
 
@@ -171,3 +173,64 @@ def test_several_machines_may_use_one_token(head: Head, until: Until) -> None:
 def test_a_session_needs_a_node(head: Head) -> None:
     with pytest.raises(SapwoodError, match="no nodes"):
         head.cluster(2)
+
+
+@pytest.mark.timeout(240)
+def test_agents_of_a_node_that_is_removed_begin_on_the_others(head: Head, until: Until) -> None:
+    """A stream goes on with the same ranks; whoever asked them meanwhile is answered or told."""
+    for _ in range(3):
+        head.join()
+    until(lambda: list(head.nodes()) == [1, 2, 3])
+    cluster = head.cluster(6)
+    with cluster.stream(abs, reduce=operator.add) as stream:
+        assert stream.broadcast(-1).result(PATIENCE).total == 6
+        head.control.remove_node(2)
+        until(lambda: 2 not in hosts(cluster))
+        result = stream.broadcast(-1).result(PATIENCE)
+        assert result.total == 6
+        assert result.agents == [1, 2, 3, 4, 5, 6]
+        head.control.remove_node(3)
+        until(lambda: hosts(cluster) == {1})
+        assert stream.broadcast(-1).result(PATIENCE).total == 6
+    assert cluster.submit(pow, 2, 10).result(PATIENCE) == 1024
+
+
+@pytest.mark.timeout(240)
+def test_agents_do_not_wait_for_ever_for_a_node_that_may_come_back(
+    head: Head, until: Until
+) -> None:
+    head.join()
+    head.join()
+    until(lambda: list(head.nodes()) == [1, 2])
+    cluster = head.cluster(4, node_patience=0.5)
+    assert total(cluster) == 4
+    head.daemons[1].send_signal(signal.SIGKILL)
+    until(lambda: hosts(cluster) == {1})
+    assert total(cluster) == 4
+
+
+@pytest.mark.timeout(240)
+def test_a_cluster_may_go_on_without_the_agents_of_a_node(head: Head, until: Until) -> None:
+    head.join()
+    head.join()
+    until(lambda: list(head.nodes()) == [1, 2])
+    cluster = head.cluster(4, lost_nodes="leave")
+    with cluster.stream(abs, reduce=operator.add, on_loss="partial") as stream:
+        assert stream.broadcast(-1).result(PATIENCE).total == 4
+        head.control.remove_node(2)
+        until(lambda: len(cluster.agents) == 2)
+        assert stream.broadcast(-1).result(PATIENCE).total == 2
+    assert total(cluster) == 2
+
+
+@pytest.mark.timeout(240)
+def test_without_another_node_agents_wait_for_theirs(head: Head, until: Until) -> None:
+    head.join()
+    until(lambda: list(head.nodes()) == [1])
+    cluster = head.cluster(2, node_patience=0.2)
+    assert total(cluster) == 2
+    head.daemons[0].send_signal(signal.SIGKILL)
+    until(lambda: head.control.nodes[0].state == "starting")
+    head.join()  # another machine
+    until(lambda: hosts(cluster) == {2})
+    assert total(cluster) == 2
