@@ -446,7 +446,8 @@ class ControlTree:
         """Give a machine that joins a place of its own; return its rank."""
         host = self.session.tree.size
         with self._lock:
-            taken = {*self.hosts, *self._joined.values()}
+            there = (one for rank, one in self._joined.items() if rank in self.session.tree)
+            taken = {*self.hosts, *there}
             self._joined[host] = name if name not in taken else f"{name}-{host}"
         (rank,) = self.session.host.expand([NewAgent(ROOT, host)])
         _log.info("node admitted", host=self.name_of(rank), rank=rank)
