@@ -661,8 +661,7 @@ def follows_a_model(ground: Callable[[], Ground], *, examples: int | None = None
         examples: How many; None for as many as the profile of hypothesis says.
     """
     machine = type("StoreModelOnGround", (StoreModel,), {"ground": staticmethod(ground)})
-    profile = settings.default
-    run_machine(machine, settings(profile, max_examples=examples) if examples else profile)
+    run_machine(machine, settings=settings(max_examples=examples) if examples else None)
 
 
 # --- killed while it writes ----------------------------------------------------------------
