@@ -92,8 +92,7 @@ def test_writes_go_on_without_a_member_and_a_watch_loses_nothing(
             else:
                 first.start()
         wait_for(address([first], "ready"))
-        for number in range(60, 80):
-            written.append((store.put(f"w/{number}", b"after"), f"w/{number}"))
+        written += [(store.put(f"w/{n}", b"after"), f"w/{n}") for n in range(60, 80)]
         written.append((store.put("w/last", b""), "w/last"))
         assert reading.end() == written
         assert slowest < etcd_calls.CALL_TIME
