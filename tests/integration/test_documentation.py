@@ -28,6 +28,7 @@ PAGES = [
     ROOT / "docs" / "explanation" / "concepts.md",
     ROOT / "docs" / "explanation" / "faq.md",
     ROOT / "docs" / "gallery.md",
+    ROOT / "docs" / "reference" / "stores.md",
 ]
 _BLOCK = re.compile(
     r"^(?:<!-- (?P<note>[^\n]*) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$",

@@ -15,7 +15,7 @@ KEYS = {"name", "agents", "bytes", "value", "unit", "floor", "ratio", "runs"}
 
 
 @pytest.mark.parametrize(
-    "script", ["startup", "tree", "messages", "iterate", "failure", "links", "native_code"]
+    "script", ["startup", "tree", "messages", "iterate", "failure", "links", "native_code", "store"]
 )
 def test_quick_run(script: str) -> None:
     done = subprocess.run(

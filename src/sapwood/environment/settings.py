@@ -85,7 +85,7 @@ class ClusterSettings(Section, frozen=True):
     node_patience: Annotated[
         Seconds,
         about("How long agents wait for a node that is gone and may come back; 0 means for ever."),
-    ] = 15.0
+    ] = 10.0
     ready_timeout: Annotated[Seconds, about("How long the agents may take to become ready.")] = 30.0
     join_timeout: Annotated[
         Seconds,
@@ -150,6 +150,11 @@ class NodeSettings(Section, frozen=True):
     start_timeout: Annotated[
         Seconds, about("How long a machine may take to answer before it is given up and named.")
     ] = 15.0
+    loss_timeout: Annotated[
+        float,
+        Meta(ge=0.1, extra={"unit": "seconds"}),
+        about("How long the link of a node may be gone before the node counts as lost."),
+    ] = 10.0
     certificate_life: Annotated[
         float,
         Meta(ge=1, extra={"unit": "seconds"}),

@@ -144,6 +144,7 @@ class ControlTree:
                 zygote=False,
                 ready_timeout=SEND_TIMEOUT + 2 * settings.start_timeout + JOIN_TIMEOUT,
                 join_timeout=0.0,
+                attach_timeout=settings.loss_timeout / 2,  # for each of two levels
             ),
             nodes=_Daemons(self),
         )

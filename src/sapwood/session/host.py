@@ -127,7 +127,7 @@ class SessionHost:
             self._beginning(configuration),
             options.restart,
             SupervisionTimeouts(
-                attach=2 * timing.failure_after,
+                attach=options.attach_timeout or 2 * timing.failure_after,
                 join=options.join_timeout,
                 heartbeat=timing.heartbeat,
                 silence=timing.failure_after,

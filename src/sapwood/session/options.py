@@ -34,6 +34,8 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
         extra: Settings for the agents, encoded.
         hosts: The machine of each place, by rank, 0 for that of the root; none for one machine.
         zygote: Whether there is a zygote on the root's machine though no place is there.
+        attach_timeout: How long a place that was cut off may take, for each level of the tree,
+            until it is attached again; 0 for twice the silence after which a neighbour is lost.
         lost_nodes: What becomes of places whose node is gone: ``move``, ``leave`` or ``fail``.
         node_patience: How long they wait for one that may come back; 0 for ever.
     """
@@ -58,8 +60,9 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     extra: bytes = b""
     hosts: tuple[int, ...] = ()
     zygote: bool = True
+    attach_timeout: float = 0.0
     lost_nodes: str = "move"
-    node_patience: float = 15.0
+    node_patience: float = 10.0
 
 
 class PlacesChanged(msgspec.Struct, frozen=True):

@@ -166,9 +166,10 @@ def _endpoint(text: str, address: str) -> Endpoint:
 
 
 def _wrong(address: str, reason: str, hint: str = "") -> ConfigurationError:
+    scheme, _, rest = address.rpartition("@")[2].rpartition("://")  # without a password
     return ConfigurationError(
         f"this is no address of a store in etcd: {reason}",
-        where=address,
+        where=f"{scheme or 'etcd'}://{rest}",
         hint=hint or "write etcd://host:2379,host:2379/name",
     )
 

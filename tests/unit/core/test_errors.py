@@ -45,6 +45,12 @@ EXIT_CODES = {
     "ClosedError": 6,
     "NodeLostError": 6,
     "GroupError": 6,
+    "StoreError": 5,
+    "StoreInUseError": 5,
+    "StoreFullError": 5,
+    "StoreUnavailableError": 6,
+    "HistoryGoneError": 5,
+    "LeaseLostError": 5,
     "SecurityError": 7,
 }
 
