@@ -15,7 +15,7 @@ TABLES: dict[str, str] = {
     "transfer": "sapwood.comm.messaging.rendezvous",
     "stream": "sapwood.comm.streams.state",
     "place": "sapwood.session.places",
-    "allocation": "sapwood.contexts.launchers.slurm",
+    "allocation": "sapwood.contexts.launchers.allocation",
     "component": "sapwood.environment.lifecycle",
 }
 """Module of each table that is drawn, and its name where that is not ``TRANSITIONS``."""

@@ -21,7 +21,7 @@ def execute(
         str | None,
         typer.Option(
             metavar="SPEC",
-            help="Machines: local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE or nodes:2.",
+            help="Machines: local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, ray:2 or nodes:2.",
         ),
     ] = None,
     label: Annotated[

@@ -71,7 +71,10 @@ def run_everywhere(request: ExecRequest) -> int:
         SapwoodError: Nodes did not come, or the request is wrong.
     """
     settings = load_configuration(request.flags).settings
-    with termination_interrupts(), commands_on(settings.cluster.on, settings) as commands:
+    with (
+        termination_interrupts(),
+        commands_on(settings.cluster.on, settings, starting.wait) as commands,
+    ):
         names = commands.names
         view: ExecView
         if request.as_json:

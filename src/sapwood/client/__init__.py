@@ -7,7 +7,7 @@ from sapwood.activity.task_future import TaskFuture
 from sapwood.client.cluster import AgentView, Cluster
 from sapwood.client.executing import ExecResult, NodeResult, execute
 from sapwood.client.group import AgentGroup
-from sapwood.client.hosts import on, slurm, ssh
+from sapwood.client.hosts import on, ray, slurm, ssh
 from sapwood.client.local import local
 from sapwood.client.messages import QueryResult
 from sapwood.client.stream import Stream, StreamCounters, StreamView
@@ -127,6 +127,7 @@ __all__ = [
     "native",
     "on",
     "parameter",
+    "ray",
     "slurm",
     "ssh",
     "wait_all",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sapwood.client.hosts import new_control_tree
+from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.core.errors import ArgumentError
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
@@ -121,12 +122,15 @@ def execute(
 
 
 @contextlib.contextmanager
-def commands_on(spec: str, settings: Settings) -> Iterator[Commands]:
+def commands_on(
+    spec: str, settings: Settings, on_wait: WaitCallback | None = None
+) -> Iterator[Commands]:
     """Start the nodes that a text names, and end them afterwards.
 
     Args:
         spec: As for :func:`sapwood.on`.
         settings: All settings.
+        on_wait: As for :func:`sapwood.on`.
 
     Raises:
         ConfigurationError: The text names no machines.
@@ -139,7 +143,7 @@ def commands_on(spec: str, settings: Settings) -> Iterator[Commands]:
     )
 
     with configure_logging(settings.log), contextlib.ExitStack() as stack:
-        control = new_control_tree(spec, settings)
+        control = new_control_tree(spec, settings, on_wait)
         if control is None:
             commands = Commands(LocalCarrier)
         else:

@@ -1,4 +1,4 @@
-"""Clusters over several machines: ``sapwood.ssh``, ``sapwood.slurm`` and what they share."""
+"""Clusters over several machines: ``sapwood.ssh``, ``slurm``, ``ray``, and what they share."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from sapwood.client.local import (
     session_options,
     site_variables,
 )
+from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.contexts.launchers.base import Launcher
 from sapwood.contexts.launchers.local import LocalLauncher
-from sapwood.contexts.launchers.slurm import SlurmLauncher, WaitCallback
+from sapwood.contexts.launchers.ray import RayLauncher
+from sapwood.contexts.launchers.slurm import SlurmLauncher
 from sapwood.contexts.launchers.ssh import SshLauncher
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.hostset import split_hosts
@@ -127,6 +129,61 @@ def slurm(
         raise
 
 
+def ray(
+    nodes: int,
+    agents: int | None = None,
+    *,
+    agents_per_node: int | None = None,
+    gpus_per_node: int = 0,
+    address: str = "",
+    settings: Settings | None = None,
+    on_wait: WaitCallback | None = None,
+) -> Cluster:
+    """Start a cluster on machines of a running Ray cluster.
+
+    This process is on a machine of that cluster. Ray reserves the machines until the cluster ends,
+    or this process. The machines need no Sapwood.
+
+    Args:
+        nodes: Machines.
+        agents: Agents altogether; they are spread evenly.
+        agents_per_node: Agents on each machine; by default as many as it has CPUs for Ray. Ray
+            reserves a CPU for each agent.
+        gpus_per_node: GPUs that Ray reserves on each machine.
+        address: The Ray cluster; empty means ``RAY_ADDRESS``, or that which runs on this machine.
+        settings: All settings; ``nodes.ray_timeout`` says how long to wait for machines.
+        on_wait: Told what Ray says of machines that it does not have yet, and since how many
+            seconds.
+
+    Raises:
+        ConfigurationError: There is no Ray here, or no cluster of the same versions.
+        ResourceError: The Ray cluster does not have such machines free in time.
+        NodeLostError: Machines did not come; the error names each with its cause.
+
+    Example:
+        ::
+
+            with sapwood.ray(nodes=2, agents_per_node=8) as cluster:
+                print(cluster.submit(pow, 2, 10).result())
+    """
+    chosen = load_configuration().settings if settings is None else check_settings(settings)
+    launcher = RayLauncher(
+        nodes,
+        cpus=_cores_per_node(nodes, agents or chosen.cluster.agents, agents_per_node),
+        gpus=whole(gpus_per_node, "gpus_per_node", ConfigurationError),
+        address=address,
+        timeout=chosen.nodes.ray_timeout,
+    )
+    launcher.request(on_wait)
+    if agents is None and agents_per_node is None and not chosen.cluster.agents:
+        agents_per_node = launcher.cpus
+    try:
+        return start_on(launcher, agents, agents_per_node=agents_per_node, settings=chosen)
+    except BaseException:
+        launcher.close()
+        raise
+
+
 def _cores_per_node(nodes: int | None, agents: int, agents_per_node: int | None) -> int:
     """Return how many cores a job needs on each machine; 0 means all."""
     if agents_per_node is not None:
@@ -145,11 +202,11 @@ def on(
 
     Args:
         spec: ``local``, ``ssh:n1,n2``, ``ssh:@FILE``, ``slurm:N`` for N machines of Slurm,
-            ``slurm`` for those of the allocation that this process is in, or ``nodes:N`` for
-            several nodes on this machine.
+            ``slurm`` for those of the allocation that this process is in, ``ray:N`` for N machines
+            of Ray, or ``nodes:N`` for several nodes on this machine.
         agents: Agents altogether; by default ``cluster.agents``, or one for each core.
         settings: All settings; by default those of configuration files and variables.
-        on_wait: Told what a job of Slurm waits for, and since how many seconds.
+        on_wait: Told what Slurm or Ray waits for, and since how many seconds.
 
     Raises:
         ConfigurationError: The text names no machines.
@@ -168,15 +225,20 @@ def on(
         return ssh(split_hosts(rest), agents, settings=settings)
     if kind == "slurm":
         return slurm(int(rest) if rest else None, agents, settings=settings, on_wait=on_wait)
+    if kind == "ray":
+        return ray(int(rest), agents, settings=settings, on_wait=on_wait)
     return several(int(rest), agents, settings=settings)
 
 
-def new_control_tree(spec: str, settings: Settings) -> ControlTree | None:
+def new_control_tree(
+    spec: str, settings: Settings, on_wait: WaitCallback | None = None
+) -> ControlTree | None:
     """Return a control tree that is not started yet over the machines that a text names.
 
     Args:
         spec: As for :func:`on`.
         settings: All settings.
+        on_wait: As for :func:`on`.
 
     Returns:
         The control tree; None for ``local``, which needs none.
@@ -199,8 +261,12 @@ def new_control_tree(spec: str, settings: Settings) -> ControlTree | None:
             cores=1,
             step_options=settings.nodes.srun,
         )
-        job.request(None)
+        job.request(on_wait)
         launcher = job
+    elif kind == "ray":
+        machines = RayLauncher(int(rest), cpus=1, timeout=settings.nodes.ray_timeout)
+        machines.request(on_wait)
+        launcher = machines
     elif kind == "ssh":
         launcher = SshLauncher(split_hosts(rest), settings.nodes.ssh)
     else:
@@ -217,13 +283,14 @@ def _machines(spec: str) -> tuple[str, str]:
         "local": not rest,
         "ssh": bool(rest),
         "nodes": rest.isdecimal() and int(rest) > 0,
+        "ray": rest.isdecimal() and int(rest) > 0,
         "slurm": not rest or (rest.isdecimal() and int(rest) > 0),
     }
     if not valid.get(kind):
         raise ConfigurationError(
             f"{spec!r} names no machines",
             where="--on",
-            hint="write local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, slurm or nodes:2",
+            hint="write local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, ray:2 or nodes:2",
         )
     return kind, rest
 

@@ -58,7 +58,7 @@ class ClusterSettings(Section, frozen=True):
         str,
         about(
             "The machines: local, ssh:HOST,HOST (also gpu[1-4] and @FILE), slurm:N or slurm (the "
-            "allocation that this is in), or nodes:N for several nodes on this machine."
+            "allocation that this is in), ray:N, or nodes:N for several nodes on this machine."
         ),
     ] = "local"
     agents: Annotated[
@@ -125,6 +125,9 @@ class NodeSettings(Section, frozen=True):
     srun: Annotated[
         list[str], about("Arguments for srun, which starts each node, where a site needs some.")
     ] = []
+    ray_timeout: Annotated[
+        Seconds, about("How long machines that Ray does not have free may be waited for.")
+    ] = 300.0
     python: Annotated[
         list[str],
         about("Command that starts Python on a node; empty means the first that is new enough."),

@@ -260,6 +260,7 @@ class RunningCommand:
             CANCEL_TIMEOUT,
         )
         self._forget(self.number)
+        self._drop_unread()
 
     def __enter__(self) -> Self:
         return self
@@ -279,7 +280,11 @@ class RunningCommand:
     def wrote(self, number: int, output: messages.CommandOutput, taken: Done) -> None:
         """Take in what it wrote on a node."""
         name = self._carrier.names[number - 1]
-        self._events.put((NodeOutput(name, STREAMS[output.stream], output.data), taken))
+        with self._changed:
+            if not self._closed:
+                self._events.put((NodeOutput(name, STREAMS[output.stream], output.data), taken))
+                return
+        taken()
 
     def ended(self, number: int, status: int, reason: str) -> None:
         """Take in that it has ended on a node."""
@@ -289,6 +294,14 @@ class RunningCommand:
             self._alive.remove(number)
             self._changed.notify_all()
         self._events.put((NodeExit(self._carrier.names[number - 1], status, reason), _nothing))
+
+    def _drop_unread(self) -> None:
+        """Let the nodes forget the output that nobody will read."""
+        taken, self._taken = self._taken, _nothing
+        taken()
+        with contextlib.suppress(Empty):
+            while True:
+                self._events.get_nowait()[1]()
 
     def _started(self, number: int, answer: Future[Any]) -> None:
         error = answer.exception()

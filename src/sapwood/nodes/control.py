@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from sapwood.comm.transport.tls import TakeSocket
 from sapwood.contexts import orders
 from sapwood.contexts.launchers.base import Launcher
 from sapwood.core.errors import (
@@ -41,7 +42,7 @@ from sapwood.nodes.joining import (
     JoinServer,
     NodeFacts,
 )
-from sapwood.nodes.port import HeadPort
+from sapwood.nodes.port import HeadPort, SessionRootPort
 from sapwood.nodes.starting import SEND_TIMEOUT, AwaitedDaemon, DaemonStarter, NodeTrouble
 from sapwood.security.authority import HEAD, Authority, make_request, new_cluster_id
 from sapwood.security.credentials import Credentials
@@ -118,8 +119,8 @@ class ControlTree:
         self._expected: dict[str, int] = {}  # incarnations, by the ids of tokens
         self._joined: dict[int, str] = {}  # names of those that somebody else started
         self._awaited: dict[int, int] = {}  # incarnations of those that may join, by their ranks
-        self._places: tuple[str, ...] = ()
         self._loop_later: Callable[..., object] = _not_yet
+        self._port: HeadPort | None = None
         count = len(self.hosts)
         self.session = EmbeddedSession(
             msgspec.structs.replace(
@@ -248,9 +249,13 @@ class ControlTree:
         """
         return _Nodes(self, owned=owned)
 
-    def open_port(self, loop: SharedReactor) -> HeadPort:
-        """Return a port on the loop of a session, at which the nodes reach its root."""
-        return HeadPort(self._settings.listen, loop, self.credentials)
+    def open_port(self, loop: SharedReactor) -> SessionRootPort:
+        """Return where the nodes reach the root of a session, on that session's loop."""
+        return SessionRootPort(self.places, self._delegate, loop, self.credentials)
+
+    def _delegate(self, tree: str, take: TakeSocket) -> Callable[[], None]:
+        assert self._port is not None  # noqa: S101 - it is there before any session
+        return self._port.delegate(tree, take)
 
     def join(self, session: NodeProcesses) -> None:
         """Have reports about a session on one node handed to it."""
@@ -265,10 +270,12 @@ class ControlTree:
 
     # --- on the loop of the control tree -------------------------------------------------------
 
-    def serve_joining(self, port: HeadPort, loop: SharedReactor) -> None:
-        """Let machines join at a port."""
+    def listen(self, loop: SharedReactor) -> HeadPort:
+        """Return the port of the head, at which machines join and have their links."""
         self._loop_later = loop.call_later
+        port = self._port = HeadPort(self._settings.listen, loop, self.credentials)
         port.serve_joining(JoinServer(self._authority.certificate, self._admit, loop))
+        return port
 
     def daemon_starter(
         self, host: int, on_report: Callable[[orders.Report], None]
@@ -300,11 +307,7 @@ class ControlTree:
     @property
     def places(self) -> tuple[str, ...]:
         """Where machines that join reach the head, ``host:port`` each."""
-        return self._places
-
-    def opened(self, port: HeadPort) -> None:
-        """Note where machines join."""
-        self._places = port.places
+        return () if self._port is None else self._port.places
 
     def _admit(self, request: JoinRequest, _peer: str) -> JoinAnswer:
         """Let a machine become a node, or say why not."""
@@ -409,10 +412,7 @@ class _Daemons:
 
     def open_port(self, loop: SharedReactor) -> HeadPort:
         """Return the port at which nodes join and have their links."""
-        port = self._control.open_port(loop)
-        self._control.opened(port)
-        self._control.serve_joining(port, loop)
-        return port
+        return self._control.listen(loop)
 
     def starter(
         self,
@@ -436,8 +436,8 @@ class _Nodes:
         self._control = control
         self._owned = owned
 
-    def open_port(self, loop: SharedReactor) -> HeadPort:
-        """Return a port at which the nodes reach the root of the session."""
+    def open_port(self, loop: SharedReactor) -> SessionRootPort:
+        """Return where the nodes reach the root of the session."""
         return self._control.open_port(loop)
 
     def starter(

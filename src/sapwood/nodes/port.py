@@ -1,13 +1,15 @@
-"""The port of a head: where its nodes reach it."""
+"""The port of a head: where its nodes reach it, and the roots of all sessions beside it."""
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 
 import psutil
 
 from sapwood.comm.transport.base import ConnectionHandler, Listener
-from sapwood.comm.transport.tls import TlsPort
+from sapwood.comm.transport.tls import TakeSocket, TlsPort
+from sapwood.core.errors import ClosedError
 from sapwood.environment.logs import logger
 from sapwood.nodes.joining import JOIN_PROTOCOL, JoinServer
 from sapwood.security.credentials import Credentials
@@ -60,10 +62,65 @@ class HeadPort:
         self._joining = server
         self._port.serve(JOIN_PROTOCOL, server, certificate=False)
 
+    def delegate(self, tree: str, take: TakeSocket) -> Callable[[], None]:
+        """Have the links of a tree served elsewhere; from any thread.
+
+        Args:
+            tree: The tree.
+            take: Given each connection, on the thread of this port's loop.
+
+        Returns:
+            A function that ends that.
+        """
+        return self._port.delegate(tree_protocol(tree), take)
+
     def close(self) -> None:
         """Listen no more."""
         if self._joining is not None:
             self._joining.close()
+        self._port.close()
+
+
+class SessionRootPort:
+    """Where nodes reach the root of a session: the head's port, but on the session's own loop.
+
+    Args:
+        places: Where the head listens, ``host:port`` each.
+        delegate: Has the links of a tree given away by the head's port:
+            :meth:`HeadPort.delegate`.
+        loop: The session's loop.
+        credentials: What the root shows.
+    """
+
+    def __init__(
+        self,
+        places: tuple[str, ...],
+        delegate: Callable[[str, TakeSocket], Callable[[], None]],
+        loop: SharedReactor,
+        credentials: Credentials,
+    ) -> None:
+        self._port = TlsPort(None, loop, credentials, refused=_refused)
+        self._loop = loop
+        self._delegate = delegate
+        self._end: Callable[[], None] | None = None
+        self.address = f"tls://{credentials.node}@{','.join(places)}"
+
+    def serve(self, tree: str, handler: ConnectionHandler) -> None:
+        """Give the links of a tree to whoever has its root."""
+        self._port.serve(tree_protocol(tree), handler)
+        self._end = self._delegate(tree, self._take)
+
+    def _take(self, sock: socket.socket, peer: str) -> None:
+        """Have a connection served on the session's loop; on any thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._port.take, sock, peer)
+        except ClosedError:
+            sock.close()
+
+    def close(self) -> None:
+        """Take no more connections."""
+        if self._end is not None:
+            self._end()
         self._port.close()
 
 

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import operator
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+import psutil
 import pytest
 
 import sapwood
-from sapwood.client.hosts import several
+from sapwood.client.hosts import several, start_on
+from sapwood.contexts.launchers.local import LocalLauncher
 from sapwood.environment.settings import NodeSettings
 
 from .conftest import PATIENCE, QUICK, OnNodes, below, control_of, daemons, places
+
+LOOPBACK = "127.0.0.1"
 
 Until = Callable[[Callable[[], object]], None]
 
@@ -220,3 +226,30 @@ main()
         timeout=PATIENCE,
     )
     assert done.stdout.strip() == "3 []", done.stdout
+
+
+def test_one_port_that_the_user_names_serves_nodes_and_all_sessions(
+    nothing_is_left_behind: None,
+) -> None:
+    """A firewall needs one hole: links of daemons, of agents, and of a second tree use it."""
+    del nothing_is_left_behind
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        port = int(probe.getsockname()[1])
+    nodes = msgspec.structs.replace(QUICK.nodes, listen=f"{LOOPBACK}:{port}")
+    settings = msgspec.structs.replace(QUICK, nodes=nodes)
+    before = listening()
+    with (
+        start_on(LocalLauncher(2), 4, settings=settings) as cluster,
+        cluster.topology(fanout=2) as deep,
+        deep.stream(abs, reduce=operator.add) as stream,
+    ):
+        assert stream.exchange(-3).total == 12
+        assert listening() - before == {port}
+
+
+def listening() -> set[int]:
+    """The ports at which this process and all below it listen."""
+    mine = {os.getpid(), *below(os.getpid())}
+    found = [one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN]
+    return {one.laddr.port for one in found if one.pid in mine}

@@ -67,12 +67,16 @@ def until_gone(pids: list[int]) -> None:
 
 def first_numbers(running: RunningCommand, count: int) -> list[int]:
     """The numbers that a command writes first, from all nodes."""
-    text = b""
-    while len(text.split()) < count or not text.endswith(b"\n"):
+    texts: dict[str, bytes] = {}  # pieces of one line from two nodes may come in turns
+    while sum(map(lines, texts.values())) < count:
         event = running.next(PATIENCE)
         assert isinstance(event, NodeOutput), event
-        text += event.data
-    return [int(word) for word in text.split()]
+        texts[event.node] = texts.get(event.node, b"") + event.data
+    return [int(word) for text in texts.values() for word in text.split()]
+
+
+def lines(text: bytes) -> int:
+    return text.count(b"\n")
 
 
 def test_output_and_status_come_from_each_node(commands: Commands) -> None:
@@ -182,7 +186,6 @@ def test_a_signal_reaches_the_command_on_all_nodes(commands: Commands) -> None:
     assert {end.status for end in ends.values()} == {7}
 
 
-@pytest.mark.nightly  # in about 1 run of 20 the first output does not come: to be traced
 def test_an_interrupt_is_not_ignored(commands: Commands) -> None:
     """A daemon ignores SIGINT; what it starts does not."""
     script = (

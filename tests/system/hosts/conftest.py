@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.system.hosts import cluster
+from tests.system.hosts import cluster, ray_cluster
 from tests.system.hosts.cluster import Slurm, slurm_cluster
 from tests.system.hosts.network import Network, missing, network, until
+from tests.system.hosts.ray_cluster import RayCluster
 
 HOSTS = 4
 
@@ -44,3 +45,20 @@ def slurm(_slurm: Slurm) -> Iterator[Slurm]:
     until(_slurm.is_clean)
     yield _slurm
     until(_slurm.is_clean)
+
+
+@pytest.fixture(scope="session")
+def _ray() -> Iterator[RayCluster]:
+    reason = ray_cluster.missing()
+    if reason:
+        pytest.skip(reason)
+    with ray_cluster.ray_cluster() as made:
+        yield made
+
+
+@pytest.fixture
+def ray(_ray: RayCluster) -> Iterator[RayCluster]:
+    """A Ray cluster in which nothing of ours runs before the test, nor after it."""
+    until(_ray.is_clean)
+    yield _ray
+    until(_ray.is_clean)

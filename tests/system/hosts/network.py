@@ -64,26 +64,26 @@ class Network:
     Args:
         folder: Where keys and configurations are kept.
         hosts: How many there are besides the head.
+        prefix: Begins the names of the namespaces.
+        ssh: Whether ssh servers run on them.
 
     Attributes:
         names: Their names, as ``ssh`` takes them.
         ssh_options: Arguments for ``ssh`` by which it finds them.
     """
 
-    def __init__(self, folder: Path, hosts: int) -> None:
+    def __init__(self, folder: Path, hosts: int, *, prefix: str = "sw", ssh: bool = True) -> None:
         self.folder = folder
         self.names = [f"n{number}" for number in range(1, hosts + 1)]
         self.ssh_options = ["-F", str(folder / "ssh_config")]
-        self._prefix = f"sw{os.getpid() % 100_000}"
+        self._prefix = f"{prefix}{os.getpid() % 100_000}"
+        self._ssh = ssh
         self._servers: list[int] = []
 
     def up(self) -> None:
         """Make them."""
-        for key in ("host_key", "user_key"):
-            _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / key))
-        (self.folder / "cache0").mkdir()
-        shutil.copy(self.folder / "user_key.pub", self.folder / "authorized_keys")
-        Path("/run/sshd").mkdir(exist_ok=True)
+        if self._ssh:
+            self._make_keys()
         switch = self.namespace("switch")
         _run("ip", "netns", "add", switch)
         _run("ip", "-n", switch, "link", "add", "bridge", "type", "bridge")
@@ -97,8 +97,16 @@ class Network:
             _run("ip", "-n", space, "addr", "add", f"{self.address(name)}/24", "dev", "eth0")
             for link in ("eth0", "lo"):
                 _run("ip", "-n", space, "link", "set", link, "up")
-            if number:
+            if number and self._ssh:
                 self._serve(number, name)
+
+    def _make_keys(self) -> None:
+        """Make what ssh and its servers need."""
+        for key in ("host_key", "user_key"):
+            _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / key))
+        (self.folder / "cache0").mkdir()
+        shutil.copy(self.folder / "user_key.pub", self.folder / "authorized_keys")
+        Path("/run/sshd").mkdir(exist_ok=True)
         lines = [f"Host {name}\n  HostName {self.address(name)}\n" for name in self.names]
         (self.folder / "ssh_config").write_text(
             "".join(lines) + f"Host *\n  User root\n  IdentityFile {self.folder}/user_key\n"
@@ -126,7 +134,7 @@ class Network:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(server, signal.SIGKILL)
         for name in ("head", *self.names):
-            for pid in self.processes(name):
+            for pid in Network.processes(self, name):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         for name in ("head", *self.names, "switch"):

@@ -24,6 +24,7 @@ from typing import Any
 from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.shared_memory import OUT_OF_DESCRIPTORS
 from sapwood.comm.transport.base import ConnectionHandler, Failed, Listener
+from sapwood.comm.transport.client_hello import LONGEST_HELLO, offered_protocols
 from sapwood.core.errors import CommunicationError, ConfigurationError
 from sapwood.security.credentials import Credentials
 
@@ -73,6 +74,9 @@ _NODE = re.compile(r"(?=.*[a-z])[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
 
 Refused = Callable[[str, str], None]
 """``refused(address, reason)`` is told of each peer that was not let in."""
+
+TakeSocket = Callable[[socket.socket, str], None]
+"""``take(socket, address)`` is given a connection on which nobody has spoken yet."""
 
 
 def accepting_context(credentials: Credentials) -> ssl.SSLContext:
@@ -242,8 +246,12 @@ class TlsTransport:
 class TlsPort:
     """One listening port, which several protocols share: ALPN tells them apart.
 
+    Some of them may be served elsewhere, on another event loop or in another process
+    (:meth:`delegate`): there a port that listens nowhere takes the connections (:meth:`take`).
+
     Args:
-        address: ``host:port``, or the address of this node; port 0 takes a free one.
+        address: ``host:port``, or the address of this node; port 0 takes a free one. None: it
+            listens nowhere.
         loop: Watches the sockets.
         credentials: What this node shows, and whom it believes.
         refused: Told of each peer that was not let in: its address and why.
@@ -251,7 +259,7 @@ class TlsPort:
         max_handshakes: Peers that may be in their handshake at a time.
 
     Attributes:
-        address: Where it can be reached: ``NODEID@host:port``.
+        address: Where it can be reached: ``NODEID@host:port``; ``NODEID@`` if it listens nowhere.
 
     Raises:
         CommunicationError: The address is malformed or cannot be used.
@@ -260,7 +268,7 @@ class TlsPort:
 
     def __init__(
         self,
-        address: str,
+        address: str | None,
         loop: Loop,
         credentials: Credentials,
         *,
@@ -273,14 +281,19 @@ class TlsPort:
         self._handshake_timeout = handshake_timeout
         self._max_handshakes = max_handshakes
         self._served: dict[str, _Served] = {}
-        self._handshakes: dict[_Handshake, float] = {}
+        self._elsewhere: dict[str, TakeSocket] = {}
+        self._handshakes: dict[_Handshake | _Hello, float] = {}
         self._farewells: set[_Farewell] = set()
         self._timer: Timer | None = None
+        self._closed = False
         self.renew(credentials)
-        self._socket = _listen_at(address)
-        place = _shown(self._socket.getsockname())
-        self.address = f"{credentials.node}@{place}"
-        loop.add_reader(self._socket.fileno(), self._readable)
+        self._socket = socket.socket() if address is None else _listen_at(address)
+        self.address = f"{credentials.node}@"
+        if address is None:
+            self._socket.close()
+        else:
+            self.address += _shown(self._socket.getsockname())
+            loop.add_reader(self._socket.fileno(), self._readable)
 
     def serve(
         self, protocol: str, handler: ConnectionHandler, *, certificate: bool = True
@@ -303,6 +316,45 @@ class TlsPort:
         self._tell_context()
         return served
 
+    def delegate(self, protocol: str, take: TakeSocket) -> Callable[[], None]:
+        """Have the connections of a protocol served elsewhere; from any thread.
+
+        Args:
+            protocol: Its name: what peers offer by ALPN.
+            take: Given each connection, on the thread of this port's loop, before anything was
+                said on it. It owns the socket.
+
+        Returns:
+            A function that ends that.
+
+        Raises:
+            CommunicationError: The protocol is served already.
+        """
+        if protocol in self._served or protocol in self._elsewhere:
+            raise CommunicationError(f"{protocol} is served already", where=self.address)
+        self._elsewhere[protocol] = take
+
+        def end() -> None:
+            if self._elsewhere.get(protocol) is take:
+                del self._elsewhere[protocol]
+
+        return end
+
+    def take(self, sock: socket.socket, peer: str) -> None:
+        """Serve a connection that another port has accepted.
+
+        Args:
+            sock: On which nothing was read yet.
+            peer: Its address, as it is shown.
+        """
+        if self._closed:
+            sock.close()
+        elif len(self._handshakes) >= self._max_handshakes:
+            sock.close()
+            self._refused(peer, "too many peers shake hands at once")
+        else:
+            self._shake_hands(sock, peer)
+
     def renew(self, credentials: Credentials) -> None:
         """Use other credentials of this node for the connections that are made from now on.
 
@@ -314,7 +366,9 @@ class TlsPort:
 
     def close(self) -> None:
         """Accept no more, and end handshakes; connections that were accepted go on."""
+        self._closed = True
         self._served.clear()
+        self._elsewhere.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -363,7 +417,7 @@ class TlsPort:
                 if error.errno in OUT_OF_DESCRIPTORS:
                     self._pause(ACCEPT_PAUSE)
                 return  # else there are no more of them
-            self._shake_hands(sock, _shown(name))
+            self._greet(sock, _shown(name))
 
     def _has_room(self) -> bool:
         """Whether one more handshake may begin; the oldest makes room if it had its turn."""
@@ -376,6 +430,30 @@ class TlsPort:
             return False
         oldest.fail(TimeoutError("others wait, and it has not finished its handshake"))
         return True
+
+    def _greet(self, raw: socket.socket, peer: str) -> None:
+        """Look what a peer wants, if it may be for somebody else."""
+        if not self._elsewhere:
+            self._shake_hands(raw, peer)
+            return
+        raw.settimeout(0)
+        hello = _Hello(raw, self._loop, self._handshake_timeout)
+        self._handshakes[hello] = self._loop.time()
+        hello.begin(partial(self._heard, hello, peer), partial(self._unheard, hello, peer))
+
+    def _heard(self, hello: _Hello, peer: str, protocols: tuple[str, ...]) -> None:
+        self._left(hello)
+        for protocol in protocols:
+            take = self._elsewhere.get(protocol)
+            if take is not None:
+                take(hello.sock, peer)
+                return
+        self._shake_hands(hello.sock, peer)
+
+    def _unheard(self, hello: _Hello, peer: str, error: OSError) -> None:
+        self._left(hello)
+        hello.sock.close()
+        self._refused(peer, _reason(error))
 
     def _shake_hands(self, raw: socket.socket, peer: str) -> None:
         try:
@@ -391,7 +469,7 @@ class TlsPort:
             partial(self._finished, handshake, peer), partial(self._failed, handshake, peer)
         )
 
-    def _left(self, handshake: _Handshake) -> None:
+    def _left(self, handshake: _Handshake | _Hello) -> None:
         """A handshake is over: there is room again."""
         full = len(self._handshakes) >= self._max_handshakes
         self._handshakes.pop(handshake, None)
@@ -445,6 +523,68 @@ class _Served:
 
 
 # --- before there is a connection -----------------------------------------------------------------
+
+
+class _Hello:
+    """Waits until a peer has said what it wants; what it said stays unread.
+
+    Args:
+        sock: The connected socket.
+        loop: Watches it.
+        timeout: Seconds that it may take.
+    """
+
+    def __init__(self, sock: socket.socket, loop: Loop, timeout: float) -> None:
+        self.sock = sock
+        self._fd = sock.fileno()
+        self._loop = loop
+        self._timeout = timeout
+        self._seen = -1
+        self._timer: Timer | None = None
+        self._done: Callable[[tuple[str, ...]], None] = _ignore_protocols
+        self._failed: Callable[[OSError], None] = _ignore_one
+
+    def begin(
+        self, done: Callable[[tuple[str, ...]], None], failed: Callable[[OSError], None]
+    ) -> None:
+        """Begin; one of the two is called when it is over: ``done`` with the protocols."""
+        self._done, self._failed = done, failed
+        late = TimeoutError(f"it said nothing within {self._timeout:g} s")
+        self._timer = self._loop.call_later(self._timeout, self.fail, late)
+        self._loop.add_reader(self._fd, self._readable)
+
+    def end(self) -> socket.socket:
+        """Stop; nobody is told. Return the socket."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._loop.remove_reader(self._fd)
+        return self.sock
+
+    def fail(self, error: OSError) -> None:
+        """End it without success."""
+        self.end()
+        self._failed(error)
+
+    def _readable(self) -> None:
+        try:
+            data = self.sock.recv(LONGEST_HELLO + 64, socket.MSG_PEEK)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.fail(error)
+            return
+        protocols = offered_protocols(data)
+        if protocols is None and len(data) > self._seen and data:
+            self._seen = len(data)  # the kernel tells again when there is more, or at the end
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, len(data) + 1)
+            return
+        if protocols is None:
+            self.fail(ConnectionResetError("it ended the connection"))
+            return
+        self.end()
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+        self._done(protocols)
 
 
 class _Handshake:
@@ -1090,4 +1230,8 @@ def _ignore(_address: str, _reason: str) -> None:
 
 
 def _ignore_one(_error: OSError) -> None:
+    pass
+
+
+def _ignore_protocols(_protocols: tuple[str, ...]) -> None:
     pass

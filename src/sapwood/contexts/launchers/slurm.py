@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import enum
 import os
 import queue
 import re
@@ -20,15 +19,20 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from sapwood.contexts.launchers import holder
+from sapwood.contexts.launchers.allocation import (
+    TRANSITIONS,
+    AllocationEvent,
+    AllocationState,
+    WaitCallback,
+)
 from sapwood.contexts.process import describe_status
 from sapwood.core.errors import ConfigurationError, ResourceError
 from sapwood.core.hostset import expand_hosts
-from sapwood.core.states import StateTable
 from sapwood.core.whole import whole
 from sapwood.environment.logs import logger
 
@@ -63,37 +67,6 @@ _STEP_ENDED = re.compile(
 )
 _OWN_CORES = ("--exclusive", "--cpus-per-task", "-c", "--oversubscribe", "-s", "--ntasks")
 _PREFIX = re.compile(r"^(?:srun|salloc|slurmstepd(?:-\w+)?): (?:(?:error|fatal): )?")
-
-
-class AllocationState(enum.Enum):
-    """What an allocation is."""
-
-    DELAYED = "delayed"
-    GRANTED = "granted"
-    ENDING = "ending"
-    RELEASED = "released"
-
-
-class AllocationEvent(enum.Enum):
-    """What happens to it."""
-
-    GRANT = "grant"
-    RELEASE = "release"
-    GONE = "gone"
-
-
-TRANSITIONS: StateTable[AllocationState, AllocationEvent] = StateTable(
-    "an allocation",
-    {
-        (AllocationState.DELAYED, AllocationEvent.GRANT): AllocationState.GRANTED,
-        (AllocationState.DELAYED, AllocationEvent.RELEASE): AllocationState.ENDING,
-        (AllocationState.DELAYED, AllocationEvent.GONE): AllocationState.RELEASED,
-        (AllocationState.GRANTED, AllocationEvent.RELEASE): AllocationState.ENDING,
-        (AllocationState.GRANTED, AllocationEvent.GONE): AllocationState.RELEASED,
-        (AllocationState.ENDING, AllocationEvent.GONE): AllocationState.RELEASED,
-    },
-)
-"""``release`` is our own wish, ``gone`` is what Slurm says: also of a job that another ended."""
 
 
 class JobView(NamedTuple):
@@ -148,9 +121,6 @@ class JobView(NamedTuple):
 
 FORMAT = "%i|%T|%S|%N|%P|%r"
 """What ``squeue`` tells of a job; unlike its JSON, this is the same in all versions of Slurm."""
-
-WaitCallback = Callable[[str, float], None]
-"""Told what an allocation waits for, and since how many seconds."""
 
 
 class SlurmLauncher:

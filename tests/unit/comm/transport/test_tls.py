@@ -781,3 +781,106 @@ def test_the_transport_is_not_imported_with_the_others() -> None:
     code = "import sys, sapwood.session.member, sapwood.session.host; print('ssl' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+# --- connections for somebody else ----------------------------------------------------------------
+
+
+class Elsewhere:
+    """A port without a socket of its own, which serves a protocol of another port."""
+
+    def __init__(self, port: Port, credentials: Credentials, protocol: str) -> None:
+        self.end = End()
+        self.refusals: list[tuple[str, str]] = []
+        self.port = TlsPort(
+            None, port.loop, credentials, refused=lambda *told: self.refusals.append(told)
+        )
+        self.port.serve(protocol, self.end)
+        self.stop = port.port.delegate(protocol, self.port.take)
+
+
+@pytest.fixture
+def elsewhere(port: Port, authority: Authority) -> Iterator[Elsewhere]:
+    made = Elsewhere(port, authority.credentials("f1.grove.sapwood"), "sapwood-tree/other")
+    yield made
+    for connection in made.end.connections:
+        connection.abort()
+    made.port.close()
+    port.until(lambda: None not in made.end.closed)
+
+
+def test_a_protocol_is_served_elsewhere(
+    port: Port, elsewhere: Elsewhere, authority: Authority
+) -> None:
+    """Each side sees the certificate of the one that serves it, and the other port sees nothing."""
+    address = port.port.address.replace(ROOT, "f1.grove.sapwood")
+    other = port.dial(authority.credentials(LEAF), address=address, protocol="sapwood-tree/other")
+    own = port.dial(authority.credentials(LEAF))
+    port.until(lambda: other.connections and own.connections and elsewhere.end.connections)
+    port.until(lambda: port.end.connections)
+    assert [len(end.connections) for end in (port.end, elsewhere.end)] == [1, 1]
+    elsewhere.end.connections[0].write([b"hello"])
+    port.until(lambda: bytes(other.received[0]) == b"hello")
+    assert elsewhere.end.connections[0].peer == LEAF
+    abort(port, other, own)
+
+
+def test_what_is_served_elsewhere_no_more_is_refused_here(
+    port: Port, elsewhere: Elsewhere, authority: Authority
+) -> None:
+    elsewhere.stop()
+    end = port.dial(authority.credentials(LEAF), protocol="sapwood-tree/other")
+    assert "protocol" in port.until_refused(end)
+
+
+def test_a_protocol_has_one_place(port: Port, elsewhere: Elsewhere) -> None:
+    for protocol in (TREE, "sapwood-tree/other"):
+        with pytest.raises(CommunicationError, match="is served already"):
+            port.port.delegate(protocol, elsewhere.port.take)
+
+
+def test_a_first_message_may_come_in_pieces(
+    port: Port, elsewhere: Elsewhere, authority: Authority
+) -> None:
+    """And the loop sleeps between them."""
+    context = connecting_context(authority.credentials(LEAF))
+    context.set_alpn_protocols([TREE])
+    into, out = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(into, out, server_hostname=ROOT)
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    said = out.read()
+    with bare(port) as sock:
+        for start in range(0, len(said), 100):
+            sock.sendall(said[start : start + 100])
+            timer = port.loop.call_later(0.02, port.loop.stop)
+            port.loop.run()
+            timer.cancel()
+        sock.settimeout(0)
+        port.until(lambda: select.select([sock], [], [], 0)[0])
+        assert sock.recv(1)[0] == 22  # it answers
+    port.until(lambda: port.refusals)
+    assert elsewhere.refusals == []
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [(b"", "it ended the connection"), (b"\x16\x03\x01\x02\x00\x01", "it ended the connection")],
+)
+def test_who_goes_away_before_it_has_said_what_it_wants_is_forgotten(
+    port: Port, elsewhere: Elsewhere, said: bytes, reason: str
+) -> None:
+    del elsewhere
+    with bare(port) as sock:
+        sock.sendall(said)
+    port.until(lambda: port.refusals)
+    assert port.refusals[0][1] == reason
+
+
+def test_who_says_nothing_is_not_waited_for(loop: Reactor, authority: Authority) -> None:
+    with closing(Port(loop, authority.credentials(ROOT), handshake_timeout=0.05)) as port:
+        other = Elsewhere(port, authority.credentials("f1.grove.sapwood"), "x")
+        with bare(port):
+            port.until(lambda: port.refusals)
+        assert "it said nothing within" in port.refusals[0][1]
+        other.port.close()

@@ -6,14 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sapwood.contexts.launchers.slurm import (
-    TRANSITIONS,
-    AllocationEvent,
-    AllocationState,
-    JobView,
-    SlurmLauncher,
-    stripped,
-)
+from sapwood.contexts.launchers.allocation import TRANSITIONS, AllocationEvent, AllocationState
+from sapwood.contexts.launchers.slurm import JobView, SlurmLauncher, stripped
 from sapwood.core.errors import ConfigurationError, ProtocolError
 
 
