@@ -47,10 +47,10 @@ def test_each_wave_has_who_was_there_when_it_began_exactly_once(
 ) -> None:
     seeds = range(10 * block, 10 * block + 10)
     reports = apart(lambda: [simulated(seed) for seed in seeds])
-    assert sum(report.crashes for report in reports) > 5
-    assert sum(report.severed for report in reports) > 5
-    assert sum(report.added for report in reports) > 50
-    assert sum(report.removed for report in reports) > 50
+    assert sum(report.crashes for report in reports) > 2
+    assert sum(report.severed for report in reports) > 2
+    assert sum(report.added for report in reports) > 20
+    assert sum(report.removed for report in reports) > 20
 
 
 def test_without_faults_all_goes_at_once() -> None:

@@ -267,8 +267,8 @@ def test_an_agent_that_is_left_out_though_another_one_is_lost_is_found(
 ) -> None:
     original = WaveEngine.agents_lost
 
-    def more(engine: WaveEngine, stream: Any, ranks: Any, reason: str) -> Effects:
-        return original(engine, stream, {*ranks, 7}, reason)
+    def more(engine: WaveEngine, stream: Any, ranks: Any, reason: str, *, told: bool) -> Effects:
+        return original(engine, stream, {*ranks, 7}, reason, told=told)
 
     monkeypatch.setattr(WaveEngine, "agents_lost", more)
     with pytest.raises(InvariantError, match="lacks agent 7, which lives"):

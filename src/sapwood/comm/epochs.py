@@ -161,5 +161,5 @@ class Epochs:
         links = self._near.links_to(router.children)
         effects: Effects = [ev.Transmit(links, tree_message(tree))] if links else []
         if self._near.rank != ROOT:
-            effects.append(ev.TreeChanged(tree))
+            effects.append(ev.EpochBegun(tree))
         return effects + self._changed()

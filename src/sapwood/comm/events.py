@@ -212,7 +212,7 @@ class ParentUp(Effect, frozen=True):
     """The link to the parent stands."""
 
 
-class TreeChanged(Effect, frozen=True):
+class EpochBegun(Effect, frozen=True):
     """Below the root: the tree is that of another epoch."""
 
     tree: Tree

@@ -118,7 +118,7 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
             [3, 4, 7]
         """
         ranks = sorted(places)
-        if ranks != list(range(self.size, self.size + len(ranks))):
+        if not ranks or ranks != list(range(self.size, self.size + len(ranks))):
             raise ConfigurationError(
                 f"new agents get the ranks from {self.size}, in order",
                 where=fold("rank", ranks) if ranks else "no rank",

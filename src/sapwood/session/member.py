@@ -163,7 +163,7 @@ class TreeMember:
         own: Handlers = {
             ev.ParentLost: self._parent_lost,
             ev.Connect: self._connect,
-            ev.TreeChanged: self._tree_changed,
+            ev.EpochBegun: self._tree_changed,
         }
         self._near = UnixTransport()
         self._far: Transport | None = None
@@ -246,7 +246,7 @@ class TreeMember:
     def _parent_lost(self, _effect: ev.ParentLost) -> None:
         self.end()
 
-    def _tree_changed(self, effect: ev.TreeChanged) -> None:
+    def _tree_changed(self, effect: ev.EpochBegun) -> None:
         self.configuration = msgspec.structs.replace(self.configuration, tree=effect.tree)
 
     def _problem(self, text: str) -> None:

@@ -157,6 +157,16 @@ def test_a_stranger_is_told_why_and_sent_away(change: dict[str, Any]) -> None:
         say(node, msg.Heartbeat())
 
 
+@pytest.mark.parametrize("change", [{"rank": 9}, {"epoch": 1}, {"epoch": 1, "attachment": 3}])
+def test_who_knows_of_a_later_epoch_is_to_ask_again(change: dict[str, Any]) -> None:
+    """It may be new, and whom it asks has not heard of it yet: it must not end for that."""
+    node = greeted_node(flat(2))
+    node.step(0.0, ev.LinkOpened(1, initiator=False))
+    (disconnect,) = say(node, msgspec.structs.replace(KIDS.hello(), **change))
+    assert isinstance(disconnect, ev.Disconnect)
+    assert not node.router.everybody()
+
+
 def test_only_a_newer_process_takes_the_place_of_another() -> None:
     node = greeted_node(flat(2))
     for link, incarnation in ((1, 2), (2, 2), (3, 1), (4, 3)):

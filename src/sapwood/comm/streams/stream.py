@@ -442,7 +442,10 @@ class NodeStream:
             self._take_part(self.members | new)
 
     def _take_part(self, members: Iterable[int]) -> None:
-        self.members = frozenset(members)
+        members = frozenset(members)
+        if members == self.members:
+            return
+        self.members = members
         self._shares = Shares(-1, {}, frozenset(), (), (), ())
 
     def shares(self) -> Shares:
