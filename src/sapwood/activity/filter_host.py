@@ -21,7 +21,7 @@ from sapwood.code.runner.runner_host import Job, JobOutcome, Preparation, Runner
 from sapwood.comm import events as ev
 from sapwood.comm import plain
 from sapwood.comm.content import ContentRef
-from sapwood.comm.driver import Handlers
+from sapwood.comm.links import Handlers
 from sapwood.comm.loop import Loop
 from sapwood.comm.messages import FAIL
 from sapwood.comm.payload import Payload

@@ -332,8 +332,8 @@ class WaveExchange:
             future = call.future(handle)
             return future if end is None else future.result(max(0.0, end - monotonic()))
         found, nbytes = result
-        counters = armed.stream.counters
-        if counters is not None:  # they are the event loop's
+        if armed.stream.spec.counted:  # the counters are the event loop's
+            counters = armed.stream.counters
             self._counted.append((counters, len(body) + len(payload), len(armed.lines), nbytes))
         return found
 

@@ -109,7 +109,7 @@ class JournalReplay:
         runner: Its runner.
         line: The connection to its parent.
         account: Told of the calls that only count.
-        counters: What the agent counts of the stream, if it does.
+        counters: What the agent counts of the stream.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class JournalReplay:
         runner: RunnerHost,
         line: LinkConnection,
         account: Callable[[PassedCall], None],
-        counters: Counters | None,
+        counters: Counters,
     ) -> None:
         self._place = agent.place
         self._loop = agent.loop
@@ -157,8 +157,7 @@ class JournalReplay:
         went: Buffers = [sent.data]
         cost = len(sent.data) + MESSAGE_COST
         self._line.channel.passed([(went, cost)], len(wave.frame.data))
-        if self._counters is not None:
-            self._counters.exchanged(wave.frame.amount, 1, (result or wave.frame).amount)
+        self._counters.exchanged(wave.frame.amount, 1, (result or wave.frame).amount)
         if result is not None:
             self._runner.passed(1)
             asked, answered = wave.frame.time, sent.time

@@ -1,13 +1,28 @@
-"""One stream at one place: its open waves, and what this place contributed.
+"""One stream at one place: its life, its open waves, and what this place contributed.
 
-Contributors keep their contribution until a later wave confirms it.
+Contributors keep their contribution until a later wave confirms it. Its life is a table of states:
+
+::
+
+    OPEN --quiesce--> DRAINING --drained--> QUIET --resume--> OPEN
+      |                   |                   |
+      +------ close ------+------ close ------+--> CLOSED
+
+A stream that drains or is quiet begins no wave and sends nothing; what was sent before is on
+its way only while it drains. ``flush`` changes no state.
+
+This is state and no more: the engine (``engine.py``) reads and changes it, and nothing here calls
+anybody. What a stream does with a wave is its *policy*, one of the engine's classes of waves, which
+is chosen once, when the stream opens.
 """
 
 from __future__ import annotations
 
+import enum
 import itertools
 import math
 from collections import deque
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -27,11 +42,14 @@ from sapwood.comm.messages import (
 )
 from sapwood.comm.payload import Payload
 from sapwood.comm.routing import Router
-from sapwood.comm.streams.filters import ALL, Outbox, Parts
-from sapwood.comm.streams.state import TRANSITIONS, StreamEvent, StreamState
+from sapwood.comm.streams.filters import ALL, NO_OUTBOX, NoOutbox, Outbox, Parts
 from sapwood.comm.streams.wave import Kept, NewGathering, Wave, WaveRequest
 from sapwood.core.rankset import contains, to_ranges
+from sapwood.core.states import StateTable
 from sapwood.core.topology import ROOT
+
+if TYPE_CHECKING:
+    from sapwood.comm.streams.engine import WavePolicy
 
 WINDOW = 64
 """Contributions of one agent to one stream that it keeps before it is to wait."""
@@ -53,6 +71,42 @@ TIME_LOST_PER_LEVEL = 0.1
 
 SHORTEST_PART = 0.3
 """Part of a time-out that even the deepest place waits."""
+
+
+class StreamState(enum.Enum):
+    """States of a stream."""
+
+    OPEN = "open"
+    DRAINING = "draining"
+    QUIET = "quiet"
+    CLOSED = "closed"
+
+
+class StreamEvent(enum.Enum):
+    """What happens to a stream."""
+
+    QUIESCE = "quiesce"
+    DRAINED = "drained"
+    RESUME = "resume"
+    CLOSE = "close"
+
+
+TRANSITIONS = StateTable(
+    "a stream",
+    {
+        (StreamState.OPEN, StreamEvent.QUIESCE): StreamState.DRAINING,
+        (StreamState.DRAINING, StreamEvent.DRAINED): StreamState.QUIET,
+        (StreamState.QUIET, StreamEvent.RESUME): StreamState.OPEN,
+        (StreamState.OPEN, StreamEvent.CLOSE): StreamState.CLOSED,
+        (StreamState.DRAINING, StreamEvent.CLOSE): StreamState.CLOSED,
+        (StreamState.QUIET, StreamEvent.CLOSE): StreamState.CLOSED,
+    },
+    hints={
+        StreamEvent.QUIESCE: "resume a stream before quiescing it again",
+        StreamEvent.RESUME: "quiesce a stream before resuming it",
+    },
+)
+"""(state, event) → next state; any other pair is an error."""
 
 
 def time_at(seconds: float, depth: int) -> float:
@@ -167,6 +221,57 @@ class Counters:
         self.messages_up += 1
         self.bytes_up += len(body) + size
 
+    def came_late(self, count: int = 1) -> None:
+        """Count contributions to a wave whose time was over."""
+        self.late += count
+
+    def came_twice(self, count: int = 1) -> None:
+        """Count contributions that came twice, or to a wave that is over."""
+        self.repeated += count
+
+    def filter_called(self, seconds: float) -> None:
+        """Count a call of a user-defined filter."""
+        self.filtered += 1
+        self.filter_seconds += seconds
+
+    def figures(self) -> dict[str, Any]:
+        """Return what was counted, by its name."""
+        return {name: getattr(self, name) for name in Counters.__slots__}
+
+
+class NoCounters(Counters):
+    """Those of a stream that is not counted: nothing is."""
+
+    __slots__ = ()
+
+    def down(self, body: bytes, payload: Payload | None) -> None:
+        """Count nothing."""
+
+    def up(self, body: bytes, payload: Payload | None) -> None:
+        """Count nothing."""
+
+    def exchanged(self, nbytes_down: int, answers: int, nbytes_up: int) -> None:
+        """Count nothing."""
+
+    def offered(self, body: bytes, size: int) -> None:
+        """Count nothing."""
+
+    def came_late(self, count: int = 1) -> None:
+        """Count nothing."""
+
+    def came_twice(self, count: int = 1) -> None:
+        """Count nothing."""
+
+    def filter_called(self, seconds: float) -> None:
+        """Count nothing."""
+
+    def figures(self) -> dict[str, Any]:
+        """Return that nothing was counted."""
+        return {}
+
+
+NOT_COUNTED = NoCounters()
+
 
 class PushSent:
     """What an agent has pushed to a stream.
@@ -271,9 +376,10 @@ class NodeStream:
         kept: What was contributed to each wave that is not confirmed.
         confirmed_to: Wave up to which all are confirmed.
         chunked: Whether large contributions may be put together piece by piece.
+        policy: What it does with its waves; chosen when it opens.
         passes: Whether there is nothing to do but to pass down, to gather from all, and perhaps
             to count that.
-        plain: Whether it passes, and nothing is counted.
+        counters: What it counts; those of a stream that is not counted count nothing.
         state: Where it is in its life; ``quiet`` says whether nothing may be sent.
         quiet_since: When that began, seconds; infinity while it is not so.
         absent: Root: agents that are lost and not back, where the stream does not wait for them.
@@ -281,7 +387,7 @@ class NodeStream:
         carried: Root: late contributions, and why there is none, that wait for a wave.
         counts_late: Whether late contributions count, in a later wave.
         deadlines: When which wave's time is over.
-        outbox: What waits behind user-defined filters; None where there are none.
+        outbox: What waits behind user-defined filters; where there are none, nothing does.
         versions: Parameters of user-defined filters.
         wave_versions: Which of them a wave uses, in a stream that does not wait.
         detained: What is to happen once the stream moves again.
@@ -318,7 +424,7 @@ class NodeStream:
         "paced",
         "passes",
         "pending",
-        "plain",
+        "policy",
         "quiet",
         "quiet_since",
         "refused",
@@ -333,6 +439,8 @@ class NodeStream:
         "wave_versions",
         "waves",
     )
+
+    policy: WavePolicy
 
     def __init__(
         self,
@@ -356,9 +464,9 @@ class NodeStream:
         self.state = StreamState.OPEN
         self.quiet = False
         self.quiet_since = math.inf
-        self.counters = Counters() if spec.counted else None
+        self.counters = Counters() if spec.counted else NOT_COUNTED
         self.filters = filter_at(spec, position) if spec.filters else None
-        self.outbox = Outbox() if self.filters is not None else None
+        self.outbox: Outbox | NoOutbox = Outbox() if self.filters is not None else NO_OUTBOX
         self.versions = dict(spec.parameters)
         self.wave_versions: dict[int, int] = {}
         self.version = max(self.versions, default=0)
@@ -382,7 +490,6 @@ class NodeStream:
         self.passes = (
             self.waits and not spec.filters and not self.timeout and spec.on_loss == REPLACE
         )
-        self.plain = self.passes and not spec.counted
         kinds = spec.reduce.values()
         simple = self.waits and not spec.filters and not self.timeout
         self.chunked = simple and bool(kinds) and BY_ELEMENT.issuperset(kinds)
@@ -427,6 +534,12 @@ class NodeStream:
         quiet, latest = max(0.0, now - self.quiet_since), now + self.timeout
         self.quiet_since = math.inf
         self.deadlines = deque((min(due + quiet, latest), wave) for due, wave in self.deadlines)
+
+    def parent_changed(self) -> None:
+        """What the former parent asked for is kept, until the new one asks for it."""
+        self.pending = dict.fromkeys(self.pending, NOT_WANTED)
+        for wave in self.waves.values():
+            wave.wanted, wave.later = False, None
 
     def settle(self) -> None:
         """The place above is quiet: so is this one, whatever it waited for."""
@@ -494,11 +607,6 @@ class NodeStream:
         """Forget a wave that failed."""
         self.waves.pop(wave, None)
         self.late_waves.pop(wave, None)
-
-    def repeated(self) -> None:
-        """Count a contribution that came twice, or to a wave that is over."""
-        if self.counters is not None:
-            self.counters.repeated += 1
 
     def use_version(self, wave: int, version: int, confirmed: int) -> None:
         """Note the parameters of a wave that is not kept; forget those of confirmed waves."""
