@@ -147,24 +147,21 @@ class LinkTable:
             self._queue.extend(effects)
             return
         self._performing = True
-        queue = self._queue
+        queue, handlers = self._queue, self._handlers
         try:
-            for effect in effects:
-                self._do(now, effect)
-            while queue:
-                self._do(now, queue.popleft())
+            while True:
+                for effect in effects:
+                    if isinstance(effect, ev.Transmit):
+                        self._transmit(now, effect)
+                    elif isinstance(effect, ev.Disconnect):
+                        self.disconnect(now, effect.link, effect.reason)
+                    elif (handler := handlers.get(type(effect))) is not None:
+                        handler(effect)
+                if not queue:
+                    return
+                effects = [queue.popleft()]
         finally:
             self._performing = False
-
-    def _do(self, now: float, effect: ev.Effect) -> None:
-        if isinstance(effect, ev.Transmit):
-            self._transmit(now, effect)
-        elif isinstance(effect, ev.Disconnect):
-            self.disconnect(now, effect.link, effect.reason)
-        else:
-            handler = self._handlers.get(type(effect))
-            if handler is not None:
-                handler(effect)
 
     # --- connections -----------------------------------------------------------------------------
 
