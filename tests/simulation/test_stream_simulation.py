@@ -126,7 +126,7 @@ def test_what_agents_send_unasked_arrives_once_and_in_order(first: int, *, own: 
     faults = Faults(crash=0.001, sever=0.003, clog=0.001, partition=0.0005, pause=0.0003)
     kind = StreamKind(sync="none", own_filters=own)
     runs = [simulated(kind, seed, faults) for seed in range(first, first + SEEDS // 2)]
-    assert sum(len(sent) for run in runs for sent in run.emitted.values()) > 500
+    assert sum(len(sent) for run in runs for sent in run.pushed.values()) > 500
 
 
 def test_a_place_that_does_not_send_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
-from sapwood.comm.messages.emissions import Taken
+from sapwood.comm.messages.push import Taken
 from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.stream import WINDOW, NodeStream, PushReceived, PushSent, StreamState
 from sapwood.core.errors import ResourceError

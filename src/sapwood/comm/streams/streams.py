@@ -6,8 +6,8 @@ from typing import Any
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
-from sapwood.comm.messages.emissions import Taken
 from sapwood.comm.messages.pieces import Piece
+from sapwood.comm.messages.push import Taken
 from sapwood.comm.payload import Payload
 from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.control import ControlOperations

@@ -1,4 +1,4 @@
-"""What agents send unasked: at the root, each counts once and in order."""
+"""What agents push: at the root, each counts once and in order."""
 
 from __future__ import annotations
 
