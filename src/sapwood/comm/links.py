@@ -13,6 +13,13 @@ process and make a new connection (:meth:`LinkTable.reconnected`), on which this
 finds the link, answers ``Resumed`` with its own number, and both retransmit what the other lacks
 (:meth:`LinkTable._goes_on`). A link that stays broken for the grace time, or whose peer's process
 has ended, is over: the node hears of :class:`~sapwood.comm.events.LinkClosed`.
+
+**Why this table and the node are two objects.** Each owns one half of a link, and no more: the
+node's peers know who is at the other end, and whether it lives (``Link``: greeting, heartbeat);
+this table knows what has become of the bytes (``Channel``: credit, retransmission, the connection).
+A link begins and ends here only, and the node hears of that by an event. In one object, the node
+could not be run without bytes. The simulators of messages do that: they lose, double and reorder
+messages between places, as no link would, to show that what lies above holds even then.
 """
 
 from __future__ import annotations

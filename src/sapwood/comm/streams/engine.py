@@ -39,7 +39,7 @@ from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.routing import Router
 from sapwood.comm.streams.filters import ALL, Parts
 from sapwood.comm.streams.push import PushContributions
-from sapwood.comm.streams.stream import NOT_WANTED, NodeStream, Shares, StreamState
+from sapwood.comm.streams.stream import NOT_WANTED, NodeStream, Shares, StreamState, WavePolicy
 from sapwood.comm.streams.wave import Kept, PassThrough, Wave
 from sapwood.core.errors import AgentLostError, ProtocolError, SapwoodError
 from sapwood.core.rankset import fold, from_ranges, to_ranges
@@ -233,8 +233,8 @@ class WaveEngine:
         return stream.policy.go_on_without(stream, wave, from_ranges(message.ranks))
 
 
-class WavePolicy:
-    """What a stream does with its waves at one place; this much is the same for all of them.
+class BaseWaves(WavePolicy):
+    """What is the same for the waves of all streams: contributions to the parent, and failures.
 
     Args:
         near: The neighbours.
@@ -244,75 +244,6 @@ class WavePolicy:
     def __init__(self, near: PeerTable, bulk: LazyBulkTransfers) -> None:
         self._near = near
         self._bulk = bulk
-
-    # --- what happens to waves; by default, nothing ----------------------------------------------
-
-    def begin(
-        self, now: float, stream: NodeStream, message: msg.Down, payload: Payload | None
-    ) -> Effects:
-        """Root: begin a wave."""
-        raise NotImplementedError
-
-    def on_down(
-        self, now: float, stream: NodeStream, message: msg.Down, payload: Payload | None
-    ) -> Effects:
-        """A wave on its way to the agents."""
-        raise NotImplementedError
-
-    def on_up(
-        self, link: Link, stream: NodeStream, message: msg.Up, payload: Payload | None
-    ) -> Effects:
-        """A contribution of a child."""
-        raise NotImplementedError
-
-    def contribute(self, _stream: NodeStream, event: ev.Contribute) -> Effects:
-        """Agent: contribute to a wave."""
-        return _free(event.payload)
-
-    def fail(self, _stream: NodeStream, _event: ev.Fail) -> Effects:
-        """Agent: cannot contribute to a wave."""
-        return []
-
-    def filtered(self, _stream: NodeStream, event: ev.Filtered) -> Effects:
-        """Go on with what a user-defined filter made."""
-        return _free(event.payload)
-
-    def time_up(self, _now: float, _stream: NodeStream) -> Effects:
-        """Pass on the waves whose time is over."""
-        return []
-
-    def incomplete(self, _stream: NodeStream, _wave: Wave, _child: int) -> Effects:
-        """A child has answered without some of those that it was asked for."""
-        return []
-
-    def complete(self, _stream: NodeStream, _wave: Wave) -> Effects:
-        """Nobody is waited for any more: pass the wave on."""
-        return []
-
-    def reduced(self, _stream: NodeStream, _wave: Wave, _total: Any) -> Effects:
-        """Large contributions have been put together here."""
-        return []
-
-    def child_left(self, _stream: NodeStream, _child: int, *, lost: bool) -> Effects:
-        """A child will not answer any more: what it was asked for is missing."""
-        del lost
-        return []
-
-    def places_came(self, _stream: NodeStream, _ranks: Sequence[int]) -> Effects:
-        """Places are below this one: they are asked for what is missing of them."""
-        return []
-
-    def agents_lost(self, _stream: NodeStream, _ranks: Iterable[int], _reason: str) -> Effects:
-        """Agents are lost: the loss policy decides."""
-        return []
-
-    def go_on_without(self, _stream: NodeStream, _wave: Wave, _ranks: set[int]) -> Effects:
-        """The root decided that a wave goes on without some agents."""
-        return []
-
-    def resumed(self, _stream: NodeStream) -> Effects:
-        """A stream is no longer quiet: ask for what is missing, pass on what is complete."""
-        return []
 
     # --- contributions to the parent -------------------------------------------------------------
 
@@ -374,7 +305,7 @@ class WavePolicy:
         return self.fail_wave(stream, msg.Failed(number, wave.number, wave.attempt, rank, record))
 
 
-class AgentWaves(WavePolicy):
+class AgentWaves(BaseWaves):
     """The waves of a leaf: it works on values, and contributes."""
 
     def __init__(self, near: PeerTable, bulk: LazyBulkTransfers) -> None:
@@ -423,7 +354,7 @@ class AgentWaves(WavePolicy):
         return self._answer(stream, wave, attempt, kept)
 
 
-class PlainWaves(WavePolicy):
+class PlainWaves(BaseWaves):
     """The waves of a stream to which all members contribute, and whose lost ones are replaced.
 
     Args:

@@ -22,11 +22,13 @@ import enum
 import itertools
 import math
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
 from sapwood.comm import events as ev
+from sapwood.comm.link import Link
 from sapwood.comm.messages import (
     LATE_IN_NEXT,
     NO_WAIT,
@@ -41,15 +43,13 @@ from sapwood.comm.messages import (
     Up,
 )
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects
 from sapwood.comm.routing import Router
 from sapwood.comm.streams.filters import ALL, NO_OUTBOX, NoOutbox, Outbox, Parts
 from sapwood.comm.streams.wave import Kept, NewGathering, Wave, WaveRequest
 from sapwood.core.rankset import contains, to_ranges
 from sapwood.core.states import StateTable
 from sapwood.core.topology import ROOT
-
-if TYPE_CHECKING:
-    from sapwood.comm.streams.engine import WavePolicy
 
 WINDOW = 64
 """Contributions of one agent to one stream that it keeps before it is to wait."""
@@ -670,3 +670,81 @@ class NodeStream:
             f"Stream({self.spec.stream} {self.spec.handler}, {self.state.value}, "
             f"{len(self.waves)} waves open)"
         )
+
+
+class WavePolicy:
+    """What a stream does with its waves at one place; ``engine.py`` has those that there are.
+
+    What a policy says nothing about does not concern it, and nothing happens.
+    """
+
+    def begin(
+        self, now: float, stream: NodeStream, message: Down, payload: Payload | None
+    ) -> Effects:
+        """Root: begin a wave."""
+        raise NotImplementedError
+
+    def on_down(
+        self, now: float, stream: NodeStream, message: Down, payload: Payload | None
+    ) -> Effects:
+        """A wave on its way to the agents."""
+        raise NotImplementedError
+
+    def on_up(
+        self, link: Link, stream: NodeStream, message: Up, payload: Payload | None
+    ) -> Effects:
+        """A contribution of a child."""
+        raise NotImplementedError
+
+    def contribute(self, _stream: NodeStream, event: ev.Contribute) -> Effects:
+        """Agent: contribute to a wave."""
+        return [ev.Released(event.payload)] if event.payload is not None else []
+
+    def fail(self, _stream: NodeStream, _event: ev.Fail) -> Effects:
+        """Agent: cannot contribute to a wave."""
+        return []
+
+    def filtered(self, _stream: NodeStream, event: ev.Filtered) -> Effects:
+        """Go on with what a user-defined filter made."""
+        return [ev.Released(event.payload)] if event.payload is not None else []
+
+    def time_up(self, _now: float, _stream: NodeStream) -> Effects:
+        """Pass on the waves whose time is over."""
+        return []
+
+    def incomplete(self, _stream: NodeStream, _wave: Wave, _child: int) -> Effects:
+        """A child has answered without some of those that it was asked for."""
+        return []
+
+    def complete(self, _stream: NodeStream, _wave: Wave) -> Effects:
+        """Nobody is waited for any more: pass the wave on."""
+        return []
+
+    def reduced(self, _stream: NodeStream, _wave: Wave, _total: Any) -> Effects:
+        """Large contributions have been put together here."""
+        return []
+
+    def child_left(self, _stream: NodeStream, _child: int, *, lost: bool) -> Effects:
+        """A child will not answer any more: what it was asked for is missing."""
+        del lost
+        return []
+
+    def places_came(self, _stream: NodeStream, _ranks: Sequence[int]) -> Effects:
+        """Places are below this one: they are asked for what is missing of them."""
+        return []
+
+    def agents_lost(self, _stream: NodeStream, _ranks: Iterable[int], _reason: str) -> Effects:
+        """Agents are lost: the loss policy decides."""
+        return []
+
+    def go_on_without(self, _stream: NodeStream, _wave: Wave, _ranks: set[int]) -> Effects:
+        """The root decided that a wave goes on without some agents."""
+        return []
+
+    def resumed(self, _stream: NodeStream) -> Effects:
+        """A stream is no longer quiet: ask for what is missing, pass on what is complete."""
+        return []
+
+    def fail_wave(self, stream: NodeStream, message: Failed) -> Effects:
+        """Tell the root of a failure; there, end the wave everywhere."""
+        raise NotImplementedError
