@@ -158,12 +158,12 @@ class LinkTable:
         try:
             while True:
                 for effect in effects:
-                    if isinstance(effect, ev.Transmit):
+                    if type(effect) is ev.Transmit:
                         self._transmit(now, effect)
-                    elif isinstance(effect, ev.Disconnect):
-                        self.disconnect(now, effect.link, effect.reason)
                     elif (handler := handlers.get(type(effect))) is not None:
                         handler(effect)
+                    elif type(effect) is ev.Disconnect:
+                        self.disconnect(now, effect.link, effect.reason)
                 if not queue:
                     return
                 effects = [queue.popleft()]
