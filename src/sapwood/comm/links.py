@@ -160,10 +160,10 @@ class LinkTable:
                 for effect in effects:
                     if type(effect) is ev.Transmit:
                         self._transmit(now, effect)
-                    elif (handler := handlers.get(type(effect))) is not None:
-                        handler(effect)
                     elif type(effect) is ev.Disconnect:
                         self.disconnect(now, effect.link, effect.reason)
+                    elif (handler := handlers.get(type(effect))) is not None:
+                        handler(effect)
                 if not queue:
                     return
                 effects = [queue.popleft()]
