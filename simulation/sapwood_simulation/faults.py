@@ -186,11 +186,11 @@ class FaultInjector:
         """
         first = begin - EXCUSED - self._faults.pause_seconds
         places = (rank, *self._simulation.tree.above(rank))
-        return any(first <= time <= end for place in places for time in self.touched[place])
+        return any(first <= time <= end for place in places for time in self.touched.get(place, ()))
 
     def _touch(self, *ranks: int) -> None:
         for rank in ranks:
-            self.touched[rank].append(self._simulation.loop.time())
+            self.touched.setdefault(rank, []).append(self._simulation.loop.time())
 
     def _crash(self, rank: int) -> None:
         self.crashes += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sapwood.core.errors import ConfigurationError
 from sapwood_simulation.group_simulation import GroupSimulation
+from sapwood_simulation.membership_simulation import MembershipSimulation
 from sapwood_simulation.message_simulation import MessageSimulation
 from sapwood_simulation.piece_simulation import PieceSimulation
 from sapwood_simulation.simulation import Simulation, SimulationOptions
@@ -11,9 +12,16 @@ from sapwood_simulation.stream_simulation import StreamKind, StreamSimulation
 
 KINDS: dict[str, type[Simulation]] = {
     kind.what: kind
-    for kind in (Simulation, StreamSimulation, GroupSimulation, MessageSimulation, PieceSimulation)
+    for kind in (
+        Simulation,
+        StreamSimulation,
+        GroupSimulation,
+        MessageSimulation,
+        PieceSimulation,
+        MembershipSimulation,
+    )
 }
-"""``waves``, ``streams``, ``groups``, ``messages`` and ``pieces``."""
+"""``waves``, ``streams``, ``groups``, ``messages``, ``pieces`` and ``membership``."""
 
 
 def made(what: str, options: SimulationOptions, kind: StreamKind | None = None) -> Simulation:

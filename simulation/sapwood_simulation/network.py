@@ -24,7 +24,7 @@ from sapwood.comm import events as ev
 from sapwood.comm import frames, values
 from sapwood.comm.driver import NodeDriver
 from sapwood.comm.link import MESSAGE_COST, Identity, LinkTiming
-from sapwood.comm.messages import CONTROL, AnyMessage, StreamSpec
+from sapwood.comm.messages import CONTROL, REPLACE, AnyMessage, StreamSpec
 from sapwood.comm.node import Node
 from sapwood.comm.payload import Payload
 from sapwood.comm.reduction import gathering
@@ -282,6 +282,14 @@ class Network:
             if rank != ROOT:
                 self.post(rank, ev.Begin())
 
+    def change(self, tree: Tree) -> None:
+        """Have the root begin the epoch of another tree; processes of new places come later."""
+        for rank in range(self.tree.size, tree.size):
+            self.lives[rank] = []
+            self._incarnations[rank] = 0
+        self.tree = tree
+        self.post(ROOT, ev.ChangeTree(tree))
+
     def launch(self, rank: int, incarnation: int, pid: int) -> None:
         """Start a process at a place; it is alone until it connects."""
         apart = self.apart if isinstance(self.apart, bool) else rank in self.apart
@@ -373,11 +381,18 @@ class Network:
             place.post(event)
 
     def open_stream(
-        self, stream: int, reduce: dict[str, str], members: Iterable[int] | None = None
+        self,
+        stream: int,
+        reduce: dict[str, str],
+        members: Iterable[int] | None = None,
+        *,
+        follows: bool = False,
+        on_loss: str = REPLACE,
     ) -> None:
         """Open a stream at the root."""
-        ranks = range(1, self.tree.agents + 1) if members is None else members
-        self.post(ROOT, ev.OpenStream(StreamSpec(stream, "test", to_ranges(ranks), reduce)))
+        ranks = to_ranges(self.tree.agent_ranks if members is None else members)
+        spec = StreamSpec(stream, "test", ranks, reduce, follows=follows, on_loss=on_loss)
+        self.post(ROOT, ev.OpenStream(spec))
 
     def broadcast(self, stream: int, value: Any) -> None:
         """Begin a wave at the root."""

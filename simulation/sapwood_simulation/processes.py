@@ -94,6 +94,9 @@ class SimulatedSpawner:
         for rank, _ in list(self.living.values()):
             self._simulation.network.kill(rank)
 
+    def reconfigure(self, _configuration: bytes) -> None:
+        """Do nothing: simulated processes begin with the tree as it is."""
+
     def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
         """Start processes, each after a while."""
         for spec in processes:

@@ -305,6 +305,7 @@ class Simulation:
             if seen.rank != ROOT:
                 self._saw_below(seen.rank, effect)
             elif isinstance(effect, ev.PlaceJoined):
+                self._joined(effect)
                 self.supervisor.joined(effect)
             elif isinstance(effect, ev.PlacesLost):
                 self.supervisor.lost(effect)
@@ -322,6 +323,9 @@ class Simulation:
             self._check_wave(effect, number)
         elif isinstance(effect, ev.WaveFailed):
             raise InvariantError(f"wave {effect.wave} failed: {effect.error.what}")
+
+    def _joined(self, effect: ev.PlaceJoined) -> None:
+        """Take in that a place is there, for the first time or again."""
 
     def _saw_below(self, rank: int, effect: Any) -> None:
         """Take in what another place wants done besides."""
@@ -376,7 +380,7 @@ class Simulation:
         """Whether the root knows of every place where it is, and the place thinks so, too."""
         nodes = self.network.nodes
         placed = nodes[ROOT].router.everybody()
-        return len(placed) == self.tree.size - 1 and all(
+        return len(placed) == self.tree.places - 1 and all(
             one.rank in nodes and nodes[one.rank].router.parent == one.parent for one in placed
         )
 

@@ -10,7 +10,7 @@ import pytest
 from sapwood.comm.peers import Effects
 from sapwood.comm.streams import stream
 from sapwood.comm.streams.control import ControlOperations
-from sapwood.comm.streams.engine import GeneralWaves, TimedWaves, WaveEngine
+from sapwood.comm.streams.engine import GeneralWaves, PlainWaves, TimedWaves, WaveEngine
 from sapwood.comm.streams.push import PushContributions
 from sapwood.comm.streams.stream import PushReceived
 from sapwood.comm.streams.wave import Wave
@@ -265,11 +265,11 @@ def test_a_failure_that_names_an_agent_which_lives_is_found(
 def test_an_agent_that_is_left_out_though_another_one_is_lost_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    original = GeneralWaves.agents_lost
+    original = PlainWaves.agents_lost
 
-    def more(waves: GeneralWaves, stream: Any, ranks: Any, reason: str) -> Effects:
-        return original(waves, stream, {*ranks, 7}, reason)
+    def more(waves: PlainWaves, stream: Any, ranks: Any, reason: str, *, told: bool) -> Effects:
+        return original(waves, stream, {*ranks, 7}, reason, told=told)
 
-    monkeypatch.setattr(GeneralWaves, "agents_lost", more)
+    monkeypatch.setattr(PlainWaves, "agents_lost", more)
     with pytest.raises(InvariantError, match="lacks agent 7, which lives"):
         until_one_fails(StreamKind(on_loss="partial"))

@@ -40,7 +40,6 @@ class AgentMessaging:
 
     def __init__(self, agent: Agent, handlers: dict[str, Callable[[RpcCall], None]]) -> None:
         self._agent = agent
-        self._agents = agent.configuration.tree.agents
         self._node = agent.place.node
         self._sends: dict[int, AgentSend] = {}
         self._receives: dict[int, RpcCall] = {}
@@ -63,7 +62,7 @@ class AgentMessaging:
 
     def _send(self, call: RpcCall) -> None:
         destinations, tag, body = _addressed(call.body)
-        check_places(destinations, self._agents)
+        check_places(destinations, self._agent.configuration.tree.agent_ranks)
         check_tag(tag)
         number = self._next
         self._next += 1

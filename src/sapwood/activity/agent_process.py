@@ -23,6 +23,7 @@ from sapwood.contexts.plan import Main
 from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.errors import ResourceError
 from sapwood.core.optional import fastpath
+from sapwood.core.rankset import to_ranges
 from sapwood.core.topology import ROOT
 from sapwood.session.agent import JOIN, Agent, Contribution, IncomingRequest
 from sapwood.session.agent_groups import AgentGroups
@@ -59,7 +60,9 @@ class AgentProcess:
         self.rpc_handlers: dict[str, Callable[[RpcCall], None]] = {
             **AgentGroups(agent.groups).handlers
         }
-        welcome = rpc_messages.RpcWelcome(agent.rank, agent.configuration.tree.agents)
+        welcome = rpc_messages.RpcWelcome(
+            agent.rank, to_ranges(agent.configuration.tree.agent_ranks)
+        )
         self._runner.rpc_server = RunnerRpcServer(agent.loop, welcome, self.rpc_handlers)
         self._worker = AgentCalls(agent, self._runner, self._affinity, settings)
         AgentMessaging(agent, self.rpc_handlers)

@@ -272,7 +272,10 @@ class Run(StaysHere):
         if not (self._options.allow_nan or program.allow_nan):
             self.data.require_finite(fields)
         with self.data.publish(fields) as published:
-            slices = [part for part in self.data.split(self._agents(), self._options.chunk) if part]
+            ranks = self._session.tree.agent_ranks  # who comes later takes part in later runs
+            parts = self.data.split(len(ranks), self._options.chunk)
+            there = [part for part in parts if part]
+            slices = dict(zip(ranks, there, strict=False))  # agents without items have none
             found: list[dict[str, Any]] = []
             try:
                 participants = self._participants = self._gather(built, published, slices)
@@ -296,10 +299,9 @@ class Run(StaysHere):
         arrays = {name: data[name] for name in self.program.inputs} if data.fields else {}
         check_program(self.program, built, state=state, arrays=arrays, fields=data.fields)
 
-    def _agents(self) -> int:
-        return self._session.tree.agents
-
-    def _gather(self, built: Built, published: Published, slices: list[range]) -> RunParticipants:
+    def _gather(
+        self, built: Built, published: Published, slices: dict[int, range]
+    ) -> RunParticipants:
         image = make_image(self.program, built)
         encoded = msgspec.msgpack.encode(image)
         function = self.program.map_function or f"{self.program.name}.map"
@@ -324,7 +326,7 @@ class Run(StaysHere):
                 content=[] if self._session.shares_machine(rank) else [*content, *needed],
             )
 
-        opening = {rank: order(rank, part) for rank, part in enumerate(slices, start=1)}
+        opening = {rank: order(rank, part) for rank, part in slices.items()}
         self._go_on()
         return RunParticipants(self._session, opening, replace=replace)
 
@@ -436,12 +438,12 @@ class Run(StaysHere):
         return max(0, whole(planned, f"{self.program.name}.iterations()", ProgramError))
 
     def _note_statistics(
-        self, found: list[dict[str, Any]], slices: list[range], built: Built
+        self, found: list[dict[str, Any]], slices: dict[int, range], built: Built
     ) -> None:
         agents: list[AgentStatistics] = []
         for entry in found:
             one = typed.convert(entry, AgentStatistics)
-            part = slices[one.agent - 1]
+            part = slices[one.agent]
             agents.append(msgspec.structs.replace(one, start=part.start, stop=part.stop))
         self._statistics = RunStatistics(
             program=self.program.name,

@@ -117,6 +117,14 @@ class RunParticipants:
             return  # the same processes come back by another way, and go on
         with self._changed:
             self._unready.update(mine)
+        if change.removed:
+            self.fail(
+                AgentLostError(
+                    f"{fold('agent', mine)} left: {change.reason}",
+                    hint="a run keeps its agents; start it again on those that are there",
+                )
+            )
+            return
         failure = self._session.failure
         if failure is not None or not self._replace:
             self.fail(

@@ -120,7 +120,7 @@ class TaskPool:
         self._lock = threading.Lock()
         self._placing = threading.Lock()
         self._queue: deque[Task] = deque()
-        ranks = range(1, session.tree.agents + 1)
+        ranks = session.tree.agent_ranks
         self._given: dict[int, list[Task]] = {rank: [] for rank in ranks}
         self._load = dict.fromkeys(ranks, 0)
         self._direct: list[tuple[int, Future[Any]]] = []
@@ -306,7 +306,8 @@ class TaskPool:
     def _dispatch(self) -> None:
         while True:
             with self._lock:
-                free = [rank for rank in self._load if rank not in self._gone]
+                tree = self._session.tree
+                free = [rank for rank in self._load if rank not in self._gone and rank in tree]
                 if not free:
                     return
                 if self._direct:
@@ -444,6 +445,10 @@ class TaskPool:
 
     def _places_changed(self, change: PlacesChanged) -> None:
         with self._lock:
+            if change.added:
+                for rank in change.agents:
+                    self._given.setdefault(rank, [])
+                    self._load.setdefault(rank, 0)
             if change.back:
                 self._gone.difference_update(change.agents)
             else:

@@ -34,6 +34,7 @@ class What(StrEnum):
     GROUPS = "groups"
     MESSAGES = "messages"
     PIECES = "pieces"
+    MEMBERSHIP = "membership"
 
 
 class Sync(StrEnum):
@@ -198,7 +199,7 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
 
     No process is started: the production protocol runs under virtual time. The same options
     give the same course of events. With --what also streams of any kind, groups, messages from
-    place to place, and arrays that travel in pieces.
+    place to place, arrays that travel in pieces, and a tree that changes meanwhile.
     """
     with reported(debug=debug, as_json=as_json):
         _require_simulator()

@@ -20,17 +20,33 @@ from sapwood.client.tree_work import TreeWork
 from sapwood.code.program import Program
 from sapwood.code.runner.group_entry import members_of
 from sapwood.code.watch import Version, Watch
+from sapwood.comm.messaging.envelope import check_places
 from sapwood.core.errors import (
     ClosedError,
     ConfigurationError,
 )
 from sapwood.core.topology import ROOT, Tree, plan
+from sapwood.core.whole import whole
 from sapwood.environment.logs import LogOutput
 from sapwood.environment.settings import Settings
-from sapwood.session.port import SessionPort
+from sapwood.session.port import NewAgent, SessionPort
 
 NewTree = Callable[[Tree, SessionPort], SessionPort]
 """Makes a further tree over the agents of a session."""
+
+
+def homes_for(tree: Tree, count: int) -> list[NewAgent]:
+    """Return where more agents have their homes, so that no place gets many.
+
+    Example:
+        >>> [new.parent for new in homes_for(plan(4, 2), 3)]
+        [5, 6, 5]
+    """
+    homes: list[NewAgent] = []
+    for _ in range(count):
+        homes.append(NewAgent(tree.parent_for_more()))
+        tree = tree.with_agents({tree.size: homes[-1].parent})
+    return homes
 
 
 class AgentView(msgspec.Struct, frozen=True):
@@ -136,8 +152,9 @@ class Cluster(TreeWork, Messaging, Submitting):
                 group.reduce("part", "sum")
         """
         self._must_be_open()
-        every = range(1, self._session.tree.agents + 1)
-        ranks = members_of(every if agents is None else agents, len(every))
+        every = self._session.tree.agent_ranks
+        ranks = members_of(every if agents is None else agents, max(every, default=0))
+        check_places(ranks, every)
         if ROOT in ranks:
             raise ConfigurationError(
                 "the front end takes part in its groups anyway", hint="name agents only: 1, 2 …"
@@ -189,6 +206,11 @@ class Cluster(TreeWork, Messaging, Submitting):
                 hint="at least 2, or 0 for no junctions",
             )
         agents = self._session.tree.agents
+        if self._session.tree.epoch:
+            raise ConfigurationError(
+                "a further tree needs the agents with which the cluster began",
+                hint="make it before agents are added or removed",
+            )
         tree = plan(agents, fanout, spares=self.settings.cluster.spares)
         session = self._new_tree(tree, self._session)
         session.start()
@@ -198,6 +220,59 @@ class Cluster(TreeWork, Messaging, Submitting):
         if self.closed:  # by another thread, which knew nothing of this one
             made.close()
         return made
+
+    def expand(self, agents: int = 1) -> tuple[int, ...]:
+        """Add agents while the cluster works, and wait until they are ready.
+
+        They take tasks at once and part in what begins from now on: runs, groups, streams to all
+        agents. What is open keeps its agents, except streams that say ``follow=True``.
+
+        Args:
+            agents: How many.
+
+        Returns:
+            Their ranks, which no other agent ever had.
+
+        Raises:
+            ConfigurationError: It is no number of agents, or more than ``limits.agents``.
+            ResourceError: They cannot be started, or are not ready in time.
+            ClosedError: The cluster is closed.
+
+        Example:
+            ::
+
+                cluster.expand(4)
+                cluster.contract([2, 3])
+        """
+        self._must_be_open()
+        count = whole(agents, "agents", ConfigurationError)
+        tree = self._session.tree
+        if count < 1 or tree.agents + count > self.settings.limits.agents:
+            raise ConfigurationError(
+                f"{tree.agents} and {count} more agents are not between 1 and the limit of "
+                f"{self.settings.limits.agents}",
+                hint="raise limits.agents if this is meant",
+            )
+        return self._session.expand(homes_for(tree, count))
+
+    def contract(self, agents: Iterable[int], timeout: float = 10.0) -> None:
+        """Remove agents while the cluster works; what they were asked for is done first.
+
+        Their ranks are never used again. What needs them fails from then on, and says so, unless it
+        may be partial; a stream with ``follow=True`` goes on without them.
+
+        Args:
+            agents: Their ranks.
+            timeout: Seconds to wait for what they were asked for.
+
+        Raises:
+            ConfigurationError: There is no such agent.
+            ClosedError: The cluster is closed.
+        """
+        self._must_be_open()
+        ranks = sorted(set(agents))
+        check_places(ranks, self._session.tree.agent_ranks)
+        self._session.contract(ranks, timeout)
 
     @property
     def agents(self) -> tuple[AgentView, ...]:

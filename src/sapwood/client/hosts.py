@@ -29,7 +29,6 @@ from sapwood.environment.cores import usable_cores
 from sapwood.environment.schema import check_settings
 from sapwood.environment.settings import Settings
 from sapwood.session.embedded import EmbeddedSession, embedded
-from sapwood.session.options import SessionOptions
 from sapwood.session.port import SessionPort
 
 if TYPE_CHECKING:
@@ -274,27 +273,42 @@ def start_on(
         ControlTree,
     )
 
-    chosen = settings
-    exports = site_variables(chosen)
-    base = session_options(chosen, exports)
-    control = ControlTree(launcher, base, chosen.nodes)
+    base = session_options(settings, site_variables(settings))
+    control = ControlTree(launcher, base, settings.nodes)
     control.start()
     try:
-        shares = _shares(control, agents, agents_per_node, chosen)
-        return _on_nodes(control, base, exports, shares, chosen)
+        return cluster_over(
+            control, agents, agents_per_node=agents_per_node, settings=settings, owned=True
+        )
     except BaseException:
         control.close()
         raise
 
 
-def _on_nodes(
+def cluster_over(
     control: ControlTree,
-    base: SessionOptions,
-    exports: dict[str, str],
-    shares: Sequence[int],
+    agents: int | None = None,
+    *,
+    agents_per_node: int | None = None,
     settings: Settings,
+    owned: bool = False,
 ) -> Cluster:
-    """Start a cluster with so many agents on each node; the nodes end with it."""
+    """Start a cluster over the nodes that a control tree has now.
+
+    Args:
+        control: The control tree.
+        agents: Agents altogether, as evenly on the nodes as may be.
+        agents_per_node: The same for each node.
+        settings: All settings.
+        owned: Whether the nodes end with the cluster.
+
+    Raises:
+        ConfigurationError: A number or a setting is out of range, or there is no node.
+        ResourceError: Its processes cannot be started.
+    """
+    exports = site_variables(settings)
+    base = session_options(settings, exports)
+    shares = _shares(control, agents, agents_per_node, settings)
     tree, hosts = by_host(shares)
     runners = runner_options(max(shares), settings, usable_cores())
     options = msgspec.structs.replace(
@@ -308,7 +322,7 @@ def _on_nodes(
 
     def new_session(shape: Tree, lender: SessionPort | None) -> EmbeddedSession:
         if lender is None:
-            return EmbeddedSession(options, None, control.source(owned=True))
+            return EmbeddedSession(options, None, control.source(owned=owned))
         # Its junctions would be on this machine, where other machines do not reach them.
         further = flat(shape.agents)
         return EmbeddedSession(
@@ -323,9 +337,11 @@ def _on_nodes(
 def _shares(
     control: ControlTree, agents: int | None, agents_per_node: int | None, settings: Settings
 ) -> list[int]:
-    """Return how many agents each node gets."""
+    """Return how many agents each node gets, by its number; none of those that have left."""
     nodes = control.nodes
     count = len(nodes)
+    if not count:
+        raise ConfigurationError("the cluster has no nodes", hint="let machines join it first")
     if agents is not None and agents_per_node is not None:
         raise ConfigurationError(
             "agents and agents_per_node are both given", hint="leave one of them out"
@@ -339,6 +355,8 @@ def _shares(
         shares = [total // count + (number < total % count) for number in range(count)]
     else:
         shares = [1 if node.facts is None else node.facts.cores for node in nodes]
+    share_of = dict(zip((node.host for node in nodes), shares, strict=True))
+    shares = [share_of.get(host, 0) for host in range(1, max(share_of) + 1)]
     if sum(shares) < 1 or min(shares) < 0:
         raise ConfigurationError("a cluster needs at least one agent", where=f"agents={agents}")
     if sum(shares) > settings.limits.agents:

@@ -133,7 +133,7 @@ class Messaging:
                 result = cluster.query(os.getloadavg, timeout=2.0)
                 print(result.answers, "missing:", result.missing)
         """
-        ranks = self._places(range(1, self._session.tree.agents + 1) if agents is None else agents)
+        ranks = self._places(self._session.tree.agent_ranks if agents is None else agents)
         asked = self._ask_all(ranks, question, args)
         answers: dict[int, Any] = {}
         reasons: dict[int, SapwoodError] = {}
@@ -205,5 +205,5 @@ class Messaging:
         """
         self._session.refuse_forked_child()
         found = (ranks,) if isinstance(ranks, int) else tuple(dict.fromkeys(ranks))
-        check_places(found, self._session.tree.agents)
+        check_places(found, self._session.tree.agent_ranks)
         return found

@@ -14,9 +14,11 @@ from sapwood.client.user_code import name_of
 from sapwood.code.filter import Filter, has_own, positional
 from sapwood.code.program import NativeFunctionRef
 from sapwood.comm.messages import NO_WAIT, REPLACE, FilterAt, Synchronisation
+from sapwood.comm.messaging.envelope import ranks_text
 from sapwood.comm.reduction import WHOLE
 from sapwood.comm.reductions import make_reduction
 from sapwood.core.errors import ConfigurationError
+from sapwood.core.rankset import fold
 from sapwood.core.suggest import suggest
 from sapwood.session.port import PlaceState, SessionPort, StreamOptions
 
@@ -44,6 +46,7 @@ class StreamRequest(msgspec.Struct, frozen=True):
     down: Any
     parameters: Mapping[str, Any]
     time_limit: float
+    follow: bool = False
 
 
 def open_stream(
@@ -89,6 +92,7 @@ def open_stream(
         filters=filters(own if own is not None else request.up, request.down, encode),
         parameters=parameters_body(dict(request.parameters)),
         counted=True,
+        follows=request.follow,
         paced=sync.kind == NO_WAIT and request.keep != LATEST,
     )
     if request.parameters and not options.filters:
@@ -96,8 +100,12 @@ def open_stream(
             "the stream has parameters but no filter of its own",
             hint="send values to the agents in waves: stream.broadcast(value)",
         )
+    if request.follow and request.agents is not None:
+        raise ConfigurationError(
+            "a stream to some agents cannot follow all", hint="leave out agents, or follow"
+        )
     check_places(options.filters, session.tree.junctions)
-    agents = checked_agents(request.agents, session.tree.agents)
+    agents = checked_agents(request.agents, session.tree.agent_ranks)
     if options.on_loss == REPLACE:
         _must_come_back(session, agents)
     handle = session.open_stream(handler, reduce, agents, options=options)
@@ -191,23 +199,23 @@ def checked_loss(on_loss: str) -> str:
     return on_loss
 
 
-def checked_agents(agents: Sequence[int] | None, count: int) -> list[int]:
+def checked_agents(agents: Sequence[int] | None, every: Sequence[int]) -> list[int]:
     """Return the ranks of a stream's agents.
 
     Raises:
         ConfigurationError: There are none, or there is no such agent.
     """
     try:
-        ranks: list[Any] = list(range(1, count + 1) if agents is None else agents)
+        ranks: list[Any] = list(every if agents is None else agents)
     except TypeError:
         raise ConfigurationError(
             f"agents is {agents!r}", hint="give the ranks of agents, as in agents=[1, 2]"
         ) from None
-    wrong = [rank for rank in ranks if not isinstance(rank, int) or not 1 <= rank <= count]
+    wrong = [rank for rank in ranks if not isinstance(rank, int) or rank not in every]
     if wrong or not ranks:
         raise ConfigurationError(
             f"there is no agent {wrong[0]!r}" if wrong else "a stream needs at least one agent",
-            hint=f"agents have the ranks 1 to {count}",
+            hint=f"agents have the ranks {ranks_text(every)}",
         )
     return ranks
 
@@ -279,7 +287,7 @@ def filters(up: Any, down: Any, encode: Encode) -> tuple[FilterAt, ...]:
     return tuple(found)
 
 
-def check_places(filters: Sequence[FilterAt], junctions: range) -> None:
+def check_places(filters: Sequence[FilterAt], junctions: Sequence[int]) -> None:
     """Raise ConfigurationError if a filter is for a rank that is no place for filters.
 
     A depth may be missing: the same program also runs over flatter trees.
@@ -287,7 +295,7 @@ def check_places(filters: Sequence[FilterAt], junctions: range) -> None:
     for own in filters:
         kind, _, number = own.where.partition(" ")
         if kind == "rank" and int(number) and int(number) not in junctions:
-            ranks = f" and at junctions {junctions[0]} to {junctions[-1]}" if junctions else ""
+            ranks = f" and at {fold('junction', junctions)}" if junctions else ""
             raise ConfigurationError(
                 f"no filter works at rank {number}", hint=f"they work at the front end, 0{ranks}"
             )

@@ -166,6 +166,7 @@ class TreeWork(StaysHere, abc.ABC):
         down: FilterSource | Mapping[str, FilterSource] | None = None,
         parameters: Mapping[str, Any] | None = None,
         time_limit: float | None = None,
+        follow: bool = False,
     ) -> Stream:
         """Open a stream: values go down to agents, what they make of them is reduced up.
 
@@ -189,6 +190,8 @@ class TreeWork(StaysHere, abc.ABC):
             parameters: Of your filters; :meth:`Stream.configure` changes them.
             time_limit: Seconds that one call of a function or filter may take; by default
                 ``limits.time``.
+            follow: Whether agents that :meth:`Cluster.expand` adds take part from the next wave on,
+                and the stream goes on without those that :meth:`Cluster.contract` removes.
 
         Raises:
             ConfigurationError: What is asked for is no stream.
@@ -202,8 +205,9 @@ class TreeWork(StaysHere, abc.ABC):
         """
         self._must_be_open()
         limit = self.settings.limits.time if time_limit is None else time_limit
+        own = dict(parameters or {})
         request = StreamRequest(
-            what, reduce, agents, sync, late, keep, on_loss, up, down, dict(parameters or {}), limit
+            what, reduce, agents, sync, late, keep, on_loss, up, down, own, limit, follow
         )
         return open_stream(self._session, request, self._maker.for_stream, self._printer.follow)
 

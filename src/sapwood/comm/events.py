@@ -17,6 +17,7 @@ from sapwood.comm.messages import AnyMessage, PlaceReport, StreamSpec
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import ErrorRecord
 from sapwood.core.rankset import Ranges
+from sapwood.core.topology import Tree
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -25,6 +26,12 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 class Begin(Event, frozen=True):
     """The process runs: look for a parent."""
+
+
+class ChangeTree(Event, frozen=True):
+    """Root: the tree of the next epoch."""
+
+    tree: Tree
 
 
 class WavesPassed(Event, frozen=True):
@@ -206,6 +213,12 @@ class Disconnect(Effect, frozen=True):
 
 class ParentUp(Effect, frozen=True):
     """The link to the parent stands."""
+
+
+class EpochBegun(Effect, frozen=True):
+    """Below the root: the tree is that of another epoch."""
+
+    tree: Tree
 
 
 class Connect(Effect, frozen=True):

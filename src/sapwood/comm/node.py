@@ -11,6 +11,7 @@ from typing import Any
 
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
+from sapwood.comm.epochs import Epochs
 from sapwood.comm.groups.lazy import LazyGroups
 from sapwood.comm.link import Identity, Link, LinkTiming
 from sapwood.comm.messages import messaging
@@ -62,6 +63,7 @@ class Node:
         groups = self.groups = LazyGroups(near, gather, is_agent=tree.is_agent(self.rank))
         delivery = self.delivery = ReliableDelivery(near)
         self._membership = MembershipNotices(near, delivery)
+        epochs = self._epochs = Epochs(near, streams.tree_changed)
         near.listener = self
         self.transfers = RendezvousTransfers(delivery)
         requests = self.requests = ActiveMessages(delivery, self.transfers)
@@ -74,6 +76,7 @@ class Node:
             ev.Unreachable: near.unreachable,
             ev.Tick: self._tick,
             ev.Leave: near.leave,
+            ev.ChangeTree: epochs.change,
             **streams.events(),
             **groups.on_event,
             ev.Ask: requests.ask,
@@ -91,6 +94,7 @@ class Node:
             msg.Detached: near.on_detached,
             msg.Release: near.on_release,
             msg.Return: near.on_return,
+            msg.TreeChanged: epochs.on_change,
             **streams.messages(),
             **groups.on_message,
             messaging.RoutedMessage: delivery.on_message,
@@ -138,7 +142,8 @@ class Node:
 
     def child_came(self, rank: int, *, fresh: bool) -> Effects:
         """A place was attached to this one; a fresh process knows of nothing yet."""
-        return self._membership.tell(rank) + self._streams.child_came(rank, fresh=fresh)
+        told = self._epochs.tell(rank) + self._membership.tell(rank)
+        return told + self._streams.child_came(rank, fresh=fresh)
 
     def child_left(self, rank: int, *, lost: bool) -> Effects:
         """A place is attached to this one no more, and will not answer; or it is elsewhere."""
@@ -167,14 +172,18 @@ class Node:
     def _announce(self, now: float, event: events.AnnounceMembership) -> Effects:
         """Root: say who is gone and who is back."""
         effects = self._membership.announce(now, event) + self.groups.gone(event.gone, event.reason)
+        effects += self._epochs.dismiss(event.gone)
         ranks = [rank for rank, _ in event.gone]
-        return effects + self._streams.agents_lost(ranks, event.reason) if ranks else effects
+        if not ranks:
+            return effects
+        return effects + self._streams.agents_lost(ranks, event.reason, told=True)
 
     def _on_notice(self, link: Link, message: messaging.MembershipNotice, payload: Any) -> Effects:
         """Places are gone, or back."""
         effects = self._membership.on_notice(link, message, payload)
         gone = [one for one in message.gone if one[0] not in message.back]
-        return effects + self.groups.gone(gone, message.reason)
+        effects += self.groups.gone(gone, message.reason)
+        return effects + self._epochs.dismiss(gone)
 
     # --- messages --------------------------------------------------------------------------
 

@@ -8,6 +8,8 @@ condemned and its link is closed; while a parent is silent, this place asks one 
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
+import msgspec
+
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.attachment import Attachment, Effects
@@ -83,6 +85,9 @@ class PeerTable:
         hello = self.identity.hello(
             self.timing.window, link.number, attachment.number, attachment.sought
         )
+        epoch = self.router.tree.epoch
+        if epoch:
+            hello = msgspec.structs.replace(hello, epoch=epoch)
         return [ev.Transmit((link.number,), hello)]
 
     def greeting(self, link: Link, message: msg.AnyMessage) -> Effects:
@@ -116,6 +121,11 @@ class PeerTable:
         return effects + self.listener.parent_changed(f"it moved to rank {link.rank}")
 
     def _admit(self, link: Link, hello: msg.Hello) -> Effects:
+        newer = hello.rank >= self.router.size or hello.epoch > self.router.tree.epoch
+        if newer and self.identity.keys.accepts(hello.rank, hello.credential):
+            # This place will hear of that epoch: who asks is to ask again, here or further up. So
+            # nobody is attached to a place that knows less than it does of who there is.
+            return [ev.Disconnect(link.number, f"epoch {hello.epoch} has not come here yet")]
         reason = self._refusal(hello)
         if not reason:
             try:
@@ -362,6 +372,19 @@ class PeerTable:
         if self.rank == ROOT:
             effects.append(ev.PlacesLost(to_ranges(gone), reason, top, condemned))
         return effects + self.listener.places_left(gone, reason, top)
+
+    def dismiss(self, rank: int, incarnation: int) -> Effects:
+        """Let a process go whose place was removed, and take it no more."""
+        gone = self.router.detach(rank, incarnation, FENCED)
+        effects = self._unreachable(gone, "it was removed")
+        link = self.peers.get(rank)
+        if link is None or rank == self.router.parent:
+            return effects
+        del self.peers[rank]
+        reason = "this place was removed"
+        goodbye = ev.Transmit((link.number,), msg.Goodbye(reason, all_end=True))
+        effects += [goodbye, ev.Disconnect(link.number, reason)]
+        return effects + self.listener.child_left(rank, lost=True)
 
     # --- for the layers above --------------------------------------------------------------------
 

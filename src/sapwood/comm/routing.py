@@ -23,7 +23,7 @@ class Router:
     """Where the places below one place are.
 
     Args:
-        tree: The tree as it was planned.
+        tree: The tree: where each place has its home, and in which epoch.
         rank: This place.
 
     Attributes:
@@ -65,6 +65,11 @@ class Router:
         self._placed: dict[int, Placed] = {}
         self._below: dict[int, set[int]] = {}
         self._known: dict[int, _Age] = {}
+
+    def change(self, tree: Tree) -> None:
+        """Go by the tree of another epoch; nobody's home is elsewhere in it."""
+        self.tree = tree
+        self.version += 1
 
     # --- the way -----------------------------------------------------------------------------
 
@@ -108,7 +113,7 @@ class Router:
 
     @property
     def size(self) -> int:
-        """Number of places of the whole tree."""
+        """Number of ranks that were ever given in the whole tree."""
         return self.tree.size
 
     # --- homes -------------------------------------------------------------------------------

@@ -114,6 +114,11 @@ class Spawner:
         self._control.settimeout(0)
         loop.add_reader(self._control.fileno(), self._readable)
 
+    def reconfigure(self, configuration: bytes) -> None:
+        """Give another configuration to processes that are forked from now on."""
+        self._configure = msgspec.structs.replace(self._configure, configuration=configuration)
+        self._send(self._configure)
+
     def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
         """Have processes forked."""
         for start in range(0, len(processes), BATCH):

@@ -1,18 +1,23 @@
 """The tree: which place is whose child.
 
-Rank 0 is the front end, ranks ``1 … agents`` are the agents, junctions come after them. A
-vertex covers a contiguous range of agents, so sets of ranks stay short and the order by rank
-is the order from left to right.
+Rank 0 is the front end. In a tree as it was planned ranks ``1 … planned`` are the agents and
+junctions come after them: a vertex covers a contiguous range of agents, so sets of ranks stay
+short and the order by rank is the order from left to right.
+
+A tree is a value. Adding and removing places gives another one with the next *epoch*. A rank is
+given once: a place that is added gets one above all that were ever given, and that of a place that
+was removed is nobody's any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 
 import msgspec
 
 from sapwood.core.errors import ConfigurationError
+from sapwood.core.rankset import fold
 
 ROOT = 0
 """Rank of the front end."""
@@ -22,38 +27,169 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
     """A rooted tree of ranks.
 
     Attributes:
-        agents: Number of leaves.
-        parents: Parent of each rank; the root's is -1.
+        planned: Number of agents in the first epoch; they have the ranks from 1.
+        parents: Parent of each rank that was ever given; the root's is -1.
         spares: Junctions with no children of their own: the children of any junction beside one
             come to it when theirs is lost, before they go to the place above.
+        added: Agents that came later, by rank.
+        removed: Places that left for good, by rank.
+        epoch: Counts the changes.
+
+    Example:
+        >>> tree = flat(2).with_agents({3: ROOT}).without([1])
+        >>> tree.agent_ranks, tree.agents, tree.size, tree.epoch
+        ((2, 3), 2, 4, 2)
+        >>> 1 in tree, tree.is_agent(1)
+        (False, True)
     """
 
-    agents: int
+    planned: int
     parents: tuple[int, ...]
     spares: tuple[int, ...] = ()
+    added: tuple[int, ...] = ()
+    removed: tuple[int, ...] = ()
+    epoch: int = 0
 
     @property
     def size(self) -> int:
-        """Number of places, front end and junctions included."""
+        """Number of ranks that were ever given: the next one is the first that is free."""
         return len(self.parents)
 
     @property
-    def junctions(self) -> range:
-        """Ranks of the junctions."""
-        return range(self.agents + 1, self.size)
+    def places(self) -> int:
+        """Number of places, front end and junctions included."""
+        return len(self.parents) - len(self.removed)
 
     @property
-    def agent_ranks(self) -> range:
-        """Ranks of the agents."""
-        return range(1, self.agents + 1)
+    def agents(self) -> int:
+        """Number of agents."""
+        return len(self.agent_ranks) if self.epoch else self.planned
+
+    @property
+    def junctions(self) -> Sequence[int]:
+        """Ranks of the junctions, in order."""
+        return self._junctions if self.epoch else range(self.planned + 1, self.size)
+
+    @property
+    def agent_ranks(self) -> Sequence[int]:
+        """Ranks of the agents, in order."""
+        return self._agents if self.epoch else range(1, self.planned + 1)
 
     def is_agent(self, rank: int) -> bool:
-        """Whether a rank is a leaf."""
-        return 0 < rank <= self.agents
+        """Whether a rank is that of a leaf, or was until it left."""
+        return 0 < rank <= self.planned or (self.epoch > 0 and rank in self._added)
+
+    def __contains__(self, rank: object) -> bool:
+        """Whether there is such a place in this epoch."""
+        return isinstance(rank, int) and 0 <= rank < self.size and rank not in self._removed
+
+    @cached_property
+    def _added(self) -> frozenset[int]:
+        return frozenset(self.added)
+
+    @cached_property
+    def _removed(self) -> frozenset[int]:
+        return frozenset(self.removed)
+
+    @cached_property
+    def _agents(self) -> tuple[int, ...]:
+        every = (*range(1, self.planned + 1), *self.added)
+        return tuple(rank for rank in every if rank not in self._removed)
+
+    @cached_property
+    def _junctions(self) -> tuple[int, ...]:
+        every = range(self.planned + 1, self.size)
+        return tuple(rank for rank in every if rank in self and not self.is_agent(rank))
+
+    # --- the next epoch --------------------------------------------------------------------------
+
+    def with_agents(self, places: dict[int, int]) -> Tree:
+        """Return the tree of the next epoch, with more agents.
+
+        Args:
+            places: The parent of each, by its rank; the ranks follow those that were given.
+
+        Raises:
+            ConfigurationError: A rank was given before, or leaves one out; a parent is no place
+                that can have children.
+
+        Example:
+            >>> kary(4, 2).with_agents({7: 6}).children(6)
+            [3, 4, 7]
+        """
+        ranks = sorted(places)
+        if not ranks or ranks != list(range(self.size, self.size + len(ranks))):
+            raise ConfigurationError(
+                f"new agents get the ranks from {self.size}, in order",
+                where=fold("rank", ranks) if ranks else "no rank",
+                hint="a rank is given once, and never to another place",
+            )
+        for rank in ranks:
+            parent = places[rank]
+            if parent not in self or self.is_agent(parent) or parent in self.spares:
+                raise ConfigurationError(
+                    f"rank {parent} cannot have children",
+                    where=f"rank {rank}",
+                    hint="the parent of an agent is the root or a junction that is no spare",
+                )
+        return msgspec.structs.replace(
+            self,
+            parents=(*self.parents, *(places[rank] for rank in ranks)),
+            added=(*self.added, *ranks),
+            epoch=self.epoch + 1,
+        )
+
+    def without(self, ranks: Collection[int]) -> Tree:
+        """Return the tree of the next epoch, without some places.
+
+        Raises:
+            ConfigurationError: One is no place of this tree, or has children that stay.
+
+        Example:
+            >>> kary(4, 2).without([1, 2, 5]).children(0)
+            [6]
+        """
+        gone = set(ranks)
+        unknown = [rank for rank in gone if rank not in self or rank == ROOT]
+        if unknown or not gone:
+            raise ConfigurationError(
+                "this is no place that can be removed",
+                where=fold("rank", unknown) if unknown else "no rank",
+            )
+        for rank in sorted(gone):
+            left = set(self.children(rank)) - gone
+            if left:
+                raise ConfigurationError(
+                    f"rank {rank} has children that stay",
+                    where=fold("rank", left),
+                    hint="remove them as well, or leave it where it is",
+                )
+        return msgspec.structs.replace(
+            self, removed=tuple(sorted({*self.removed, *gone})), epoch=self.epoch + 1
+        )
+
+    def parent_for_more(self) -> int:
+        """Return under which place one more agent is best: the one with the fewest children.
+
+        A tree with junctions gets it at one of those that have agents.
+
+        Example:
+            >>> kary(5, 2).parent_for_more(), flat(3).parent_for_more()
+            (8, 0)
+        """
+        spares = set(self.spares)
+        found = [rank for rank in self.junctions if rank not in spares and self._has_agents(rank)]
+        return min(found, key=lambda rank: (len(self.children(rank)), rank), default=ROOT)
+
+    def _has_agents(self, rank: int) -> bool:
+        children = self.children(rank)
+        return not children or any(self.is_agent(child) for child in children)
+
+    # --- its shape -------------------------------------------------------------------------------
 
     @cached_property
     def _children(self) -> list[list[int]]:
-        """Children of each rank, from left to right."""
+        """Places that have or had their home at each rank, from left to right."""
         found: list[list[int]] = [[] for _ in self.parents]
         for child, parent in enumerate(self.parents):
             if parent >= 0:
@@ -73,7 +209,8 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
 
     def children(self, rank: int) -> list[int]:
         """Children of a rank, from left to right."""
-        return list(self._children[rank])
+        removed = self._removed
+        return [child for child in self._children[rank] if child not in removed]
 
     def ancestors(self, rank: int) -> Iterator[int]:
         """Ranks above, nearest first, the root last."""
@@ -110,17 +247,21 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
 
     def subtree(self, rank: int) -> list[int]:
         """The rank and everything below it, parents before children."""
-        return self._order(self._children, rank)
+        found, removed = self._order(self._children, rank), self._removed
+        return [one for one in found if one not in removed] if removed else found
 
     def leaves(self, rank: int) -> tuple[int, ...]:
-        """Agents that can be at or below a rank, in order."""
+        """Agents that can be at or below a rank, in order; also those that left.
+
+        So which agents a rank stands for changes with no epoch but that in which one is added.
+        """
         found = self._leaves.get(rank)
         if found is None:
             tops = [rank]
             if rank in self.spares:
-                beside = self.children(self.parents[rank])
+                beside = self._children[self.parents[rank]]
                 tops = [one for one in beside if self.spare_beside(one) == rank]
-            below = [one for top in tops for one in self.subtree(top)]
+            below = [one for top in tops for one in self._order(self._children, top)]
             found = tuple(sorted(filter(self.is_agent, below)))
             self._leaves[rank] = found
         return found
@@ -138,8 +279,8 @@ def flat(agents: int) -> Tree:
         >>> flat(3).children(0)
         [1, 2, 3]
     """
-    if agents < 1:
-        raise ConfigurationError("a tree needs at least one agent", where=f"agents={agents}")
+    if agents < 0:
+        raise ConfigurationError("a tree cannot have fewer than no agents", where=f"{agents=}")
     return Tree(agents, (-1, *([ROOT] * agents)))
 
 
@@ -158,6 +299,8 @@ def kary(agents: int, fanout: int, *, spares: bool = False) -> Tree:
     """
     if fanout < 2:
         raise ConfigurationError("a fan-out must be at least 2", where=f"fanout={fanout}")
+    if agents < 1:
+        raise ConfigurationError("this tree needs at least one agent", where=f"agents={agents}")
     parents: list[int] = list(flat(agents).parents)
     level = list(range(1, agents + 1))
     while len(level) > fanout:
@@ -194,6 +337,8 @@ def by_host(agents: Sequence[int]) -> tuple[Tree, tuple[int, ...]]:
         ((-1, 4, 4, 0, 0), (0, 1, 1, 2, 1))
     """
     count = sum(agents)
+    if count < 1:
+        raise ConfigurationError("this tree needs at least one agent", where=f"agents={count}")
     parents = list(flat(count).parents)
     hosts = [0] * (count + 1)
     first = 1

@@ -146,6 +146,8 @@ def arm(
     at_rest = stream.passes and not stream.quiet and not stream.detained and shares.whole
     if sum(stop - start for start, stop in handle.spec.members) != len(stream.members):
         return None  # one that the tree does not have is missing in every wave
+    if stream.members is not stream.named:
+        return None  # they are others than at its opening
     if not at_rest or shares.missing or shares.partly or len(shares.whole) > MAX_PEERS:
         return None
     carriers, descriptors = carriers_to(place, shares.whole)

@@ -356,7 +356,7 @@ class TreeCarrier:
         request.give(None, None)
 
     def _places_changed(self, change: PlacesChanged) -> None:
-        if not change.disconnected:
+        if not change.disconnected and not change.added:
             for number in change.ranks:
                 reason = change.reason or "its daemon ended"
                 self._commands.lost(number, f"the node is gone: {reason}")

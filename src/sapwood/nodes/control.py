@@ -20,21 +20,35 @@ import msgspec
 
 from sapwood.contexts import orders
 from sapwood.contexts.launchers.base import Launcher
-from sapwood.core.errors import AgentLostError, ClosedError, NodeLostError, SapwoodError
+from sapwood.core.errors import (
+    AgentLostError,
+    ClosedError,
+    NodeLostError,
+    SapwoodError,
+    SecurityError,
+)
 from sapwood.core.hostset import fold_hosts
-from sapwood.core.topology import flat
+from sapwood.core.topology import ROOT, flat
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import NodeSettings
 from sapwood.nodes import messages
 from sapwood.nodes.daemon import DaemonOrder
-from sapwood.nodes.joining import JOIN_TIMEOUT, JoinAnswer, JoinRequest, JoinServer, NodeFacts
+from sapwood.nodes.joining import (
+    JOIN_TIMEOUT,
+    PATIENCE,
+    JoinAnswer,
+    JoinRequest,
+    JoinServer,
+    NodeFacts,
+)
 from sapwood.nodes.port import HeadPort
-from sapwood.nodes.starting import SEND_TIMEOUT, DaemonStarter, NodeTrouble
+from sapwood.nodes.starting import SEND_TIMEOUT, AwaitedDaemon, DaemonStarter, NodeTrouble
 from sapwood.security.authority import HEAD, Authority, make_request, new_cluster_id
 from sapwood.security.credentials import Credentials
-from sapwood.security.tokens import JoinToken, Tokens
-from sapwood.session.embedded import EmbeddedSession
+from sapwood.security.tokens import LIFETIME, JoinToken, Tokens
+from sapwood.session.embedded import DRAINING, EmbeddedSession
 from sapwood.session.options import PlacesChanged, SessionOptions
+from sapwood.session.port import NewAgent
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.supervisor import NodeSource, ProcessSetup, ProcessStarter
 
@@ -67,10 +81,13 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ControlTree:
-    """A head with nodes that a launcher starts.
+    """A head with its nodes: those that a launcher starts, and those that join by themselves.
+
+    A machine that joins with a token of :meth:`create_token` gets a rank of its own, which no other
+    machine ever has. :meth:`remove_node` lets a node go for good.
 
     Args:
-        launcher: What starts the daemons.
+        launcher: What starts daemons; None for a head that waits for machines to join.
         options: How the control tree is made; its tree is replaced.
         settings: How machines become nodes.
 
@@ -80,14 +97,14 @@ class ControlTree:
 
     def __init__(
         self,
-        launcher: Launcher,
+        launcher: Launcher | None,
         options: SessionOptions,
         settings: NodeSettings,
     ) -> None:
         self.launcher = launcher
-        self.hosts = tuple(launcher.hosts)
+        self.hosts = tuple(launcher.hosts) if launcher is not None else ()
         self._settings = settings
-        self._gate = Semaphore(launcher.concurrency)
+        self._gate = Semaphore(launcher.concurrency if launcher is not None else 1)
         self._authority = Authority.create(new_cluster_id())
         self._tokens = Tokens(self._authority.pin, time.time)
         key, request = make_request()
@@ -99,8 +116,10 @@ class ControlTree:
         self._started = False
         self._given_up: dict[int, str] = {}
         self._expected: dict[str, int] = {}  # incarnations, by the ids of tokens
-        self._configurations: dict[int, bytes] = {}
+        self._joined: dict[int, str] = {}  # names of those that somebody else started
+        self._awaited: dict[int, int] = {}  # incarnations of those that may join, by their ranks
         self._places: tuple[str, ...] = ()
+        self._loop_later: Callable[..., object] = _not_yet
         count = len(self.hosts)
         self.session = EmbeddedSession(
             msgspec.structs.replace(
@@ -132,7 +151,8 @@ class ControlTree:
     def close(self) -> None:
         """End all nodes, and all that they began."""
         self.session.close()
-        self.launcher.close()
+        if self.launcher is not None:
+            self.launcher.close()
 
     @property
     def nodes(self) -> list[NodeView]:
@@ -145,7 +165,7 @@ class ControlTree:
             found.append(
                 NodeView(
                     host=place.rank,
-                    name=self.hosts[place.rank - 1],
+                    name=self.name_of(place.rank),
                     node=node,
                     state=place.state.value,
                     facts=said,
@@ -155,6 +175,49 @@ class ControlTree:
             )
         return found
 
+    def name_of(self, host: int) -> str:
+        """Return what users call a node."""
+        with self._lock:
+            joined = self._joined.get(host)
+        return self.hosts[host - 1] if joined is None else joined
+
+    def create_token(
+        self, *, uses: int = 1, lifetime: float = LIFETIME, names: str = "*", host: int = 0
+    ) -> JoinToken:
+        """Return a token by which machines become nodes; from any thread.
+
+        Args:
+            uses: How many machines may use it.
+            lifetime: How long, in seconds.
+            names: Pattern of the names that they may call themselves, as of a shell.
+            host: The node that a machine is to be again, whose daemon has ended; 0 for a new one.
+        """
+        with self._lock:
+            return self._tokens.create(uses=uses, lifetime=lifetime, names=names, slot=host)
+
+    def revoke_token(self, token_id: str) -> bool:
+        """Let nobody join by a token any more; return whether it was there."""
+        with self._lock:
+            return self._tokens.revoke(token_id)
+
+    def remove_node(
+        self, host: int, seconds: float = DRAINING, reason: str = "it was removed"
+    ) -> None:
+        """Let a node go for good: its daemon ends, and with it all that it began.
+
+        Sessions lose their places there, as if it would not come back.
+
+        Args:
+            host: Its number, which no other node gets.
+            seconds: How long what it was asked for may take.
+            reason: Why, for those who wait for it.
+
+        Raises:
+            ConfigurationError: There is no such node.
+            ClosedError: The control tree is closed.
+        """
+        self.session.contract([host], seconds, reason)
+
     def _explained(self, error: SapwoodError) -> SapwoodError:
         """Return an error that names the nodes that did not come, and why."""
         with self._lock:
@@ -163,13 +226,17 @@ class ControlTree:
             return error
         by_reason: dict[str, list[str]] = {}
         for host, reason in sorted(trouble.items()):
-            by_reason.setdefault(reason, []).append(self.hosts[host - 1])
+            by_reason.setdefault(reason, []).append(self.name_of(host))
         lines = [f"{fold_hosts(names)}: {reason}" for reason, names in by_reason.items()]
         return NodeLostError(
             f"{len(trouble)} of {len(self.hosts)} nodes did not come",
             where="; ".join(lines),
-            hint="try `ssh HOST true` for one of them" if self.launcher.name == "ssh" else "",
+            hint="try `ssh HOST true` for one of them" if self._is_ssh else "",
         )
+
+    @property
+    def _is_ssh(self) -> bool:
+        return self.launcher is not None and self.launcher.name == "ssh"
 
     # --- for sessions --------------------------------------------------------------------------
 
@@ -200,13 +267,15 @@ class ControlTree:
 
     def serve_joining(self, port: HeadPort, loop: SharedReactor) -> None:
         """Let machines join at a port."""
+        self._loop_later = loop.call_later
         port.serve_joining(JoinServer(self._authority.certificate, self._admit, loop))
 
     def daemon_starter(
-        self, host: int, setup: ProcessSetup, on_report: Callable[[orders.Report], None]
-    ) -> DaemonStarter:
-        """Return what starts the daemon of a machine."""
-        self._configurations[host] = setup.configuration_of(host)
+        self, host: int, on_report: Callable[[orders.Report], None]
+    ) -> ProcessStarter:
+        """Return what starts the daemon of a machine, or waits for it."""
+        if self.launcher is None or host > len(self.hosts):
+            return AwaitedDaemon(self._expect, on_report)
         return DaemonStarter(
             self.launcher,
             self.hosts[host - 1],
@@ -216,6 +285,10 @@ class ControlTree:
             partial(self._note_trouble, host),
             self._settings,
         )
+
+    def _expect(self, spec: orders.ProcessSpec) -> None:
+        with self._lock:
+            self._awaited[spec.rank] = spec.incarnation
 
     def _order(self, rank: int, incarnation: int) -> DaemonOrder:
         """Return what the daemon of a place is told; called on the thread that starts it."""
@@ -238,8 +311,15 @@ class ControlTree:
         token = JoinToken.parse(request.token)
         with self._lock:
             record = self._tokens.redeem(token, request.facts.name)
-            rank = record.slot
-            incarnation = self._expected.pop(token.id, 1)
+            launched = self._expected.pop(token.id, 0)
+        rank = record.slot or self._add_node(request.facts.name)
+        with self._lock:
+            incarnation = launched or self._awaited.pop(rank, 0)
+            if not incarnation:
+                raise SecurityError(
+                    f"the join token is for the node {rank}, which is there or was removed",
+                    hint="make a token for a new node",
+                )
             skew = request.facts.clock - time.time()
             name = f"n{rank}"
             certificate = self._authority.sign(request.request, name)
@@ -251,7 +331,26 @@ class ControlTree:
             )
         if failed and self._trouble:
             self.session.supervisor.give_up(NodeLostError("nodes did not come"))
-        return JoinAnswer(node, certificate, rank, incarnation, self._configurations[rank])
+        configuration = self.session.host.configuration_of(rank)
+        return JoinAnswer(node, certificate, rank, incarnation, configuration)
+
+    def _add_node(self, name: str) -> int:
+        """Give a machine that joins a place of its own; return its rank."""
+        host = self.session.tree.size
+        with self._lock:
+            taken = {*self.hosts, *self._joined.values()}
+            self._joined[host] = name if name not in taken else f"{name}-{host}"
+        (rank,) = self.session.host.expand([NewAgent(ROOT, host)])
+        _log.info("node admitted", host=self.name_of(rank), rank=rank)
+        self._loop_later(JOIN_TIMEOUT + PATIENCE, self._forget_absent, rank)
+        return rank
+
+    def _forget_absent(self, rank: int) -> None:
+        """Remove a node that was let in and did not take its place."""
+        record = self.session.supervisor.places[rank]
+        if record.is_new and rank in self.session.tree:
+            self.session.begin_contract([rank])
+            self.session.host.contract([rank], "it joined and did not take its place")
 
     def _note_trouble(self, host: int, trouble: NodeTrouble) -> bool:
         """Note why a node is not there; say whether to try again."""
@@ -280,8 +379,14 @@ class ControlTree:
             affected = [one for one in self._sessions.values() if one.host in change.ranks]
             if change.for_good:
                 self._given_up |= dict.fromkeys(change.ranks, change.reason)
+            if change.removed:
+                for rank in change.ranks:
+                    for known in (self._facts, self._trouble, self._awaited):
+                        known.pop(rank, None)
         for session in affected:
-            if change.for_good:
+            if change.removed:
+                session.node_removed(change.reason)
+            elif change.for_good:
                 session.node_given_up(change.reason)
             else:
                 session.node_changed(there=change.back, reason=change.reason)
@@ -290,6 +395,10 @@ class ControlTree:
         """Return why a node will not come back; empty if it may."""
         with self._lock:
             return self._given_up.get(host, "")
+
+
+def _not_yet(*_args: object) -> None:
+    """Nobody joins before there is a port."""
 
 
 class _Daemons:
@@ -313,8 +422,8 @@ class _Daemons:
         on_end: Callable[[str], None],
     ) -> ProcessStarter:
         """Return what starts the daemon of a machine."""
-        del on_end
-        return self._control.daemon_starter(host, setup, on_report)
+        del setup, on_end
+        return self._control.daemon_starter(host, on_report)
 
     def close(self) -> None:
         """Do nothing: the daemons end with the channels of the launcher."""
@@ -372,6 +481,7 @@ class NodeProcesses:
         self.host = host
         self._control = control
         self._setup = setup
+        self._configuration = setup.configuration_of(host)
         self._on_report = on_report
         self._on_end = on_end
         self._life = next(self._lives)
@@ -401,7 +511,7 @@ class NodeProcesses:
             session=self.name,
             host=self.host,
             plan=self._setup.plan,
-            configuration=self._setup.configuration_of(self.host),
+            configuration=self._configuration,
             environment=self._setup.configure.environment,
             life=self._life,
         )
@@ -416,6 +526,15 @@ class NodeProcesses:
             early, self._early = self._early, []
         for function, args in early:
             function(*args)
+
+    def reconfigure(self, configuration: bytes) -> None:
+        """Give another configuration to processes that begin from now on."""
+        with self._lock:
+            self._configuration = configuration
+            there = self._there and not self._over
+        if there:
+            changed = messages.ConfigureSession(self.name, configuration)
+            self._ask(messages.CONFIGURE, messages.to_value(changed))
 
     def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
         """Begin processes."""
@@ -473,6 +592,15 @@ class NodeProcesses:
         else:
             self._ended(f"the node {self._name} is gone: {reason}")
 
+    def node_removed(self, reason: str) -> None:
+        """Take in that the node has left for good."""
+        with self._lock:
+            there = self._there
+        if there:
+            self._ended(f"the node {self._name} is gone: {reason}")  # who follows is told the rest
+        else:
+            self.node_given_up(reason)
+
     def node_given_up(self, reason: str) -> None:
         """Take in that the node will not come back."""
         for spec in self._specs.values():
@@ -494,7 +622,7 @@ class NodeProcesses:
 
     @property
     def _name(self) -> str:
-        return self._control.hosts[self.host - 1]
+        return self._control.name_of(self.host)
 
     def _order(self, handler: str, value: Any) -> None:
         with self._lock:

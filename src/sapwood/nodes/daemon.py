@@ -88,19 +88,11 @@ class SessionProcesses:
         self._heartbeat = heartbeat
         self._tell = tell
         self._folder = make_folder()
-        configuration = typed.unpacker(MemberConfiguration)(order.configuration)
-        shares = bool(configuration.machine)
-        local = msgspec.structs.replace(
-            configuration,
-            folder=str(self._folder),
-            host=order.host,
-            machine=f"{machine_id()}/{credentials.node}" if shares else "",
-            credentials=credentials,
-        )
+        self._credentials = credentials
         self._spawner = Spawner(
             order.plan,
             orders.ConfigureProcesses(
-                str(self._folder), msgspec.msgpack.encode(local), order.environment
+                str(self._folder), self._localised(order.configuration), order.environment
             ),
             self._reported,
             partial(self._ended, "the zygote ended"),
@@ -130,6 +122,23 @@ class SessionProcesses:
     def spawn(self, processes: list[orders.ProcessSpec]) -> None:
         """Begin processes."""
         self._spawner.spawn(processes)
+
+    def reconfigure(self, configuration: bytes) -> None:
+        """Give another configuration to processes that begin from now on."""
+        self._spawner.reconfigure(self._localised(configuration))
+
+    def _localised(self, configuration: bytes) -> bytes:
+        """Return a configuration with what this machine has of its own."""
+        found = typed.unpacker(MemberConfiguration)(configuration)
+        node = self._credentials.node
+        local = msgspec.structs.replace(
+            found,
+            folder=str(self._folder),
+            host=self._order.host,
+            machine=f"{machine_id()}/{node}" if found.machine else "",
+            credentials=self._credentials,
+        )
+        return msgspec.msgpack.encode(local)
 
     def kill(self, pid: int, number: int) -> None:
         """Send a signal to a process."""
@@ -203,6 +212,7 @@ class NodeDaemon:
         self.agent = Agent(local, answer.rank, answer.incarnation, self.loop)
         self.agent.requests |= {
             messages.OPEN: partial(self._serve, self._open_session),
+            messages.CONFIGURE: partial(self._serve, self._configure),
             messages.SPAWN: partial(self._serve, self._spawn),
             messages.KILL: partial(self._serve, self._kill),
             messages.CLOSE: partial(self._serve, self._close_session),
@@ -250,6 +260,11 @@ class NodeDaemon:
         made.start()
         self._opened.append(made)
         self._sessions[order.session] = made
+        request.reply(None)
+
+    def _configure(self, request: IncomingRequest) -> None:
+        order = messages.from_value(request.value(), messages.ConfigureSession)
+        self._session(order.session).reconfigure(order.configuration)
         request.reply(None)
 
     def _spawn(self, request: IncomingRequest) -> None:

@@ -15,6 +15,9 @@ from sapwood.core.errors import ProtocolError
 OPEN = "processes.open"
 """Request to a node: get ready to begin processes of a session."""
 
+CONFIGURE = "processes.configure"
+"""Request to a node: give another configuration to processes of a session that begin from now."""
+
 SPAWN = "processes.spawn"
 """Request to a node: begin processes."""
 
@@ -67,6 +70,13 @@ class OpenProcesses(msgspec.Struct, frozen=True, kw_only=True):
     configuration: bytes
     environment: dict[str, str]
     life: int
+
+
+class ConfigureSession(msgspec.Struct, frozen=True):
+    """Give another configuration to processes of a session, as in :class:`OpenProcesses`."""
+
+    session: str
+    configuration: bytes
 
 
 class SpawnProcesses(msgspec.Struct, frozen=True):

@@ -128,6 +128,10 @@ class DaemonStarter:
         for report in early:
             self._on_report(report)
 
+    def reconfigure(self, configuration: bytes) -> None:
+        """Do nothing: a machine is told how the tree is when it joins."""
+        del configuration
+
     def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
         """Start daemons, and cut what may be left of the attempts before."""
         with self._lock:
@@ -336,6 +340,68 @@ class DaemonStarter:
     def _if_listening(self, report: orders.Report) -> None:
         if self._loop is not None:
             self._on_report(report)
+
+
+class AwaitedDaemon:
+    """A daemon that somebody else starts: a starter of the control tree that waits for it.
+
+    Its process is known by its link alone: when that is gone for too long, so is the process.
+
+    Args:
+        expect: Told which process of which place may join from now on.
+        on_report: Told what becomes of it, on the loop of the control tree.
+    """
+
+    def __init__(
+        self,
+        expect: Callable[[orders.ProcessSpec], None],
+        on_report: Callable[[orders.Report], None],
+    ) -> None:
+        self._expect = expect
+        self._on_report = on_report
+        self._loop: SharedReactor | None = None
+        self._spec: orders.ProcessSpec | None = None
+
+    def start(self) -> None:
+        """Do nothing: somebody else starts the daemon."""
+
+    def listen(self, loop: SharedReactor) -> None:
+        """Report on a loop from now on; called on its thread."""
+        self._loop = loop
+
+    def reconfigure(self, configuration: bytes) -> None:
+        """Do nothing: a machine is told how the tree is when it joins."""
+        del configuration
+
+    def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
+        """Let the next process of the place join."""
+        for spec in processes:
+            self._spec = spec
+            self._expect(spec)
+
+    def kill(self, pid: int) -> None:
+        """Take the process for gone: no place takes it any more, and without one it ends."""
+        if self._loop is not None and self._spec is not None:
+            self._loop.call_soon(self._gone, self._spec, pid)
+
+    def _gone(self, spec: orders.ProcessSpec, pid: int) -> None:
+        if self._loop is not None:
+            self._on_report(orders.Exited(spec.rank, spec.incarnation, pid, 0, "its link is gone"))
+
+    def is_silent(self, looks: int, first: int) -> bool:
+        """Return False: the links of the control tree have heartbeats."""
+        del looks, first
+        return False
+
+    def end(self) -> None:
+        """Do nothing, as it is never silent."""
+
+    def detach(self) -> None:
+        """Report nothing any more."""
+        self._loop = None
+
+    def close(self) -> None:
+        """Do nothing: the daemon ends when no place of the tree takes it."""
 
 
 class _Patience:

@@ -11,6 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from typing import Any
 
 from sapwood.comm import events as ev
@@ -21,10 +22,11 @@ from sapwood.comm.pool import BlockPool
 from sapwood.comm.streams.control import FLUSH
 from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.clock import MonotonicClock
-from sapwood.core.errors import ClosedError, SapwoodError
+from sapwood.core.errors import AgentLostError, ClosedError, ResourceError, SapwoodError
 from sapwood.core.optional import fastpath
-from sapwood.core.rankset import from_ranges, to_ranges
+from sapwood.core.rankset import fold, from_ranges, to_ranges
 from sapwood.core.request import Request
+from sapwood.core.topology import Tree
 from sapwood.environment.lifecycle import Lifecycle, State
 from sapwood.environment.logs import logger
 from sapwood.session.agent import READY
@@ -36,7 +38,7 @@ from sapwood.session.loop_thread import LoopThread
 from sapwood.session.mailbox import Mailbox
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.places import PlaceState
-from sapwood.session.port import PlaceView, SessionPort, StreamPort
+from sapwood.session.port import NewAgent, PlaceView, SessionPort, StreamPort
 from sapwood.session.requests import PendingRequests, RequestFuture
 from sapwood.session.secondary_tree import PrimarySession
 from sapwood.session.shortcut import NoShortcut, Shortcut
@@ -45,6 +47,9 @@ from sapwood.session.supervisor import NodeSource, ProcessSupervisor
 
 CLOSING = 5.0
 """Seconds that the end of a cluster waits for what agents have sent of themselves."""
+
+DRAINING = 10.0
+"""Seconds for which places that are removed finish what they were asked for, by default."""
 
 DRAIN_PAUSE = 0.02
 """Seconds between two looks for places that are cut off from the tree."""
@@ -75,13 +80,13 @@ class EmbeddedSession:
         nodes: NodeSource | None = None,
     ) -> None:
         self.options = options
-        self.tree = options.tree
         self._thread = LoopThread("sapwood-session")
         host = self.host = SessionHost(options, self._thread.loop, lender, nodes)
         self.shortcut = self._make_shortcut()
         self.streams = StreamTable(
             self._thread, host.post, host.pool, options.backlog, self.shortcut, host.new_stream
         )
+        self.streams.members_of = self._members_of
         self._lock = threading.Lock()
         self._closed = False
         self.life = Lifecycle("session", MonotonicClock())
@@ -123,6 +128,11 @@ class EmbeddedSession:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def tree(self) -> Tree:
+        """The tree, as it is now."""
+        return self.host.tree
 
     @property
     def supervisor(self) -> ProcessSupervisor:
@@ -205,10 +215,105 @@ class EmbeddedSession:
 
     def _announce_readiness(self) -> None:
         """Tell every agent that all are there; nobody waits for their answers."""
-        agents = self.tree.agents
-        _log.info("ready", agents=agents, seconds=round(self.ready_seconds, 3))
-        self._service = self.open_stream(READY, {})
-        self._service.broadcast({"agents": agents, "seconds": self.ready_seconds})
+        _log.info("ready", agents=self.tree.agents, seconds=round(self.ready_seconds, 3))
+        self._service = self.open_stream(READY, {}, options=StreamOptions(follows=True))
+        self._tell_readiness()
+        self.subscribe(self._tell_added)
+
+    def _tell_readiness(self) -> None:
+        self._service.broadcast({"agents": self.tree.agents, "seconds": self.ready_seconds})
+
+    def _tell_added(self, change: PlacesChanged) -> None:
+        if change.added and not self._closed:
+            self._tell_readiness()
+
+    # --- the tree changes --------------------------------------------------------------------
+
+    def expand(self, places: Sequence[NewAgent]) -> tuple[int, ...]:
+        """Add agents while the session runs, and wait until they are ready.
+
+        Streams that follow the tree have them from the next wave on; others keep their members.
+
+        Args:
+            places: Where they have their home, and on which machine.
+
+        Returns:
+            Their ranks, which no other place ever had.
+
+        Raises:
+            ConfigurationError: There cannot be such an agent.
+            ResourceError: They cannot be started, or are not ready in time.
+            AgentLostError: Their processes end again and again.
+            ClosedError: The session is closed.
+        """
+        wanted = set[int]()
+        decided = threading.Event()
+        failed: list[str] = []
+
+        def changed(change: PlacesChanged) -> None:
+            if change.added:
+                wanted.difference_update(change.ranks)
+            elif change.for_good and not wanted.isdisjoint(change.ranks):
+                failed.append(change.reason)
+            if failed or not wanted:
+                decided.set()
+
+        def begin() -> tuple[int, ...]:
+            ranks = self.host.expand(places)
+            wanted.update(ranks)
+            return ranks
+
+        end = self.subscribe(changed)
+        try:
+            ranks = self._thread.call(begin)
+            there = decided.wait(self.options.ready_timeout) if ranks else True
+        finally:
+            end()
+        if there and not failed:
+            return ranks
+        self._thread.call(self.host.drain, ranks)
+        self._thread.call(self.host.contract, ranks, "it could not be started")
+        if failed:
+            raise AgentLostError(failed[0], where=fold("agent", ranks))
+        raise ResourceError(
+            f"it was not ready after {self.options.ready_timeout:g} s",
+            where=fold("agent", ranks),
+            hint="raise cluster.ready_timeout",
+        )
+
+    def contract(
+        self,
+        ranks: Sequence[int],
+        seconds: float = DRAINING,
+        reason: str = "it was removed from the session",
+    ) -> None:
+        """Remove places for good: wait for what they were asked for, then end their processes.
+
+        They take part in no wave that begins from now on, and are asked nothing more.
+
+        Args:
+            ranks: Which; with a place all that are below it.
+            seconds: How long to wait at most. What is open then goes on without them, or fails,
+                as its policy on loss says.
+            reason: What those are told who wait for them.
+
+        Raises:
+            ConfigurationError: One is no place, or has places below it that stay.
+            ClosedError: The session is closed.
+        """
+        ranks = tuple(dict.fromkeys(ranks))
+        open_work = self._thread.call(self.begin_contract, ranks)
+        wait(open_work, seconds)
+        self._thread.call(self.host.contract, ranks, reason)
+
+    def begin_contract(self, ranks: Sequence[int]) -> list[Future[Any]]:
+        """Take places out of the tree; return what is open of them. On the loop's thread."""
+        self.host.drain(ranks)
+        return [*self.streams.under_way(ranks), *self.requests.waiting_for(ranks)]
+
+    def _members_of(self, stream: int) -> frozenset[int]:
+        found = self.host.node.streams.get(stream)
+        return found.members if found is not None else frozenset()
 
     @property
     def closed(self) -> bool:
@@ -252,7 +357,7 @@ class EmbeddedSession:
                 with_all = session.open_stream("echo", {"x": "sum"})
                 with_all.broadcast({"x": 1}).result().total  # {'x': number of agents}
         """
-        ranks = range(1, self.tree.agents + 1) if members is None else members
+        ranks = self.tree.agent_ranks if members is None else members
         return self.streams.open(handler, reduce, to_ranges(ranks), context, options)
 
     def ask(self, rank: int, handler: str, value: Any) -> RequestFuture:
@@ -337,7 +442,7 @@ class EmbeddedSession:
         """Whether a place sees the memory and the files of the root; without a rank, all do."""
         if not self.options.shared_memory:
             return False
-        hosts = self.options.hosts
+        hosts = self.host.hosts
         return (hosts[rank] == 0 if rank is not None else not any(hosts)) if hosts else True
 
     # --- on the loop's thread ----------------------------------------------------------------

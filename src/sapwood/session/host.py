@@ -27,13 +27,14 @@ from sapwood.comm.transport.base import Listener
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.contexts import orders
 from sapwood.contexts.plan import ZygotePlan
-from sapwood.core.errors import SapwoodError
-from sapwood.core.topology import ROOT
+from sapwood.core.errors import ConfigurationError, SapwoodError
+from sapwood.core.topology import ROOT, Tree
 from sapwood.environment.logs import logger
 from sapwood.session.folder import make_folder
 from sapwood.session.member import MemberConfiguration
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.places import census_of
+from sapwood.session.port import NewAgent
 from sapwood.session.secondary_tree import PrimarySession, SharedAgents
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.supervisor import (
@@ -42,9 +43,11 @@ from sapwood.session.supervisor import (
     ProcessSetup,
     ProcessSupervisor,
     SupervisionTimeouts,
+    starter_keys,
 )
 
 _log = logger("session")
+
 
 KEY = 32
 """Bytes of a secret or token."""
@@ -64,7 +67,7 @@ class SessionHost:
         nodes: What begins the processes of places on other machines.
 
     Attributes:
-        tree: The shape of the tree.
+        tree: The tree, as it is now.
         pool: Where large values are put.
         node: The root.
         supervisor: Supervises the processes.
@@ -91,6 +94,7 @@ class SessionHost:
         self._server: Listener | None = None
         self._next_stream = 1
         self._keys = new_keys(options.hosts)
+        self._hosts = options.hosts
         timing = msgspec.structs.replace(options.timing, give_up_after=options.ready_timeout)
         configuration = MemberConfiguration(
             cluster=self._folder.name if self._folder else f"sapwood-{secrets.token_hex(8)}",
@@ -104,6 +108,7 @@ class SessionHost:
             hosts=options.hosts,
             addresses={} if self._port is None else {ROOT: self._port.address},
         )
+        self._configuration = configuration
         identity = Identity(
             configuration.cluster,
             ROOT,
@@ -211,10 +216,84 @@ class SessionHost:
             )
         agents = tuple(rank for rank in change.ranks if self.tree.is_agent(rank))
         told = PlacesChanged(
-            change.ranks, agents, change.back, change.reason, change.disconnected, change.for_good
+            change.ranks,
+            agents,
+            change.back,
+            change.reason,
+            change.disconnected,
+            change.for_good,
+            change.added,
+            change.removed,
+            self.tree.epoch,
         )
         for listener in tuple(self._listeners):
             listener(told)
+
+    # --- the tree changes, on the loop's thread -----------------------------------------------
+
+    def expand(self, places: Sequence[NewAgent]) -> tuple[int, ...]:
+        """Add agents to the tree and have their processes begun; return their ranks.
+
+        Raises:
+            ConfigurationError: There cannot be such an agent.
+            ResourceError: What is to begin their processes cannot be started.
+        """
+        tree = self.tree
+        ranks = tuple(range(tree.size, tree.size + len(places)))
+        for place in places:
+            if place.host and (self._nodes is None or self._lender is not None):
+                raise ConfigurationError("this session has no node", where=f"host {place.host}")
+        homes = {rank: place.parent for rank, place in zip(ranks, places, strict=True)}
+        changed = tree.with_agents(homes)
+        if self._hosts or any(place.host for place in places):
+            known = self._hosts or (0,) * tree.size
+            self._hosts = (*known, *(place.host for place in places))
+        for rank, place in zip(ranks, places, strict=True):
+            if place.host:
+                self._add_keys(rank, place.host)
+        beginning = self._change(changed)
+        keys = starter_keys(changed, beginning)
+        self.supervisor.expand(changed, beginning, {rank: keys.get(rank, ()) for rank in ranks})
+        return ranks
+
+    def drain(self, ranks: Sequence[int]) -> None:
+        """Take places out of the tree; their processes finish what they were asked for.
+
+        Raises:
+            ConfigurationError: One is no place of the tree, or has children that stay.
+        """
+        changed = self.tree.without(ranks)
+        self.supervisor.drain(changed, self._change(changed))
+
+    @property
+    def hosts(self) -> tuple[int, ...]:
+        """The machine of each place, by rank; none where all are on one."""
+        return self._hosts
+
+    def contract(self, ranks: Sequence[int], reason: str) -> None:
+        """End the processes of places that were taken out of the tree."""
+        self.supervisor.contract(ranks, reason)
+
+    def configuration_of(self, host: int) -> bytes:
+        """Return what the places of a machine share, as the tree is now, encoded."""
+        return self._configuration_of(self._configuration, host)
+
+    def _change(self, tree: Tree) -> ProcessSetup:
+        """Begin the epoch of a tree; return how processes begin from now on."""
+        self.tree = tree
+        self._configuration = msgspec.structs.replace(
+            self._configuration, tree=tree, hosts=self._hosts
+        )
+        self.post(ev.ChangeTree(tree))
+        return self._beginning(self._configuration)
+
+    def _add_keys(self, rank: int, host: int) -> None:
+        token = secrets.token_bytes(KEY)
+        self._keys[0].expected[rank] = token
+        mine = self._keys.get(host)
+        if mine is None:
+            mine = self._keys[host] = PlaceKeys(secrets.token_bytes(KEY))
+        self._keys[host] = PlaceKeys(mine.secret, {**mine.tokens, rank: token})
 
     # --- how processes begin -----------------------------------------------------------------
 
@@ -238,10 +317,10 @@ class SessionHost:
                 lender,
                 configuration.cluster,
                 lambda rank: self._configuration_of(
-                    configuration, options.hosts[rank] if options.hosts else 0
+                    configuration, self._hosts[rank] if self._hosts else 0
                 ),
             ),
-            {} if lender is not None else dict(enumerate(options.hosts)),
+            {} if lender is not None else dict(enumerate(self._hosts)),
             self._nodes,
             options.zygote,
             partial(self._configuration_of, configuration),

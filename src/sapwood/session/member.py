@@ -161,7 +161,11 @@ class TreeMember:
             if gather
             else Node(self._identity, tree, timing)
         )
-        own: Handlers = {ev.ParentLost: self._parent_lost, ev.Connect: self._connect}
+        own: Handlers = {
+            ev.ParentLost: self._parent_lost,
+            ev.Connect: self._connect,
+            ev.EpochBegun: self._tree_changed,
+        }
         self._near = UnixTransport()
         self._far: Transport | None = None
         self.place = NodeDriver(
@@ -237,6 +241,9 @@ class TreeMember:
 
     def _parent_lost(self, _effect: ev.ParentLost) -> None:
         self.end()
+
+    def _tree_changed(self, effect: ev.EpochBegun) -> None:
+        self.configuration = msgspec.structs.replace(self.configuration, tree=effect.tree)
 
     def _problem(self, text: str) -> None:
         sys.stderr.write(f"sapwood: rank {self.rank}: {text}\n")

@@ -67,7 +67,11 @@ class PlacesChanged(msgspec.Struct, frozen=True):
         back: Whether they are back; else they are gone.
         reason: Why they are gone.
         disconnected: Whether only the way to them was lost: their processes are the same as before.
-        for_good: Whether the restart policy has given them up.
+        for_good: Whether they will not be back: the restart policy has given them up, or they
+            were removed.
+        added: Whether they came to the tree while it was running, and are there for the first time.
+        removed: Whether the tree does not have them any more; their ranks are never used again.
+        epoch: Of the tree.
     """
 
     ranks: tuple[int, ...]
@@ -76,3 +80,6 @@ class PlacesChanged(msgspec.Struct, frozen=True):
     reason: str = ""
     disconnected: bool = False
     for_good: bool = False
+    added: bool = False
+    removed: bool = False
+    epoch: int = 0

@@ -9,6 +9,8 @@
         |            DISCONNECTED --gone-->|
         +------------gone-----------------+
 
+From each of them a place that is removed from the tree goes to LEFT, which is its end.
+
 A place is disconnected while the way to it is lost and its process may live: it is expected to be
 attached elsewhere in the tree.
 """
@@ -29,6 +31,7 @@ class PlaceState(enum.Enum):
     READY = "ready"
     DISCONNECTED = "disconnected"
     LOST = "lost"
+    LEFT = "left"
 
 
 class PlaceEvent(enum.Enum):
@@ -38,6 +41,7 @@ class PlaceEvent(enum.Enum):
     CUT_OFF = "cut off"
     GONE = "gone"
     SPAWNED = "spawned"
+    REMOVED = "removed"
 
 
 TRANSITIONS = StateTable(
@@ -51,6 +55,10 @@ TRANSITIONS = StateTable(
         (PlaceState.DISCONNECTED, PlaceEvent.GONE): PlaceState.LOST,
         (PlaceState.LOST, PlaceEvent.SPAWNED): PlaceState.STARTING,
         (PlaceState.LOST, PlaceEvent.GONE): PlaceState.LOST,
+        (PlaceState.STARTING, PlaceEvent.REMOVED): PlaceState.LEFT,
+        (PlaceState.READY, PlaceEvent.REMOVED): PlaceState.LEFT,
+        (PlaceState.DISCONNECTED, PlaceEvent.REMOVED): PlaceState.LEFT,
+        (PlaceState.LOST, PlaceEvent.REMOVED): PlaceState.LEFT,
     },
 )
 """(state, event) → next state; any other pair is a mistake of the program."""
@@ -67,6 +75,7 @@ class PlaceRecord:
         drifts: Counts how often it was cut off.
         looks: Counts how often it was seen to be forked and not to have joined.
         failures: Counts the processes in a row that ended, or were given up, before they joined.
+        is_new: Whether no process has joined yet, of a place that came to a running tree.
     """
 
     __slots__ = (
@@ -74,6 +83,7 @@ class PlaceRecord:
         "drifts",
         "failures",
         "incarnation",
+        "is_new",
         "looks",
         "pid",
         "rank",
@@ -87,6 +97,7 @@ class PlaceRecord:
         self.drifts = 0
         self.looks = 0
         self.failures = 0
+        self.is_new = False
         self.pid = 0
         self.state = PlaceState.STARTING
 
@@ -133,11 +144,23 @@ class Places:
         return self._records[rank]
 
     def __iter__(self) -> Iterator[PlaceRecord]:
-        return iter(self._records.values())
+        """Go through the places that the tree has."""
+        left = PlaceState.LEFT
+        return (record for record in list(self._records.values()) if record.state is not left)
+
+    def change(self, tree: Tree) -> None:
+        """Go by the tree of another epoch; places that are removed stay until they have LEFT."""
+        for rank in range(self._tree.size, tree.size):
+            record = PlaceRecord(rank, self._tally)
+            record.is_new = True
+            self._tally[record.state] += 1
+            self._records[rank] = record
+        self._tree = tree
 
     def all_ready(self) -> bool:
         """Whether all places have a ready process."""
-        return self._tally[PlaceState.READY] == len(self._records)
+        left = self._tally[PlaceState.LEFT]
+        return self._tally[PlaceState.READY] == len(self._records) - left
 
     def agents(self) -> list[PlaceRecord]:
         """Return the agents, in order."""
@@ -145,7 +168,7 @@ class Places:
 
     def gone(self, ranks: Sequence[int]) -> list[int]:
         """Return those of some places that have no process, or one that is not there yet."""
-        absent = (PlaceState.LOST, PlaceState.STARTING)
+        absent = (PlaceState.LOST, PlaceState.STARTING, PlaceState.LEFT)
         return [rank for rank in ranks if self._records[rank].state in absent]
 
 

@@ -22,7 +22,7 @@ from sapwood.comm.messages.groups import GroupNumber
 from sapwood.comm.shared_memory import SharedRef
 from sapwood.core.errors import SapwoodError
 from sapwood.core.request import Request
-from sapwood.core.topology import Tree
+from sapwood.core.topology import ROOT, Tree
 from sapwood.session.options import PlacesChanged
 from sapwood.session.places import PlaceState
 from sapwood.session.requests import RequestFuture
@@ -158,6 +158,18 @@ class ContentPort(Protocol):
         """Offer something once less; with the last time it is gone."""
 
 
+class NewAgent(msgspec.Struct, frozen=True):
+    """An agent that is to be added.
+
+    Attributes:
+        parent: Its home: the root or a junction.
+        host: The machine on which it is; 0 for that of the root.
+    """
+
+    parent: int = ROOT
+    host: int = 0
+
+
 class SessionPort(Protocol):
     """A session, as its users hold it; all of it may be used from any thread.
 
@@ -165,7 +177,9 @@ class SessionPort(Protocol):
         tree: The shape of its tree.
     """
 
-    tree: Tree
+    @property
+    def tree(self) -> Tree:
+        """Its tree, as it is now."""
 
     @property
     def groups(self) -> GroupPort:
@@ -238,6 +252,12 @@ class SessionPort(Protocol):
 
     def receive(self, source: int, tag: int) -> Request:
         """Wait for a tagged message."""
+
+    def expand(self, places: Sequence[NewAgent]) -> tuple[int, ...]:
+        """Add agents while the session runs, and wait until they are ready; return their ranks."""
+
+    def contract(self, ranks: Sequence[int], seconds: float = ..., reason: str = ...) -> None:
+        """Remove places for good: wait for what they were asked for, then end their processes."""
 
     def subscribe(self, listener: Callable[[PlacesChanged], None]) -> Callable[[], None]:
         """Have a function told of lost and replaced places; what is returned ends that."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
@@ -182,6 +182,11 @@ class PendingRequests:
     def withdraw(self, future: RequestFuture) -> None:
         """Take a request back: its future ends with CancelledError; from any thread."""
         self._thread.post(self._withdraw, future.number)
+
+    def waiting_for(self, ranks: Iterable[int]) -> list[RequestFuture]:
+        """Return what comes of the requests that places have not answered; on the loop's thread."""
+        several = set(ranks)
+        return [one.future for one in self._open.values() if one.rank in several]
 
     def answer(self, handler: str, function: Callable[[int, Any], None]) -> None:
         """Have ``function(rank, value)`` called when an agent asks."""

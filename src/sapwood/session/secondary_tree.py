@@ -68,6 +68,9 @@ class PrimarySession(Protocol):
         """Have a function told of lost and replaced places; what is returned ends that."""
 
 
+_NO_AGENT = "make a further tree over the agents that there are"
+
+
 class SharedAgents:
     """What a secondary tree has of the primary session, whose agents it shares.
 
@@ -122,6 +125,7 @@ class SharedAgentStarter:
         self._wanted: dict[int, orders.ProcessSpec] = {}
         self._asked: set[int] = set()
         self._there: dict[int, tuple[orders.ProcessSpec, int]] = {}
+        self._left: dict[int, str] = {}  # agents that will not be back, and why
         self._unsubscribe: Callable[[], None] = _nothing
 
     def start(self) -> None:
@@ -135,6 +139,10 @@ class SharedAgentStarter:
         self._loop = loop
         for rank in self._wanted:
             self._ask_to_attach(rank)
+
+    def reconfigure(self, configuration: bytes) -> None:
+        """Do nothing: each place is told how its tree is when it takes part."""
+        del configuration
 
     def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
         """Have agents take places."""
@@ -177,8 +185,12 @@ class SharedAgentStarter:
     def _ask_to_attach(self, rank: int) -> None:
         if rank in self._asked:
             return
-        self._asked.add(rank)
         spec = self._wanted[rank]
+        if rank in self._left:
+            del self._wanted[rank]
+            self._on_report(orders.SpawnFailed(rank, spec.incarnation, self._left[rank], _NO_AGENT))
+            return
+        self._asked.add(rank)
         attach = AttachRequest(self._configuration(rank), spec.incarnation)
         try:
             joined = self._session.ask(
@@ -211,8 +223,10 @@ class SharedAgentStarter:
         return self._session.supervisor.places[rank].is_ready
 
     def _changed(self, change: PlacesChanged) -> None:
+        if change.for_good:
+            self._left |= dict.fromkeys(change.agents, f"its agent is gone: {change.reason}")
         for rank in change.agents:
-            if change.back and rank in self._wanted:
+            if (change.back or change.for_good) and rank in self._wanted:
                 self._ask_to_attach(rank)
             elif not change.back and not change.disconnected and rank in self._there:
                 self._gone(rank, self._there[rank][0].incarnation, change.reason)

@@ -2,8 +2,10 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -45,6 +47,7 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
         parameters: Their first parameters, encoded.
         counted: Whether places count what passes.
         paced: Whether agents send of themselves no faster than :meth:`StreamHandle.read` says.
+        follows: Whether agents that are added take part, and it goes on without those that leave.
     """
 
     code: bytes = b""
@@ -54,6 +57,7 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     parameters: bytes = b""
     counted: bool = False
     paced: bool = False
+    follows: bool = False
 
 
 class SweepResult(msgspec.Struct, frozen=True):
@@ -84,6 +88,7 @@ class StreamHandle:
             thread.
         explain: Given each error of a wave before it is told, to add to it.
         new_future: Makes the future of a wave.
+        members_now: Returns who takes part in a wave that begins now.
     """
 
     def __init__(
@@ -112,12 +117,19 @@ class StreamHandle:
         self._sweeps: dict[int, Future[SweepResult]] = {}
         self._next_sweep = 1
         self._members = from_ranges(spec.members)
+        self.members_now: Callable[[], AbstractSet[int]] = lambda: self._members
+        self._members_of: dict[int, AbstractSet[int]] = {}  # of waves, where that changes
         self._closed: SapwoodError | None = None
 
     @property
     def open_waves(self) -> int:
         """Waves that are not over."""
         return len(self._waves)
+
+    @property
+    def futures(self) -> list["Future[WaveResult]"]:
+        """What comes of the waves that are not over; on the loop's thread."""
+        return [future for future, _ in self._waves.values()]
 
     @property
     def waves_begun(self) -> int:
@@ -236,8 +248,9 @@ class StreamHandle:
         if future is None:
             return
         missing: Ranges = ()
-        if effect.ranks != self.spec.members:
-            missing = to_ranges(self._members - from_ranges(effect.ranks))
+        members = self._members_of.pop(effect.wave, self._members)
+        if effect.ranks != self.spec.members or members is not self._members:
+            missing = to_ranges(members - from_ranges(effect.ranks))
         total = effect.total
         if effect.body:
             try:
@@ -263,6 +276,7 @@ class StreamHandle:
         error = SapwoodError.from_record(effect.error).located(self._name_of(effect.rank))
         self.explain(error)
         future = self._ended(effect.wave)
+        self._members_of.pop(effect.wave, None)
         if future is not None:
             future.set_exception(error)
         else:
@@ -288,7 +302,8 @@ class StreamHandle:
     def _name_of(self, rank: int) -> str:
         if not rank:
             return "the front end's filter"
-        return f"agent {rank}" if rank in self._members else f"junction {rank}"
+        is_agent = rank in self._members or rank in self.members_now()
+        return f"agent {rank}" if is_agent else f"junction {rank}"
 
     def _ended(self, wave: int) -> "Future[WaveResult] | None":
         future, nbytes = self._waves.pop(wave, (None, 0))
@@ -311,6 +326,8 @@ class StreamHandle:
             future.set_exception(error)
             return
         self._waves[self._next_wave] = (future, _size(encoded))
+        if self.spec.follows:
+            self._members_of[self._next_wave] = self.members_now()
         self._next_wave += 1
         self._post(ev.Broadcast(self.spec.stream, encoded.body, payload))
 
@@ -362,6 +379,7 @@ class StreamTable:
 
     Attributes:
         filters: Calls the own filters of the root; None where nobody does.
+        members_of: Returns who takes part in a wave of a stream that begins now.
     """
 
     def __init__(
@@ -374,6 +392,7 @@ class StreamTable:
         new_number: Callable[[], int],
     ) -> None:
         self.filters: Filters | None = None
+        self.members_of: Callable[[int], AbstractSet[int]] = lambda _stream: frozenset()
         self._thread = thread
         self._post = post
         self._pool = pool
@@ -423,6 +442,7 @@ class StreamTable:
             options.filters,
             {1: options.parameters} if options.filters else {},
             options.counted,
+            options.follows,
         )
         limiter = ByteLimiter(self._backlog, self._thread)
         with self._lock:  # places hear of streams in the order of their numbers
@@ -430,8 +450,20 @@ class StreamTable:
             handle = StreamHandle(
                 spec, self._thread, self._post, self._pool, self._forget, limiter, self._shortcut
             )
+            if spec.follows:
+                handle.members_now = partial(self.members_of, spec.stream)
             self._thread.post(self._open, handle, ev.OpenStream(spec, options.paced))
         return handle
+
+    def under_way(self, ranks: Iterable[int]) -> list["Future[WaveResult]"]:
+        """Return what comes of the open waves that some agents may be in; on the loop's thread."""
+        several = set(ranks)
+        return [
+            future
+            for stream in self._streams.values()
+            if stream.spec.follows or not several.isdisjoint(from_ranges(stream.spec.members))
+            for future in stream.futures
+        ]
 
     def pushing(self) -> list[StreamHandle]:
         """Return the streams on which agents push values; from any thread."""

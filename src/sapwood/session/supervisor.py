@@ -16,7 +16,7 @@ import enum
 import math
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, cast
@@ -133,7 +133,10 @@ class PlaceChange(msgspec.Struct, frozen=True):
         back: Whether they are there again; else they are not to be reached.
         disconnected: Whether their processes are the same as before.
         reason: Why they are not there.
-        for_good: Whether the restart policy has given them up.
+        for_good: Whether they will not be back: the restart policy has given them up, or they
+            were removed.
+        added: Whether they are there for the first time, in a tree that was running.
+        removed: Whether the tree does not have them any more.
     """
 
     ranks: tuple[int, ...]
@@ -141,6 +144,8 @@ class PlaceChange(msgspec.Struct, frozen=True):
     disconnected: bool
     reason: str = ""
     for_good: bool = False
+    added: bool = False
+    removed: bool = False
 
 
 def _no_configuration(_host: int) -> bytes:
@@ -213,6 +218,9 @@ class ProcessStarter(Protocol):
     def listen(self, loop: SharedReactor) -> None:
         """Hear reports on a loop; called on its thread."""
 
+    def reconfigure(self, configuration: bytes) -> None:
+        """Give another configuration to processes that begin from now on."""
+
     def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
         """Begin processes."""
 
@@ -256,6 +264,7 @@ class ProcessStarters:
         known: list[StarterKey] = [()] if main else []
         known += self._keys.values()
         self._spawners = {key: make(key) for key in dict.fromkeys(known)}
+        self._closing: list[threading.Thread] = []
 
     def __iter__(self) -> Iterator[ProcessStarter]:
         return iter(self._spawners.values())
@@ -268,6 +277,10 @@ class ProcessStarters:
     def of(self, rank: int) -> ProcessStarter:
         """Return the one that begins the process of a place."""
         return self._spawners[self._keys.get(rank, ())]
+
+    def has(self, rank: int) -> bool:
+        """Whether there is one."""
+        return self._keys.get(rank, ()) in self._spawners
 
     def start(self, specs: Sequence[orders.ProcessSpec]) -> None:
         """Start all of them and order processes.
@@ -294,6 +307,45 @@ class ProcessStarters:
     def kill(self, rank: int, pid: int) -> None:
         """End the process of a place."""
         self.of(rank).kill(pid)
+
+    def reconfigure(self, configuration_of: Callable[[int], bytes]) -> None:
+        """Give another configuration to processes that begin from now on.
+
+        Args:
+            configuration_of: Returns that of a machine.
+        """
+        for key, spawner in self._spawners.items():
+            spawner.reconfigure(configuration_of(key.host if isinstance(key, OnHost) else 0))
+
+    def add(self, keys: Mapping[int, StarterKey], loop: SharedReactor | None) -> None:
+        """Have places begun that are new; called on the loop's thread.
+
+        Raises:
+            ResourceError: A starter cannot be started.
+        """
+        for key in dict.fromkeys(keys.values()):
+            if key not in self._spawners:
+                self._spawners[key] = self._make(key)
+                self._spawners[key].start()
+                if loop is not None:
+                    self._spawners[key].listen(loop)
+        self._keys |= {rank: key for rank, key in keys.items() if key}
+
+    def remove(self, ranks: Iterable[int]) -> None:
+        """Forget places that are gone, and end starters on machines where no other place is.
+
+        Called on the loop's thread, which does not wait for that end.
+        """
+        for rank in ranks:
+            key = self._keys.pop(rank, ())
+            if isinstance(key, OnHost) and key not in self._keys.values():
+                spawner = self._spawners.pop(key)
+                spawner.detach()
+                closing = threading.Thread(
+                    target=spawner.close, name="sapwood-starter", daemon=True
+                )
+                self._closing.append(closing)
+                closing.start()
 
     def silent(self, looks: int, first: int) -> list[StarterKey]:
         """Ask all zygotes for a sign of life; return the keys of those that hang.
@@ -342,6 +394,8 @@ class ProcessStarters:
         """End all zygotes and all their descendants, and wait for that."""
         for spawner in self:
             spawner.close()
+        for closing in self._closing:
+            closing.join()
 
 
 class ProcessSupervisor:
@@ -372,7 +426,7 @@ class ProcessSupervisor:
         self._patience = patience
         self._on_change = on_change
         self._starters = ProcessStarters(
-            self._starter_of, _keys(tree, beginning), main=beginning.zygote
+            self._starter_of, starter_keys(tree, beginning), main=beginning.zygote
         )
         self._loop: SharedReactor | None = None
         self._ready = threading.Event()
@@ -386,6 +440,8 @@ class ProcessSupervisor:
     def start(self) -> None:
         """Start the zygote and order all processes; from the thread that creates the session."""
         self._starters.start(self._specs(self._tree.subtree(ROOT)[1:]))
+        if self.places.all_ready():
+            self._ready.set()  # there is nobody to wait for
 
     def listen(self, loop: SharedReactor) -> None:
         """Hear of processes from now on."""
@@ -402,8 +458,9 @@ class ProcessSupervisor:
         """
         if not self._ready.wait(timeout):
             late = [record.rank for record in self.places if record.state is not PlaceState.READY]
+            every = self._tree.places - 1
             raise ResourceError(
-                f"{len(late)} of {self._tree.size - 1} processes are not ready after {timeout:g} s",
+                f"{len(late)} of {every} processes are not ready after {timeout:g} s",
                 where=fold("rank", late),
                 hint="use fewer agents, or raise cluster.ready_timeout",
             )
@@ -431,6 +488,57 @@ class ProcessSupervisor:
             ResourceError: The zygote is gone.
         """
         return self._starters.main.lend()
+
+    def expand(self, tree: Tree, beginning: ProcessSetup, keys: Mapping[int, StarterKey]) -> None:
+        """Have the places of another epoch begun that the one before did not have.
+
+        Args:
+            tree: The tree, of which the root and its neighbours know already.
+            beginning: How processes begin from now on.
+            keys: What begins those places.
+
+        Raises:
+            ResourceError: What is to begin them cannot be started.
+        """
+        self._change(tree, beginning)
+        self._starters.add(keys, self._loop)
+        self._starters.spawn(self._specs(sorted(keys)))
+
+    def drain(self, tree: Tree, beginning: ProcessSetup) -> None:
+        """Take in that the tree of the next epoch lacks places; their processes go on so far."""
+        self._change(tree, beginning)
+
+    def contract(self, ranks: Sequence[int], reason: str) -> None:
+        """End the processes of places that the tree does not have any more."""
+        ranks = [rank for rank in ranks if self.places[rank].state is not PlaceState.LEFT]
+        if not ranks:
+            return
+        _log.info("removed", places=fold("rank", ranks), reason=reason)
+        for rank in ranks:
+            record = self.places[rank]
+            record.advance(PlaceEvent.REMOVED)
+            self._repairs.pop(rank, None)
+            self._budgets.pop(rank, None)
+            if record.pid:
+                self._starters.kill(rank, record.pid)
+        self._on_change(
+            PlaceChange(
+                tuple(ranks),
+                back=False,
+                disconnected=False,
+                reason=reason,
+                for_good=True,
+                removed=True,
+            )
+        )
+        self._starters.remove(ranks)
+        if self.places.all_ready():
+            self._ready.set()
+
+    def _change(self, tree: Tree, beginning: ProcessSetup) -> None:
+        self._tree, self._beginning = tree, beginning
+        self.places.change(tree)
+        self._starters.reconfigure(beginning.configuration_of)
 
     def detach(self) -> None:
         """Hear of nothing any more."""
@@ -463,9 +571,13 @@ class ProcessSupervisor:
             return
         record.pid = effect.pid
         record.advance(PlaceEvent.JOINED)
+        added, record.is_new = record.is_new, False
         if self._ready.is_set():
-            _log.info("attached" if disconnected else "replaced", rank=effect.rank)
-            self._on_change(PlaceChange((effect.rank,), back=True, disconnected=disconnected))
+            what = "attached" if disconnected else "added" if added else "replaced"
+            _log.info(what, rank=effect.rank)
+            self._on_change(
+                PlaceChange((effect.rank,), back=True, disconnected=disconnected, added=added)
+            )
         elif self.places.all_ready():
             self._ready.set()
 
@@ -525,14 +637,14 @@ class ProcessSupervisor:
             record = self.places[report.rank]
             if record.incarnation == report.incarnation and record.state is PlaceState.STARTING:
                 record.pid = report.pid
-            elif record.pid != report.pid:
+            elif record.pid != report.pid and self._starters.has(report.rank):
                 # It was given up while it was being forked.
                 self._starters.kill(report.rank, report.pid)
         elif isinstance(report, orders.Ready):
             self._started[()] = report
         elif isinstance(report, orders.Exited):
             self._exited(report)
-        elif isinstance(report, orders.SpawnFailed):
+        elif isinstance(report, orders.SpawnFailed) and self._is_there(report.rank):
             error = ResourceError(
                 f"cannot start the process of rank {report.rank}: {report.reason}",
                 hint=report.hint,
@@ -549,8 +661,12 @@ class ProcessSupervisor:
         record.pid = 0
         if record.state is PlaceState.LOST:
             self._respawn_where_gone()
-        else:
+        elif self._is_there(report.rank):
             self._repair([report.rank], report.reason or describe_status(report.status))
+
+    def _is_there(self, rank: int) -> bool:
+        """Whether a place was not removed yet."""
+        return self.places[rank].state is not PlaceState.LEFT
 
     def _other_reported(self, key: StarterKey, report: orders.Report) -> None:
         if isinstance(report, orders.Ready):
@@ -559,7 +675,10 @@ class ProcessSupervisor:
             self._reported(report)
 
     def _starter_ended(self, key: StarterKey = (), reason: str = "the zygote ended") -> None:
-        ranks = [r for r in self._tree.subtree(ROOT)[1:] if self._starters.runs_on(r, key)]
+        ranks = [one.rank for one in self.places if self._starters.runs_on(one.rank, key)]
+        if len(ranks) > 1:  # parents first
+            order = {rank: place for place, rank in enumerate(self._tree.subtree(ROOT))}
+            ranks.sort(key=lambda rank: order.get(rank, 0))
         for rank in ranks:
             self.places[rank].pid = 0
         if isinstance(key, OnHost):
@@ -577,7 +696,16 @@ class ProcessSupervisor:
     # --- repair ----------------------------------------------------------------------------------
 
     def _repair(self, ranks: Sequence[int], reason: str) -> None:
-        """End the processes of places, parents first, then start them anew."""
+        """End the processes of places, parents first, then start them anew.
+
+        Those that the tree does not have any more are gone with that.
+        """
+        leaving = [rank for rank in ranks if rank not in self._tree]
+        if leaving:
+            self.contract(leaving, reason)
+            ranks = [rank for rank in ranks if rank in self._tree]
+            if not ranks:
+                return
         pauses = self._pauses(ranks)
         self._last_reason = reason
         waits = [pause for pause in pauses.values() if pause is not None]
@@ -698,7 +826,7 @@ class ProcessSupervisor:
         return self._failure if isinstance(self._failure, SapwoodError) else None
 
 
-def _keys(tree: Tree, beginning: ProcessSetup) -> dict[int, StarterKey]:
+def starter_keys(tree: Tree, beginning: ProcessSetup) -> dict[int, StarterKey]:
     """Return the starters of the places that the default interpreter's zygote does not begin."""
     keys: dict[int, StarterKey] = dict(beginning.interpreters)
     if beginning.agent_source is not None:

@@ -12,7 +12,13 @@ import numpy as np
 import pytest
 
 import sapwood
-from sapwood.core.errors import ClosedError, ConfigurationError, RunnerCrashError, UserCodeError
+from sapwood.core.errors import (
+    ClosedError,
+    ConfigurationError,
+    RunnerCrashError,
+    SapwoodError,
+    UserCodeError,
+)
 from sapwood.environment.settings import CommSettings
 from sapwood.session.embedded import embedded
 
@@ -43,6 +49,21 @@ def end_itself(_value: Any) -> None:
 def total(stream: sapwood.Stream, value: Any) -> Any:
     """Broadcast a value and return what comes back."""
     return stream.broadcast(value).result(TIMEOUT).total
+
+
+def test_a_tree_without_an_agent_that_was_removed_says_so(
+    make_cluster: MakeCluster, until: Until
+) -> None:
+    cluster = make_cluster(3)
+    with cluster.topology(2) as deep:
+        stream = deep.stream(twice, reduce="sum")
+        assert total(stream, 1.0) == 6.0
+        cluster.contract([2])
+        until(lambda: deep.session.failure is not None)
+        with pytest.raises(SapwoodError, match="removed"):
+            until(lambda: total(stream, 1.0) is None)
+    with pytest.raises(ConfigurationError, match="began"):
+        cluster.topology(2)
 
 
 @pytest.mark.row("C2-ROUTE")

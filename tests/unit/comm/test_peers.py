@@ -139,7 +139,7 @@ def say(node: Node, message: msg.AnyMessage, link: int = 1) -> list[ev.Effect]:
         {"credential": b""},
         {"version": PROTOCOL_VERSION + 1},
         {"cluster": "other"},
-        {"rank": 9},
+        {"rank": 9, "credential": b"wrong"},
         {"rank": 0},
         {"rank": -1},
     ],
@@ -155,6 +155,16 @@ def test_a_stranger_is_told_why_and_sent_away(change: dict[str, Any]) -> None:
     assert isinstance(disconnect, ev.Disconnect)
     with pytest.raises(ProtocolError, match="before the handshake"):
         say(node, msg.Heartbeat())
+
+
+@pytest.mark.parametrize("change", [{"rank": 9}, {"epoch": 1}, {"epoch": 1, "attachment": 3}])
+def test_who_knows_of_a_later_epoch_is_to_ask_again(change: dict[str, Any]) -> None:
+    """It may be new, and whom it asks has not heard of it yet: it must not end for that."""
+    node = greeted_node(flat(2))
+    node.step(0.0, ev.LinkOpened(1, initiator=False))
+    (disconnect,) = say(node, msgspec.structs.replace(KIDS.hello(), **change))
+    assert isinstance(disconnect, ev.Disconnect)
+    assert not node.router.everybody()
 
 
 def test_only_a_newer_process_takes_the_place_of_another() -> None:

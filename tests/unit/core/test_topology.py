@@ -141,3 +141,61 @@ def test_the_agents_of_a_host_are_a_contiguous_run(shares: list[int]) -> None:
 def test_hosts_without_agents_make_no_tree() -> None:
     with pytest.raises(ConfigurationError, match="at least one agent"):
         by_host([0, 0])
+
+
+# --- the next epoch -------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 30), st.integers(2, 5), st.booleans(), st.data())
+def test_a_rank_is_given_once_and_homes_stay(
+    agents: int, fanout: int, spares: bool, data: st.DataObject
+) -> None:
+    tree = kary(agents, fanout, spares=spares)
+    ever = set(range(tree.size))
+    for epoch in range(1, 8):
+        before = tree
+        if data.draw(st.booleans()) or not tree.agents:
+            homes = [ROOT, *(rank for rank in tree.junctions if rank not in tree.spares)]
+            several = data.draw(st.lists(st.sampled_from(homes), min_size=1, max_size=3))
+            new = dict(enumerate(several, start=tree.size))
+            tree = tree.with_agents(new)
+            assert not ever & new.keys()
+            ever |= new.keys()
+            assert all(rank in tree.children(parent) for rank, parent in new.items())
+        else:
+            rank = data.draw(st.sampled_from([*tree.agent_ranks, *tree.junctions]))
+            gone = tree.subtree(rank)
+            tree = tree.without(gone)
+            assert all(one not in tree for one in gone)
+            assert set(gone).isdisjoint(tree.subtree(ROOT))
+        assert tree.epoch == epoch
+        assert tree.parents[: before.size] == before.parents
+        assert len(tree.subtree(ROOT)) == tree.places
+        kinds = sorted([ROOT, *tree.agent_ranks, *tree.junctions])
+        assert kinds == sorted(tree.subtree(ROOT))
+        assert tree.agents == len(tree.agent_ranks)
+        for rank in tree.agent_ranks:
+            assert tree.is_agent(rank)
+            assert all(rank in tree.leaves(above) for above in tree.above(rank))
+
+
+@pytest.mark.parametrize("places", [{}, {6: 0}, {8: 0}, {7: 1}, {7: 9}, {7: 0, 9: 0}], ids=str)
+def test_a_rank_that_is_not_the_next_and_a_home_that_is_none_are_refused(
+    places: dict[int, int],
+) -> None:
+    with pytest.raises(ConfigurationError):
+        kary(4, 2).with_agents(places)
+
+
+@pytest.mark.parametrize("ranks", [[], [0], [7], [5], [1, 5], [-1]], ids=str)
+def test_what_is_no_place_or_has_children_that_stay_is_not_removed(ranks: list[int]) -> None:
+    with pytest.raises(ConfigurationError):
+        kary(4, 2).without(ranks)
+
+
+def test_a_place_is_not_removed_twice() -> None:
+    tree = flat(2).without([1])
+    with pytest.raises(ConfigurationError, match="no place"):
+        tree.without([1])
+    with pytest.raises(ConfigurationError, match="cannot have children"):
+        kary(4, 2).without([1, 2, 5]).with_agents({7: 5})

@@ -11,7 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +25,7 @@ from sapwood.contexts.runtime import Runtime
 from sapwood.environment.settings import NodeSettings
 from sapwood.nodes import starting, stub
 from sapwood.nodes.daemon import DaemonOrder
-from sapwood.nodes.starting import DaemonStarter, NodeTrouble, shell_command
+from sapwood.nodes.starting import AwaitedDaemon, DaemonStarter, NodeTrouble, shell_command
 
 PATIENCE = 30.0
 SECRET = "s" * 52
@@ -435,3 +437,27 @@ def test_reports_wait_until_somebody_listens(start: Start) -> None:
     assert not one.reports
     one.starter.listen(Loop())  # type: ignore[arg-type]  # as above
     assert isinstance(one.first(), orders.Exited)
+
+
+def test_a_daemon_that_somebody_else_starts_is_expected_and_gone_with_its_link() -> None:
+    expected: list[ProcessSpec] = []
+    reports: list[orders.Report] = []
+    calls: list[Callable[[], None]] = []
+    loop = SimpleNamespace(call_soon=lambda call, *args: calls.append(partial(call, *args)))
+    starter = AwaitedDaemon(expected.append, reports.append)
+    starter.start()
+    starter.listen(loop)  # type: ignore[arg-type]  # all that it uses
+    starter.spawn([ProcessSpec("", 3, 2)])
+    assert expected == [ProcessSpec("", 3, 2)]
+    assert not starter.is_silent(1, 1)
+    starter.kill(77)
+    assert not reports  # whoever kills it is not told while it does
+    calls.pop()()
+    assert reports == [orders.Exited(3, 2, 77, 0, "its link is gone")]
+    starter.kill(77)
+    starter.detach()
+    calls.pop()()
+    starter.kill(77)
+    starter.close()
+    assert len(reports) == 1
+    assert not calls

@@ -17,6 +17,7 @@ from sapwood.core.topology import Tree, flat, kary
 from sapwood.environment.settings import RestartSettings
 from sapwood.session.places import PlaceState
 from sapwood.session.supervisor import (
+    OnHost,
     PlaceChange,
     ProcessSetup,
     ProcessStarters,
@@ -70,6 +71,9 @@ class Zygote:
         pass
 
     def detach(self) -> None:
+        pass
+
+    def reconfigure(self, configuration: bytes) -> None:
         pass
 
     def spawn(self, specs: Sequence[orders.ProcessSpec]) -> None:
@@ -640,3 +644,116 @@ def test_a_node_that_can_begin_nothing_is_not_asked_for_ever() -> None:
     assert len(nodes.made) <= 4
     assert supervisor.failure is not None
     assert "its disk is full" in str(supervisor.failure)
+
+
+# --- the tree changes -----------------------------------------------------------------------------
+
+
+class Changing:
+    """A supervisor of a tree that changes, on machines that are none."""
+
+    def __init__(self) -> None:
+        self.nodes, self.loop = Nodes(), Loop()
+        self.changes: list[PlaceChange] = []
+        self.tree = flat(0)
+        self.hosts: dict[int, int] = {}
+        self.supervisor = ProcessSupervisor(
+            self.tree,
+            self._setup(),
+            RestartSettings(limit=3, backoff=0.5, backoff_max=0.5),
+            SupervisionTimeouts(attach=PATIENCE, join=JOIN, heartbeat=HEARTBEAT, silence=SILENCE),
+            self.changes.append,
+        )
+        self.supervisor.start()
+        self.supervisor.wait_ready(0.0)
+        self.supervisor.listen(cast("Any", self.loop))
+
+    def _setup(self) -> ProcessSetup:
+        return ProcessSetup(
+            "tree",
+            lambda _: "a:b",
+            orders.ConfigureProcesses("", b""),
+            ZygotePlan(()),
+            hosts=self.hosts,
+            nodes=cast("Any", self.nodes),
+            zygote=False,
+        )
+
+    def expand(self, host: int) -> int:
+        rank = self.tree.size
+        self.tree = self.tree.with_agents({rank: 0})
+        self.hosts[rank] = host
+        self.supervisor.expand(self.tree, self._setup(), {rank: OnHost(host)})
+        return rank
+
+    def join(self, rank: int, incarnation: int = 1) -> None:
+        pid = 100 * incarnation + rank
+        self.supervisor._reported(orders.Spawned(rank, incarnation, pid))
+        self.supervisor.joined(ev.PlaceJoined(rank, incarnation, pid))
+
+    def drain(self, rank: int) -> None:
+        self.tree = self.tree.without([rank])
+        self.supervisor.drain(self.tree, self._setup())
+
+
+def test_an_added_place_is_begun_by_its_starter_and_told_once_it_is_there() -> None:
+    one = Changing()
+    assert [one.expand(4), one.expand(4), one.expand(7)] == [1, 2, 3]
+    assert [node.spawned for node in one.nodes.made] == [[(1, 1), (2, 1)], [(3, 1)]]
+    assert one.changes == []
+    one.join(2)
+    (change,) = one.changes
+    assert (change.ranks, change.back, change.added) == ((2,), True, True)
+    assert not one.supervisor.places.all_ready()
+
+
+def test_a_process_of_an_added_place_that_ends_is_replaced() -> None:
+    one = Changing()
+    rank = one.expand(1)
+    one.supervisor._reported(orders.Spawned(rank, 1, 101))
+    one.supervisor._reported(orders.Exited(rank, 1, 101, 1))
+    one.loop.advance(1.0)
+    assert one.nodes.made[0].spawned == [(rank, 1), (rank, 2)]
+    one.join(rank, 2)
+    assert one.changes[-1].added  # the first one never was there
+
+
+def test_a_place_that_leaves_is_not_begun_again_and_its_starter_ends() -> None:
+    one = Changing()
+    for host in (1, 2):
+        one.join(one.expand(host))
+    one.drain(2)
+    assert one.nodes.made[1].killed == []  # it may have something to finish
+    one.supervisor.contract([2], "enough")
+    change = one.changes[-1]
+    assert (change.ranks, change.removed, change.for_good) == ((2,), True, True)
+    assert (change.back, change.reason) == (False, "enough")
+    assert one.nodes.made[1].killed == [102]
+    one.supervisor.close()
+    assert one.nodes.made[1].closed
+    one.supervisor._reported(orders.Exited(2, 1, 102, -9))
+    one.supervisor._reported(orders.SpawnFailed(2, 1, "no"))
+    one.supervisor._reported(orders.Spawned(2, 1, 102))
+    one.supervisor.joined(ev.PlaceJoined(2, 1, 102))
+    one.loop.advance(100.0)
+    assert one.changes[-1] is change
+    assert [record.rank for record in one.supervisor.places] == [1]
+    assert one.supervisor.places.all_ready()
+    assert one.expand(2) == 3
+
+
+@pytest.mark.parametrize("how", ["exited", "lost"])
+def test_a_place_that_ends_while_it_finishes_has_left(how: str) -> None:
+    one = Changing()
+    one.join(one.expand(1))
+    one.drain(1)
+    if how == "exited":
+        one.supervisor._reported(orders.Exited(1, 1, 101, -9))
+    else:
+        one.supervisor.lost(ev.PlacesLost(((1, 2),), "its link is gone", 1))
+        one.loop.advance(10 * PATIENCE)
+    assert one.changes[-1].removed
+    assert one.nodes.made[0].spawned == [(1, 1)]
+    told = len(one.changes)
+    one.supervisor.contract([1], "enough")
+    assert len(one.changes) == told

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from sapwood.code.runner.group_messages import CALL, ENTER, STAY
@@ -20,7 +20,7 @@ class GroupPlace(Protocol):
     """Where user code runs: what groups need of :class:`sapwood.Here`."""
 
     rank: int
-    agents: range
+    agents: Sequence[int]
 
     def ask(
         self, name: str, value: Any = None, convert: Callable[[Any], Any] | None = None
@@ -58,7 +58,7 @@ def enter(
     enter_timeout: float | None,
 ) -> Group:
     """Enter a group from user code; see :meth:`Here.group`."""
-    ranks = checked(here.rank, members, len(here.agents))
+    ranks = checked(here.rank, members, max(here.agents, default=0))
     token = next(_tokens)
     stay = here.ask(STAY, token)
     order = {

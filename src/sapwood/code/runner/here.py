@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sapwood.code.runner import rpc_messages
@@ -11,6 +11,7 @@ from sapwood.code.runner.rpc_client import AgentRequest, RpcClient
 from sapwood.comm import plain, values
 from sapwood.comm.messaging.envelope import ANY, check_places, check_tag, to_ranks
 from sapwood.core.errors import ConfigurationError
+from sapwood.core.rankset import from_ranges
 from sapwood.core.request import Message, Request, take_message
 
 if TYPE_CHECKING:
@@ -25,13 +26,15 @@ class Here:
 
     Attributes:
         rank: This agent.
-        agents: All agents' ranks.
+        agents: The ranks of all agents that there were when this one began.
     """
 
     def __init__(self, channel: RpcClient, welcome: rpc_messages.RpcWelcome) -> None:
         self._channel = channel
         self.rank = welcome.rank
-        self.agents = range(1, welcome.agents + 1)
+        ranks = tuple(sorted(from_ranges(welcome.agents)))
+        first_to_last = range(1, len(ranks) + 1)
+        self.agents: Sequence[int] = first_to_last if ranks == (*first_to_last,) else ranks
 
     def group(
         self,
@@ -109,7 +112,7 @@ class Here:
     ) -> AgentRequest:
         """Send a message and return at once; the request ends when it is there."""
         ranks = to_ranks(destination)
-        check_places(ranks, len(self.agents))
+        check_places(ranks, self.agents)
         encoded = values.encode(value)
         addressed = plain.encode([ranks, check_tag(tag), encoded.body])
         return self._channel.ask_encoded(rpc_messages.SEND, addressed, encoded, _nothing)
@@ -131,7 +134,7 @@ class Here:
     def receive_later(self, source: int = ANY, tag: int = ANY) -> AgentRequest:
         """Ask for a message and return at once; the request's result is the message."""
         if source != ANY:
-            check_places([source], len(self.agents))
+            check_places([source], self.agents)
         wanted = values.encode([source, tag])
         return self._channel.ask_encoded(rpc_messages.RECEIVE, wanted.body, wanted, _message)
 

@@ -12,6 +12,7 @@ import msgspec
 from sapwood.code.runner.calls import Bulk
 from sapwood.core import typed
 from sapwood.core.errors import ErrorRecord
+from sapwood.core.rankset import Ranges
 
 WANTED = b"here"
 """What a runner sends its agent to get the socket; the answer is :class:`RpcWelcome` with it."""
@@ -34,11 +35,11 @@ class RpcWelcome(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         rank: The agent's place in the tree.
-        agents: How many agents there are.
+        agents: The agents that there were when this one began.
     """
 
     rank: int
-    agents: int
+    agents: Ranges
 
 
 class RpcRequest(msgspec.Struct, frozen=True, array_like=True):

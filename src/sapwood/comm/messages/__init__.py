@@ -35,6 +35,7 @@ from sapwood.comm.messages.tree import OpenStreams as OpenStreams
 from sapwood.comm.messages.tree import Placed as Placed
 from sapwood.comm.messages.tree import Release as Release
 from sapwood.comm.messages.tree import Return as Return
+from sapwood.comm.messages.tree import TreeChanged as TreeChanged
 from sapwood.core import typed
 from sapwood.core.errors import ErrorRecord, ProtocolError
 from sapwood.core.rankset import Ranges
@@ -107,6 +108,8 @@ class StreamSpec(msgspec.Struct, frozen=True, array_like=True):
         filters: Own filters.
         parameters: Parameters of the filters by version, encoded; those that waves still use.
         counted: Whether places count what passes.
+        follows: Whether agents that come later take part, from the first wave after they are
+            there, and the stream goes on without those that leave.
     """
 
     stream: int
@@ -120,6 +123,7 @@ class StreamSpec(msgspec.Struct, frozen=True, array_like=True):
     filters: tuple[FilterAt, ...] = ()
     parameters: dict[int, bytes] = {}
     counted: bool = False
+    follows: bool = False
 
 
 class PlaceReport(msgspec.Struct, frozen=True, array_like=True):
@@ -169,6 +173,7 @@ class Hello(WireMessage, tag=1, frozen=True):
     window: int = WINDOW
     link: int = 0
     attachment: int = 1
+    epoch: int = 0
 
 
 class Welcome(WireMessage, tag=2, frozen=True):
@@ -339,6 +344,7 @@ AnyMessage = (
     | Release
     | Return
     | OpenStreams
+    | TreeChanged
     | Sweep
     | Swept
     | Abandon

@@ -3,6 +3,7 @@
 import msgspec
 
 from sapwood.comm.messages.base import WireMessage
+from sapwood.core.rankset import Ranges
 
 NOBODY = -1
 """Where a rank is expected and there is none."""
@@ -62,3 +63,24 @@ class OpenStreams(WireMessage, tag=44, frozen=True):
     streams: tuple[int, ...]
     quiet: tuple[int, ...] = ()
     newest: int = 0
+
+
+class TreeChanged(WireMessage, tag=45, frozen=True):
+    """From the front end to all: the tree of an epoch, before any wave of that epoch.
+
+    Attributes:
+        epoch: Which one.
+        planned: Agents of the first epoch.
+        homes: Parent of every rank that was ever given, from rank 1: how many ranks in a row have
+            it, and which it is.
+        spares: Spare junctions.
+        added: Agents that came later.
+        removed: Places that left for good.
+    """
+
+    epoch: int
+    planned: int
+    homes: tuple[tuple[int, int], ...]
+    spares: Ranges = ()
+    added: Ranges = ()
+    removed: Ranges = ()

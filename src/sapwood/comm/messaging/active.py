@@ -75,6 +75,9 @@ class ActiveMessages(TransferOwner):
             payload=event.payload,
             handle=event.number,
         )
+        error = self._delivery.left(event.destination)
+        if error is not None:
+            return [ev.Answered(event.number, b"", None, error.to_record())]
         self._asked[event.number] = (event.destination, outgoing)
         if event.payload is not None:
             self._transfers.offer(event.destination, outgoing, self)

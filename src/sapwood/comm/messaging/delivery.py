@@ -211,6 +211,13 @@ class ReliableDelivery:
         absence = self.gone.get(destination)
         return lost_error(destination, absence.reason) if absence is not None else None
 
+    def left(self, destination: int) -> SapwoodError | None:
+        """Return why nothing new is to be asked of a place, if the tree does not have it."""
+        tree = self._near.router.tree
+        if not tree.epoch or destination in tree or not 0 <= destination < tree.size:
+            return None
+        return lost_error(destination, "it was removed from the session")
+
     def _send_window(self, channel: int, destination: int) -> SendWindow[OutgoingMessage]:
         key = (channel, destination)
         send_window = self._send_windows.get(key)

@@ -5,10 +5,12 @@ It imports nothing of the protocol: programs and their runners need no more than
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sapwood.core.errors import ConfigurationError
+from sapwood.core.rankset import fold
+from sapwood.core.topology import ROOT
 
 ANY = -1
 """Any source, or any tag."""
@@ -28,13 +30,26 @@ def check_tag(tag: Any) -> int:
     return tag
 
 
-def check_places(ranks: Iterable[Any], agents: int) -> None:
+def check_places(ranks: Iterable[Any], agents: Sequence[int]) -> None:
     """Raise ConfigurationError if one of the ranks is neither the front end nor an agent."""
     for rank in ranks:
-        if rank not in range(agents + 1):
+        if rank != ROOT and rank not in agents:
             raise ConfigurationError(
-                f"there is no agent {rank!r}", hint=f"the agents are 1 to {agents}"
+                f"there is no agent {rank!r}", hint=f"the agents are {ranks_text(agents)}"
             )
+
+
+def ranks_text(agents: Sequence[int]) -> str:
+    """Return the ranks of agents as people read them.
+
+    Example:
+        >>> ranks_text([1, 2, 3]), ranks_text([1, 3, 4])
+        ('1 to 3', '1,3-4')
+    """
+    last = len(agents)
+    if agents and agents[-1] == last:
+        return f"1 to {last}"
+    return fold("", agents).strip(" []")
 
 
 def to_ranks(destination: int | Iterable[int]) -> tuple[int, ...]:

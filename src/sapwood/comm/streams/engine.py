@@ -108,9 +108,21 @@ class WaveEngine:
         if stream.quiet:
             stream.detained.append(event)
             return []
+        if stream.left:
+            return self._refuse(stream, event)
         number, confirmed = stream.last_wave + 1, stream.confirmed()
         message = msg.Down(event.stream, number, 0, event.body, confirmed, version=stream.version)
         return stream.policy.begin(now, stream, message, event.payload)
+
+    def _refuse(self, stream: NodeStream, event: ev.Broadcast) -> Effects:
+        """Root: fail a wave of a stream that can do nothing without members that have left."""
+        stream.last_wave += 1
+        error = AgentLostError(
+            f"{fold('agent', stream.left)} left the session",
+            hint='open a stream to those that are there; on_loss="partial" goes on without',
+        ).to_record()
+        failed = ev.WaveFailed(event.stream, stream.last_wave, min(stream.left), error)
+        return [failed] if event.payload is None else [ev.Released(event.payload), failed]
 
     def waves_passed(self, _now: float, event: ev.WavesPassed) -> Effects:
         """Root: waves were exchanged by a shortcut; the next one has the next number."""
@@ -548,9 +560,7 @@ class PlainWaves(BaseWaves):
         self, now: float, stream: NodeStream, message: msg.Down, payload: Payload | None
     ) -> Effects:
         """Junction: the parent asks for some ranks, or for a wave that was asked for before."""
-        ranks = set(
-            from_ranges(message.ranks) & stream.members if message.ranks else stream.members
-        )
+        ranks = set(stream.among(from_ranges(message.ranks)) if message.ranks else stream.members)
         number, attempt = message.wave, message.attempt
         wave = stream.waves.get(number)
         if wave is None:
@@ -606,6 +616,11 @@ class PlainWaves(BaseWaves):
 
     def places_came(self, stream: NodeStream, ranks: Sequence[int]) -> Effects:
         """Ask places that are below this one for what is missing of them."""
+        if stream.absent:
+            there = self._near.router.tree
+            stream.absent.difference_update(rank for rank in ranks if rank in there)
+        if stream.spec.follows and self._near.rank == ROOT:
+            stream.places_came(ranks)
         effects: Effects = []
         for wave in [*stream.waves.values()]:
             if wave.missing:
@@ -623,6 +638,68 @@ class PlainWaves(BaseWaves):
     def _unheard(self, _stream: NodeStream, wave: Wave) -> Collection[int]:
         """Return who is asked again after a quiet time."""
         return tuple(wave.missing)
+
+    # --- agents that are lost, or leave -----------------------------------------------------------
+
+    def agents_lost(
+        self, stream: NodeStream, ranks: Iterable[int], reason: str, *, told: bool
+    ) -> Effects:
+        """Do not wait for agents that are lost just now, or that have left.
+
+        Args:
+            stream: In which stream.
+            ranks: The agents.
+            reason: Why.
+            told: Whether their processes are gone for certain, and not only their links: then
+                nothing more comes of those that were removed.
+        """
+        removed = self._near.router.tree.removed if told else ()
+        left = set(removed).intersection(ranks) if removed else set()
+        if stream.spec.on_loss == msg.REPLACE and not left:
+            return []
+        concerned = set[int]() if stream.spec.on_loss == msg.REPLACE else set(stream.members)
+        gone = (concerned.intersection(ranks) | left) - stream.absent
+        stream.absent |= gone
+        return self._give_up(stream, gone, reason)
+
+    def _give_up(self, stream: NodeStream, gone: Collection[int], reason: str) -> Effects:
+        effects: Effects = []
+        for wave in list(stream.waves.values()):
+            missed = wave.give_up(frozenset(gone))
+            if missed:
+                effects += self._go_on_without(stream, wave, missed, reason)
+        return effects
+
+    def _go_on_without(
+        self, stream: NodeStream, wave: Wave, gone: Iterable[int], reason: str
+    ) -> Effects:
+        left = stream.spec.follows and all(
+            rank not in self._near.router.tree for rank in gone
+        )  # it goes by the tree, and they are no part of that any more
+        if stream.spec.on_loss != msg.PARTIAL and not left:
+            error = AgentLostError(
+                f"{fold('agent', gone)} ended: {reason}",
+                hint='on_loss="replace" waits for new processes, "partial" goes on without',
+            )
+            return self._fail_for(stream, wave, min(gone), error)
+        # Places below may have new processes there by now: they are not to wait for those.
+        told = self._tell_without(stream, wave, wave.asked_for(set(gone)))
+        return told + self._complete_if_ready(stream, wave)
+
+    def go_on_without(self, stream: NodeStream, wave: Wave, ranks: set[int]) -> Effects:
+        """Wait no more for some agents: the root decided that."""
+        told = self._tell_without(stream, wave, wave.without(ranks))
+        return told + self._complete_if_ready(stream, wave)
+
+    def _tell_without(self, stream: NodeStream, wave: Wave, asked: dict[int, set[int]]) -> Effects:
+        tree, number = self._near.router.tree, stream.spec.stream
+        return [
+            ev.Transmit(
+                self._near.links_to((child,)), msg.Without(number, wave.number, to_ranges(ranks))
+            )
+            for child, ranks in sorted(asked.items())
+            if not tree.is_agent(child)
+        ]
 
 
 class GeneralWaves(PlainWaves):
@@ -683,11 +760,6 @@ class GeneralWaves(PlainWaves):
         gone = wave.give_up(stream.absent) if stream.absent else set()
         return self._go_on_without(stream, wave, gone, "lost and not back yet") if gone else []
 
-    def places_came(self, stream: NodeStream, ranks: Sequence[int]) -> Effects:
-        """Ask places that are below this one for what is missing of them; they are lost no more."""
-        stream.absent.difference_update(ranks)
-        return super().places_came(stream, ranks)
-
     def child_left(self, stream: NodeStream, child: int, *, lost: bool) -> Effects:
         """Ask for what a child was asked for; a lost agent is not waited for, perhaps."""
         is_agent = self._near.router.tree.is_agent(child)
@@ -696,50 +768,6 @@ class GeneralWaves(PlainWaves):
                 if wave.concerns(child):
                     wave.given_up.add(child)
         return super().child_left(stream, child, lost=lost)
-
-    def agents_lost(self, stream: NodeStream, ranks: Iterable[int], reason: str) -> Effects:
-        """Do not wait for agents that are lost just now."""
-        if stream.spec.on_loss == msg.REPLACE:
-            return []
-        gone = stream.members.intersection(ranks) - stream.absent
-        stream.absent |= gone
-        return self._give_up(stream, gone, reason)
-
-    def _give_up(self, stream: NodeStream, gone: Collection[int], reason: str) -> Effects:
-        effects: Effects = []
-        for wave in list(stream.waves.values()):
-            missed = wave.give_up(frozenset(gone))
-            if missed:
-                effects += self._go_on_without(stream, wave, missed, reason)
-        return effects
-
-    def _go_on_without(
-        self, stream: NodeStream, wave: Wave, gone: Iterable[int], reason: str
-    ) -> Effects:
-        if stream.spec.on_loss == msg.FAIL:
-            error = AgentLostError(
-                f"{fold('agent', gone)} ended: {reason}",
-                hint='on_loss="replace" waits for new processes, "partial" goes on without',
-            )
-            return self._fail_for(stream, wave, min(gone), error)
-        # Places below may have new processes there by now: they are not to wait for those.
-        told = self._tell_without(stream, wave, wave.asked_for(set(gone)))
-        return told + self._complete_if_ready(stream, wave)
-
-    def go_on_without(self, stream: NodeStream, wave: Wave, ranks: set[int]) -> Effects:
-        """Wait no more for some agents: the root decided that."""
-        told = self._tell_without(stream, wave, wave.without(ranks))
-        return told + self._complete_if_ready(stream, wave)
-
-    def _tell_without(self, stream: NodeStream, wave: Wave, asked: dict[int, set[int]]) -> Effects:
-        tree, number = self._near.router.tree, stream.spec.stream
-        return [
-            ev.Transmit(
-                self._near.links_to((child,)), msg.Without(number, wave.number, to_ranges(ranks))
-            )
-            for child, ranks in sorted(asked.items())
-            if not tree.is_agent(child)
-        ]
 
     # --- user-defined filters --------------------------------------------------------------------
 

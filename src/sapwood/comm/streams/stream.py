@@ -32,6 +32,7 @@ from sapwood.comm.link import Link
 from sapwood.comm.messages import (
     LATE_IN_NEXT,
     NO_WAIT,
+    PARTIAL,
     REPLACE,
     TIME_OUT,
     Down,
@@ -142,8 +143,21 @@ class Shares(msgspec.Struct, frozen=True):
     concerned: tuple[int, ...]
 
 
-def divide(router: Router, members: frozenset[int]) -> Shares:
+def divide(
+    router: Router,
+    members: frozenset[int],
+    named: frozenset[int] | None = None,
+    *,
+    follows: bool = False,
+) -> Shares:
     """Work out who brings in which members.
+
+    Args:
+        router: Where places are.
+        members: Who takes part now.
+        named: Who was named when the stream was opened; by default the same. A child takes a
+            wave that names no ranks to be for these, whatever has changed since.
+        follows: Whether the stream concerns every child, as agents may come below it.
 
     Example:
         >>> from sapwood.comm.messages import Placed
@@ -160,8 +174,8 @@ def divide(router: Router, members: frozenset[int]) -> Shares:
     concerned: list[int] = []
     missing = set(members)
     for child in router.children:
-        homes = members.intersection(router.tree.leaves(child))
-        if not homes:
+        homes = (members if named is None else named).intersection(router.tree.leaves(child))
+        if not homes and not follows:
             continue
         concerned.append(child)
         share = members.intersection(router.subtree(child))
@@ -169,7 +183,7 @@ def divide(router: Router, members: frozenset[int]) -> Shares:
             continue
         missing -= share
         asks[child] = (WaveRequest(0, share, to_ranges(share)),)
-        (whole if share == homes else partly).append(child)
+        (whole if share == homes or router.tree.is_agent(child) else partly).append(child)
     return Shares(
         router.version, asks, frozenset(missing), tuple(whole), tuple(partly), tuple(concerned)
     )
@@ -371,7 +385,11 @@ class NodeStream:
         position: Where this place is.
 
     Attributes:
-        members: Agents that take part and have their home at or below this place.
+        members: Agents that take part and have their home at or below this place. The root says
+            for each wave who does; places below it take those that were named when the stream was
+            opened.
+        named: Those that were named then.
+        left: Root: members that have left, where the stream can do nothing without them.
         pending: Agent: attempt in which each wave is wanted that it works on.
         kept: What was contributed to each wave that is not confirmed.
         confirmed_to: Wave up to which all are confirmed.
@@ -418,8 +436,10 @@ class NodeStream:
         "kept",
         "last_wave",
         "late_waves",
+        "left",
         "lent",
         "members",
+        "named",
         "outbox",
         "paced",
         "passes",
@@ -455,7 +475,9 @@ class NodeStream:
         self._asks = itertools.count(1)
         self._shares = Shares(-1, {}, frozenset(), (), (), ())
         homes = router.tree.leaves(router.rank)
-        self.members = frozenset(rank for rank in homes if contains(spec.members, rank))
+        self.named = frozenset(rank for rank in homes if contains(spec.members, rank))
+        self.members = self.named
+        self.left: frozenset[int] = frozenset()
         self.waves: dict[int, Wave] = {}
         self.pending: dict[int, int] = {}
         self.kept: dict[int, list[Kept]] = {}
@@ -495,14 +517,50 @@ class NodeStream:
         self.chunked = simple and bool(kinds) and BY_ELEMENT.issuperset(kinds)
 
     def concerns(self, rank: int) -> bool:
-        """Whether there are members whose home is at or below a place."""
-        return not self.members.isdisjoint(self._router.tree.leaves(rank))
+        """Whether there are members whose home is at or below a place, or may be later."""
+        if self.spec.follows:
+            return True
+        return not self.named.isdisjoint(self._router.tree.leaves(rank))
+
+    def among(self, ranks: set[int]) -> set[int]:
+        """Return those of some ranks that may be wanted of this place."""
+        if self.spec.follows:
+            return ranks.intersection(self._router.tree.leaves(self._router.rank))
+        return ranks & self.named
+
+    def tree_changed(self) -> None:
+        """Take in who takes part from now on; the router knows the tree of the new epoch."""
+        tree, here = self._router.tree, self._router.rank
+        if here == ROOT:
+            gone = self.members.intersection(tree.removed)
+            if gone and not self.spec.follows and self.spec.on_loss != PARTIAL:
+                self.left |= gone
+                self.passes = False
+            self._take_part(self.members - gone)
+        elif self.spec.follows and not self.waits:
+            self._take_part(rank for rank in tree.leaves(here) if rank in tree)
+
+    def places_came(self, ranks: Sequence[int]) -> None:
+        """Root: agents are there, which take part from the next wave if the stream follows."""
+        tree = self._router.tree
+        new = {rank for rank in ranks if tree.is_agent(rank) and rank in tree} - self.members
+        if new:
+            self._take_part(self.members | new)
+
+    def _take_part(self, members: Iterable[int]) -> None:
+        members = frozenset(members)
+        if members == self.members:
+            return
+        self.members = members
+        self._shares = Shares(-1, {}, frozenset(), (), (), ())
 
     def shares(self) -> Shares:
         """Return who brings in which members, as the tree stands."""
         shares = self._shares
         if shares.version != self._router.version:
-            shares = self._shares = divide(self._router, self.members)
+            shares = self._shares = divide(
+                self._router, self.members, self.named, follows=self.spec.follows
+            )
         return shares
 
     @property
@@ -733,8 +791,11 @@ class WavePolicy:
         """Places are below this one: they are asked for what is missing of them."""
         return []
 
-    def agents_lost(self, _stream: NodeStream, _ranks: Iterable[int], _reason: str) -> Effects:
-        """Agents are lost: the loss policy decides."""
+    def agents_lost(
+        self, _stream: NodeStream, _ranks: Iterable[int], _reason: str, *, told: bool
+    ) -> Effects:
+        """Agents are lost, or have left: the loss policy decides."""
+        del told
         return []
 
     def go_on_without(self, _stream: NodeStream, _wave: Wave, _ranks: set[int]) -> Effects:

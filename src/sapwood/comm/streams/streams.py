@@ -115,12 +115,18 @@ class Streams:
             self._push.parent_changed(stream)
             self._control.parent_changed(stream)
 
-    def agents_lost(self, ranks: Iterable[int], reason: str) -> Effects:
-        """Root: places are gone, wherever they were."""
+    def agents_lost(self, ranks: Iterable[int], reason: str, *, told: bool = False) -> Effects:
+        """Root: places are gone, wherever they were; or, if not ``told``, their links are."""
         effects: Effects = []
         for stream in list(self.open.values()):
-            effects += stream.policy.agents_lost(stream, ranks, reason)
+            effects += stream.policy.agents_lost(stream, ranks, reason, told=told)
         return effects
+
+    def tree_changed(self) -> Effects:
+        """The tree is another one: who takes part in the next waves may be others."""
+        for stream in self.open.values():
+            stream.tree_changed()
+        return []
 
     def tick(self) -> Effects:
         """Confirm what agents have pushed; look for control operations that may go on."""

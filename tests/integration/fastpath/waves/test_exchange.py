@@ -25,7 +25,8 @@ from sapwood.environment.cores import usable_cores
 from sapwood.fastpath import native
 from sapwood.fastpath.exchange import WaveExchange
 from sapwood.session.embedded import EmbeddedSession
-from sapwood.session.streams import StreamHandle
+from sapwood.session.port import NewAgent
+from sapwood.session.streams import StreamHandle, StreamOptions
 from sapwood.session.wave_result import WaveResult
 
 MakeSession = Callable[..., EmbeddedSession]
@@ -58,6 +59,20 @@ def test_they_give_what_waves_give(make: MakeSession, agents: int, fanout: int) 
             waves += 1
             assert stream.broadcast(sent).result(TIMEOUT).wave == waves
     assert session.shortcut.passed > 60
+
+
+def test_they_name_who_is_in_them_where_agents_come_and_go(make: MakeSession, flow: Flow) -> None:
+    session = make(2)
+    follows = session.open_stream("echo", {"x": "sum"}, options=StreamOptions(follows=True))
+    keeps = session.open_stream("echo", {"x": "sum"}, [1])
+    flow(follows, session)
+    (new,) = session.expand([NewAgent()])
+    session.contract([2])
+    assert [follows.exchange({"x": 1}, TIMEOUT).agents for _ in range(40)] == [[1, new]] * 40
+    before = session.shortcut.passed
+    assert [keeps.exchange({"x": 1}, TIMEOUT).agents for _ in range(80)] == [[1]] * 80
+    assert keeps.broadcast({"x": 1}).result(TIMEOUT).agents == [1]
+    assert session.shortcut.passed > before
 
 
 def test_results_are_the_callers_own(standing: EmbeddedSession, flow: Flow) -> None:

@@ -29,7 +29,7 @@ def test_a_fork_of_a_runner_may_not_ask(bench: Any) -> None:
         os.wait()
         return os.read(near, 1000)
 
-    bench.host.rpc_server = RunnerRpcServer(bench.loop, rpc_messages.RpcWelcome(1, 1), {})
+    bench.host.rpc_server = RunnerRpcServer(bench.loop, rpc_messages.RpcWelcome(1, ((1, 2),)), {})
     assert b"from which this one was forked" in bench.call(ask)
 
 
@@ -49,6 +49,6 @@ def test_open_requests_are_bounded(bench: Any) -> None:
         return ""
 
     bench.host.rpc_server = RunnerRpcServer(
-        bench.loop, rpc_messages.RpcWelcome(1, 1), {"hold": lambda _: None}
+        bench.loop, rpc_messages.RpcWelcome(1, ((1, 2),)), {"hold": lambda _: None}
     )
     assert "more than 2 requests" in bench.call(ask, 2)

@@ -28,7 +28,9 @@ Handlers = dict[str, Callable[[RpcCall], None]]
 def handlers(bench: Any) -> Handlers:
     """Who answers the runner of the bench."""
     found: Handlers = {}
-    bench.host.rpc_server = RunnerRpcServer(bench.loop, rpc_messages.RpcWelcome(3, 4), found)
+    bench.host.rpc_server = RunnerRpcServer(
+        bench.loop, rpc_messages.RpcWelcome(3, ((1, 5),)), found
+    )
     return found
 
 
