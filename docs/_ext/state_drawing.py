@@ -13,7 +13,7 @@ TABLES: dict[str, str] = {
     "channel": "sapwood.comm.link:CHANNEL_TRANSITIONS",
     "attachment": "sapwood.comm.attachment",
     "transfer": "sapwood.comm.messaging.rendezvous",
-    "stream": "sapwood.comm.streams.state",
+    "stream": "sapwood.comm.streams.stream",
     "place": "sapwood.session.places",
     "allocation": "sapwood.contexts.launchers.allocation",
     "component": "sapwood.environment.lifecycle",

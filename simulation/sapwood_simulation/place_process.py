@@ -20,8 +20,9 @@ import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm import plain, values
-from sapwood.comm.driver import Handlers, NodeDriver, reconnect
+from sapwood.comm.driver import NodeDriver, reconnect
 from sapwood.comm.link import Identity, LinkTiming
+from sapwood.comm.links import Handlers
 from sapwood.comm.loop import Loop
 from sapwood.comm.node import Node
 from sapwood.comm.payload import Payload

@@ -38,7 +38,7 @@ STRIDE = 10_000
 """A contribution is numbered rank times this plus wave."""
 
 EMITTED = 10**9
-"""Values that agents send unasked are numbered from here on."""
+"""Values that agents push are numbered from here on."""
 
 EMIT_SECONDS = 0.002
 """Mean virtual time between two of them."""
@@ -107,7 +107,7 @@ class StreamSimulation(Simulation):
         self._sweep = 0
         self._versions: dict[int, int] = {}
         self._begun: dict[int, float] = {}
-        self.emitted: dict[tuple[int, int], list[int]] = {}
+        self.pushed: dict[tuple[int, int], list[int]] = {}
         self.arrived: dict[tuple[int, int], list[int]] = {}
         self._emitter: dict[int, tuple[int, int]] = {}
         self._emitting = kind.sync == "none"
@@ -208,23 +208,23 @@ class StreamSimulation(Simulation):
             return
         process, number = (rank, node.identity.incarnation), EMITTED + len(self._emitter)
         self._emitter[number] = process
-        self.emitted.setdefault(process, []).append(number)
+        self.pushed.setdefault(process, []).append(number)
         body = values.encode([number]).body
         self.network.post(rank, ev.Emit(STREAM, 1.0, body, None))
 
     def _has_arrived(self, number: int) -> None:
-        """Check that what arrives unasked is the next that its process had sent."""
+        """Check that what was pushed and arrives is the next that its process had sent."""
         process = self._emitter[number]
         arrived = self.arrived.setdefault(process, [])
         arrived.append(number)
-        if arrived != self.emitted[process][: len(arrived)]:
+        if arrived != self.pushed[process][: len(arrived)]:
             raise InvariantError(f"agent {process[0]} had sent {number} at another time")
 
     def _all_has_arrived(self) -> bool:
         """Whether all has arrived that processes which live have sent of themselves."""
         for rank, node in self.network.nodes.items():
             process = (rank, node.identity.incarnation)
-            if self.emitted.get(process) != self.arrived.get(process):
+            if self.pushed.get(process) != self.arrived.get(process):
                 return False
         return True
 
@@ -233,10 +233,10 @@ class StreamSimulation(Simulation):
             self._one_sweep(control.FLUSH)
             return
         self._one_sweep(control.QUIESCE)
-        completed, singles = len(self._completed), self._single_values()
+        completed, contributed = len(self._completed), self._contributed_values()
         self._let_pass(10 * ANSWER_SECONDS)
-        moved = (len(self._completed), self._single_values())
-        if moved != (completed, singles):  # waves may fail: a loss is told at once
+        moved = (len(self._completed), self._contributed_values())
+        if moved != (completed, contributed):  # waves may fail: a loss is told at once
             raise InvariantError("something moved on a quiet stream")
         self._one_sweep(control.RESUME)
 
@@ -244,7 +244,7 @@ class StreamSimulation(Simulation):
         end = self.network.clock.now() + seconds
         self._until(lambda: self.network.clock.now() > end, faults=True)
 
-    def _single_values(self) -> int:
+    def _contributed_values(self) -> int:
         """Return how many values have come by themselves."""
         return sum(map(len, [*self._singles.values(), *self.arrived.values()]))
 

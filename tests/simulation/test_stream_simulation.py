@@ -10,7 +10,7 @@ import pytest
 from sapwood.comm.peers import Effects
 from sapwood.comm.streams import stream
 from sapwood.comm.streams.control import ControlOperations
-from sapwood.comm.streams.engine import WaveEngine
+from sapwood.comm.streams.engine import GeneralWaves, PlainWaves, TimedWaves, WaveEngine
 from sapwood.comm.streams.push import PushContributions
 from sapwood.comm.streams.stream import PushReceived
 from sapwood.comm.streams.wave import Wave
@@ -126,7 +126,7 @@ def test_what_agents_send_unasked_arrives_once_and_in_order(first: int, *, own: 
     faults = Faults(crash=0.001, sever=0.003, clog=0.001, partition=0.0005, pause=0.0003)
     kind = StreamKind(sync="none", own_filters=own)
     runs = [simulated(kind, seed, faults) for seed in range(first, first + SEEDS // 2)]
-    assert sum(len(sent) for run in runs for sent in run.emitted.values()) > 500
+    assert sum(len(sent) for run in runs for sent in run.pushed.values()) > 500
 
 
 def test_a_place_that_does_not_send_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,14 +147,14 @@ def until_one_fails(kind: StreamKind) -> None:
 
 
 def test_a_contribution_that_is_counted_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = WaveEngine._take_late
+    kept = TimedWaves._take_late
 
-    def twice(engine: WaveEngine, stream: Any, child: int, message: Any, payload: Any) -> Effects:
-        effects = kept(engine, stream, child, message, payload)
+    def twice(waves: TimedWaves, stream: Any, child: int, message: Any, payload: Any) -> Effects:
+        effects = kept(waves, stream, child, message, payload)
         stream.carried *= 2
         return effects
 
-    monkeypatch.setattr(WaveEngine, "_take_late", twice)
+    monkeypatch.setattr(TimedWaves, "_take_late", twice)
     with pytest.raises(InvariantError, match="twice"):
         until_one_fails(StreamKind(sync="time-out", late="next"))
 
@@ -162,7 +162,7 @@ def test_a_contribution_that_is_counted_twice_is_found(monkeypatch: pytest.Monke
 def test_a_late_contribution_that_is_lost_on_its_way_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(WaveEngine, "_hand_on_late", lambda *_what: [])
+    monkeypatch.setattr(TimedWaves, "_hand_on", lambda *_what: [])
     with pytest.raises(InvariantError, match="are lost"):
         until_one_fails(StreamKind(sync="time-out", late="next"))
 
@@ -232,14 +232,14 @@ def test_contributions_that_are_lost_behind_a_time_out_are_found(
 
 
 def test_a_wave_that_is_over_before_its_time_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(WaveEngine, "_start_timeout", lambda _engine, _now, _stream, _wave: [])
+    monkeypatch.setattr(TimedWaves, "_start_timeout", lambda _waves, _now, _stream, _wave: [])
     original = WaveEngine.on_up
 
     def hurry(engine: WaveEngine, link: Any, message: Any, payload: Any) -> Effects:
         effects = original(engine, link, message, payload)
         stream = engine.open.get(message.stream)
         wave = stream.waves.get(message.wave) if stream is not None else None
-        return effects + engine.complete(stream, wave) if stream and wave else effects
+        return effects + stream.policy.complete(stream, wave) if stream and wave else effects
 
     monkeypatch.setattr(WaveEngine, "on_up", hurry)
     with pytest.raises(InvariantError, match=r"lacks agent \d+, which lives"):
@@ -250,14 +250,14 @@ def test_a_wave_that_is_over_before_its_time_is_found(monkeypatch: pytest.Monkey
 def test_a_failure_that_names_an_agent_which_lives_is_found(
     faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = WaveEngine._leave_out_absent
+    original = GeneralWaves._leave_out_absent
 
-    def blame(engine: WaveEngine, stream: Any, wave: Any) -> Effects:
-        if wave.number != 2 or engine._near.rank != ROOT:
-            return original(engine, stream, wave)
-        return engine._go_on_without(stream, wave, {2, 11}, "made up")
+    def blame(waves: GeneralWaves, stream: Any, wave: Any) -> Effects:
+        if wave.number != 2 or waves._near.rank != ROOT:
+            return original(waves, stream, wave)
+        return waves._go_on_without(stream, wave, {2, 11}, "made up")
 
-    monkeypatch.setattr(WaveEngine, "_leave_out_absent", blame)
+    monkeypatch.setattr(GeneralWaves, "_leave_out_absent", blame)
     with pytest.raises(InvariantError, match=r"wave 2 failed, and agents \[.*\] live"):
         simulated(StreamKind(on_loss="fail"), 1, faults)
 
@@ -265,11 +265,11 @@ def test_a_failure_that_names_an_agent_which_lives_is_found(
 def test_an_agent_that_is_left_out_though_another_one_is_lost_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    original = WaveEngine.agents_lost
+    original = PlainWaves.agents_lost
 
-    def more(engine: WaveEngine, stream: Any, ranks: Any, reason: str, *, told: bool) -> Effects:
-        return original(engine, stream, {*ranks, 7}, reason, told=told)
+    def more(waves: PlainWaves, stream: Any, ranks: Any, reason: str, *, told: bool) -> Effects:
+        return original(waves, stream, {*ranks, 7}, reason, told=told)
 
-    monkeypatch.setattr(WaveEngine, "agents_lost", more)
+    monkeypatch.setattr(PlainWaves, "agents_lost", more)
     with pytest.raises(InvariantError, match="lacks agent 7, which lives"):
         until_one_fails(StreamKind(on_loss="partial"))

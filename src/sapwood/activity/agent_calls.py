@@ -297,35 +297,35 @@ class AgentCalls:
 
     # --- runs ----------------------------------------------------------------------------------
 
-    def _open_run(self, question: IncomingRequest) -> None:
-        order = typed.convert(question.value(), agent_requests.OpenRun)
+    def _open_run(self, request: IncomingRequest) -> None:
+        order = typed.convert(request.value(), agent_requests.OpenRun)
         self._stop_opening(order.run)
         if not order.content:
-            self._begin_run(order, question, [])
+            self._begin_run(order, request, [])
             return
 
         def done(held: HeldContent) -> None:
             self._opening.pop(order.run, None)
-            self._begin_run(order, question, held.names)
+            self._begin_run(order, request, held.names)
 
         def failed(error: SapwoodError) -> None:
             self._opening.pop(order.run, None)
-            question.fail(error.located_in(order.function))
+            request.fail(error.located_in(order.function))
 
-        self._opening[order.run] = question
+        self._opening[order.run] = request
         self._content.fetch(order.run, order.content, done, failed)
 
     def _stop_opening(self, name: str) -> None:
         """Drop what a run needs, whether it is here or on its way."""
         self._content.drop(name)
-        question = self._opening.pop(name, None)
-        if question is not None:
-            question.fail(CancelledError("the run has ended"))
+        request = self._opening.pop(name, None)
+        if request is not None:
+            request.fail(CancelledError("the run has ended"))
 
     def _begin_run(
         self,
         order: agent_requests.OpenRun,
-        question: IncomingRequest,
+        request: IncomingRequest,
         fetched: list[tuple[bytes, int, str]],
     ) -> None:
         body = plain.encode(
@@ -346,8 +346,8 @@ class AgentCalls:
                 order.run,
                 plain.encode(None),
                 None,
-                lambda _outcome: question.reply({"pid": os.getpid(), "runner": self._runner.pid}),
-                question.fail,
+                lambda _outcome: request.reply({"pid": os.getpid(), "runner": self._runner.pid}),
+                request.fail,
                 needs=order.run,
                 function=f"opening {order.function}",
                 attempts=order.attempts,
@@ -397,10 +397,10 @@ class AgentCalls:
         )
         self._runner.submit(job)
 
-    def _close_run(self, question: IncomingRequest) -> None:
-        name = str(question.value())
+    def _close_run(self, request: IncomingRequest) -> None:
+        name = str(request.value())
         run = self._forget_run(name)
-        question.reply(None if run is None else msgspec.to_builtins(self._statistics(run)))
+        request.reply(None if run is None else msgspec.to_builtins(self._statistics(run)))
 
     def _forget_run(self, name: str) -> OpenedRun | None:
         run = self._runs.pop(name, None)
@@ -452,9 +452,9 @@ class AgentCalls:
 
     # --- tasks ---------------------------------------------------------------------------------
 
-    def _call_task(self, question: IncomingRequest) -> None:
-        asked = question.asked
-        order = typed.convert(question.value(), agent_requests.CallTask)
+    def _call_task(self, request: IncomingRequest) -> None:
+        asked = request.asked
+        order = typed.convert(request.value(), agent_requests.CallTask)
         meter = self._meters.setdefault(order.function, FunctionMeter(order.function))
         bytes_in = len(asked.body) + (asked.payload.nbytes if asked.payload else 0)
         name = self._task(asked.source, asked.number)
@@ -466,7 +466,7 @@ class AgentCalls:
                 self._content.drop(name)
             bytes_out = len(outcome.body) + (outcome.payload.nbytes if outcome.payload else 0)
             meter.succeeded(outcome.seconds, bytes_in, bytes_out)
-            question.give(outcome.body, outcome.payload)
+            request.give(outcome.body, outcome.payload)
 
         def failed(error: SapwoodError) -> None:
             self._tasks.discard(name)
@@ -477,7 +477,7 @@ class AgentCalls:
                 meter.failed()
             if "agent " not in error.where:  # that may be the one whose value did not fit
                 error.located_in(order.function).located(f"agent {self._agent.rank}")
-            question.fail(error)
+            request.fail(error)
 
         job = Job(
             order.procedure,
@@ -508,12 +508,12 @@ class AgentCalls:
             failed(reason)
         return failed is not None
 
-    def _give_back_task(self, question: IncomingRequest) -> None:
-        name = self._task(question.asked.source, int(question.value()))
+    def _give_back_task(self, request: IncomingRequest) -> None:
+        name = self._task(request.asked.source, int(request.value()))
         reason = CancelledError(
             "the task was given back", details={agent_requests.GIVEN_BACK: name}
         )
-        question.reply(self._drop_fetch(name, reason) or self._runner.drop(name, reason))
+        request.reply(self._drop_fetch(name, reason) or self._runner.drop(name, reason))
 
     def _withdrawn(self, source: int, number: int) -> None:
         name = self._task(source, number)

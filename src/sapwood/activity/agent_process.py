@@ -39,14 +39,14 @@ class AgentProcess:
     Args:
         agent: The agent.
         settings: What it needs of the settings.
-        forge: Has its runners forked.
+        runner_factory: Has its runners forked.
 
     Attributes:
-        rpc_handlers: Who answers what user code asks while it runs, by the question's name.
+        rpc_handlers: Who answers what user code asks while it runs, by the name of the request.
     """
 
     def __init__(
-        self, agent: Agent, settings: agent_requests.AgentSettings, forge: RunnerFactory
+        self, agent: Agent, settings: agent_requests.AgentSettings, runner_factory: RunnerFactory
     ) -> None:
         self._agent = agent
         self._output = OutputBuffer()
@@ -55,7 +55,7 @@ class AgentProcess:
         options = msgspec.structs.replace(
             settings.runner, ordinal=max(agent.rank - 1, 0), content=content_folder(settings)
         )
-        self._runner = RunnerHost(agent.loop, options, forge, self._printed)
+        self._runner = RunnerHost(agent.loop, options, runner_factory, self._printed)
         self._affinity = CoreAffinity(options.ordinal, options.bound_agents)
         self.rpc_handlers: dict[str, Callable[[RpcCall], None]] = {
             **AgentGroups(agent.groups).handlers
@@ -66,19 +66,19 @@ class AgentProcess:
         self._runner.rpc_server = RunnerRpcServer(agent.loop, welcome, self.rpc_handlers)
         self._worker = AgentCalls(agent, self._runner, self._affinity, settings)
         AgentMessaging(agent, self.rpc_handlers)
-        agent.requests[JOIN] = self._first_guest
+        agent.requests[JOIN] = self._first_join
         agent.waves[agent_requests.FASTPATH] = self._use_shortcuts
         self._has_shortcut = False
 
-    def _first_guest(self, question: IncomingRequest) -> None:
+    def _first_join(self, request: IncomingRequest) -> None:
         from sapwood.session.secondary_tree import SecondaryPlaces  # noqa: PLC0415 - most agents know one tree
 
-        SecondaryPlaces(self._agent, self._settle).join(question)
+        SecondaryPlaces(self._agent, self._settle).join(request)
 
-    def _settle(self, guest: SecondaryPlace) -> Callable[[], None]:
+    def _settle(self, place: SecondaryPlace) -> Callable[[], None]:
         """Make a place in a further tree work: it shares the runner."""
-        tree = f"{guest.tree} "
-        return AgentCalls(guest, self._runner, self._affinity, self._settings, tree).close
+        tree = f"{place.tree} "
+        return AgentCalls(place, self._runner, self._affinity, self._settings, tree).close
 
     def _use_shortcuts(self, contribution: Contribution) -> None:
         """Let waves pass without the interpreter from now on, where that can be."""
@@ -108,9 +108,9 @@ class AgentProcess:
             self._agent.ask(ROOT, agent_requests.OUTPUT, body, self._output_taken)
 
 
-def main(configuration: bytes, rank: int, incarnation: int, forge: RunnerFactory) -> Main:
+def main(configuration: bytes, rank: int, incarnation: int, runner_factory: RunnerFactory) -> Main:
     """Assemble an agent that runs user code; entry of a forked process."""
     settings = read_configuration(configuration)
     agent = Agent(settings, rank, incarnation)
-    AgentProcess(agent, agent_requests.decode_settings(settings.extra), forge)
+    AgentProcess(agent, agent_requests.decode_settings(settings.extra), runner_factory)
     return agent.run

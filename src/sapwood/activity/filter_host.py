@@ -21,7 +21,7 @@ from sapwood.code.runner.runner_host import Job, JobOutcome, Preparation, Runner
 from sapwood.comm import events as ev
 from sapwood.comm import plain
 from sapwood.comm.content import ContentRef
-from sapwood.comm.driver import Handlers
+from sapwood.comm.links import Handlers
 from sapwood.comm.loop import Loop
 from sapwood.comm.messages import FAIL
 from sapwood.comm.payload import Payload
@@ -44,7 +44,7 @@ class FilterHost:
         position: Where the place is.
         loop: Its event loop.
         options: How runners are set up.
-        make_forge: Returns what has runners forked.
+        make_runner_factory: Returns what has runners forked.
         post: Gives the place's node an event.
         on_output: Gets what filters print.
         content: Fetches what filters need; None at the root, where everything is.
@@ -55,7 +55,7 @@ class FilterHost:
         position: Position,
         loop: Loop,
         options: RunnerOptions,
-        make_forge: Callable[[], RunnerFactory],
+        make_runner_factory: Callable[[], RunnerFactory],
         post: Callable[[ev.Event], None],
         on_output: Callable[[bytes], None],
         content: NeededContent | None = None,
@@ -65,10 +65,10 @@ class FilterHost:
         self._position = position
         self._loop = loop
         self._options = options
-        self._make_forge = make_forge
+        self._make_runner_factory = make_runner_factory
         self._post = post
         self._on_output = on_output
-        self._forge: RunnerFactory | None = None
+        self._runner_factory: RunnerFactory | None = None
         self._runner: RunnerHost | None = None
         self._limits: dict[int, float] = {}
         self._open: dict[tuple[int, int], ev.FilterWanted] = {}
@@ -113,9 +113,9 @@ class FilterHost:
         if self._runner is not None:
             self._runner.close()
             self._runner = None
-        if self._forge is not None:
-            self._forge.close()
-            self._forge = None
+        if self._runner_factory is not None:
+            self._runner_factory.close()
+            self._runner_factory = None
 
     def _orphaned(self) -> None:
         """The zygote is gone, and the runner with it: the next call finds new ones."""
@@ -199,8 +199,8 @@ class FilterHost:
             self._failed((one.spec.stream, one.ticket), error)
 
     def _new_runner(self) -> RunnerHost:
-        forge = self._forge = self._make_forge()
-        runner = RunnerHost(self._loop, self._options, forge, self._on_output)
+        runner_factory = self._runner_factory = self._make_runner_factory()
+        runner = RunnerHost(self._loop, self._options, runner_factory, self._on_output)
         runner.on_orphaned = self._orphaned
         self._runner = runner
         return runner
@@ -258,11 +258,15 @@ class FilteringJunction(Junction):
         shared: What all processes share.
         rank: Place in the tree.
         incarnation: Which process at this place it is.
-        forge: Has its runner forked.
+        runner_factory: Has its runner forked.
     """
 
     def __init__(
-        self, shared: MemberConfiguration, rank: int, incarnation: int, forge: RunnerFactory
+        self,
+        shared: MemberConfiguration,
+        rank: int,
+        incarnation: int,
+        runner_factory: RunnerFactory,
     ) -> None:
         outgoing = OutgoingRequests(self._post)
         self.ask = outgoing.ask
@@ -279,7 +283,7 @@ class FilteringJunction(Junction):
             Position(rank, sum(1 for _ in shared.tree.ancestors(rank))),
             self.member.loop,
             options,
-            lambda: forge,
+            lambda: runner_factory,
             self.member.place.post,
             self._printed,
             NeededContent(self, settings),
@@ -299,7 +303,7 @@ class FilteringJunction(Junction):
         self.member.place.post(event)
 
 
-def main(configuration: bytes, rank: int, incarnation: int, forge: RunnerFactory) -> Main:
+def main(configuration: bytes, rank: int, incarnation: int, runner_factory: RunnerFactory) -> Main:
     """Assemble a junction; entry of a forked process."""
     shared = read_configuration(configuration)
-    return FilteringJunction(shared, rank, incarnation, forge).member.run
+    return FilteringJunction(shared, rank, incarnation, runner_factory).member.run

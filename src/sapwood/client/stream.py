@@ -144,7 +144,7 @@ class Stream(StaysHere):
         self._changed = unread.changed
         self._is_endless = handle.spec.sync.kind == "none"
         handle.new_future = (lambda: EndFuture(unread)) if self._is_endless else WaveFuture
-        handle.on_single = self._arrived
+        handle.on_contribution = self._arrived
         self._unsubscribe = session.subscribe(self._places_changed)
 
     # --- waves -------------------------------------------------------------------------------

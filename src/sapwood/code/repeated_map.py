@@ -4,6 +4,10 @@ In an iteration only the values in the arrays of the state are new. What was che
 out for the last call holds for this one, where types and shapes are the same; so are the small
 arrays that take the results, once nobody has them any more. It all happens in few functions:
 between two iterations others use the caches, and every further function comes from memory.
+
+What is kept here is a prepared *call*: addresses in registers, guards, outputs. Whether a state is
+like the one before is the question of :class:`~sapwood.comm.cached_codec.ArrayField`, as for values
+that travel.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from sapwood.code.array_address import address_of
 from sapwood.code.call_record import MAX_ARRAYS
 from sapwood.code.native_binding import NativeFunction
 from sapwood.code.native_call import NativeCall, Output
+from sapwood.comm.cached_codec import ArrayField
 
 Array = np.ndarray[Any, Any]
 
@@ -73,7 +78,7 @@ class RepeatedMap:
         self._slice = slice
         self._passed, self._places = function.prepare(values)
         place = {index: 2 * number for number, index in enumerate(function.array_indices)}
-        self._arrays: list[tuple[int, int, str, np.dtype[Any], tuple[int, ...]]] = []
+        self._arrays: list[tuple[int, int, ArrayField]] = []
         self._numbers: list[tuple[str, Any]] = []
         self._absent: list[str] = []
         for index, name in names:
@@ -81,7 +86,8 @@ class RepeatedMap:
             if value is _MISSING:
                 self._absent.append(name)
             elif type(value) is np.ndarray:
-                self._arrays.append((index, place[index], name, value.dtype, value.shape))
+                field = ArrayField(name, value.dtype, value.shape, value.size, 0)
+                self._arrays.append((index, place[index], field))
             else:
                 self._numbers.append((name, value))
         renewed = {index for index, *_ in self._arrays} | {index for index, _ in fields}
@@ -125,8 +131,8 @@ class RepeatedMap:
         """Return the call, so that it can be made without Python; None where it cannot."""
         passed: list[Any] = [*self._passed]
         places: list[int | str] = [*self._places]
-        for index, place, name, _, _ in self._arrays:
-            passed[index] = places[place] = name
+        for index, place, field in self._arrays:
+            passed[index] = places[place] = field.name
         outputs: list[Output] = []
         for each in self._outputs:
             flat = each.flat
@@ -139,21 +145,16 @@ class RepeatedMap:
         if parts is None:
             return None
         function, numbers, floats, record = parts
-        taken = frozenset(name for _, _, name, _, _ in self._arrays)
+        taken = frozenset(field.name for _, _, field in self._arrays)
         taken |= {name for name, _ in self._numbers}
         return NativeCall(function, numbers, floats, taken, tuple(outputs), record, self)
 
     def _takes(self, state: Mapping[str, Any]) -> bool:
         """Note where the arrays of a state are; False if it is not like that of the last call."""
         passed, places = self._passed, self._places
-        for index, place, name, dtype, shape in self._arrays:
-            array = state.get(name)
-            if (
-                type(array) is not np.ndarray
-                or array.dtype is not dtype
-                or array.shape != shape
-                or not array.flags.c_contiguous
-            ):
+        for index, place, field in self._arrays:
+            array: Any = state.get(field.name)
+            if not field.fits(array):
                 return False
             passed[index] = places[place] = address_of(array)
         for name, number in self._numbers:

@@ -3,6 +3,10 @@
 The states of a run and the contributions of its agents have the same names, types and shapes wave
 after wave. What follows from these, their :class:`ValueLayout`, is worked out once. What comes out
 is, byte for byte, what :mod:`sapwood.comm.values` makes of the same value.
+
+Whether a value is like the one before is decided here for all who ask: the encoder and the decoder
+below, the results of a runner (``code/runner/result_codec.py``) and the arguments of a call that is
+made again (``code/repeated_map.py``).
 """
 
 from __future__ import annotations
@@ -32,6 +36,15 @@ class ArrayField(NamedTuple):
     size: int
     offset: int
 
+    def fits(self, array: Any) -> bool:
+        """Whether a value is a contiguous array of this type and shape."""
+        return (
+            type(array) is np.ndarray
+            and array.dtype is self.dtype  # numpy has one object for each of the usual types
+            and array.shape == self.shape
+            and array.flags.c_contiguous
+        )
+
 
 class ValueLayout(NamedTuple):
     """What dictionaries of arrays and numbers that are alike have in common.
@@ -47,6 +60,20 @@ class ValueLayout(NamedTuple):
     kinds: tuple[type, ...]
     arrays: tuple[ArrayField, ...]
     nbytes: int
+
+    def fits(self, value: Any) -> bool:
+        """Whether a value is a dictionary of just these arrays, contiguous and in order.
+
+        Example:
+            >>> layout = array_layout({"a": np.zeros(3)})
+            >>> layout.fits({"a": np.ones(3)}), layout.fits({"a": np.ones(4)})
+            (True, False)
+        """
+        if type(value) is not dict or tuple(value) != self.names or not self.names:
+            return False
+        if len(self.arrays) != len(self.names):
+            return False
+        return all(map(ArrayField.fits, self.arrays, value.values()))
 
 
 NO_LAYOUT = ValueLayout((), (), (), 0)
@@ -75,6 +102,19 @@ def layout_of(value: Any, offsets: list[int], nbytes: int) -> ValueLayout:
         for (name, array), offset in zip(own, offsets, strict=True)
     )
     return ValueLayout(tuple(value), tuple(map(type, value.values())), arrays, nbytes)
+
+
+def array_layout(value: Any) -> ValueLayout:
+    """Return the layout of a dictionary of contiguous arrays with items, wherever they lie.
+
+    That of anything else is :data:`NO_LAYOUT`.
+    """
+    if type(value) is not dict:
+        return NO_LAYOUT
+    for array in value.values():
+        if type(array) is not np.ndarray or not array.size or not array.flags.c_contiguous:
+            return NO_LAYOUT
+    return layout_of(value, [0] * len(value), 0)
 
 
 class CachedDecoder:

@@ -1,20 +1,19 @@
 """The driver of a node: what a process adds to the protocol, which is I/O and time.
 
-Bytes of a transport go into the link table (``links.py``), which runs the protocol; the driver
-does what comes out of it. It reads the clock, ticks, hands effects to the layer above, watches
-the processes of peers, and makes broken connections anew (:func:`reconnect`).
+Bytes of a transport go into the link table (``links.py``), which runs the protocol, sends, and
+hands effects to the layer above. The driver reads the clock, ticks, watches the processes of
+peers, and makes broken connections anew (:func:`reconnect`).
 """
 
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from sapwood.comm import events as ev
-from sapwood.comm.links import LinkTable
+from sapwood.comm.links import Handlers, LinkTable
 from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.node import Node
 from sapwood.comm.shared_memory import MappedBlocks
@@ -26,9 +25,6 @@ PAUSE = 0.005
 
 MAX_PAUSE = 0.25
 """Seconds between two tries to reconnect at most."""
-
-Handlers = Mapping[type[ev.Effect], Callable[[Any], None]]
-"""What the layer above does with each kind of effect that concerns it."""
 
 Reconnect = Callable[[int, int], None]
 """``reconnect(link, attempt)`` begins to make the connection of a link anew."""
@@ -46,7 +42,7 @@ class EndWatch(Protocol):
 
 
 class NodeDriver:
-    """Drives a node and its link table: bytes in, effects out.
+    """Drives a node and its link table: events, bytes and time in.
 
     Args:
         node: The protocol core.
@@ -79,18 +75,16 @@ class NodeDriver:
         self._loop = loop
         self._reconnect = reconnect
         self._watch = watch or ProcessWatch(loop)
-        self.links = LinkTable(node, self, self.blocks, reconnects=reconnect is not None)
+        self.links = LinkTable(
+            node,
+            {**handlers, ev.Wake: self._wake},
+            self,
+            self.blocks,
+            reconnects=reconnect is not None,
+        )
         self.channels = self.links.channels
-        self._queue: deque[ev.Effect] = deque()
-        self._performing = False
         self._closed = False
         self._timer: Timer | None = None
-        self._handlers: dict[type[ev.Effect], Callable[[Any], None]] = {
-            **handlers,
-            ev.Transmit: self._transmit,
-            ev.Disconnect: self._disconnect,
-            ev.Wake: self._wake,
-        }
 
     def start(self) -> None:
         """Begin to tick: there is nothing to do yet."""
@@ -147,27 +141,7 @@ class NodeDriver:
         """End a link at once, as if its process had ended."""
         self.links.cut(self._loop.time(), link, reason)
 
-    # --- what the link table has done ------------------------------------------------------------
-
-    def perform(self, effects: list[ev.Effect]) -> None:
-        """Do what the node wants; what a handler causes comes after what was wanted before."""
-        if self._performing:
-            self._queue.extend(effects)
-            return
-        self._performing = True
-        handlers, queue = self._handlers, self._queue
-        try:
-            for effect in effects:
-                handler = handlers.get(type(effect))
-                if handler is not None:
-                    handler(effect)
-            while queue:
-                effect = queue.popleft()
-                handler = handlers.get(type(effect))
-                if handler is not None:
-                    handler(effect)
-        finally:
-            self._performing = False
+    # --- what the link table asks for ------------------------------------------------------------
 
     def reconnect(self, link: int, attempt: int) -> None:
         """Begin to make a new connection for a broken link."""
@@ -180,12 +154,6 @@ class NodeDriver:
 
     def _process_ended(self, link: int) -> None:
         self.links.process_ended(self._loop.time(), link)
-
-    def _transmit(self, effect: ev.Transmit) -> None:
-        self.links.transmit(self._loop.time(), effect)
-
-    def _disconnect(self, effect: ev.Disconnect) -> None:
-        self.links.disconnect(self._loop.time(), effect.link, effect.reason)
 
     def _wake(self, effect: ev.Wake) -> None:
         self._loop.call_later(effect.seconds, self.post, ev.TimeUp(effect.stream))

@@ -2,6 +2,9 @@
 
 The core is ``Node.step(now, event) -> list[Effect]``. It does no I/O, reads no clock and makes
 no random numbers: whoever drives it, a transport or a test with virtual time, does that.
+
+Several of these have the same fields (``Ask`` and ``Asked``, ``Contribute`` and ``WaveArrived``).
+They are classes of their own: the class of an event or effect says who takes it.
 """
 
 from __future__ import annotations

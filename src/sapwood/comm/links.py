@@ -2,7 +2,8 @@
 
 :meth:`LinkTable.receive` is the one entrance for bytes. Here frames are cut; the messages of the
 link itself (greeting, ``Credit``, ``Resume``, ``Goodbye``) are obeyed; the others go to the node;
-and what the node wants sent waits here for credit. What is left to do is told to the
+and what the node wants sent waits here for credit, and leaves from here. Other effects go to the
+handlers of the layer above. What needs a clock, a loop or the kernel is asked of the
 :class:`Surroundings`: the driver of a process (``driver.py``), which the simulators drive, too.
 
 **One reconnect, from beginning to end.** A connection ends (:meth:`LinkTable.closed`); its link
@@ -12,12 +13,20 @@ process and make a new connection (:meth:`LinkTable.reconnected`), on which this
 finds the link, answers ``Resumed`` with its own number, and both retransmit what the other lacks
 (:meth:`LinkTable._goes_on`). A link that stays broken for the grace time, or whose peer's process
 has ended, is over: the node hears of :class:`~sapwood.comm.events.LinkClosed`.
+
+**Why this table and the node are two objects.** Each owns one half of a link, and no more: the
+node's peers know who is at the other end, and whether it lives (``Link``: greeting, heartbeat);
+this table knows what has become of the bytes (``Channel``: credit, retransmission, the connection).
+A link begins and ends here only, and the node hears of that by an event. In one object, the node
+could not be run without bytes. The simulators of messages do that: they lose, double and reorder
+messages between places, as no link would, to show that what lies above holds even then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sapwood.comm import events as ev
 from sapwood.comm import frames
@@ -41,14 +50,12 @@ if TYPE_CHECKING:
     from sapwood.comm.transport.base import Connection
 
 
+Handlers = Mapping[type[ev.Effect], Callable[[Any], None]]
+"""What the layer above does with each kind of effect that concerns it."""
+
+
 class Surroundings(Protocol):
     """What a link table has done by whoever drives it."""
-
-    def perform(self, effects: list[ev.Effect]) -> None:
-        """Do what the node wants, in order.
-
-        ``Transmit`` and ``Disconnect`` come back to the table that wanted them.
-        """
 
     def reconnect(self, link: int, attempt: int) -> None:
         """Begin to make a new connection for a broken link."""
@@ -90,6 +97,7 @@ class LinkTable:
 
     Args:
         node: The protocol core above the links.
+        handlers: What to do with effects other than sending and disconnecting.
         surroundings: Does what is neither protocol nor state.
         blocks: Maps shared memory that messages refer to.
         reconnects: Whether this side makes broken connections to the parent anew; without it a
@@ -101,13 +109,21 @@ class LinkTable:
     """
 
     def __init__(
-        self, node: Node, surroundings: Surroundings, blocks: MappedBlocks, *, reconnects: bool
+        self,
+        node: Node,
+        handlers: Handlers,
+        surroundings: Surroundings,
+        blocks: MappedBlocks,
+        *,
+        reconnects: bool,
     ) -> None:
         self.connections: dict[int, LinkConnection] = {}
         self.channels: dict[int, Channel] = {}
         self._node = node
+        self._handlers = handlers
         self._surroundings = surroundings
-        self._perform = surroundings.perform
+        self._queue: deque[ev.Effect] = deque()
+        self._performing = False
         self._blocks = blocks
         self._reconnects = reconnects
         self._broken: dict[int, Callable[[], None]] = {}
@@ -120,7 +136,7 @@ class LinkTable:
         """Give the node an event and have done what it wants."""
         effects = self._node.step(now, event)
         if effects:
-            self._perform(effects)
+            self._perform(now, effects)
 
     def tick(self, now: float) -> None:
         """Give credit that is due, end what stayed broken; then the node sends heartbeats."""
@@ -131,6 +147,28 @@ class LinkTable:
             elif channel.number in self._broken and now - channel.broken_at > grace:
                 self._end(now, channel, channel.reason)
         self.step(now, ev.Tick())
+
+    def _perform(self, now: float, effects: list[ev.Effect]) -> None:
+        """Do what the node wants; what a handler causes comes after what was wanted before."""
+        if self._performing:
+            self._queue.extend(effects)
+            return
+        self._performing = True
+        queue, handlers = self._queue, self._handlers
+        try:
+            while True:
+                for effect in effects:
+                    if type(effect) is ev.Transmit:
+                        self._transmit(now, effect)
+                    elif type(effect) is ev.Disconnect:
+                        self.disconnect(now, effect.link, effect.reason)
+                    elif (handler := handlers.get(type(effect))) is not None:
+                        handler(effect)
+                if not queue:
+                    return
+                effects = [queue.popleft()]
+        finally:
+            self._performing = False
 
     # --- connections -----------------------------------------------------------------------------
 
@@ -143,7 +181,7 @@ class LinkTable:
         decoder = self._decoder() if initiator else FrameDecoder.of_stranger()
         self.channels[number] = channel
         self.connections[number] = LinkConnection(number, connection, channel, decoder)
-        self._perform(effects)
+        self._perform(now, effects)
         return number
 
     def _new_number(self) -> int:
@@ -270,7 +308,7 @@ class LinkTable:
             else:
                 effects = receive(now, channel.number, message, None)
             if effects:
-                self._perform(effects)
+                self._perform(now, effects)
                 self._hold = None
         if channel.overdrawn:
             raise ProtocolError("it sends more than it has credit for")
@@ -313,7 +351,7 @@ class LinkTable:
             peer_link = message.link if isinstance(message, msg.Hello) else 0
             channel.greeted(message.window, peer_link, carrier.connection.write)
             carrier.decoder.trust(self._node.timing.max_payload)
-        self._perform(effects)
+        self._perform(now, effects)
 
     def _forget_former(self, hello: msg.Hello, now: float) -> None:
         """A process that greets anew does not go on where it, or one before it, had been."""
@@ -326,7 +364,7 @@ class LinkTable:
 
     # --- sending ---------------------------------------------------------------------------------
 
-    def transmit(self, now: float, effect: ev.Transmit) -> None:
+    def _transmit(self, now: float, effect: ev.Transmit) -> None:
         """Send a message on several links, where there is credit; encode it once."""
         message, payload = effect.message, effect.payload
         channels, control = self.channels, message.__class__ in msg.CONTROL

@@ -102,7 +102,7 @@ class ValueGathering:
     Args:
         reduce: Reduction of each field.
         place: Puts the arrays of a value into a payload, for example into shared memory.
-        alike: Decodes contributions; it has seen those before.
+        decoder: Decodes contributions; it has seen those before.
     """
 
     __slots__ = ("_accumulator", "_decode", "_place", "_reduce")
@@ -111,10 +111,10 @@ class ValueGathering:
         self,
         reduce: Mapping[str, str],
         place: Callable[[values.Encoded], Payload | None],
-        alike: CachedDecoder,
+        decoder: CachedDecoder,
     ) -> None:
         self._accumulator = Accumulator(reduce)
-        self._decode = alike.decode
+        self._decode = decoder.decode
         self._reduce = reduce
         self._place = place
 
@@ -159,5 +159,5 @@ def gathering(
     place: Callable[[values.Encoded], Payload | None] = inline,
 ) -> Callable[[Mapping[str, str]], ValueGathering]:
     """Return what a node needs to gather values."""
-    alike = CachedDecoder()
-    return lambda reduce: ValueGathering(reduce, place, alike)
+    decoder = CachedDecoder()
+    return lambda reduce: ValueGathering(reduce, place, decoder)

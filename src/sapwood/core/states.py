@@ -1,4 +1,9 @@
-"""Tables of states: what follows which state on which event, and an error for all else."""
+"""Tables of states: what follows which state on which event, and an error for all else.
+
+The tables of links, channels, places and streams look alike, and share this class and no more: a
+link may be suspect while the channel over it is open, and the place at its end ready. No two of
+them have the same states, events or owner.
+"""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class ArmedStream:
     """Waves of a stream may be exchanged.
 
     Args:
-        lines: The connections to the children.
+        carriers: The connections to the children.
         ticket: What the library knows it by.
         handle: The stream, as users have it.
         stream: The stream, as the root has it.
@@ -71,18 +71,18 @@ class ArmedStream:
         calls: The last call of each who has begun a wave.
     """
 
-    __slots__ = ("answers", "calls", "first", "handle", "lines", "stream", "ticket")
+    __slots__ = ("answers", "calls", "carriers", "first", "handle", "stream", "ticket")
 
     def __init__(
         self,
-        lines: tuple[LinkConnection, ...],
+        carriers: tuple[LinkConnection, ...],
         ticket: int,
         handle: WaveHandle,
         stream: NodeStream,
         answers: Answers,
         calls: Mapping[int, WaveCall],
     ) -> None:
-        self.lines = lines
+        self.carriers = carriers
         self.ticket = ticket
         self.handle = handle
         self.stream = stream
@@ -150,43 +150,43 @@ def arm(
         return None  # they are others than at its opening
     if not at_rest or shares.missing or shares.partly or len(shares.whole) > MAX_PEERS:
         return None
-    lines, descriptors = lines_to(place, shares.whole)
-    if len(lines) < len(shares.whole):
+    carriers, descriptors = carriers_to(place, shares.whole)
+    if len(carriers) < len(shares.whole):
         return None
-    channels = [line.channel for line in lines]
+    channels = [carrier.channel for carrier in carriers]
     room = min(channel.room for channel in channels)
     budget = min(channel.credit_at - channel.unpaid for channel in channels)
     ranges = tuple(shares.asks[child][0].ranges for child in shares.whole)
-    before = (last.handle, last.lines, last.answers.ranges) if last is not None else None
-    if last is not None and before == (handle, lines, ranges):
+    before = (last.handle, last.carriers, last.answers.ranges) if last is not None else None
+    if last is not None and before == (handle, carriers, ranges):
         answers = last.answers
     else:
         answers = Answers(ranges, place.blocks, library)
     number, first = handle.spec.stream, stream.last_wave + 1
     ticket = library.arm(descriptors, room, budget, number, first)
-    return ArmedStream(lines, ticket, handle, stream, answers, calls)
+    return ArmedStream(carriers, ticket, handle, stream, answers, calls)
 
 
-def lines_to(
+def carriers_to(
     place: NodeDriver, children: Sequence[int]
 ) -> tuple[tuple[LinkConnection, ...], list[int]]:
     """Return the connections to children, of those that are at rest, and their descriptors."""
     found: dict[int, tuple[LinkConnection, int]] = {}
-    for line in place.links.connections.values():
-        channel, connection = line.channel, line.connection
+    for carrier in place.links.connections.values():
+        channel, connection = carrier.channel, carrier.connection
         if (
             channel.ready
             and not channel.queued
             and channel.link.same_machine
             and not channel.link.initiator
-            and line.decoder.empty
+            and carrier.decoder.empty
             and isinstance(connection, UnixConnection)
             and connection.flushed
             and connection.fileno() < MAX_FD
         ):
-            found[channel.link.rank] = line, connection.fileno()
+            found[channel.link.rank] = carrier, connection.fileno()
     there = [found[child] for child in children if child in found]
-    return tuple(line for line, _ in there), [descriptor for _, descriptor in there]
+    return tuple(carrier for carrier, _ in there), [descriptor for _, descriptor in there]
 
 
 def replay(library: ExchangeLibrary, place: NodeDriver, armed: ArmedStream) -> None:
@@ -205,32 +205,32 @@ def replay(library: ExchangeLibrary, place: NodeDriver, armed: ArmedStream) -> N
     Raises:
         SapwoodError: Something passed that should not have.
     """
-    lines, peers = armed.lines, library.memory.peers
+    carriers, peers = armed.carriers, library.memory.peers
     if library.memory.waves:
         _count(library, place, armed)
     is_under_way = library.memory.frame_size > 0
     if is_under_way:
         _begin_again(library, armed)
     for number, frame in library.aside():
-        place.bytes_received(lines[number].number, frame)
+        place.bytes_received(carriers[number].number, frame)
     if is_under_way:
-        for number, line in enumerate(lines):
+        for number, carrier in enumerate(carriers):
             if peers[number].got:
-                place.bytes_received(line.number, library.answer(number))
+                place.bytes_received(carrier.number, library.answer(number))
 
 
 def _count(library: ExchangeLibrary, place: NodeDriver, armed: ArmedStream) -> None:
     """Count the waves that are done."""
     memory = library.memory
     sent: list[tuple[Buffers, int]] = []
-    arrived = [0] * len(armed.lines)
+    arrived = [0] * len(armed.carriers)
     for wave in library.passed():
         sent.append(([wave.frame], len(wave.frame) + MESSAGE_COST))
         arrived = list(map(add, arrived, wave.sizes))
-    for line, nbytes in zip(armed.lines, arrived, strict=True):
-        line.channel.passed(sent, nbytes)
-        line.channel.link.last_sent = memory.time
-        line.channel.link.heard(memory.time)
+    for carrier, nbytes in zip(armed.carriers, arrived, strict=True):
+        carrier.channel.passed(sent, nbytes)
+        carrier.channel.link.last_sent = memory.time
+        carrier.channel.link.heard(memory.time)
     place.post(ev.WavesPassed(armed.stream.spec.stream, len(sent)))
     armed.handle.exchanged(len(sent))
 
@@ -239,9 +239,9 @@ def _begin_again(library: ExchangeLibrary, armed: ArmedStream) -> None:
     """Let the place begin the wave that is under way, of which something was sent."""
     frame, peers = library.under_way(), library.memory.peers
     with ExitStack() as replays:
-        for number, line in enumerate(armed.lines):
+        for number, carrier in enumerate(armed.carriers):
             sent = Sent(frame, peers[number].sent)
-            replays.enter_context(line.channel.replay([sent]))
+            replays.enter_context(carrier.channel.replay([sent]))
         armed.go_on(library.memory.owner, frame)
 
 
@@ -334,9 +334,9 @@ class WaveExchange:
             future = call.future(handle)
             return future if end is None else future.result(max(0.0, end - monotonic()))
         found, nbytes = result
-        counters = armed.stream.counters
-        if counters is not None:  # they are the event loop's
-            self._counted.append((counters, len(body) + len(payload), len(armed.lines), nbytes))
+        if armed.stream.spec.counted:  # the counters are the event loop's
+            counters = armed.stream.counters
+            self._counted.append((counters, len(body) + len(payload), len(armed.carriers), nbytes))
         return found
 
     # --- the event loop --------------------------------------------------------------------------

@@ -56,15 +56,15 @@ class AnswerReader:
 
     Args:
         ranges: The ranks that it brings together.
-        alike: Decodes values.
+        decoder: Decodes values.
         blocks: Maps shared memory.
     """
 
-    __slots__ = ("_alike", "_blocks", "_ranges", "like")
+    __slots__ = ("_blocks", "_decoder", "_ranges", "like")
 
-    def __init__(self, ranges: Ranges, alike: CachedDecoder, blocks: MappedBlocks) -> None:
+    def __init__(self, ranges: Ranges, decoder: CachedDecoder, blocks: MappedBlocks) -> None:
         self._ranges = ranges
-        self._alike = alike
+        self._decoder = decoder
         self._blocks = blocks
         # Replaced as a whole: a thread that has lost its wave may still read, beside the next one.
         self.like: Like = (b"", b"", 0, b"", 0.0)
@@ -87,7 +87,7 @@ class AnswerReader:
         nbytes, first = len(body) + len(frame) - end, self._ranges[0][0]
         if not body:
             return ChildAnswer(bool(body), None, weight, nbytes, first)
-        value = self._alike.decode(body, memoryview(frame)[end:])
+        value = self._decoder.decode(body, memoryview(frame)[end:])
         return ChildAnswer(bool(body), value, weight, nbytes, first)
 
     def _read_anew(self, frame: bytes, head: int) -> ChildAnswer | None:
@@ -99,7 +99,7 @@ class AnswerReader:
             payload = self._blocks.view(shared)
         body, weight = message.body, message.weight
         nbytes = len(body) + len(payload or b"")
-        value: Any = self._alike.decode(body, payload or b"") if body else None
+        value: Any = self._decoder.decode(body, payload or b"") if body else None
         end = PREFIX_SIZE + int.from_bytes(frame[4:8], "little")
         self.like = frame[:PREFIX_SIZE], frame[PREFIX_SIZE + head : end], end, body, weight
         return ChildAnswer(bool(body), value, weight, nbytes, self._ranges[0][0])
@@ -122,10 +122,10 @@ class Answers:
     def __init__(
         self, ranges: tuple[Ranges, ...], blocks: MappedBlocks, library: ExchangeLibrary
     ) -> None:
-        alike = CachedDecoder()
+        decoder = CachedDecoder()
         self.ranges = ranges
         self._library = library
-        self._readers = [AnswerReader(those, alike, blocks) for those in ranges]
+        self._readers = [AnswerReader(those, decoder, blocks) for those in ranges]
 
     def read(self, number: int) -> ChildAnswer | None:
         """Return what the answer of a child brings.

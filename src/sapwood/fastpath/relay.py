@@ -107,23 +107,23 @@ class JournalReplay:
     Args:
         agent: The agent.
         runner: Its runner.
-        line: The connection to its parent.
+        carrier: The connection to its parent.
         account: Told of the calls that only count.
-        counters: What the agent counts of the stream, if it does.
+        counters: What the agent counts of the stream.
     """
 
     def __init__(
         self,
         agent: Agent,
         runner: RunnerHost,
-        line: LinkConnection,
+        carrier: LinkConnection,
         account: Callable[[PassedCall], None],
-        counters: Counters | None,
+        counters: Counters,
     ) -> None:
         self._place = agent.place
         self._loop = agent.loop
         self._runner = runner
-        self._line = line
+        self._carrier = carrier
         self._account = account
         self._counters = counters
 
@@ -156,9 +156,8 @@ class JournalReplay:
         assert sent is not None  # noqa: S101 - only the last wave can be without an answer
         went: Buffers = [sent.data]
         cost = len(sent.data) + MESSAGE_COST
-        self._line.channel.passed([(went, cost)], len(wave.frame.data))
-        if self._counters is not None:
-            self._counters.exchanged(wave.frame.amount, 1, (result or wave.frame).amount)
+        self._carrier.channel.passed([(went, cost)], len(wave.frame.data))
+        self._counters.exchanged(wave.frame.amount, 1, (result or wave.frame).amount)
         if result is not None:
             self._runner.passed(1)
             asked, answered = wave.frame.time, sent.time
@@ -169,7 +168,7 @@ class JournalReplay:
         place, runner, loop = self._place, self._runner, self._loop
         answers = [wave.sent.data for wave in waves if wave.sent is not None]
         calls_made = [wave.call.data for wave in waves if wave.call is not None]
-        channel = self._line.channel
+        channel = self._carrier.channel
         try:
             with (
                 channel.replay([Sent(data, len(data)) for data in answers]),
@@ -177,7 +176,7 @@ class JournalReplay:
             ):
                 for wave in waves:
                     loop.replayed = wave.frame.time
-                    place.bytes_received(self._line.number, wave.frame.data)
+                    place.bytes_received(self._carrier.number, wave.frame.data)
                     if wave.result is not None:
                         loop.replayed = wave.result.time
                         runner.take(wave.result.data)
@@ -231,33 +230,33 @@ class Relay:
 
     def _wait(self, patience: float) -> list[tuple[int, int]]:
         """Wait as the loop would, and relay meanwhile."""
-        line = self._armed() if self._in_a_row >= FLOWING else None
-        if line is None:
+        carrier = self._armed() if self._in_a_row >= FLOWING else None
+        if carrier is None:
             return self._agent.loop.wait(patience)
         library, memory = self._library, self._library.memory
         library.wait(-1 if patience < 0 else int(patience * 1000) + 1)
         if memory.journal_size:
             self._in_vain = 0
-            self._replay(line)
+            self._replay(carrier)
         elif memory.frame_left or memory.result_left:
             self._in_vain += 1
             if self._in_vain > PATIENCE:
                 self._in_a_row = 0
         if memory.unsent:
-            line.connection.write([library.unsent()])
+            carrier.connection.write([library.unsent()])
         if memory.result_left:
             self._runner.take(library.result_left())
         if memory.frame_left:
-            self._agent.place.bytes_received(line.number, library.frames_left())
+            self._agent.place.bytes_received(carrier.number, library.frames_left())
         return library.events()
 
-    def _replay(self, line: LinkConnection) -> None:
+    def _replay(self, carrier: LinkConnection) -> None:
         """Replay what passed, so that everybody knows it."""
         stream = self._agent.place.node.streams[self._stream]
         context, counters = stream.spec.context, stream.counters
         self.passed[context] += self._library.memory.waves
         account = partial(self._account, context)
-        journal = JournalReplay(self._agent, self._runner, line, account, counters)
+        journal = JournalReplay(self._agent, self._runner, carrier, account, counters)
         journal.replay(self._library.records())
 
     # --- before ----------------------------------------------------------------------------------
@@ -266,27 +265,27 @@ class Relay:
         """Tell the library how things stand; None where it could not know all that matters."""
         place = self._agent.place
         stream = place.node.streams.get(self._stream)
-        line = self._line_to_parent()
-        if stream is None or line is None or not stream.passes or stream.quiet or stream.pending:
+        carrier = self._carrier_to_parent()
+        if stream is None or carrier is None or not stream.passes or stream.quiet or stream.pending:
             return None
         memory = self._library.memory
         memory.stream = stream.spec.stream
         memory.last_wave = max(stream.kept, default=stream.confirmed_to)
         memory.confirmed = stream.confirmed_to
-        memory.room = line.channel.room
+        memory.room = carrier.channel.room
         memory.n_kept = memory.n_free = memory.n_blocks = 0
         if stream.spec.handler == agent_requests.MAP:
-            return line if self._runner_is_known(stream) else None
+            return carrier if self._runner_is_known(stream) else None
         memory.runner_fd, memory.weight = -1, 1.0
-        return line
+        return carrier
 
-    def _line_to_parent(self) -> LinkConnection | None:
+    def _carrier_to_parent(self) -> LinkConnection | None:
         place = self._agent.place
         parent = place.node.router.parent
-        for line in place.links.connections.values():
-            channel, connection = line.channel, line.connection
+        for carrier in place.links.connections.values():
+            channel, connection = carrier.channel, carrier.connection
             if channel.link.rank == parent and channel.link.initiator:
-                at_rest = channel.ready and not channel.queued and line.decoder.empty
+                at_rest = channel.ready and not channel.queued and carrier.decoder.empty
                 if (
                     at_rest
                     and channel.link.same_machine
@@ -294,7 +293,7 @@ class Relay:
                     and connection.flushed
                 ):
                     self._library.memory.parent_fd = connection.fileno()
-                    return line
+                    return carrier
         return None
 
     def _runner_is_known(self, stream: NodeStream) -> bool:

@@ -45,7 +45,7 @@ from sapwood.security.tokens import TokenRecord, Tokens
 from sapwood.session.folder import make_folder
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.options import PlacesChanged, SessionOptions
-from sapwood.session.requests import AgentQuestion
+from sapwood.session.requests import ServedRequest
 from sapwood.store.base import Store
 from sapwood.store.sqlite import SqliteStore
 
@@ -499,7 +499,7 @@ class _RemoteCommands:
         self._service = service
         self._lock = threading.Lock()
         self._owners: dict[tuple[int, int], tuple[Caller, Callable[[], None]]] = {}
-        self._untaken: dict[int, tuple[Caller, AgentQuestion]] = {}
+        self._untaken: dict[int, tuple[Caller, ServedRequest]] = {}
         self._numbers = itertools.count(1)
 
     def serve(self) -> None:
@@ -549,7 +549,7 @@ class _RemoteCommands:
         with contextlib.suppress(SapwoodError):
             self._control.ask(key[1], messages.COMMAND_CANCEL, order)
 
-    def _wrote(self, question: AgentQuestion) -> None:
+    def _wrote(self, question: ServedRequest) -> None:
         output = messages.from_value(question.value(), messages.CommandOutput)
         host = question.asked.source
         with self._lock:
@@ -563,7 +563,7 @@ class _RemoteCommands:
         told = calls.OfNode(host, messages.to_value(output), number)
         self._service.tell(owner[0], calls.COMMAND_OUTPUT, _plain(told))
 
-    def _ended(self, question: AgentQuestion) -> None:
+    def _ended(self, question: ServedRequest) -> None:
         report = messages.from_value(question.value(), messages.CommandEnded)
         host = question.asked.source
         with self._lock:

@@ -20,7 +20,7 @@ from sapwood.nodes import messages
 from sapwood.nodes.command_processes import CHUNK, STREAMS, CommandProcesses, Done
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.options import PlacesChanged
-from sapwood.session.requests import AgentQuestion
+from sapwood.session.requests import ServedRequest
 
 if TYPE_CHECKING:
     from sapwood.nodes.control import ControlTree
@@ -359,15 +359,15 @@ class TreeCarrier:
         """Hear no more of the nodes."""
         self._unsubscribe()
 
-    def _wrote(self, question: AgentQuestion) -> None:
-        output = messages.from_value(question.value(), messages.CommandOutput)
-        taken = partial(question.give, None, None)
-        self._commands.wrote(question.asked.source, output, taken)
+    def _wrote(self, request: ServedRequest) -> None:
+        output = messages.from_value(request.value(), messages.CommandOutput)
+        taken = partial(request.give, None, None)
+        self._commands.wrote(request.asked.source, output, taken)
 
-    def _ended(self, question: AgentQuestion) -> None:
-        report = messages.from_value(question.value(), messages.CommandEnded)
-        self._commands.ended(question.asked.source, report)
-        question.give(None, None)
+    def _ended(self, request: ServedRequest) -> None:
+        report = messages.from_value(request.value(), messages.CommandEnded)
+        self._commands.ended(request.asked.source, report)
+        request.give(None, None)
 
     def _places_changed(self, change: PlacesChanged) -> None:
         if not change.disconnected and not change.added:

@@ -50,7 +50,7 @@ from sapwood.security.tokens import LIFETIME, JoinToken, TokenRecord, Tokens
 from sapwood.session.embedded import DRAINING, EmbeddedSession
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.port import NewAgent
-from sapwood.session.requests import AgentQuestion
+from sapwood.session.requests import ServedRequest
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.supervisor import NodeSource, ProcessSetup, ProcessStarter
 
@@ -361,7 +361,7 @@ class ControlTree:
             self._port.renew(self._credentials)
         self._loop_later(self._life.total_seconds() * RENEW_AFTER, self._renew)
 
-    def _renew_node(self, question: AgentQuestion) -> None:
+    def _renew_node(self, question: ServedRequest) -> None:
         """Give a node another certificate over its link, which says who it is."""
         with self._lock:
             node, _, _ = self._facts.get(question.asked.source, ("", None, 0.0))

@@ -2,7 +2,7 @@
 
 Offers are counted: content is there until it was withdrawn as often as it was offered. Agents ask
 for chunks of it by hash. Threads of their own read and hash, so the event loop never waits for a
-disk; they begin with the first question.
+disk; they begin with the first request.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import SharedRef
 from sapwood.core import typed
 from sapwood.core.errors import ClosedError, DataMissingError, ProtocolError, SapwoodError
-from sapwood.session.requests import AgentQuestion
+from sapwood.session.requests import ServedRequest
 
 MAX_UNDER_WAY: Final = 32 * 2**20
 """Bytes of chunks that were sent and not taken yet, to all agents together."""
@@ -209,24 +209,24 @@ class ContentStore:
 
     # --- answering -----------------------------------------------------------------------------
 
-    def asked_for_chunk(self, question: AgentQuestion) -> None:
+    def asked_for_chunk(self, request: ServedRequest) -> None:
         """Answer ``[sha256, offset, nbytes]`` with that chunk, soon."""
-        self._reader.do(lambda: self._answering(question, self._chunk))
+        self._reader.do(lambda: self._answering(request, self._chunk))
 
-    def asked_for_name(self, question: AgentQuestion) -> None:
+    def asked_for_name(self, request: ServedRequest) -> None:
         """Answer ``[file, offset, nbytes]`` with the SHA-256 of that part of a file, soon."""
-        self._namer.do(lambda: self._answering(question, self._name))
+        self._namer.do(lambda: self._answering(request, self._name))
 
-    def _answering(self, question: AgentQuestion, answer: Callable[[AgentQuestion], None]) -> None:
+    def _answering(self, request: ServedRequest, answer: Callable[[ServedRequest], None]) -> None:
         try:
-            answer(question)
+            answer(request)
         except SapwoodError as error:
-            question.fail(error)
+            request.fail(error)
         except Exception as error:  # noqa: BLE001 - an agent waits, and others come after it
-            question.fail(SapwoodError(f"content cannot be sent: {error!r}"))
+            request.fail(SapwoodError(f"content cannot be sent: {error!r}"))
 
-    def _chunk(self, question: AgentQuestion) -> None:
-        sha256, offset, nbytes = typed.convert(question.value(), tuple[str, int, int])
+    def _chunk(self, request: ServedRequest) -> None:
+        sha256, offset, nbytes = typed.convert(request.value(), tuple[str, int, int])
         with self._reading(lambda: self._named.get(checked_sha256(sha256))) as offer:
             if not (0 < nbytes <= CHUNK and 0 <= offset <= offer.nbytes - nbytes):
                 raise ProtocolError(
@@ -241,10 +241,10 @@ class ContentStore:
                 chunk.taken()
                 raise
             self.sent[offer.sha256 or sha256] += nbytes
-            question.give(None, Payload(data, owner=chunk))
+            request.give(None, Payload(data, owner=chunk))
 
-    def _name(self, question: AgentQuestion) -> None:
-        stamp, offset, nbytes = typed.convert(question.value(), tuple[FileStamp, int, int])
+    def _name(self, request: ServedRequest) -> None:
+        stamp, offset, nbytes = typed.convert(request.value(), tuple[FileStamp, int, int])
         with self._reading(lambda: self._parts.get((stamp, offset, nbytes))) as offer:
             sha256 = offer.sha256
             if not sha256:
@@ -254,7 +254,7 @@ class ContentStore:
                 offer.sha256 = sha256
                 if offer.count:
                     self._named.setdefault(sha256, offer)
-            question.give(sha256, None)
+            request.give(sha256, None)
 
     @contextlib.contextmanager
     def _reading(self, find: Callable[[], _Offer | None]) -> Iterator[_Offer]:

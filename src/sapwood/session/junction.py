@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from sapwood.comm import events as ev
-from sapwood.comm.driver import Handlers
 from sapwood.comm.groups import events as gev
+from sapwood.comm.links import Handlers
 from sapwood.comm.payload import Payload
 from sapwood.comm.pool import BlockPool
 from sapwood.comm.reduction import gathering

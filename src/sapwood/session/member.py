@@ -10,8 +10,9 @@ from functools import partial
 import msgspec
 
 from sapwood.comm import events as ev
-from sapwood.comm.driver import Handlers, NodeDriver, reconnect
+from sapwood.comm.driver import NodeDriver, reconnect
 from sapwood.comm.link import Identity, LinkTiming
+from sapwood.comm.links import Handlers
 from sapwood.comm.node import Node
 from sapwood.comm.place_keys import PlaceKeys
 from sapwood.comm.reactor import Reactor

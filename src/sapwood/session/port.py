@@ -75,13 +75,13 @@ class StreamPort(Protocol):
 
     Attributes:
         spec: What it is.
-        on_single: Told of each contribution to a stream that does not wait.
+        on_contribution: Told of each contribution to a stream that does not wait.
         explain: Given each error of a wave before it is told, to add to it.
         new_future: Makes the future of a wave.
     """
 
     spec: StreamSpec
-    on_single: Callable[[WaveResult | SapwoodError], None]
+    on_contribution: Callable[[WaveResult | SapwoodError], None]
     explain: Callable[[SapwoodError], None]
     new_future: Callable[[], Future[WaveResult]]
 

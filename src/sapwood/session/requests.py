@@ -79,7 +79,7 @@ class PendingRequest(msgspec.Struct, frozen=True):
                 self.future.set_result(value)
 
 
-class AgentQuestion:
+class ServedRequest:
     """A request of an agent to the front end, to be answered once, from any thread.
 
     Args:
@@ -144,7 +144,7 @@ class PendingRequests:
         self._limiter = limiter
         self._open: dict[int, PendingRequest] = {}
         self._handlers: dict[str, Callable[[int, Any], None]] = {}
-        self._served: dict[str, Callable[[AgentQuestion], None]] = {}
+        self._served: dict[str, Callable[[ServedRequest], None]] = {}
         self._numbers = itertools.count(1)
         self._closed: SapwoodError | None = None
 
@@ -192,7 +192,7 @@ class PendingRequests:
         """Have ``function(rank, value)`` called when an agent asks."""
         self._handlers[handler] = function
 
-    def serve(self, handler: str, function: Callable[[AgentQuestion], None]) -> None:
+    def serve(self, handler: str, function: Callable[[ServedRequest], None]) -> None:
         """Have ``function(question)`` called when an agent asks; it answers when it likes."""
         self._served[handler] = function
 
@@ -221,7 +221,7 @@ class PendingRequests:
         """Answer an agent; on the loop's thread."""
         serve = self._served.get(effect.handler)
         if serve is not None:
-            serve(AgentQuestion(self._thread, self._post, effect))
+            serve(ServedRequest(self._thread, self._post, effect))
             return
         handler = self._handlers.get(effect.handler)
         error = None

@@ -84,7 +84,8 @@ class StreamHandle:
         shortcut: May exchange waves in the place of the event loop.
 
     Attributes:
-        on_single: Told of each contribution to a stream that does not wait, on the loop's thread.
+        on_contribution: Told of each contribution to a stream that waits for nobody, on the loop's
+            thread.
         explain: Given each error of a wave before it is told, to add to it.
         new_future: Makes the future of a wave.
         members_now: Returns who takes part in a wave that begins now.
@@ -101,7 +102,7 @@ class StreamHandle:
         shortcut: Shortcut,
     ) -> None:
         self.spec = spec
-        self.on_single: Callable[[WaveResult | SapwoodError], None] = _nobody
+        self.on_contribution: Callable[[WaveResult | SapwoodError], None] = _nobody
         self.explain: Callable[[SapwoodError], None] = _as_it_is
         self.new_future: Callable[[], Future[WaveResult]] = Future
         self._thread = thread
@@ -239,7 +240,7 @@ class StreamHandle:
         for sweep in self._sweeps.values():
             sweep.set_exception(reason)
         self._sweeps.clear()
-        self.on_single(reason)
+        self.on_contribution(reason)
 
     def completed(self, effect: ev.WaveCompleted) -> None:
         """Take the end of a wave in; on the loop's thread."""
@@ -266,9 +267,9 @@ class StreamHandle:
         try:
             value = decoded(effect.body, effect.payload)
         except SapwoodError as error:
-            self.on_single(error)
+            self.on_contribution(error)
             return
-        self.on_single(WaveResult(value, effect.ranks, effect.weight, effect.wave))
+        self.on_contribution(WaveResult(value, effect.ranks, effect.weight, effect.wave))
 
     def failed(self, effect: ev.WaveFailed) -> None:
         """Take the failure of a wave in; on the loop's thread."""
@@ -279,7 +280,7 @@ class StreamHandle:
         if future is not None:
             future.set_exception(error)
         else:
-            self.on_single(error)
+            self.on_contribution(error)
 
     def exchanged(self, waves: int) -> None:
         """Note that waves were exchanged; on the loop's thread."""

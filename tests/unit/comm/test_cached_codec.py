@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from sapwood.comm import values
-from sapwood.comm.cached_codec import CachedDecoder, CachedEncoder, layout_of
+from sapwood.comm.cached_codec import (
+    NO_LAYOUT,
+    CachedDecoder,
+    CachedEncoder,
+    array_layout,
+    layout_of,
+)
 from sapwood.core.errors import DataValueError, ProtocolError, SapwoodError
 
 ARRAYS = hnp.arrays(
@@ -236,3 +242,26 @@ def _same(found: Any, expected: Any) -> None:
             _same(one, other)
     else:
         assert found == expected
+
+
+def test_what_is_no_dictionary_of_arrays_has_no_layout_of_arrays() -> None:
+    turned = np.zeros((3, 2)).T
+    for value in (1, [ARRAY], {}, {"a": 1}, {1: ARRAY}, {"a": np.zeros(0)}, {"a": turned}):
+        assert array_layout(value) == NO_LAYOUT
+        assert not NO_LAYOUT.fits(value)
+
+
+def test_a_layout_fits_values_with_the_same_arrays_in_the_same_order() -> None:
+    layout = array_layout({"x": np.zeros((2, 3)), "y": np.zeros(2)})
+    assert layout.fits({"x": np.ones((2, 3)), "y": np.ones(2)})
+    for other in (
+        {"y": np.zeros(2), "x": np.zeros((2, 3))},
+        {"x": np.zeros((2, 3))},
+        {"x": np.zeros((2, 3)), "y": np.zeros(2), "z": np.zeros(2)},
+        {"x": np.zeros((3, 2)), "y": np.zeros(2)},
+        {"x": np.zeros((3, 2)).T, "y": np.zeros(2)},
+        {"x": np.zeros((2, 3)), "y": np.zeros(2, "f4")},
+        {"x": np.zeros((2, 3)), "y": 2},
+    ):
+        assert not layout.fits(other)
+    assert not layout_of({"x": ARRAY, "n": 1}, [0], 24).fits({"x": ARRAY, "n": 1})

@@ -53,21 +53,13 @@ class Side:
         timing = LinkTiming(grace=GRACE, window=window)
         self.node = Node(identity, TREE, timing)
         self.blocks = MappedBlocks()
-        self.links = LinkTable(self.node, self, self.blocks, reconnects=rank != ROOT)
         self.now = 0.0
         self.seen: list[ev.Effect] = []
+        handlers = dict.fromkeys(ev.Effect.__subclasses__(), self.seen.append)
+        self.links = LinkTable(self.node, handlers, self, self.blocks, reconnects=rank != ROOT)
         self.reconnects: list[tuple[int, int]] = []
         self.watched: list[tuple[int, int]] = []
         self.problems: list[str] = []
-
-    def perform(self, effects: list[ev.Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, ev.Transmit):
-                self.links.transmit(self.now, effect)
-            elif isinstance(effect, ev.Disconnect):
-                self.links.disconnect(self.now, effect.link, effect.reason)
-            else:
-                self.seen.append(effect)
 
     def reconnect(self, link: int, attempt: int) -> None:
         self.reconnects.append((link, attempt))

@@ -20,7 +20,7 @@ from sapwood.comm.shared_memory import SharedBlock
 from sapwood.core.errors import ClosedError, DataMissingError, ProtocolError, SapwoodError
 from sapwood.session import content
 from sapwood.session.content import ContentChunk, ContentStore
-from sapwood.session.requests import AgentQuestion
+from sapwood.session.requests import ServedRequest
 
 PATIENCE = 30.0
 
@@ -58,9 +58,9 @@ class Asking:
 
         thread: Any = SimpleNamespace(post=post)
         asked = ev.Asked(1, handler, 7, plain.encode(argument), None)
-        question = AgentQuestion(thread, lambda _event: None, asked)
+        request = ServedRequest(thread, lambda _event: None, asked)
         serve = {GET: self.store.asked_for_chunk, NAME: self.store.asked_for_name}[handler]
-        serve(question)
+        serve(request)
         return answers
 
     def whole(self, ref: ContentRef) -> bytes:

@@ -160,7 +160,7 @@ class Runner:
         self._blocks = blocks
         self._procedures = procedures
         self._results = ResultPool()
-        self._alike = CachedDecoder()
+        self._decoder = CachedDecoder()
         result_memory.use(self._results.allocate)
         here.serve(control)
         self._printing = printing
@@ -201,7 +201,7 @@ class Runner:
                 if body.shared is None and call.payload == nothing:
                     argument = decode_plain(body.inline)
                 else:
-                    argument = self._alike.decode(self._bytes(body), self._bytes(call.payload))
+                    argument = self._decoder.decode(self._bytes(body), self._bytes(call.payload))
                 if call.context != context or call.procedure != procedure:
                     context = procedure = ""
                     begin = clock()

@@ -46,7 +46,7 @@ MAX_WAITING = 100_000
 """Calls that may wait for one runner."""
 
 
-class Job:
+class Job(msgspec.Struct, eq=False):
     """A call and what to do with its outcome.
 
     Attributes:
@@ -64,48 +64,18 @@ class Job:
         ahead_of: The job that waits until this one has prepared the runner for it.
     """
 
-    __slots__ = (
-        "ahead_of",
-        "attempts",
-        "body",
-        "context",
-        "function",
-        "kills",
-        "needs",
-        "on_done",
-        "on_error",
-        "payload",
-        "procedure",
-        "time_limit",
-    )
-
-    def __init__(  # noqa: PLR0913 - a plain record
-        self,
-        procedure: str,
-        context: str,
-        body: bytes,
-        payload: Payload | None,
-        on_done: Callable[["JobOutcome"], None],
-        on_error: Callable[[SapwoodError], None],
-        *,
-        time_limit: float = 0.0,
-        needs: str = "",
-        function: str = "",
-        attempts: int = 1,
-        ahead_of: "Job | None" = None,
-    ) -> None:
-        self.procedure = procedure
-        self.context = context
-        self.body = body
-        self.payload = payload
-        self.on_done = on_done
-        self.on_error = on_error
-        self.time_limit = time_limit
-        self.needs = needs
-        self.function = function
-        self.attempts = attempts
-        self.kills = 0
-        self.ahead_of = ahead_of
+    procedure: str
+    context: str
+    body: bytes
+    payload: Payload | None
+    on_done: Callable[["JobOutcome"], None]
+    on_error: Callable[[SapwoodError], None]
+    time_limit: float = 0.0
+    needs: str = ""
+    function: str = ""
+    attempts: int = 1
+    kills: int = 0
+    ahead_of: "Job | None" = None
 
 
 class JobOutcome(msgspec.Struct, frozen=True):

@@ -285,7 +285,7 @@ class MemberMap:
         """The children, and this place's own rank if it is a member."""
         return (*self.below, self._rank) if self.here else tuple(self.below)
 
-    def adrift(self) -> set[int]:
+    def disconnected(self) -> set[int]:
         """Return the members that are neither here nor below."""
         found = from_ranges(self.members)
         for one in self.sources():
@@ -1126,7 +1126,7 @@ def _with_missing(message: GroupEnded, where: MemberMap, waiting: Collection[int
     """Note who has not called, as far as this place knows."""
     missing = from_ranges(message.missing).union(*map(where.ranks_of, waiting))
     if where.coordinator and message.round:
-        missing |= where.adrift()
+        missing |= where.disconnected()
     if not missing:
         return message
     return msgspec.structs.replace(message, missing=to_ranges(missing))

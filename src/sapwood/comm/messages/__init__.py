@@ -10,7 +10,6 @@ from collections.abc import Callable
 import msgspec
 
 from sapwood.comm.messages.base import WireMessage
-from sapwood.comm.messages.emissions import Taken
 from sapwood.comm.messages.groups import (
     GroupDisturbed,
     GroupEnded,
@@ -28,6 +27,7 @@ from sapwood.comm.messages.messaging import (
     RoutedMessage,
 )
 from sapwood.comm.messages.pieces import Announced, Draw, Offer, Piece, Retracted
+from sapwood.comm.messages.push import Taken
 from sapwood.comm.messages.tree import NOBODY as NOBODY
 from sapwood.comm.messages.tree import Attached as Attached
 from sapwood.comm.messages.tree import Detached as Detached

@@ -3,10 +3,10 @@
 ``streams.py``
     All streams of one place: who takes which event and which message.
 ``engine.py``
-    The wave engine: what a place does with a wave, from the broadcast to the total. Recovery,
-    time-outs, the loss policy, failures, user-defined filters, streams that do not wait.
-``stream.py``, ``wave.py``, ``state.py``
-    The state of one stream and of one wave at one place, and the life of a stream as a table.
+    The wave engine: what a place does with a wave, from the broadcast to the total, by the policy
+    of its stream. Recovery, time-outs, the loss policy, failures, user-defined filters.
+``stream.py``, ``wave.py``
+    The state of one stream, with its life as a table, and of one wave at one place.
 ``filters.py``
     What a stream with user-defined filters keeps: its outbox, and contributions as they came.
 ``opening.py``

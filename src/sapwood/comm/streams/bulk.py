@@ -42,27 +42,13 @@ Key = tuple[int, int]
 
 
 class Engine(Protocol):
-    """What bulk transfers need of the wave engine."""
+    """What bulk transfers need of the wave engine, besides the policy of each stream."""
 
     def on_down(self, link: Link, message: msg.Down, payload: Payload | None) -> Effects:
         """Take a wave in whose value has been fetched, or is to pass by."""
 
     def on_up(self, link: Link, message: msg.Up, payload: Payload | None) -> Effects:
         """Take a contribution in that has been fetched as a whole."""
-
-    def incomplete(self, stream: NodeStream, wave: Wave, child: int) -> Effects:
-        """Ask for who is missing in a wave."""
-
-    def complete(self, stream: NodeStream, wave: Wave) -> Effects:
-        """Pass a wave on."""
-
-    def reduced(self, stream: NodeStream, wave: Wave, total: Any) -> Effects:
-        """End a wave with its result, which is here."""
-
-    def reduced_in_passing(
-        self, stream: NodeStream, wave: Wave, body: bytes, pass_through: PassThrough
-    ) -> Effects:
-        """End a wave whose result is to be fetched by the parent."""
 
     def fail_wave(self, message: msg.Failed) -> Effects:
         """Fail a wave."""
@@ -104,8 +90,8 @@ class BulkTransfers:
         """Tell children of a value that is theirs to fetch."""
         return self._forwarding.advertise(children, message, payload)
 
-    def reduce(self, stream: NodeStream, wave: Wave) -> Effects:
-        """Reduce the large contributions to a wave.
+    def reduce(self, stream: NodeStream, wave: Wave) -> Effects | PassThrough:
+        """Reduce the large contributions to a wave here, or return what does as the parent fetches.
 
         Raises:
             SapwoodError: They do not fit together.
@@ -533,17 +519,16 @@ class AdvertisedContributions:
             return self._assemble(link, message)
         wave_open = stream.waves.get(message.wave)
         if wave_open is None or not wave_open.accepts(link.rank, message.attempt):
-            stream.repeated()
+            stream.counters.came_twice()
             return []
-        if stream.counters is not None:
-            stream.counters.offered(message.body, message.size)
+        stream.counters.offered(message.body, message.size)
         missing = len(wave_open.missing)
         wave_open.offered(link.rank, message)
         if len(wave_open.missing) > missing:
-            return self._engine.incomplete(stream, wave_open, link.rank)
+            return stream.policy.incomplete(stream, wave_open, link.rank)
         if wave_open.waiting or (wave_open.missing and self._near.rank == ROOT):
             return []
-        return self._engine.complete(stream, wave_open)
+        return stream.policy.complete(stream, wave_open)
 
     def _assemble(self, link: Link, message: Offer) -> Effects:
         """Fetch a contribution, and take it in as if it had come by itself."""
@@ -564,8 +549,11 @@ class AdvertisedContributions:
         fetch = self.fetches.begin(link.rank, key, message.ranks, message.size, assembly)
         return self.fetches.more(fetch, 0)
 
-    def reduce(self, stream: NodeStream, wave: Wave) -> Effects:
+    def reduce(self, stream: NodeStream, wave: Wave) -> Effects | PassThrough:
         """Nobody is waited for any more, and there are offers: put them together.
+
+        Returns:
+            What fetches them; or what will put them together as the parent fetches the result.
 
         Raises:
             SapwoodError: They do not fit together.
@@ -582,7 +570,7 @@ class AdvertisedContributions:
         if self._near.rank != ROOT and not self._near.shares_with_parent:
             pass_through = PassThroughReduce(self._near, self.fetches, key, offers, reduction)
             wave.settle()
-            return self._engine.reduced_in_passing(stream, wave, reduction.body, pass_through)
+            return pass_through
         buffered = BufferedReduce(
             self.fetches, key, offers, reduction, self._reduced_in_chunks(stream, wave, reduction)
         )
@@ -597,7 +585,7 @@ class AdvertisedContributions:
             if not self._is_at_rest(stream, wave) or sources is None:
                 return []
             wave.settle()
-            return self._engine.reduced(stream, wave, reduction.total(result))
+            return stream.policy.reduced(stream, wave, reduction.total(result))
 
         return done
 
@@ -614,7 +602,7 @@ class AdvertisedContributions:
             if wave.offers or not self._is_at_rest(stream, wave):
                 return []
             wave.fetching = None
-            return self._engine.complete(stream, wave)
+            return stream.policy.complete(stream, wave)
 
         fetching = wave.fetching = WholeFetches(self.fetches, key, wave.offers, done)
         return fetching.start()
@@ -632,7 +620,7 @@ class AdvertisedContributions:
             return []
         wave = stream.waves.get(message.wave)
         if wave is not None and wave.withdraw(link.rank, message.ranks):
-            return self._engine.incomplete(stream, wave, link.rank)
+            return stream.policy.incomplete(stream, wave, link.rank)
         return self._take_back(stream, message.wave, link.rank, message.ranks)
 
     def child_left(self, stream: NodeStream, child: int) -> Effects:

@@ -126,6 +126,7 @@ class PassThroughReduce(_ChunkedReduce):
         reduction: ChunkedReduction,
     ) -> None:
         super().__init__(fetches, stream, sources, reduction)
+        self.body = reduction.body
         self._near = near
         self._number = 0
 

@@ -16,8 +16,13 @@ from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.peers import Effects, PeerTable
-from sapwood.comm.streams.state import TRANSITIONS, StreamEvent, StreamState
-from sapwood.comm.streams.stream import NodeStream, PendingOperation
+from sapwood.comm.streams.stream import (
+    TRANSITIONS,
+    NodeStream,
+    PendingOperation,
+    StreamEvent,
+    StreamState,
+)
 from sapwood.core.errors import ProtocolError
 from sapwood.core.rankset import joined
 from sapwood.core.topology import ROOT
@@ -181,20 +186,16 @@ class ControlOperations:
             stream.advance(event)
 
     def _behind(self, stream: NodeStream, message: msg.Sweep, effects: Effects) -> Effects:
-        if stream.outbox is None or message.action == QUERY:
-            return effects
-        return stream.outbox.put(effects)
+        return effects if message.action == QUERY else stream.outbox.put(effects)
 
 
 def report(stream: NodeStream, rank: int) -> msg.PlaceReport:
     """Return what a place knows of a stream."""
-    counted = stream.counters
-    figures = {name: getattr(counted, name) for name in counted.__slots__} if counted else {}
     return msg.PlaceReport(
         rank,
         stream.state.value,
         waves_open=len(stream.waves),
         held=len(stream.held()) + len(stream.lent),
-        queued=len(stream.outbox or ()) + len(stream.detained) + len(stream.carried),
-        **figures,
+        queued=len(stream.outbox) + len(stream.detained) + len(stream.carried),
+        **stream.counters.figures(),
     )

@@ -1,20 +1,21 @@
 """The wave engine: how a place takes a wave from the broadcast to the total. No I/O.
 
-Everything that one place does with the waves of its streams stands here, in the order in which a
-wave meets it:
+A wave enters this file once at each place on its way down, and once for each contribution on its
+way up. :class:`WaveEngine` finds the stream and hands the wave to the stream's *policy*, which was
+chosen when the stream opened:
 
-- *down* and *up*: the value goes to the children, their contributions come back and are reduced;
-- *recovery*: whoever is missing is requested again when the tree changes (re-request, the
+- :class:`PlainWaves`: all members contribute, and who is lost is replaced. *Down* and *up*, and
+  *recovery*: whoever is missing is requested again when the tree changes (re-request, the
   retransmission of this protocol);
-- *time-outs*: a wave is passed on when its time is over, and what comes later is not lost;
-- *loss policy*: what becomes of waves when an agent is lost;
-- *failures*: the root ends a wave that fails, everywhere;
-- *user-defined filters*: values and contributions go through them, and come back as events;
-- *unsynchronised streams*: each contribution goes up by itself, at once.
+- :class:`GeneralWaves`: also *user-defined filters*, which values and contributions go through,
+  and the *loss policy*: what becomes of waves when an agent is lost;
+- :class:`TimedWaves`: also *time-outs*: a wave is passed on when its time is over, and what comes
+  later is not lost;
+- :class:`UnsynchronisedWaves`: each contribution goes up by itself, at once;
+- :class:`AgentWaves`: those of a leaf, which works on values and contributes.
 
-A stream that waits for all, replaces what is lost and has no filters is *plain*: its waves take
-the shortest way through this file. ``stream.py`` and ``wave.py`` hold the state of a stream and of
-one wave; ``bulk.py`` moves arrays that a link cannot share.
+``stream.py`` and ``wave.py`` hold the state of a stream and of one wave, and call nobody.
+``bulk.py`` moves arrays that a link cannot share, and comes back here when they are there.
 
 A place asks a child for exactly the ranks that it has not yet and nobody else was asked for. When
 a child is lost, or answers without some of them, those are missing, and asked for wherever they
@@ -36,10 +37,9 @@ from sapwood.comm.messages.pieces import Announced, Draw, Offer, Piece, Retracte
 from sapwood.comm.payload import Payload
 from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.routing import Router
-from sapwood.comm.streams.filters import ALL, Outbox, Parts
+from sapwood.comm.streams.filters import ALL, Parts
 from sapwood.comm.streams.push import PushContributions
-from sapwood.comm.streams.state import StreamState
-from sapwood.comm.streams.stream import NOT_WANTED, NodeStream, Shares
+from sapwood.comm.streams.stream import NOT_WANTED, NodeStream, Shares, StreamState, WavePolicy
 from sapwood.comm.streams.wave import Kept, PassThrough, Wave
 from sapwood.core.errors import AgentLostError, ProtocolError, SapwoodError
 from sapwood.core.rankset import fold, from_ranges, to_ranges
@@ -82,12 +82,23 @@ class WaveEngine:
     ) -> None:
         self.open = streams
         self._near = near
-        self._push = push
-        self._is_agent = is_agent
-        self._myself = frozenset((near.rank,))
-        self._my_ranges = ((near.rank, near.rank + 1),)
-        self.bulk = LazyBulkTransfers(near, streams, self, is_agent=is_agent)
-        self._downstream = Downstream(near, self.bulk.advertise)
+        bulk = self.bulk = LazyBulkTransfers(near, streams, self, is_agent=is_agent)
+        down = Downstream(near, bulk.advertise)
+        self._at_agent = AgentWaves(near, bulk) if is_agent else None
+        self._plain = PlainWaves(near, bulk, down)
+        self._general = GeneralWaves(near, bulk, down)
+        self._timed = TimedWaves(near, bulk, down)
+        self._unsynchronised = UnsynchronisedWaves(near, bulk, down, push)
+
+    def policy_of(self, stream: NodeStream) -> WavePolicy:
+        """Choose what a stream does with its waves."""
+        if self._at_agent is not None:
+            return self._at_agent
+        if stream.passes:
+            return self._plain
+        if not stream.waits:
+            return self._unsynchronised
+        return self._timed if stream.timeout else self._general
 
     # --- down ------------------------------------------------------------------------------------
 
@@ -101,13 +112,7 @@ class WaveEngine:
             return self._refuse(stream, event)
         number, confirmed = stream.last_wave + 1, stream.confirmed()
         message = msg.Down(event.stream, number, 0, event.body, confirmed, version=stream.version)
-        if not stream.plain:
-            released: Effects = [ev.Released(kept) for kept in stream.release(confirmed)]
-            return released + self._begin(now, stream, message, event.payload)
-        stream.begin_whole(number, event.body, event.payload)
-        if not stream.members:
-            return self.complete(stream, stream.waves[number])
-        return self._downstream.ask_all(stream.shares(), message, event.payload)
+        return stream.policy.begin(now, stream, message, event.payload)
 
     def _refuse(self, stream: NodeStream, event: ev.Broadcast) -> Effects:
         """Root: fail a wave of a stream that can do nothing without members that have left."""
@@ -124,26 +129,6 @@ class WaveEngine:
         self.open[event.stream].last_wave += event.waves
         return []
 
-    def _begin(
-        self, now: float, stream: NodeStream, message: msg.Down, payload: Payload | None
-    ) -> Effects:
-        """Begin a wave of a stream that is not plain, and pass it on."""
-        if stream.counters is not None:
-            stream.counters.down(message.body, payload)
-        if not stream.waits:
-            if stream.filters is not None:
-                stream.use_version(message.wave, message.version, message.confirmed)
-            if self._near.rank != ROOT:
-                return self._send_down(stream, message, payload)
-            wave = self._begin_unsynchronised(stream, message, payload)
-        else:
-            wave = stream.begin_whole(message.wave, message.body, payload)
-        wave.version = message.version
-        effects = self._send_down(stream, message, payload)
-        effects += self._start_timeout(now, stream, wave.number)
-        effects += self._leave_out_absent(stream, wave)
-        return effects + self._complete_if_ready(stream, wave)
-
     def on_down(self, link: Link, message: msg.Down, payload: Payload | None) -> Effects:
         """A wave on its way to the agents."""
         self._near.must_be_parent(link)
@@ -153,36 +138,34 @@ class WaveEngine:
         effects: Effects = []
         if message.confirmed > stream.confirmed_to:
             stream.forget_abandoned(message.confirmed)
-            if self.bulk.transfers is not None:
-                self.bulk.over(message.stream, message.confirmed.__ge__)
-            effects += [ev.Released(kept) for kept in stream.release(message.confirmed)]
-        if self._is_agent:
-            return effects + self._contribution_wanted(stream, message, payload)
-        if not stream.waits:
-            return effects + self._begin(link.last_heard, stream, message, payload)
-        number = message.wave
-        if message.ranks or number in stream.waves or number in stream.kept:
-            return effects + self._requested_again(link.last_heard, stream, message, payload)
-        if not stream.plain:
-            return effects + self._begin(link.last_heard, stream, message, payload)
-        wave = stream.begin_whole(number, message.body, payload)
-        effects += self._downstream.ask_all(stream.shares(), message, payload)
-        return effects if wave.waiting else effects + self.complete(stream, wave)
+            self.bulk.over(message.stream, message.confirmed.__ge__)
+            effects = _released(stream.release(message.confirmed))
+        return effects + stream.policy.on_down(link.last_heard, stream, message, payload)
 
-    def _contribution_wanted(
-        self, stream: NodeStream, message: msg.Down, payload: Payload | None
-    ) -> Effects:
-        """Agent: contribute again what is kept, else work on it, once."""
-        number = message.wave
-        for kept in stream.kept.get(number, ()):
-            return self._answer(stream, number, message.attempt, kept)
-        known = number in stream.pending
-        stream.pending[number] = message.attempt
-        if known:
+    def configure(self, _now: float, event: ev.ConfigureStream) -> Effects:
+        """Root: give the user-defined filters other parameters from the next wave on.
+
+        Each set of parameters has a version, and each wave names the one it began with: all places
+        use the same for the same wave, however far apart they are. Places learn of a version before
+        any wave names it.
+        """
+        stream = self.open.get(event.stream)
+        if stream is None:
             return []
-        if stream.counters is not None:
-            stream.counters.down(message.body, payload)
-        return [ev.WaveArrived(stream.spec, number, message.attempt, message.body, payload)]
+        version = stream.version + 1
+        _set_parameters(stream, version, event.parameters)
+        links = self._near.links_to(stream.children)
+        return [ev.Transmit(links, msg.Configure(event.stream, version, event.parameters))]
+
+    def on_configure(self, link: Link, message: msg.Configure, _payload: Any) -> Effects:
+        """The filters have other parameters from now on."""
+        self._near.must_be_parent(link)
+        stream = self.open.get(message.stream)
+        if stream is None:
+            return []
+        _set_parameters(stream, message.version, message.parameters)
+        links = self._near.links_to(stream.children)
+        return [ev.Transmit(links, message)] if links else []
 
     # --- up --------------------------------------------------------------------------------------
 
@@ -190,196 +173,11 @@ class WaveEngine:
         """Agent: contribute to a wave."""
         stream = self.open.get(event.stream)
         if stream is None:
-            return [ev.Released(event.payload)] if event.payload is not None else []
+            return _free(event.payload)
         if stream.quiet:
             stream.detained.append(event)
             return []
-        if stream.counters is not None:
-            stream.counters.up(event.body, event.payload)
-        kept = Kept(self._myself, self._my_ranges, event.weight, event.body, event.payload)
-        return self._keep_and_answer(stream, event.wave, kept)
-
-    def _keep_and_answer(self, stream: NodeStream, wave: int, kept: Kept) -> Effects:
-        attempt = stream.pending.pop(wave, None)
-        if attempt is None or wave <= stream.confirmed_to:
-            if stream.counters is not None:
-                stream.counters.late += attempt is not None
-            return [ev.Released(kept.payload)] if kept.payload is not None else []
-        stream.keep(wave, kept)
-        return self._answer(stream, wave, attempt, kept)
-
-    def on_up(self, link: Link, message: msg.Up, payload: Payload | None) -> Effects:
-        """A contribution of a child."""
-        stream = self.open.get(message.stream)
-        if stream is None:
-            return []
-        if not stream.plain:
-            if stream.counters is not None:
-                stream.counters.up(message.body, payload)
-            if not stream.waits:
-                return self._take_unsynchronised(link, stream, message, payload)
-        wave = stream.waves.get(message.wave)
-        if wave is None or wave.filtering or not wave.accepts(link.rank, message.attempt):
-            if stream.plain:
-                return []
-            self._must_cover(link, message)
-            return self._take_late(stream, link.rank, message, payload)
-        return self._add(link, stream, wave, message, payload)
-
-    def _take_unsynchronised(
-        self, link: Link, stream: NodeStream, message: msg.Up, payload: Payload | None
-    ) -> Effects:
-        self._must_cover(link, message)
-        if self._near.rank == ROOT:
-            if stream.state is StreamState.QUIET:  # from a place that had been away
-                stream.refused.setdefault(message.wave, set()).add(message.ranks[0][0])
-                return []
-            if not message.wave:
-                return self._take_push(stream, message, payload)
-        return self._pass_one_on(stream, message, payload)
-
-    def _take_push(self, stream: NodeStream, message: msg.Up, payload: Payload | None) -> Effects:
-        """Root: what an agent has pushed, the next in order or something else."""
-        if not self._push.is_next(stream, message):
-            return []
-        effects = self._pass_one_on(stream, message, payload)
-        return effects + self._push.told_at_once(stream, message.ranks[0][0])
-
-    def _pass_one_on(self, stream: NodeStream, message: msg.Up, payload: Payload | None) -> Effects:
-        if not stream.filters_up or not message.body:
-            effects = self._send_on(stream, message, payload)
-            return effects if stream.outbox is None else stream.outbox.put(effects)
-        if message.wave and message.wave not in stream.wave_versions:
-            stream.repeated()  # a wave that is over
-            return []
-        version = stream.wave_versions.get(message.wave, stream.version)
-        return self._filter_one(stream, message, payload, version)
-
-    def _filtered_one(
-        self, stream: NodeStream, message: msg.Up, payload: Payload | None
-    ) -> Effects:
-        """A filter has looked at one contribution, to a wave that was passed on if there is one."""
-        send = self._hand_on_late if stream.waits else self._send_on
-        return send(stream, message, payload)
-
-    def _add(
-        self, link: Link, stream: NodeStream, wave: Wave, message: msg.Up, payload: Payload | None
-    ) -> Effects:
-        missing = len(wave.missing)
-        try:
-            last = wave.add(link.rank, message, payload)
-        except ProtocolError:
-            raise  # not to be read, or its memory is gone: the child is cut off and replaced
-        except SapwoodError as error:
-            return self.fail_wave(
-                msg.Failed(
-                    message.stream, message.wave, message.attempt, link.rank, error.to_record()
-                )
-            )
-        if len(wave.missing) > missing:
-            return self.incomplete(stream, wave, link.rank)
-        if not last or (wave.missing and self._near.rank == ROOT):
-            return []
-        return self.complete(stream, wave)
-
-    def incomplete(self, stream: NodeStream, wave: Wave, child: int) -> Effects:
-        """A child has answered without some of those that it was asked for."""
-        if stream.timeout:  # they are late: there is no time to ask it again
-            effects = self._request_elsewhere(stream, wave, child)
-            return effects if wave.waiting else effects + self.complete(stream, wave)
-        effects = self.request_missing(stream, wave, tuple(wave.missing))
-        return effects + self._complete_if_ready(stream, wave)
-
-    def _must_cover(self, link: Link, message: msg.Up) -> None:
-        ranks = message.ranks
-        if len(ranks) == 1 and ranks[0] == (link.rank, link.rank + 1):
-            return
-        if (ranks or message.body) and not self._near.all_below(link, ranks):
-            raise ProtocolError(f"rank {link.rank} contributes for ranks that are not below it")
-
-    def complete(self, stream: NodeStream, wave: Wave) -> Effects:
-        """Nobody is waited for any more: pass the wave on."""
-        if not stream.plain:
-            if stream.quiet:
-                return []  # a place was lost in a quiet time: when the stream moves again
-            if not stream.waits:
-                return self._complete_unsynchronised(stream, wave)
-            effects = self._add_late(stream, wave) if stream.timeout else []
-            if wave.number not in stream.waves:
-                return effects  # what is late of others has failed it
-            filtered = stream.filters_up and wave.values
-            more = self._filter_wave if filtered else self._reduce
-            return effects + more(stream, wave)
-        return self._reduce(stream, wave)
-
-    def _reduce(self, stream: NodeStream, wave: Wave) -> Effects:
-        try:
-            if wave.offers:
-                return self.bulk.reduce(stream, wave)
-            if self._near.rank == ROOT:
-                several = wave.values or (stream.plain and wave.ranks)
-                total = wave.gathering.total() if several else None
-                return self._wave_completed(stream, wave, total)
-            body, payload = wave.gathering.partial() if wave.values else (b"", None)
-        except SapwoodError as error:
-            return self._fail_for(stream, wave, self._near.rank, error)
-        return self._send_result(stream, wave, body, payload)
-
-    def reduced(self, stream: NodeStream, wave: Wave, total: Any) -> Effects:
-        """Large contributions have been put together here."""
-        if self._near.rank == ROOT:
-            return self._wave_completed(stream, wave, total)
-        return self._send_result(stream, wave, *wave.gathering.placed(total))
-
-    def reduced_in_passing(
-        self, stream: NodeStream, wave: Wave, body: bytes, pass_through: PassThrough
-    ) -> Effects:
-        """Large contributions are put together as the parent fetches the result."""
-        return self._send_result(stream, wave, body, None, pass_through)
-
-    def _send_result(
-        self,
-        stream: NodeStream,
-        wave: Wave,
-        body: bytes,
-        payload: Payload | None,
-        pass_through: PassThrough | None = None,
-    ) -> Effects:
-        """Send the result of a wave on."""
-        if self._near.rank == ROOT:
-            return self._wave_completed(stream, wave, None, body, payload)
-        del stream.waves[wave.number]
-        ranks = wave.ranks
-        kept = Kept(
-            frozenset(from_ranges(ranks)), ranks, wave.weight, body, payload, None, pass_through
-        )
-        if ranks:
-            stream.keep(wave.number, kept)
-        elif payload is not None:
-            stream.lent.append((wave.number, payload))
-        effects: Effects = []
-        if wave.wanted:
-            effects = self._answer(stream, wave.number, wave.attempt, kept)
-        if stream.timeout:
-            effects += self._request_overdue(stream, wave)
-        return effects + self._begin_rest(stream, wave)
-
-    def _wave_completed(
-        self,
-        stream: NodeStream,
-        wave: Wave,
-        total: Any,
-        body: bytes = b"",
-        payload: Payload | None = None,
-    ) -> Effects:
-        del stream.waves[wave.number]
-        number, late = stream.spec.stream, () if stream.plain else wave.late
-        done = ev.WaveCompleted(
-            number, wave.number, total, wave.ranks, wave.weight, late, body, payload
-        )
-        if wave.payload is None or (stream.counts_late and wave.number in stream.late_waves):
-            return [done]  # who is late may have to be asked again
-        return [ev.Released(wave.payload), done]
+        return stream.policy.contribute(stream, event)
 
     def fail(self, _now: float, event: ev.Fail) -> Effects:
         """Agent: cannot contribute to a wave."""
@@ -389,134 +187,81 @@ class WaveEngine:
         if stream.quiet:
             stream.detained.append(event)
             return []
-        kept = Kept(self._myself, self._my_ranges, 0.0, b"", None, event.error)
-        return self._keep_and_answer(stream, event.wave, kept)
+        return stream.policy.fail(stream, event)
 
-    # --- recovery: missing contributions are requested again -------------------------------------
+    def on_up(self, link: Link, message: msg.Up, payload: Payload | None) -> Effects:
+        """A contribution of a child."""
+        stream = self.open.get(message.stream)
+        return stream.policy.on_up(link, stream, message, payload) if stream is not None else []
 
-    def request_missing(self, stream: NodeStream, wave: Wave, ranks: Iterable[int]) -> Effects:
-        """Ask for missing ranks that are below this place at present."""
-        if wave.given_up:
-            wave.missing -= wave.given_up
-            ranks = wave.missing.intersection(ranks)
-        if stream.quiet or (wave.filtering and wave.number not in stream.late_waves):
+    def filtered(self, _now: float, event: ev.Filtered) -> Effects:
+        """Go on with what a user-defined filter made."""
+        stream = self.open.get(event.stream)
+        if stream is None:
+            return _free(event.payload)
+        stream.counters.filter_called(event.seconds)
+        return stream.policy.filtered(stream, event)
+
+    def time_up(self, now: float, event: ev.TimeUp) -> Effects:
+        """Pass on the waves whose time is over."""
+        stream = self.open.get(event.stream)
+        if stream is None or stream.quiet:
+            return []  # a quiet stream is looked at again when it moves
+        return stream.policy.time_up(now, stream)
+
+    # --- waves that fail, or go on without somebody ----------------------------------------------
+
+    def on_failed(self, link: Link, message: msg.Failed, _payload: Any) -> Effects:
+        """A place below could not contribute."""
+        self._near.must_be_below(link, message.rank)
+        return self.fail_wave(message)
+
+    def fail_wave(self, message: msg.Failed) -> Effects:
+        """Tell the root of a failure; there, end the wave everywhere."""
+        stream = self.open.get(message.stream)
+        if stream is not None:
+            return stream.policy.fail_wave(stream, message)
+        return self._near.to_parent(message) if self._near.rank != ROOT else []
+
+    def on_abandon(self, link: Link, message: msg.Abandon, _payload: Any) -> Effects:
+        """A wave failed elsewhere: forget it."""
+        self._near.must_be_parent(link)
+        stream = self.open.get(message.stream)
+        if stream is None:
             return []
-        message = msg.Down(
-            stream.spec.stream,
-            wave.number,
-            wave.attempt,
-            wave.body,
-            self._confirmed_to(stream),
-            version=wave.version,
-        )
-        effects: Effects = []
-        filters: Effects = []
-        for child, several in split(self._near.router, ranks):
-            if stream.waits:
-                ask = wave.ask(child, several)
-                asked = msgspec.structs.replace(message, attempt=ask.attempt, ranks=ask.ranges)
-            else:
-                asked = told(message, several)
-            sent = stream.sent_to(wave, child)
-            if sent is None:
-                filters += self._filter_for(stream, wave, message, child)
-                continue
-            made = msgspec.structs.replace(asked, body=sent[0])
-            effects += self._downstream.to((child,), made, sent[1])
-        return filters + (effects if stream.outbox is None else stream.outbox.put(effects))
+        stream.abandon(message.wave)
+        self.bulk.over(message.stream, message.wave.__eq__)
+        effects = _released(stream.forget(message.wave))
+        links = self._near.links_to(stream.children)
+        return effects + (stream.outbox.put([ev.Transmit(links, message)]) if links else [])
 
-    def _request_elsewhere(self, stream: NodeStream, wave: Wave, child: int) -> Effects:
-        """Ask for those whom the answer of a child lacks and who are not below it by now.
-
-        For those that are, it answers as they come.
-        """
-        lacking, wave.lacking = wave.lacking, set()
-        if not lacking or not stream.counts_late:
+    def on_without(self, link: Link, message: msg.Without, _payload: Any) -> Effects:
+        """A wave goes on without agents that are lost."""
+        self._near.must_be_parent(link)
+        stream = self.open.get(message.stream)
+        wave = stream.waves.get(message.wave) if stream is not None else None
+        if stream is None or wave is None:
             return []
-        next_hop = self._near.router.next_hop
-        moved = {one for one in lacking if one in wave.missing and next_hop(one) != child}
-        return self.request_missing(stream, wave, moved)
+        return stream.policy.go_on_without(stream, wave, from_ranges(message.ranks))
 
-    def _confirmed_to(self, stream: NodeStream) -> int:
-        return stream.confirmed() if self._near.rank == ROOT else stream.confirmed_to
 
-    def _complete_if_ready(self, stream: NodeStream, wave: Wave) -> Effects:
-        """Pass a wave on, or end it, if nobody is left to wait for."""
-        if stream.waves.get(wave.number) is not wave or wave.waiting or wave.filtering:
-            return []
-        if self._near.rank == ROOT and wave.missing:
-            return []
-        return self.complete(stream, wave)
+class BaseWaves(WavePolicy):
+    """What is the same for the waves of all streams: contributions to the parent, and failures.
 
-    def _requested_again(
-        self, now: float, stream: NodeStream, message: msg.Down, payload: Payload | None
-    ) -> Effects:
-        """Junction: the parent asks for some ranks, or for a wave that was asked for before."""
-        ranks = set(stream.among(from_ranges(message.ranks)) if message.ranks else stream.members)
-        number, attempt = message.wave, message.attempt
-        wave = stream.waves.get(number)
-        if wave is None:
-            for kept in stream.kept.get(number, ()):
-                if kept.ranks == ranks:
-                    return self._answer(stream, number, attempt, kept)
-            effects = self._start_timeout(now, stream, number)
-            return effects + self._begin_part(stream, message, payload, ranks)
-        if wave.wanted:  # one answer is for both; the parent does not ask twice for the same
-            new = ranks - wave.scope()
-        else:  # another parent asked for what is under way here
-            scope = wave.scope()
-            if not scope <= ranks or wave.filtering:
-                before = wave.later[1] if wave.later is not None else set()
-                wave.later = (attempt, before | ranks)
-                return self._start_timeout(now, stream, number)
-            new = ranks - scope
-        wave.wanted, wave.attempt = True, attempt
-        wave.missing |= new
-        return self.request_missing(stream, wave, new) + self._complete_if_ready(stream, wave)
+    Args:
+        near: The neighbours.
+        bulk: Arrays that links cannot share.
+    """
 
-    def _begin_part(
-        self, stream: NodeStream, message: msg.Down, payload: Payload | None, ranks: set[int]
-    ) -> Effects:
-        late = stream.late_waves.get(message.wave) if stream.counts_late else None
-        if late is not None:
-            return self._send_rest_of_late(stream, late, message.attempt, ranks)
-        wave = stream.begin_part(message.wave, message.attempt, message.body, payload, ranks)
-        wave.version = message.version
-        effects = self.request_missing(stream, wave, tuple(wave.missing))
-        return effects + self._complete_if_ready(stream, wave)
+    def __init__(self, near: PeerTable, bulk: LazyBulkTransfers) -> None:
+        self._near = near
+        self._bulk = bulk
 
-    def _send_rest_of_late(
-        self, stream: NodeStream, wave: Wave, attempt: int, ranks: set[int]
-    ) -> Effects:
-        """Give what is kept of a wave whose time is over; what comes of it is given as it comes."""
-        pieces: list[Kept] = []
-        for kept in stream.kept.get(wave.number, ()):
-            if kept.ranks <= ranks:
-                pieces.append(kept)
-                ranks = ranks - kept.ranks
-        answer = pieces.pop(0) if pieces else NOTHING_YET
-        effects = self._answer(stream, wave.number, attempt, answer)
-        for kept in pieces:
-            effects += self._send_late(stream, wave.number, kept)
-        wave.missing |= ranks - wave.unanswered()
-        return effects + self.request_missing(stream, wave, wave.missing.intersection(ranks))
-
-    def _begin_rest(self, stream: NodeStream, wave: Wave) -> Effects:
-        """Begin what the present parent asked for while something else was under way."""
-        if wave.later is None:
-            return []
-        attempt, ranks = wave.later
-        number = stream.spec.stream
-        message = msg.Down(number, wave.number, attempt, wave.body, version=wave.version)
-        return self._begin_part(stream, message, wave.payload, ranks)
+    # --- contributions to the parent -------------------------------------------------------------
 
     def _answer(self, stream: NodeStream, wave: int, attempt: int, kept: Kept) -> Effects:
         """Send a contribution to the parent, if it wants it."""
         return self._send_contribution(stream, wave, attempt, kept) if attempt != NOT_WANTED else []
-
-    def _send_late(self, stream: NodeStream, wave: int, kept: Kept) -> Effects:
-        """Send a contribution to the parent, which misses it, as far as is known here."""
-        return self._send_contribution(stream, wave, NOT_WANTED, kept)
 
     def _send_contribution(
         self, stream: NodeStream, wave: int, attempt: int, kept: Kept
@@ -544,202 +289,362 @@ class WaveEngine:
         offer = Offer(number, wave, attempt, ranks, weight, kept.body, size)
         return self._near.to_parent(offer)
 
-    def child_left(self, stream: NodeStream, child: int, *, lost: bool) -> Effects:
-        """A child will not answer any more: what it was asked for is missing."""
-        effects: Effects = []
-        for wave in list(stream.late_waves.values()):
-            asked = wave.drop(child)
-            if stream.counts_late:
-                effects += self.request_missing(stream, wave, asked)
-        lost = (
-            lost and stream.spec.on_loss != msg.REPLACE and self._near.router.tree.is_agent(child)
+    # --- failures --------------------------------------------------------------------------------
+
+    def fail_wave(self, stream: NodeStream, message: msg.Failed) -> Effects:
+        """Tell the root of a failure; there, end the wave everywhere."""
+        wave = stream.waves.pop(message.wave, None)
+        if wave is not None:
+            self._bulk.over(message.stream, message.wave.__eq__)
+        if self._near.rank != ROOT:
+            return self._near.to_parent(message)
+        if wave is None and message.wave:
+            self._failed_late(stream, message)
+            return []
+        stream.late_waves.pop(message.wave, None)
+        failed = ev.WaveFailed(message.stream, message.wave, message.rank, message.error)
+        if wave is None:
+            return [failed]
+        links = self._near.links_to(stream.children)
+        abandon = msg.Abandon(message.stream, message.wave, stream.confirmed())
+        return [*stream.outbox.put([ev.Transmit(links, abandon)]), *_free(wave.payload), failed]
+
+    def _failed_late(self, stream: NodeStream, message: msg.Failed) -> None:
+        """Somebody could not contribute to a wave that is over."""
+
+    def _fail_for(self, stream: NodeStream, wave: Wave, rank: int, error: SapwoodError) -> Effects:
+        number, record = stream.spec.stream, error.to_record()
+        return self.fail_wave(stream, msg.Failed(number, wave.number, wave.attempt, rank, record))
+
+
+class AgentWaves(BaseWaves):
+    """The waves of a leaf: it works on values, and contributes."""
+
+    def __init__(self, near: PeerTable, bulk: LazyBulkTransfers) -> None:
+        super().__init__(near, bulk)
+        self._myself = frozenset((near.rank,))
+        self._my_ranges = ((near.rank, near.rank + 1),)
+
+    def on_down(
+        self, _now: float, stream: NodeStream, message: msg.Down, payload: Payload | None
+    ) -> Effects:
+        """Contribute again what is kept, else work on it, once."""
+        number = message.wave
+        for kept in stream.kept.get(number, ()):
+            return self._answer(stream, number, message.attempt, kept)
+        known = number in stream.pending
+        stream.pending[number] = message.attempt
+        if known:
+            return []
+        stream.counters.down(message.body, payload)
+        return [ev.WaveArrived(stream.spec, number, message.attempt, message.body, payload)]
+
+    def on_up(
+        self, _link: Link, _stream: NodeStream, _message: msg.Up, _payload: Payload | None
+    ) -> Effects:
+        """Drop what nobody may send to a leaf."""
+        return []
+
+    def contribute(self, stream: NodeStream, event: ev.Contribute) -> Effects:
+        """Contribute to a wave."""
+        stream.counters.up(event.body, event.payload)
+        kept = Kept(self._myself, self._my_ranges, event.weight, event.body, event.payload)
+        return self._keep_and_answer(stream, event.wave, kept)
+
+    def fail(self, stream: NodeStream, event: ev.Fail) -> Effects:
+        """Say why there is no contribution to a wave."""
+        kept = Kept(self._myself, self._my_ranges, 0.0, b"", None, event.error)
+        return self._keep_and_answer(stream, event.wave, kept)
+
+    def _keep_and_answer(self, stream: NodeStream, wave: int, kept: Kept) -> Effects:
+        attempt = stream.pending.pop(wave, None)
+        if attempt is None or wave <= stream.confirmed_to:
+            if attempt is not None:
+                stream.counters.came_late()
+            return _free(kept.payload)
+        stream.keep(wave, kept)
+        return self._answer(stream, wave, attempt, kept)
+
+
+class PlainWaves(BaseWaves):
+    """The waves of a stream to which all members contribute, and whose lost ones are replaced.
+
+    Args:
+        near: The neighbours.
+        bulk: Arrays that links cannot share.
+        downstream: Sends waves to children.
+    """
+
+    def __init__(self, near: PeerTable, bulk: LazyBulkTransfers, downstream: Downstream) -> None:
+        super().__init__(near, bulk)
+        self._downstream = downstream
+
+    # --- down ------------------------------------------------------------------------------------
+
+    def begin(
+        self, _now: float, stream: NodeStream, message: msg.Down, payload: Payload | None
+    ) -> Effects:
+        """Begin a wave of all members, and pass it on."""
+        stream.counters.down(message.body, payload)
+        wave = stream.begin_whole(message.wave, message.body, payload)
+        effects = self._downstream.ask_all(stream.shares(), message, payload)
+        return effects if wave.waiting else effects + self._complete_if_ready(stream, wave)
+
+    def on_down(
+        self, now: float, stream: NodeStream, message: msg.Down, payload: Payload | None
+    ) -> Effects:
+        """Junction: begin a wave of the parent, or one more part of it."""
+        number = message.wave
+        if message.ranks or number in stream.waves or number in stream.kept:
+            return self._requested_again(now, stream, message, payload)
+        return self.begin(now, stream, message, payload)
+
+    # --- up --------------------------------------------------------------------------------------
+
+    def on_up(
+        self, link: Link, stream: NodeStream, message: msg.Up, payload: Payload | None
+    ) -> Effects:
+        """Take the contribution of a child in."""
+        stream.counters.up(message.body, payload)
+        wave = stream.waves.get(message.wave)
+        if wave is None or wave.filtering or not wave.accepts(link.rank, message.attempt):
+            return self._take_stray(link, stream, message, payload)
+        return self._add(link, stream, wave, message, payload)
+
+    def _take_stray(
+        self, _link: Link, stream: NodeStream, _message: msg.Up, _payload: Payload | None
+    ) -> Effects:
+        """Drop what nobody waits for: it came before."""
+        stream.counters.came_twice()
+        return []
+
+    def _add(
+        self, link: Link, stream: NodeStream, wave: Wave, message: msg.Up, payload: Payload | None
+    ) -> Effects:
+        missing = len(wave.missing)
+        try:
+            last = wave.add(link.rank, message, payload)
+        except ProtocolError:
+            raise  # not to be read, or its memory is gone: the child is cut off and replaced
+        except SapwoodError as error:
+            number, record = message.stream, error.to_record()
+            failed = msg.Failed(number, message.wave, message.attempt, link.rank, record)
+            return self.fail_wave(stream, failed)
+        if len(wave.missing) > missing:
+            return self.incomplete(stream, wave, link.rank)
+        if not last or (wave.missing and self._near.rank == ROOT):
+            return []
+        return self.complete(stream, wave)
+
+    def incomplete(self, stream: NodeStream, wave: Wave, _child: int) -> Effects:
+        """Ask for those whom the answer of a child lacks."""
+        effects = self.request_missing(stream, wave, tuple(wave.missing))
+        return effects + self._complete_if_ready(stream, wave)
+
+    def complete(self, stream: NodeStream, wave: Wave) -> Effects:
+        """Reduce what all have contributed, and pass it on."""
+        if stream.quiet:
+            return []  # a place was lost in a quiet time: when the stream moves again
+        return self._reduce(stream, wave)
+
+    def _complete_if_ready(self, stream: NodeStream, wave: Wave) -> Effects:
+        """Pass a wave on, or end it, if nobody is left to wait for."""
+        if stream.waves.get(wave.number) is not wave or wave.waiting or wave.filtering:
+            return []
+        if self._near.rank == ROOT and wave.missing:
+            return []
+        return self.complete(stream, wave)
+
+    def _reduce(self, stream: NodeStream, wave: Wave) -> Effects:
+        try:
+            if wave.offers:
+                made = self._bulk.reduce(stream, wave)
+                if isinstance(made, list):
+                    return made
+                return self._send_result(stream, wave, made.body, None, made)
+            if self._near.rank == ROOT:
+                total = wave.gathering.total() if wave.values else None
+                return self._wave_completed(stream, wave, total)
+            body, payload = wave.gathering.partial() if wave.values else (b"", None)
+        except SapwoodError as error:
+            return self._fail_for(stream, wave, self._near.rank, error)
+        return self._send_result(stream, wave, body, payload)
+
+    def reduced(self, stream: NodeStream, wave: Wave, total: Any) -> Effects:
+        """Large contributions have been put together here."""
+        if self._near.rank == ROOT:
+            return self._wave_completed(stream, wave, total)
+        return self._send_result(stream, wave, *wave.gathering.placed(total))
+
+    def _send_result(
+        self,
+        stream: NodeStream,
+        wave: Wave,
+        body: bytes,
+        payload: Payload | None,
+        pass_through: PassThrough | None = None,
+    ) -> Effects:
+        """Send the result of a wave on."""
+        if self._near.rank == ROOT:
+            return self._wave_completed(stream, wave, None, body, payload)
+        del stream.waves[wave.number]
+        ranks = wave.ranks
+        kept = Kept(
+            frozenset(from_ranges(ranks)), ranks, wave.weight, body, payload, None, pass_through
         )
+        if ranks:
+            stream.keep(wave.number, kept)
+        elif payload is not None:
+            stream.lent.append((wave.number, payload))
+        effects: Effects = []
+        if wave.wanted:
+            effects = self._answer(stream, wave.number, wave.attempt, kept)
+        effects += self._request_overdue(stream, wave)
+        return effects + self._begin_rest(stream, wave)
+
+    def _wave_completed(
+        self,
+        stream: NodeStream,
+        wave: Wave,
+        total: Any,
+        body: bytes = b"",
+        payload: Payload | None = None,
+    ) -> Effects:
+        del stream.waves[wave.number]
+        number, ranks, late = stream.spec.stream, wave.ranks, wave.late
+        done = ev.WaveCompleted(number, wave.number, total, ranks, wave.weight, late, body, payload)
+        if wave.payload is None or (stream.counts_late and wave.number in stream.late_waves):
+            return [done]  # who is late may have to be asked again
+        return [ev.Released(wave.payload), done]
+
+    # --- recovery: missing contributions are requested again -------------------------------------
+
+    def request_missing(self, stream: NodeStream, wave: Wave, ranks: Iterable[int]) -> Effects:
+        """Ask for missing ranks that are below this place at present."""
+        effects: Effects = []
+        for child, message in self._requests(stream, wave, ranks):
+            effects += self._downstream.to((child,), message, wave.payload)
+        return stream.outbox.put(effects)
+
+    def _requests(
+        self, stream: NodeStream, wave: Wave, ranks: Iterable[int]
+    ) -> list[tuple[int, msg.Down]]:
+        """Return who is to be asked for missing ranks, and how."""
+        if wave.given_up:
+            wave.missing -= wave.given_up
+            ranks = wave.missing.intersection(ranks)
+        if stream.quiet or (wave.filtering and wave.number not in stream.late_waves):
+            return []
+        message = msg.Down(
+            stream.spec.stream,
+            wave.number,
+            wave.attempt,
+            wave.body,
+            stream.confirmed() if self._near.rank == ROOT else stream.confirmed_to,
+            version=wave.version,
+        )
+        children = split(self._near.router, ranks)
+        return [(child, self._request(wave, message, child, some)) for child, some in children]
+
+    def _request(self, wave: Wave, message: msg.Down, child: int, ranks: set[int]) -> msg.Down:
+        """Ask a child for some ranks, and note that."""
+        ask = wave.ask(child, ranks)
+        return msgspec.structs.replace(message, attempt=ask.attempt, ranks=ask.ranges)
+
+    def _request_overdue(self, stream: NodeStream, wave: Wave) -> Effects:
+        """A wave has been passed on: look for those who are late."""
+        del stream, wave
+        return []
+
+    def _requested_again(
+        self, now: float, stream: NodeStream, message: msg.Down, payload: Payload | None
+    ) -> Effects:
+        """Junction: the parent asks for some ranks, or for a wave that was asked for before."""
+        ranks = set(stream.among(from_ranges(message.ranks)) if message.ranks else stream.members)
+        number, attempt = message.wave, message.attempt
+        wave = stream.waves.get(number)
+        if wave is None:
+            for kept in stream.kept.get(number, ()):
+                if kept.ranks == ranks:
+                    return self._answer(stream, number, attempt, kept)
+            effects = self._start_timeout(now, stream, number)
+            return effects + self._begin_part(stream, message, payload, ranks)
+        if wave.wanted:  # one answer is for both; the parent does not ask twice for the same
+            new = ranks - wave.scope()
+        else:  # another parent asked for what is under way here
+            scope = wave.scope()
+            if not scope <= ranks or wave.filtering:
+                before = wave.later[1] if wave.later is not None else set()
+                wave.later = (attempt, before | ranks)
+                return self._start_timeout(now, stream, number)
+            new = ranks - scope
+        wave.wanted, wave.attempt = True, attempt
+        wave.missing |= new
+        return self.request_missing(stream, wave, new) + self._complete_if_ready(stream, wave)
+
+    def _start_timeout(self, now: float, stream: NodeStream, wave: int) -> Effects:
+        """Note when the time of a wave is over that begins here, or of one more part of it."""
+        del now, stream, wave
+        return []
+
+    def _begin_part(
+        self, stream: NodeStream, message: msg.Down, payload: Payload | None, ranks: set[int]
+    ) -> Effects:
+        wave = stream.begin_part(message.wave, message.attempt, message.body, payload, ranks)
+        wave.version = message.version
+        effects = self.request_missing(stream, wave, tuple(wave.missing))
+        return effects + self._complete_if_ready(stream, wave)
+
+    def _begin_rest(self, stream: NodeStream, wave: Wave) -> Effects:
+        """Begin what the present parent asked for while something else was under way."""
+        if wave.later is None:
+            return []
+        attempt, ranks = wave.later
+        number = stream.spec.stream
+        message = msg.Down(number, wave.number, attempt, wave.body, version=wave.version)
+        return self._begin_part(stream, message, wave.payload, ranks)
+
+    def child_left(self, stream: NodeStream, child: int, *, lost: bool) -> Effects:
+        """Ask for what a child that will not answer was asked for, wherever that is by now."""
+        del lost
+        effects: Effects = []
         for wave in tuple(stream.waves.values()):
             if wave.concerns(child):
-                if lost:
-                    wave.given_up.add(child)
                 effects += self.request_missing(stream, wave, wave.drop(child))
                 effects += self._complete_if_ready(stream, wave)
         return effects
 
     def places_came(self, stream: NodeStream, ranks: Sequence[int]) -> Effects:
-        """Places are below this one: they are asked for what is missing of them."""
+        """Ask places that are below this one for what is missing of them."""
         if stream.absent:
             there = self._near.router.tree
             stream.absent.difference_update(rank for rank in ranks if rank in there)
         if stream.spec.follows and self._near.rank == ROOT:
             stream.places_came(ranks)
         effects: Effects = []
-        waves = [*stream.waves.values()]
-        if stream.counts_late:
-            waves += stream.late_waves.values()
-        for wave in waves:
+        for wave in [*stream.waves.values()]:
             if wave.missing:
                 effects += self.request_missing(stream, wave, wave.missing.intersection(ranks))
         return effects
 
     def resumed(self, stream: NodeStream) -> Effects:
-        """A stream is no longer quiet: ask for what is missing, pass on what is complete."""
+        """Ask for what is missing, pass on what is complete."""
         effects: Effects = []
-        refused, stream.refused = stream.refused, {}
         for wave in tuple(stream.waves.values()):
-            ranks = wave.missing if stream.waits else refused.get(wave.number, ())
-            effects += self.request_missing(stream, wave, tuple(ranks))
+            effects += self.request_missing(stream, wave, self._unheard(stream, wave))
             effects += self._complete_if_ready(stream, wave)
-        for wave in stream.late_waves.values() if stream.counts_late else ():
-            effects += self.request_missing(stream, wave, tuple(wave.missing))
         return effects
 
-    def parent_changed(self, stream: NodeStream) -> None:
-        """What the former parent asked for is kept, until the new one asks for it."""
-        stream.pending = dict.fromkeys(stream.pending, NOT_WANTED)
-        for wave in stream.waves.values():
-            wave.wanted, wave.later = False, None
+    def _unheard(self, _stream: NodeStream, wave: Wave) -> Collection[int]:
+        """Return who is asked again after a quiet time."""
+        return tuple(wave.missing)
 
-    # --- time-outs -------------------------------------------------------------------------------
-    # No clock is read here: times come with events, and Wake asks for one. A stream has one such
-    # request under way at a place, however many waves are open.
-    #
-    # What comes later goes up by itself, as one more answer to its wave. Each place takes it from
-    # one child only, because it knows who is missing in the wave; the root adds it to the next wave
-    # that completes. A contribution is confirmed when the root has it, so whatever is lost on its
-    # way is asked for again, and nothing counts twice.
-
-    def _start_timeout(self, now: float, stream: NodeStream, wave: int) -> Effects:
-        """Note when the time of a wave is over that begins here, or of one more part of it.
-
-        A parent that lacks a place asks for the others by name, which is a part. Without a
-        time-out of its own it would wait for the slowest for ever, and everybody in it would be
-        late above.
-        """
-        if not stream.timeout:
-            return []
-        stream.deadlines.append((now + stream.timeout, wave))
-        first = len(stream.deadlines) == 1
-        return [ev.Wake(stream.spec.stream, stream.timeout)] if first else []
-
-    def time_up(self, now: float, event: ev.TimeUp) -> Effects:
-        """Pass on the waves whose time is over."""
-        stream = self.open.get(event.stream)
-        if stream is None or stream.quiet:
-            return []  # a quiet stream is looked at again when it moves
-        effects: Effects = []
-        while stream.deadlines and stream.deadlines[0][0] <= now:
-            wave = stream.waves.get(stream.deadlines.popleft()[1])
-            if wave is not None and not wave.filtering:
-                effects += self.complete(stream, wave)
-        if stream.deadlines:
-            effects.append(ev.Wake(stream.spec.stream, stream.deadlines[0][0] - now))
-        return effects
-
-    def _request_overdue(self, stream: NodeStream, wave: Wave) -> Effects:
-        """A wave has been passed on: look for those who were asked for while a filter had it."""
-        if not stream.counts_late or not wave.missing or wave.number in stream.late_waves:
-            return []
-        effects: Effects = [ev.Released(free) for free in stream.time_is_over(wave)]
-        return effects + self.request_missing(stream, wave, tuple(wave.missing))
-
-    def _take_late(
-        self, stream: NodeStream, child: int, message: msg.Up, payload: Payload | None
-    ) -> Effects:
-        """Take in what nobody waits for: it is late, or it came before."""
-        ranks = from_ranges(message.ranks)
-        wave = stream.waves.get(message.wave)
-        if wave is not None and self._may_be_in_time(stream, wave, ranks):
-            return self._take_in_time(stream, wave, message, payload)  # late below, but not here
-        wave = stream.late_waves.get(message.wave)
-        wanted = wave.owed_by(child, message.attempt, ranks) if wave is not None else set()
-        late = bool(ranks) and wanted == ranks
-        if stream.counters is not None:
-            stream.counters.late += late
-            stream.counters.repeated += not late
-        if wave is None:
-            return []
-        if stream.counts_late and (stream.quiet or not late):
-            # Who else is in it has been counted by another way: the others are to answer alone.
-            again = self.request_missing(stream, wave, wanted)
-            return again + self._request_elsewhere(stream, wave, child)
-        wave.missing -= wanted
-        effects: Effects = [ev.Released(free) for free in stream.late_is_over(wave)]
-        effects += self._request_elsewhere(stream, wave, child)
-        if not stream.counts_late:
-            return effects
-        passed = msgspec.structs.replace(message, attempt=NOT_WANTED)
-        if self._near.rank == ROOT:
-            stream.carried.append((passed, _copied(payload)))
-        elif stream.filters_up and message.body:
-            effects += self._filter_one(stream, passed, payload, wave.version)
-        else:
-            handed = self._hand_on_late(stream, passed, payload)
-            effects += handed if stream.outbox is None else stream.outbox.put(handed)
-        return effects
-
-    def _may_be_in_time(self, stream: NodeStream, wave: Wave, ranks: set[int]) -> bool:
-        return stream.counts_late and not wave.filtering and bool(ranks) and ranks <= wave.missing
-
-    def _take_in_time(
-        self, stream: NodeStream, wave: Wave, message: msg.Up, payload: Payload | None
-    ) -> Effects:
-        try:
-            wave.take(_kept(message, payload))
-        except ProtocolError:
-            raise
-        except SapwoodError as error:
-            return self._fail_for(stream, wave, message.ranks[0][0], error)
-        return self._complete_if_ready(stream, wave)
-
-    def _hand_on_late(
-        self, stream: NodeStream, message: msg.Up, payload: Payload | None
-    ) -> Effects:
-        """Junction: give a late contribution to the parent, and keep it until it is confirmed."""
-        if message.wave <= stream.confirmed_to:
-            return [ev.Released(payload)] if payload is not None else []
-        if payload is None or payload.owner is None:
-            payload = _copied(payload)
-        kept = _kept(message, payload)
-        stream.keep(message.wave, kept)
-        return self._send_late(stream, message.wave, kept)
-
-    def _add_late(self, stream: NodeStream, wave: Wave) -> Effects:
-        """A wave is passed on: note who is missing; at the root, add what is late of others.
-
-        A late contribution that could not be made, or does not fit, fails the wave.
-        """
-        effects: Effects = [ev.Released(free) for free in stream.time_is_over(wave)]
-        late, stream.carried = stream.carried, []
-        for index, (message, payload) in enumerate(late):
-            if message.wave >= wave.number:
-                stream.carried.append((message, payload))
-                continue
-            try:
-                if isinstance(message, msg.Failed):
-                    raise SapwoodError.from_record(message.error)
-                wave.add_late(message, payload)
-            except SapwoodError as error:
-                stream.carried += late[index + 1 :]
-                who = message.rank if isinstance(message, msg.Failed) else message.ranks[0][0]
-                return effects + self._fail_for(stream, wave, who, error)
-        return effects
-
-    def _fail_for(self, stream: NodeStream, wave: Wave, rank: int, error: SapwoodError) -> Effects:
-        number, record = stream.spec.stream, error.to_record()
-        return self.fail_wave(msg.Failed(number, wave.number, wave.attempt, rank, record))
-
-    # --- loss policy -----------------------------------------------------------------------------
-    # With "replace" nothing happens here: the wave waits until the place is back and asked again.
-    # With "partial" it goes on without, with "fail" it fails and names who is lost; in both cases
-    # the place takes part again from the first wave after it is back. The root decides: agents that
-    # are only disconnected, because a junction above them is lost, are not lost.
-
-    def _leave_out_absent(self, stream: NodeStream, wave: Wave) -> Effects:
-        """Do not wait for agents that are lost, in a new wave."""
-        gone = wave.give_up(stream.absent) if stream.absent else set()
-        return self._go_on_without(stream, wave, gone, "lost and not back yet") if gone else []
+    # --- agents that are lost, or leave -----------------------------------------------------------
 
     def agents_lost(
         self, stream: NodeStream, ranks: Iterable[int], reason: str, *, told: bool
     ) -> Effects:
-        """Do not wait for agents that are lost just now.
+        """Do not wait for agents that are lost just now, or that have left.
 
         Args:
             stream: In which stream.
@@ -755,12 +660,12 @@ class WaveEngine:
         concerned = set[int]() if stream.spec.on_loss == msg.REPLACE else set(stream.members)
         gone = (concerned.intersection(ranks) | left) - stream.absent
         stream.absent |= gone
+        return self._give_up(stream, gone, reason)
+
+    def _give_up(self, stream: NodeStream, gone: Collection[int], reason: str) -> Effects:
         effects: Effects = []
-        for wave in list(stream.late_waves.values()):
-            wave.without(gone)
-            effects += [ev.Released(free) for free in stream.late_is_over(wave)]
         for wave in list(stream.waves.values()):
-            missed = wave.give_up(gone)
+            missed = wave.give_up(frozenset(gone))
             if missed:
                 effects += self._go_on_without(stream, wave, missed, reason)
         return effects
@@ -775,21 +680,15 @@ class WaveEngine:
             error = AgentLostError(
                 f"{fold('agent', gone)} ended: {reason}",
                 hint='on_loss="replace" waits for new processes, "partial" goes on without',
-            ).to_record()
-            number = stream.spec.stream
-            return self.fail_wave(msg.Failed(number, wave.number, wave.attempt, min(gone), error))
+            )
+            return self._fail_for(stream, wave, min(gone), error)
         # Places below may have new processes there by now: they are not to wait for those.
         told = self._tell_without(stream, wave, wave.asked_for(set(gone)))
         return told + self._complete_if_ready(stream, wave)
 
-    def on_without(self, link: Link, message: msg.Without, _payload: Any) -> Effects:
-        """A wave goes on without agents that are lost."""
-        self._near.must_be_parent(link)
-        stream = self.open.get(message.stream)
-        wave = stream.waves.get(message.wave) if stream is not None else None
-        if stream is None or wave is None:
-            return []
-        told = self._tell_without(stream, wave, wave.without(from_ranges(message.ranks)))
+    def go_on_without(self, stream: NodeStream, wave: Wave, ranks: set[int]) -> Effects:
+        """Wait no more for some agents: the root decided that."""
+        told = self._tell_without(stream, wave, wave.without(ranks))
         return told + self._complete_if_ready(stream, wave)
 
     def _tell_without(self, stream: NodeStream, wave: Wave, asked: dict[int, set[int]]) -> Effects:
@@ -802,63 +701,88 @@ class WaveEngine:
             if not tree.is_agent(child)
         ]
 
-    # --- failures --------------------------------------------------------------------------------
 
-    def on_failed(self, link: Link, message: msg.Failed, _payload: Any) -> Effects:
-        """A place below could not contribute."""
-        self._near.must_be_below(link, message.rank)
-        return self.fail_wave(message)
+class GeneralWaves(PlainWaves):
+    """The waves of a stream that also has user-defined filters, or a loss policy.
 
-    def fail_wave(self, message: msg.Failed) -> Effects:
-        """Tell the root of a failure; there, end the wave everywhere."""
-        stream = self.open.get(message.stream)
-        wave = stream.waves.pop(message.wave, None) if stream is not None else None
-        if wave is not None:
-            self.bulk.over(message.stream, message.wave.__eq__)
-        if self._near.rank != ROOT:
-            return self._near.to_parent(message)
-        if stream is None:
+    *Filters.* The core calls no user code: it asks for it with a ``FilterWanted`` effect, whoever
+    drives the core has a process run it, and the answer comes as an event. Until then what follows
+    waits in the outbox.
+
+    *Loss policy.* With "replace" nothing happens here: the wave waits until the place is back and
+    asked again. With "partial" it goes on without, with "fail" it fails and names who is lost; in
+    both cases the place takes part again from the first wave after it is back. The root decides:
+    agents that are only disconnected, because a junction above them is lost, are not lost.
+    """
+
+    def begin(
+        self, now: float, stream: NodeStream, message: msg.Down, payload: Payload | None
+    ) -> Effects:
+        """Begin a wave, and pass it on, perhaps through a filter."""
+        effects: Effects = []
+        if self._near.rank == ROOT:
+            effects = _released(stream.release(message.confirmed))
+        stream.counters.down(message.body, payload)
+        wave = self._begin_wave(stream, message, payload)
+        wave.version = message.version
+        effects += self._send_down(stream, message, payload)
+        effects += self._start_timeout(now, stream, wave.number)
+        effects += self._leave_out_absent(stream, wave)
+        return effects + self._complete_if_ready(stream, wave)
+
+    def _begin_wave(self, stream: NodeStream, message: msg.Down, payload: Payload | None) -> Wave:
+        return stream.begin_whole(message.wave, message.body, payload)
+
+    def complete(self, stream: NodeStream, wave: Wave) -> Effects:
+        """Have the filter put together what has come, or reduce it, and pass it on."""
+        if stream.quiet:
             return []
-        if wave is None and message.wave:
-            self._failed_late(stream, message)
-            return []
-        stream.late_waves.pop(message.wave, None)
-        failed = ev.WaveFailed(message.stream, message.wave, message.rank, message.error)
-        if wave is None:
-            return [failed]
-        links = self._near.links_to(stream.children)
-        abandon = msg.Abandon(message.stream, message.wave, stream.confirmed())
-        effects = _in_order(stream, ev.Transmit(links, abandon))
-        if wave.payload is not None:
-            effects.append(ev.Released(wave.payload))
-        return [*effects, failed]
+        filtered = stream.filters_up and wave.values
+        return self._filter_wave(stream, wave) if filtered else self._reduce(stream, wave)
 
-    def _failed_late(self, stream: NodeStream, message: msg.Failed) -> None:
-        """Note that somebody could not contribute to a wave whose time is over."""
-        wave = stream.late_waves.get(message.wave)
-        if wave is None or message.rank in wave.given_up:
+    def _take_stray(
+        self, link: Link, stream: NodeStream, message: msg.Up, payload: Payload | None
+    ) -> Effects:
+        self._must_cover(link, message)
+        return super()._take_stray(link, stream, message, payload)
+
+    def _must_cover(self, link: Link, message: msg.Up) -> None:
+        ranks = message.ranks
+        if len(ranks) == 1 and ranks[0] == (link.rank, link.rank + 1):
             return
-        wave.without({message.rank})
-        if stream.counters is not None:
-            stream.counters.late += 1
-        if stream.counts_late:
-            stream.carried.append((message, None))
+        if (ranks or message.body) and not self._near.all_below(link, ranks):
+            raise ProtocolError(f"rank {link.rank} contributes for ranks that are not below it")
 
-    def on_abandon(self, link: Link, message: msg.Abandon, _payload: Any) -> Effects:
-        """A wave failed elsewhere: forget it."""
-        self._near.must_be_parent(link)
-        stream = self.open.get(message.stream)
-        if stream is None:
-            return []
-        stream.abandon(message.wave)
-        self.bulk.over(message.stream, message.wave.__eq__)
-        effects: Effects = [ev.Released(kept) for kept in stream.forget(message.wave)]
-        links = self._near.links_to(stream.children)
-        return effects + _in_order(stream, ev.Transmit(links, message)) if links else effects
+    # --- loss policy -----------------------------------------------------------------------------
+
+    def _leave_out_absent(self, stream: NodeStream, wave: Wave) -> Effects:
+        """Do not wait for agents that are lost, in a new wave."""
+        gone = wave.give_up(stream.absent) if stream.absent else set()
+        return self._go_on_without(stream, wave, gone, "lost and not back yet") if gone else []
+
+    def child_left(self, stream: NodeStream, child: int, *, lost: bool) -> Effects:
+        """Ask for what a child was asked for; a lost agent is not waited for, perhaps."""
+        is_agent = self._near.router.tree.is_agent(child)
+        if lost and is_agent and stream.spec.on_loss != msg.REPLACE:
+            for wave in stream.waves.values():
+                if wave.concerns(child):
+                    wave.given_up.add(child)
+        return super().child_left(stream, child, lost=lost)
 
     # --- user-defined filters --------------------------------------------------------------------
-    # The core calls no user code: it asks for it with a Filter event, whoever drives the core has a
-    # process run it, and the answer comes as an event. Until then what follows waits in the outbox.
+
+    def request_missing(self, stream: NodeStream, wave: Wave, ranks: Iterable[int]) -> Effects:
+        """Ask for missing ranks that are below this place, with what a filter made for them."""
+        effects: Effects = []
+        filters: Effects = []
+        for child, message in self._requests(stream, wave, ranks):
+            sent = stream.sent_to(wave, child)
+            if sent is None:
+                filters += self._filter_for(stream, wave, message, child)
+                continue
+            made = msgspec.structs.replace(message, body=sent[0])
+            effects += self._downstream.to((child,), made, sent[1])
+        return filters + stream.outbox.put(effects)
 
     def _filter_wave(self, stream: NodeStream, wave: Wave) -> Effects:
         """Have the contributions to a wave put together."""
@@ -878,14 +802,16 @@ class WaveEngine:
     def _send_down(self, stream: NodeStream, message: msg.Down, payload: Payload | None) -> Effects:
         """Send a value down, through the filter if there is one."""
         if not stream.filters_down:
-            send = self._downstream.ask_all if stream.waits else self._downstream.pass_on
-            effects = send(stream.shares(), message, payload)
-            return effects if stream.outbox is None else stream.outbox.put(effects)
+            return stream.outbox.put(self._spread(stream, message, payload))
         assert stream.filters is not None  # noqa: S101 - filters_down says so
-        effects = []
+        effects: Effects = []
         for child in stream.children if stream.filters.per_child else (ALL,):
             effects += self._filter_down(stream, message, payload, child)
         return effects
+
+    def _spread(self, stream: NodeStream, message: msg.Down, payload: Payload | None) -> Effects:
+        """Send a value to all children that lead to members."""
+        return self._downstream.ask_all(stream.shares(), message, payload)
 
     def _filter_for(self, stream: NodeStream, wave: Wave, message: msg.Down, child: int) -> Effects:
         """Have the value made for a child, unless that is under way."""
@@ -893,7 +819,8 @@ class WaveEngine:
         whom = child if stream.filters.per_child else ALL
         if whom in self._made_for(stream, wave.number):
             return []
-        return self._filter_down(stream, message, wave.payload, whom)
+        plain = msgspec.structs.replace(message, attempt=wave.attempt, ranks=())
+        return self._filter_down(stream, plain, wave.payload, whom)
 
     def _made_for(self, stream: NodeStream, wave: int) -> set[int]:
         jobs = [job for job in stream.jobs.values() if isinstance(job, tuple)]
@@ -906,24 +833,18 @@ class WaveEngine:
         job = (message, child)
         return self._ask_filter(stream, job, message.wave, message.version, (part,), child)
 
-    def filtered(self, _now: float, event: ev.Filtered) -> Effects:
+    def filtered(self, stream: NodeStream, event: ev.Filtered) -> Effects:
         """Go on with what a filter made."""
-        stream = self.open.get(event.stream)
-        if stream is None:
-            return [ev.Released(event.payload)] if event.payload is not None else []
         job = stream.jobs.pop(event.ticket, None)
-        if stream.counters is not None:
-            stream.counters.filtered += 1
-            stream.counters.filter_seconds += event.seconds
         if job is None:
-            return [ev.Released(event.payload)] if event.payload is not None else []
+            return _free(event.payload)
         if isinstance(job, Wave):
             effects = self._wave_filtered(stream, job, event)
         elif isinstance(job, msg.Up):
             effects = self._one_filtered(stream, job, event)
         else:
             effects = self._value_filtered(stream, *job, event)
-        return _outbox(stream).fill(event.ticket, effects)
+        return stream.outbox.fill(event.ticket, effects)
 
     def _ask_filter(
         self,
@@ -934,7 +855,7 @@ class WaveEngine:
         parts: tuple[ev.PartialContribution, ...],
         child: int = ALL,
     ) -> Effects:
-        ticket = _outbox(stream).reserve()
+        ticket = stream.outbox.reserve()
         stream.jobs[ticket] = job
         upward = not isinstance(job, tuple)
         parameters = stream.versions.get(version, b"")
@@ -944,7 +865,7 @@ class WaveEngine:
 
     def _wave_filtered(self, stream: NodeStream, wave: Wave, event: ev.Filtered) -> Effects:
         if stream.waves.get(wave.number) is not wave:  # it failed meanwhile
-            return [ev.Released(event.payload)] if event.payload is not None else []
+            return _free(event.payload)
         if event.error is not None:
             return self._filter_failed(stream, wave.number, wave.attempt, event)
         return self._send_result(stream, wave, event.body, event.payload)
@@ -955,11 +876,13 @@ class WaveEngine:
             if message.wave:
                 return failed
             # What was pushed is numbered: those after it are taken when it has come.
-            return failed + self._filtered_one(
-                stream, msgspec.structs.replace(message, body=b""), None
-            )
+            return failed + self._hand_on(stream, msgspec.structs.replace(message, body=b""), None)
         passed = msgspec.structs.replace(message, body=event.body)
-        return self._filtered_one(stream, passed, event.payload)
+        return self._hand_on(stream, passed, event.payload)
+
+    def _hand_on(self, stream: NodeStream, message: msg.Up, payload: Payload | None) -> Effects:
+        """Pass one contribution on by itself."""
+        raise NotImplementedError  # in this stream none goes by itself
 
     def _value_filtered(
         self, stream: NodeStream, message: msg.Down, child: int, event: ev.Filtered
@@ -973,16 +896,24 @@ class WaveEngine:
         if wave is not None:
             wave.sent[child] = (event.body, event.payload)
         made = msgspec.structs.replace(message, body=event.body)
-        if not stream.waits:
-            if child == ALL:
-                return self._downstream.pass_on(stream.shares(), made, event.payload, whole=True)
-            return self._downstream.to((child,), made, event.payload, whole=True)
+        return self._send_made(stream, wave, made, event.payload, child)
+
+    def _send_made(
+        self,
+        stream: NodeStream,
+        wave: Wave | None,
+        message: msg.Down,
+        payload: Payload | None,
+        child: int,
+    ) -> Effects:
+        """Send what a filter made of a value to a child, or to all, as they were asked."""
+        del stream
         effects: Effects = []
-        for each in (wave.waiting if child == ALL else (child,)) if wave is not None else ():
-            assert wave is not None  # noqa: S101 - the loop is empty without one
-            for ask in wave.waiting.get(each, ()):
-                asked = msgspec.structs.replace(made, attempt=ask.attempt, ranks=ask.ranges)
-                effects += self._downstream.to((each,), asked, event.payload)
+        waiting = wave.waiting if wave is not None else {}
+        for each in waiting if child == ALL else (child,):
+            for ask in waiting.get(each, ()):
+                asked = msgspec.structs.replace(message, attempt=ask.attempt, ranks=ask.ranges)
+                effects += self._downstream.to((each,), asked, payload)
         return effects
 
     def _filter_failed(
@@ -990,43 +921,340 @@ class WaveEngine:
     ) -> Effects:
         assert event.error is not None  # noqa: S101 - asked for by the callers
         message = msg.Failed(stream.spec.stream, wave, attempt, self._near.rank, event.error)
-        return self.fail_wave(message)
+        return self.fail_wave(stream, message)
 
-    # --- parameters of user-defined filters ------------------------------------------------------
-    # Each set has a version, and each wave names the one it began with: all places use the same for
-    # the same wave, however far apart they are. Places learn of a version before any wave names it.
 
-    def configure(self, _now: float, event: ev.ConfigureStream) -> Effects:
-        """Root: give the filters other parameters from the next wave on."""
-        stream = self.open.get(event.stream)
-        if stream is None:
+class TimedWaves(GeneralWaves):
+    """The waves of a stream with a time-out: passed on when it is over.
+
+    No clock is read here: times come with events, and Wake asks for one. A stream has one such
+    request under way at a place, however many waves are open.
+
+    What comes later goes up by itself, as one more answer to its wave. Each place takes it from one
+    child only, because it knows who is missing in the wave; the root adds it to the next wave that
+    completes. A contribution is confirmed when the root has it, so whatever is lost on its way is
+    asked for again, and nothing counts twice.
+    """
+
+    def _start_timeout(self, now: float, stream: NodeStream, wave: int) -> Effects:
+        """Note when the time of a wave is over that begins here, or of one more part of it.
+
+        A parent that lacks a place asks for the others by name, which is a part. Without a
+        time-out of its own it would wait for the slowest for ever, and everybody in it would be
+        late above.
+        """
+        stream.deadlines.append((now + stream.timeout, wave))
+        first = len(stream.deadlines) == 1
+        return [ev.Wake(stream.spec.stream, stream.timeout)] if first else []
+
+    def time_up(self, now: float, stream: NodeStream) -> Effects:
+        """Pass on the waves whose time is over."""
+        effects: Effects = []
+        while stream.deadlines and stream.deadlines[0][0] <= now:
+            wave = stream.waves.get(stream.deadlines.popleft()[1])
+            if wave is not None and not wave.filtering:
+                effects += self.complete(stream, wave)
+        if stream.deadlines:
+            effects.append(ev.Wake(stream.spec.stream, stream.deadlines[0][0] - now))
+        return effects
+
+    def complete(self, stream: NodeStream, wave: Wave) -> Effects:
+        """Pass a wave on with what has come, and note who is missing."""
+        if stream.quiet:
             return []
-        version = stream.version + 1
-        _set_parameters(stream, version, event.parameters)
-        links = self._near.links_to(stream.children)
-        return [ev.Transmit(links, msg.Configure(event.stream, version, event.parameters))]
+        effects = self._add_late(stream, wave)
+        if wave.number not in stream.waves:
+            return effects  # what is late of others has failed it
+        return effects + super().complete(stream, wave)
 
-    def on_configure(self, link: Link, message: msg.Configure, _payload: Any) -> Effects:
-        """The filters have other parameters from now on."""
-        self._near.must_be_parent(link)
-        stream = self.open.get(message.stream)
-        if stream is None:
+    def incomplete(self, stream: NodeStream, wave: Wave, child: int) -> Effects:
+        """Pass a wave on without those who are late: there is no time to ask the child again."""
+        effects = self._request_elsewhere(stream, wave, child)
+        return effects if wave.waiting else effects + self.complete(stream, wave)
+
+    def _request_elsewhere(self, stream: NodeStream, wave: Wave, child: int) -> Effects:
+        """Ask for those whom the answer of a child lacks and who are not below it by now.
+
+        For those that are, it answers as they come.
+        """
+        lacking, wave.lacking = wave.lacking, set()
+        if not lacking or not stream.counts_late:
             return []
-        _set_parameters(stream, message.version, message.parameters)
-        links = self._near.links_to(stream.children)
-        return [ev.Transmit(links, message)] if links else []
+        next_hop = self._near.router.next_hop
+        moved = {one for one in lacking if one in wave.missing and next_hop(one) != child}
+        return self.request_missing(stream, wave, moved)
 
-    # --- unsynchronised streams: each contribution goes up by itself, at once --------------------
-    # The root knows which agents have answered a wave, so each answer counts once, however often a
-    # place on its way was replaced. What agents push without a wave belongs to wave 0.
+    def _request_overdue(self, stream: NodeStream, wave: Wave) -> Effects:
+        """A wave has been passed on: look for those who were asked for while a filter had it."""
+        if not stream.counts_late or not wave.missing or wave.number in stream.late_waves:
+            return []
+        effects = _released(stream.time_is_over(wave))
+        return effects + self.request_missing(stream, wave, tuple(wave.missing))
 
-    def _begin_unsynchronised(
-        self, stream: NodeStream, message: msg.Down, payload: Payload | None
-    ) -> Wave:
+    def _take_stray(
+        self, link: Link, stream: NodeStream, message: msg.Up, payload: Payload | None
+    ) -> Effects:
+        self._must_cover(link, message)
+        return self._take_late(stream, link.rank, message, payload)
+
+    def _take_late(
+        self, stream: NodeStream, child: int, message: msg.Up, payload: Payload | None
+    ) -> Effects:
+        """Take in what nobody waits for: it is late, or it came before."""
+        ranks = from_ranges(message.ranks)
+        wave = stream.waves.get(message.wave)
+        if wave is not None and self._may_be_in_time(stream, wave, ranks):
+            return self._take_in_time(stream, wave, message, payload)  # late below, but not here
+        wave = stream.late_waves.get(message.wave)
+        wanted = wave.owed_by(child, message.attempt, ranks) if wave is not None else set()
+        late = bool(ranks) and wanted == ranks
+        stream.counters.came_late(late)
+        stream.counters.came_twice(not late)
+        if wave is None:
+            return []
+        if stream.counts_late and (stream.quiet or not late):
+            # Who else is in it has been counted by another way: the others are to answer alone.
+            again = self.request_missing(stream, wave, wanted)
+            return again + self._request_elsewhere(stream, wave, child)
+        wave.missing -= wanted
+        effects = _released(stream.late_is_over(wave))
+        effects += self._request_elsewhere(stream, wave, child)
+        if not stream.counts_late:
+            return effects
+        passed = msgspec.structs.replace(message, attempt=NOT_WANTED)
+        if self._near.rank == ROOT:
+            stream.carried.append((passed, _copied(payload)))
+        elif stream.filters_up and message.body:
+            effects += self._filter_one(stream, passed, payload, wave.version)
+        else:
+            effects += stream.outbox.put(self._hand_on(stream, passed, payload))
+        return effects
+
+    def _may_be_in_time(self, stream: NodeStream, wave: Wave, ranks: set[int]) -> bool:
+        return stream.counts_late and not wave.filtering and bool(ranks) and ranks <= wave.missing
+
+    def _take_in_time(
+        self, stream: NodeStream, wave: Wave, message: msg.Up, payload: Payload | None
+    ) -> Effects:
+        try:
+            wave.take(_kept(message, payload))
+        except ProtocolError:
+            raise
+        except SapwoodError as error:
+            return self._fail_for(stream, wave, message.ranks[0][0], error)
+        return self._complete_if_ready(stream, wave)
+
+    def _hand_on(self, stream: NodeStream, message: msg.Up, payload: Payload | None) -> Effects:
+        """Junction: give a late contribution to the parent, and keep it until it is confirmed."""
+        if message.wave <= stream.confirmed_to:
+            return _free(payload)
+        if payload is None or payload.owner is None:
+            payload = _copied(payload)
+        kept = _kept(message, payload)
+        stream.keep(message.wave, kept)
+        return self._send_late(stream, message.wave, kept)
+
+    def _send_late(self, stream: NodeStream, wave: int, kept: Kept) -> Effects:
+        """Send a contribution to the parent, which misses it, as far as is known here."""
+        return self._send_contribution(stream, wave, NOT_WANTED, kept)
+
+    def _add_late(self, stream: NodeStream, wave: Wave) -> Effects:
+        """A wave is passed on: note who is missing; at the root, add what is late of others.
+
+        A late contribution that could not be made, or does not fit, fails the wave.
+        """
+        effects = _released(stream.time_is_over(wave))
+        late, stream.carried = stream.carried, []
+        for index, (message, payload) in enumerate(late):
+            if message.wave >= wave.number:
+                stream.carried.append((message, payload))
+                continue
+            try:
+                if isinstance(message, msg.Failed):
+                    raise SapwoodError.from_record(message.error)
+                wave.add_late(message, payload)
+            except SapwoodError as error:
+                stream.carried += late[index + 1 :]
+                who = message.rank if isinstance(message, msg.Failed) else message.ranks[0][0]
+                return effects + self._fail_for(stream, wave, who, error)
+        return effects
+
+    def _begin_part(
+        self, stream: NodeStream, message: msg.Down, payload: Payload | None, ranks: set[int]
+    ) -> Effects:
+        late = stream.late_waves.get(message.wave) if stream.counts_late else None
+        if late is not None:
+            return self._send_rest_of_late(stream, late, message.attempt, ranks)
+        return super()._begin_part(stream, message, payload, ranks)
+
+    def _send_rest_of_late(
+        self, stream: NodeStream, wave: Wave, attempt: int, ranks: set[int]
+    ) -> Effects:
+        """Give what is kept of a wave whose time is over; what comes of it is given as it comes."""
+        pieces: list[Kept] = []
+        for kept in stream.kept.get(wave.number, ()):
+            if kept.ranks <= ranks:
+                pieces.append(kept)
+                ranks = ranks - kept.ranks
+        answer = pieces.pop(0) if pieces else NOTHING_YET
+        effects = self._answer(stream, wave.number, attempt, answer)
+        for kept in pieces:
+            effects += self._send_late(stream, wave.number, kept)
+        wave.missing |= ranks - wave.unanswered()
+        return effects + self.request_missing(stream, wave, wave.missing.intersection(ranks))
+
+    def child_left(self, stream: NodeStream, child: int, *, lost: bool) -> Effects:
+        """As for other waves, and for those whose time is over."""
+        effects: Effects = []
+        for wave in list(stream.late_waves.values()):
+            asked = wave.drop(child)
+            if stream.counts_late:
+                effects += self.request_missing(stream, wave, asked)
+        return effects + super().child_left(stream, child, lost=lost)
+
+    def places_came(self, stream: NodeStream, ranks: Sequence[int]) -> Effects:
+        """As for other waves, and for those whose time is over."""
+        effects = super().places_came(stream, ranks)
+        for wave in [*stream.late_waves.values()] if stream.counts_late else ():
+            if wave.missing:
+                effects += self.request_missing(stream, wave, wave.missing.intersection(ranks))
+        return effects
+
+    def resumed(self, stream: NodeStream) -> Effects:
+        """As for other waves, and for those whose time is over."""
+        effects = super().resumed(stream)
+        for wave in stream.late_waves.values() if stream.counts_late else ():
+            effects += self.request_missing(stream, wave, tuple(wave.missing))
+        return effects
+
+    def _give_up(self, stream: NodeStream, gone: Collection[int], reason: str) -> Effects:
+        effects: Effects = []
+        for wave in list(stream.late_waves.values()):
+            wave.without(frozenset(gone))
+            effects += _released(stream.late_is_over(wave))
+        return effects + super()._give_up(stream, gone, reason)
+
+    def _failed_late(self, stream: NodeStream, message: msg.Failed) -> None:
+        """Note that somebody could not contribute to a wave whose time is over."""
+        wave = stream.late_waves.get(message.wave)
+        if wave is None or message.rank in wave.given_up:
+            return
+        wave.without({message.rank})
+        stream.counters.came_late()
+        if stream.counts_late:
+            stream.carried.append((message, None))
+
+
+class UnsynchronisedWaves(GeneralWaves):
+    """The waves of a stream that waits for nobody: each contribution goes up by itself, at once.
+
+    The root knows which agents have answered a wave, so each answer counts once, however often a
+    place on its way was replaced. What agents push without a wave belongs to wave 0.
+
+    Args:
+        near: The neighbours.
+        bulk: Arrays that links cannot share.
+        downstream: Sends waves to children.
+        push: What agents push without a wave.
+    """
+
+    def __init__(
+        self,
+        near: PeerTable,
+        bulk: LazyBulkTransfers,
+        downstream: Downstream,
+        push: PushContributions,
+    ) -> None:
+        super().__init__(near, bulk, downstream)
+        self._push = push
+
+    # --- down ------------------------------------------------------------------------------------
+
+    def begin(
+        self, now: float, stream: NodeStream, message: msg.Down, payload: Payload | None
+    ) -> Effects:
         """Root: begin a wave that all members are to answer."""
+        if stream.filters is not None:
+            stream.use_version(message.wave, message.version, message.confirmed)
+        return super().begin(now, stream, message, payload)
+
+    def _begin_wave(self, stream: NodeStream, message: msg.Down, payload: Payload | None) -> Wave:
         return stream.begin(message.wave, message.body, payload, {}, set(stream.members))
 
-    def _send_on(self, stream: NodeStream, message: msg.Up, payload: Payload | None) -> Effects:
+    def on_down(
+        self, _now: float, stream: NodeStream, message: msg.Down, payload: Payload | None
+    ) -> Effects:
+        """Junction: pass a wave on, and keep nothing of it."""
+        stream.counters.down(message.body, payload)
+        if stream.filters is not None:
+            stream.use_version(message.wave, message.version, message.confirmed)
+        return self._send_down(stream, message, payload)
+
+    def _spread(self, stream: NodeStream, message: msg.Down, payload: Payload | None) -> Effects:
+        return self._downstream.pass_on(stream.shares(), message, payload)
+
+    def _send_made(
+        self,
+        stream: NodeStream,
+        wave: Wave | None,
+        message: msg.Down,
+        payload: Payload | None,
+        child: int,
+    ) -> Effects:
+        del wave
+        if child == ALL:
+            return self._downstream.pass_on(stream.shares(), message, payload, whole=True)
+        return self._downstream.to((child,), message, payload, whole=True)
+
+    def _request(self, _wave: Wave, message: msg.Down, _child: int, ranks: set[int]) -> msg.Down:
+        return told(message, ranks)
+
+    def resumed(self, stream: NodeStream) -> Effects:
+        """Ask again for what was refused in the quiet time."""
+        effects = super().resumed(stream)
+        stream.refused = {}
+        return effects
+
+    def _unheard(self, stream: NodeStream, wave: Wave) -> Collection[int]:
+        return tuple(stream.refused.get(wave.number, ()))
+
+    # --- up --------------------------------------------------------------------------------------
+
+    def on_up(
+        self, link: Link, stream: NodeStream, message: msg.Up, payload: Payload | None
+    ) -> Effects:
+        """Take one contribution in at the root, or pass it on."""
+        stream.counters.up(message.body, payload)
+        self._must_cover(link, message)
+        if self._near.rank == ROOT:
+            if stream.state is StreamState.QUIET:  # from a place that had been away
+                stream.refused.setdefault(message.wave, set()).add(message.ranks[0][0])
+                return []
+            if not message.wave:
+                return self._take_push(stream, message, payload)
+        return self._pass_one_on(stream, message, payload)
+
+    def _take_push(self, stream: NodeStream, message: msg.Up, payload: Payload | None) -> Effects:
+        """Root: what an agent has pushed, the next in order or something else."""
+        if not self._push.is_next(stream, message):
+            return []
+        effects = self._pass_one_on(stream, message, payload)
+        return effects + self._push.told_at_once(stream, message.ranks[0][0])
+
+    def _pass_one_on(self, stream: NodeStream, message: msg.Up, payload: Payload | None) -> Effects:
+        if not stream.filters_up or not message.body:
+            return stream.outbox.put(self._hand_on(stream, message, payload))
+        if message.wave and message.wave not in stream.wave_versions:
+            stream.counters.came_twice()  # a wave that is over
+            return []
+        version = stream.wave_versions.get(message.wave, stream.version)
+        return self._filter_one(stream, message, payload, version)
+
+    def complete(self, stream: NodeStream, wave: Wave) -> Effects:
+        """Root: end a wave that all have answered."""
+        return [] if stream.quiet else self._all_answered(stream, wave)
+
+    def _hand_on(self, stream: NodeStream, message: msg.Up, payload: Payload | None) -> Effects:
         """Send a contribution to the root, or take it in there."""
         if self._near.rank != ROOT:
             return self._send_one_up(stream, message, payload)
@@ -1035,18 +1263,18 @@ class WaveEngine:
         wave = stream.waves.get(message.wave)
         rank = message.ranks[0][0]
         if wave is None or rank not in wave.missing:
-            stream.repeated()
-            return [ev.Released(payload)] if payload is not None else []
+            stream.counters.came_twice()
+            return _free(payload)
         wave.missing.discard(rank)
         wave.add_rank(message)
         effects: Effects = [self._one_arrived(stream, message, payload)] if message.body else []
-        return effects if wave.missing else effects + self._complete_unsynchronised(stream, wave)
+        return effects if wave.missing else effects + self._all_answered(stream, wave)
 
-    def _complete_unsynchronised(self, stream: NodeStream, wave: Wave) -> Effects:
+    def _all_answered(self, stream: NodeStream, wave: Wave) -> Effects:
         """Root: tell that all members have answered."""
         del stream.waves[wave.number]
         done = ev.WaveCompleted(stream.spec.stream, wave.number, None, wave.ranks, wave.weight)
-        return [done] if wave.payload is None else [ev.Released(wave.payload), done]
+        return [*_free(wave.payload), done]
 
     def _send_one_up(self, stream: NodeStream, message: msg.Up, payload: Payload | None) -> Effects:
         effects: Effects = []
@@ -1204,8 +1432,8 @@ class LazyBulkTransfers:
         """Tell children of a value that is theirs to fetch."""
         return self._started().advertise(children, message, payload)
 
-    def reduce(self, stream: NodeStream, wave: Wave) -> Effects:
-        """Reduce the large contributions to a wave.
+    def reduce(self, stream: NodeStream, wave: Wave) -> Effects | PassThrough:
+        """Reduce the large contributions to a wave here, or return what does as the parent fetches.
 
         Raises:
             SapwoodError: They do not fit together.
@@ -1235,6 +1463,15 @@ class LazyBulkTransfers:
             self.transfers.over(stream, is_over)
 
 
+def _released(payloads: Iterable[Payload]) -> Effects:
+    return [ev.Released(payload) for payload in payloads]
+
+
+def _free(payload: Payload | None) -> Effects:
+    """Give memory back that nobody needs, if there is any."""
+    return [ev.Released(payload)] if payload is not None else []
+
+
 def _copied(payload: Payload | None) -> Payload | None:
     """Return bytes that stay when the memory of whoever made them is used again."""
     return Payload(bytes(payload.view)) if payload is not None else None
@@ -1243,17 +1480,6 @@ def _copied(payload: Payload | None) -> Payload | None:
 def _kept(message: msg.Up, payload: Payload | None) -> Kept:
     ranks = message.ranks
     return Kept(frozenset(from_ranges(ranks)), ranks, message.weight, message.body, payload)
-
-
-def _in_order(stream: NodeStream, effect: ev.Effect) -> Effects:
-    """Send after what still is in a filter."""
-    return [effect] if stream.outbox is None else stream.outbox.put([effect])
-
-
-def _outbox(stream: NodeStream) -> Outbox:
-    if stream.outbox is None:
-        raise ProtocolError("a stream without filters has no outbox")
-    return stream.outbox
 
 
 def _rank_of(part: ev.PartialContribution) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sapwood.comm import events as ev
 from sapwood.comm.payload import Payload
-from sapwood.core.errors import SapwoodError
+from sapwood.core.errors import ProtocolError, SapwoodError
 
 Effects = list[ev.Effect]
 
@@ -68,6 +68,34 @@ class Outbox:
 
     def __len__(self) -> int:
         return len(self._slots)
+
+
+class NoOutbox:
+    """The outbox of a stream without filters: nothing ever waits in it."""
+
+    __slots__ = ()
+
+    def reserve(self) -> int:
+        """Refuse: there is nothing to wait for.
+
+        Raises:
+            ProtocolError: Always.
+        """
+        raise ProtocolError("a stream without filters has no outbox")
+
+    def put(self, effects: Effects) -> Effects:
+        """Return these effects."""
+        return effects
+
+    def fill(self, _ticket: int, effects: Effects) -> Effects:
+        """Return these effects."""
+        return effects
+
+    def __len__(self) -> int:
+        return 0
+
+
+NO_OUTBOX = NoOutbox()
 
 
 class Parts:

@@ -7,10 +7,9 @@ from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.control import ControlOperations
-from sapwood.comm.streams.engine import LazyBulkTransfers
+from sapwood.comm.streams.engine import WaveEngine
 from sapwood.comm.streams.push import PushContributions
-from sapwood.comm.streams.state import StreamEvent, StreamState
-from sapwood.comm.streams.stream import NodeStream, Position
+from sapwood.comm.streams.stream import NodeStream, Position, StreamEvent, StreamState
 from sapwood.comm.streams.wave import NewGathering
 from sapwood.core.errors import ProtocolError
 from sapwood.core.topology import ROOT
@@ -34,7 +33,7 @@ class Opening:
         position: Where this place is.
         control: Has a stream be quiet, or be quiet no more.
         push: Sends what the root has not confirmed to a parent that has the stream.
-        bulk: Forgets the large arrays of a stream that ends.
+        engine: Chooses the policy of a stream; forgets the large arrays of one that ends.
     """
 
     def __init__(
@@ -45,14 +44,14 @@ class Opening:
         position: Position,
         control: ControlOperations,
         push: PushContributions,
-        bulk: LazyBulkTransfers,
+        engine: WaveEngine,
     ) -> None:
         self.open = streams
         self._near = near
         self._gather = gather
         self._control = control
         self._push = push
-        self._bulk = bulk
+        self._engine = engine
         self._position = position
         self._is_agent = near.router.tree.is_agent(near.rank)
         self._knows = near.rank == ROOT
@@ -70,6 +69,7 @@ class Opening:
         if len(self.open) >= MAX_STREAMS:
             raise ProtocolError(f"more than {MAX_STREAMS} streams are open")
         stream = NodeStream(spec, self._near.router, self._gather, self._position)
+        stream.policy = self._engine.policy_of(stream)
         if spec.on_loss != msg.REPLACE and self._near.rank == ROOT:
             stream.absent.update(stream.shares().missing)
         self.open[spec.stream] = stream
@@ -90,7 +90,7 @@ class Opening:
     def _left_over(self, stream: NodeStream) -> Effects:
         """Give back what a stream that ends still holds at this place."""
         stream.advance(StreamEvent.CLOSE)
-        self._bulk.over(stream.spec.stream, lambda _wave: True)
+        self._engine.bulk.over(stream.spec.stream, lambda _wave: True)
         payloads = [*stream.held(), *(payload for _, payload in stream.lent)]
         if self._near.rank == ROOT:
             payloads += stream.values()

@@ -16,10 +16,9 @@ from typing import Any
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
-from sapwood.comm.messages.emissions import Taken
+from sapwood.comm.messages.push import Taken
 from sapwood.comm.peers import Effects, PeerTable
-from sapwood.comm.streams.state import StreamState
-from sapwood.comm.streams.stream import WINDOW, NodeStream, PushReceived, PushSent
+from sapwood.comm.streams.stream import WINDOW, NodeStream, PushReceived, PushSent, StreamState
 from sapwood.core.errors import ResourceError
 from sapwood.core.topology import ROOT
 
@@ -66,8 +65,7 @@ class PushContributions:
         if stream.quiet:
             stream.detained.append(event)
             return []
-        if stream.counters is not None:
-            stream.counters.up(event.body, event.payload)
+        stream.counters.up(event.body, event.payload)
         sent = stream.sent
         if sent is None:
             sent = stream.sent = PushSent(self._near.identity.incarnation)
@@ -136,7 +134,7 @@ class PushContributions:
             heard = stream.heard[rank] = PushReceived()
         if heard.takes(message.attempt):
             return True
-        stream.repeated()
+        stream.counters.came_twice()
         if message.attempt <= heard.last:
             heard.told = 0  # it is not known there: say it again
         return False

@@ -1,18 +1,34 @@
-"""One stream at one place: its open waves, and what this place contributed.
+"""One stream at one place: its life, its open waves, and what this place contributed.
 
-Contributors keep their contribution until a later wave confirms it.
+Contributors keep their contribution until a later wave confirms it. Its life is a table of states:
+
+::
+
+    OPEN --quiesce--> DRAINING --drained--> QUIET --resume--> OPEN
+      |                   |                   |
+      +------ close ------+------ close ------+--> CLOSED
+
+A stream that drains or is quiet begins no wave and sends nothing; what was sent before is on
+its way only while it drains. ``flush`` changes no state.
+
+This is state and no more: the engine (``engine.py``) reads and changes it, and nothing here calls
+anybody. What a stream does with a wave is its *policy*, one of the engine's classes of waves, which
+is chosen once, when the stream opens.
 """
 
 from __future__ import annotations
 
+import enum
 import itertools
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
 from sapwood.comm import events as ev
+from sapwood.comm.link import Link
 from sapwood.comm.messages import (
     LATE_IN_NEXT,
     NO_WAIT,
@@ -28,11 +44,12 @@ from sapwood.comm.messages import (
     Up,
 )
 from sapwood.comm.payload import Payload
+from sapwood.comm.peers import Effects
 from sapwood.comm.routing import Router
-from sapwood.comm.streams.filters import ALL, Outbox, Parts
-from sapwood.comm.streams.state import TRANSITIONS, StreamEvent, StreamState
+from sapwood.comm.streams.filters import ALL, NO_OUTBOX, NoOutbox, Outbox, Parts
 from sapwood.comm.streams.wave import Kept, NewGathering, Wave, WaveRequest
 from sapwood.core.rankset import contains, to_ranges
+from sapwood.core.states import StateTable
 from sapwood.core.topology import ROOT
 
 WINDOW = 64
@@ -55,6 +72,42 @@ TIME_LOST_PER_LEVEL = 0.1
 
 SHORTEST_PART = 0.3
 """Part of a time-out that even the deepest place waits."""
+
+
+class StreamState(enum.Enum):
+    """States of a stream."""
+
+    OPEN = "open"
+    DRAINING = "draining"
+    QUIET = "quiet"
+    CLOSED = "closed"
+
+
+class StreamEvent(enum.Enum):
+    """What happens to a stream."""
+
+    QUIESCE = "quiesce"
+    DRAINED = "drained"
+    RESUME = "resume"
+    CLOSE = "close"
+
+
+TRANSITIONS = StateTable(
+    "a stream",
+    {
+        (StreamState.OPEN, StreamEvent.QUIESCE): StreamState.DRAINING,
+        (StreamState.DRAINING, StreamEvent.DRAINED): StreamState.QUIET,
+        (StreamState.QUIET, StreamEvent.RESUME): StreamState.OPEN,
+        (StreamState.OPEN, StreamEvent.CLOSE): StreamState.CLOSED,
+        (StreamState.DRAINING, StreamEvent.CLOSE): StreamState.CLOSED,
+        (StreamState.QUIET, StreamEvent.CLOSE): StreamState.CLOSED,
+    },
+    hints={
+        StreamEvent.QUIESCE: "resume a stream before quiescing it again",
+        StreamEvent.RESUME: "quiesce a stream before resuming it",
+    },
+)
+"""(state, event) → next state; any other pair is an error."""
 
 
 def time_at(seconds: float, depth: int) -> float:
@@ -182,6 +235,57 @@ class Counters:
         self.messages_up += 1
         self.bytes_up += len(body) + size
 
+    def came_late(self, count: int = 1) -> None:
+        """Count contributions to a wave whose time was over."""
+        self.late += count
+
+    def came_twice(self, count: int = 1) -> None:
+        """Count contributions that came twice, or to a wave that is over."""
+        self.repeated += count
+
+    def filter_called(self, seconds: float) -> None:
+        """Count a call of a user-defined filter."""
+        self.filtered += 1
+        self.filter_seconds += seconds
+
+    def figures(self) -> dict[str, Any]:
+        """Return what was counted, by its name."""
+        return {name: getattr(self, name) for name in Counters.__slots__}
+
+
+class NoCounters(Counters):
+    """Those of a stream that is not counted: nothing is."""
+
+    __slots__ = ()
+
+    def down(self, body: bytes, payload: Payload | None) -> None:
+        """Count nothing."""
+
+    def up(self, body: bytes, payload: Payload | None) -> None:
+        """Count nothing."""
+
+    def exchanged(self, nbytes_down: int, answers: int, nbytes_up: int) -> None:
+        """Count nothing."""
+
+    def offered(self, body: bytes, size: int) -> None:
+        """Count nothing."""
+
+    def came_late(self, count: int = 1) -> None:
+        """Count nothing."""
+
+    def came_twice(self, count: int = 1) -> None:
+        """Count nothing."""
+
+    def filter_called(self, seconds: float) -> None:
+        """Count nothing."""
+
+    def figures(self) -> dict[str, Any]:
+        """Return that nothing was counted."""
+        return {}
+
+
+NOT_COUNTED = NoCounters()
+
 
 class PushSent:
     """What an agent has pushed to a stream.
@@ -290,9 +394,10 @@ class NodeStream:
         kept: What was contributed to each wave that is not confirmed.
         confirmed_to: Wave up to which all are confirmed.
         chunked: Whether large contributions may be put together piece by piece.
+        policy: What it does with its waves; chosen when it opens.
         passes: Whether there is nothing to do but to pass down, to gather from all, and perhaps
             to count that.
-        plain: Whether it passes, and nothing is counted.
+        counters: What it counts; those of a stream that is not counted count nothing.
         state: Where it is in its life; ``quiet`` says whether nothing may be sent.
         quiet_since: When that began, seconds; infinity while it is not so.
         absent: Root: agents that are lost and not back, where the stream does not wait for them.
@@ -300,7 +405,7 @@ class NodeStream:
         carried: Root: late contributions, and why there is none, that wait for a wave.
         counts_late: Whether late contributions count, in a later wave.
         deadlines: When which wave's time is over.
-        outbox: What waits behind user-defined filters; None where there are none.
+        outbox: What waits behind user-defined filters; where there are none, nothing does.
         versions: Parameters of user-defined filters.
         wave_versions: Which of them a wave uses, in a stream that does not wait.
         detained: What is to happen once the stream moves again.
@@ -339,7 +444,7 @@ class NodeStream:
         "paced",
         "passes",
         "pending",
-        "plain",
+        "policy",
         "quiet",
         "quiet_since",
         "refused",
@@ -354,6 +459,8 @@ class NodeStream:
         "wave_versions",
         "waves",
     )
+
+    policy: WavePolicy
 
     def __init__(
         self,
@@ -379,9 +486,9 @@ class NodeStream:
         self.state = StreamState.OPEN
         self.quiet = False
         self.quiet_since = math.inf
-        self.counters = Counters() if spec.counted else None
+        self.counters = Counters() if spec.counted else NOT_COUNTED
         self.filters = filter_at(spec, position) if spec.filters else None
-        self.outbox = Outbox() if self.filters is not None else None
+        self.outbox: Outbox | NoOutbox = Outbox() if self.filters is not None else NO_OUTBOX
         self.versions = dict(spec.parameters)
         self.wave_versions: dict[int, int] = {}
         self.version = max(self.versions, default=0)
@@ -405,7 +512,6 @@ class NodeStream:
         self.passes = (
             self.waits and not spec.filters and not self.timeout and spec.on_loss == REPLACE
         )
-        self.plain = self.passes and not spec.counted
         kinds = spec.reduce.values()
         simple = self.waits and not spec.filters and not self.timeout
         self.chunked = simple and bool(kinds) and BY_ELEMENT.issuperset(kinds)
@@ -487,6 +593,12 @@ class NodeStream:
         self.quiet_since = math.inf
         self.deadlines = deque((min(due + quiet, latest), wave) for due, wave in self.deadlines)
 
+    def parent_changed(self) -> None:
+        """What the former parent asked for is kept, until the new one asks for it."""
+        self.pending = dict.fromkeys(self.pending, NOT_WANTED)
+        for wave in self.waves.values():
+            wave.wanted, wave.later = False, None
+
     def settle(self) -> None:
         """The place above is quiet: so is this one, whatever it waited for."""
         self.advance(StreamEvent.DRAINED)
@@ -554,11 +666,6 @@ class NodeStream:
         self.waves.pop(wave, None)
         self.late_waves.pop(wave, None)
 
-    def repeated(self) -> None:
-        """Count a contribution that came twice, or to a wave that is over."""
-        if self.counters is not None:
-            self.counters.repeated += 1
-
     def use_version(self, wave: int, version: int, confirmed: int) -> None:
         """Note the parameters of a wave that is not kept; forget those of confirmed waves."""
         self.wave_versions = {
@@ -621,3 +728,84 @@ class NodeStream:
             f"Stream({self.spec.stream} {self.spec.handler}, {self.state.value}, "
             f"{len(self.waves)} waves open)"
         )
+
+
+class WavePolicy:
+    """What a stream does with its waves at one place; ``engine.py`` has those that there are.
+
+    What a policy says nothing about does not concern it, and nothing happens.
+    """
+
+    def begin(
+        self, now: float, stream: NodeStream, message: Down, payload: Payload | None
+    ) -> Effects:
+        """Root: begin a wave."""
+        raise NotImplementedError
+
+    def on_down(
+        self, now: float, stream: NodeStream, message: Down, payload: Payload | None
+    ) -> Effects:
+        """A wave on its way to the agents."""
+        raise NotImplementedError
+
+    def on_up(
+        self, link: Link, stream: NodeStream, message: Up, payload: Payload | None
+    ) -> Effects:
+        """A contribution of a child."""
+        raise NotImplementedError
+
+    def contribute(self, _stream: NodeStream, event: ev.Contribute) -> Effects:
+        """Agent: contribute to a wave."""
+        return [ev.Released(event.payload)] if event.payload is not None else []
+
+    def fail(self, _stream: NodeStream, _event: ev.Fail) -> Effects:
+        """Agent: cannot contribute to a wave."""
+        return []
+
+    def filtered(self, _stream: NodeStream, event: ev.Filtered) -> Effects:
+        """Go on with what a user-defined filter made."""
+        return [ev.Released(event.payload)] if event.payload is not None else []
+
+    def time_up(self, _now: float, _stream: NodeStream) -> Effects:
+        """Pass on the waves whose time is over."""
+        return []
+
+    def incomplete(self, _stream: NodeStream, _wave: Wave, _child: int) -> Effects:
+        """A child has answered without some of those that it was asked for."""
+        return []
+
+    def complete(self, _stream: NodeStream, _wave: Wave) -> Effects:
+        """Nobody is waited for any more: pass the wave on."""
+        return []
+
+    def reduced(self, _stream: NodeStream, _wave: Wave, _total: Any) -> Effects:
+        """Large contributions have been put together here."""
+        return []
+
+    def child_left(self, _stream: NodeStream, _child: int, *, lost: bool) -> Effects:
+        """A child will not answer any more: what it was asked for is missing."""
+        del lost
+        return []
+
+    def places_came(self, _stream: NodeStream, _ranks: Sequence[int]) -> Effects:
+        """Places are below this one: they are asked for what is missing of them."""
+        return []
+
+    def agents_lost(
+        self, _stream: NodeStream, _ranks: Iterable[int], _reason: str, *, told: bool
+    ) -> Effects:
+        """Agents are lost, or have left: the loss policy decides."""
+        del told
+        return []
+
+    def go_on_without(self, _stream: NodeStream, _wave: Wave, _ranks: set[int]) -> Effects:
+        """The root decided that a wave goes on without some agents."""
+        return []
+
+    def resumed(self, _stream: NodeStream) -> Effects:
+        """A stream is no longer quiet: ask for what is missing, pass on what is complete."""
+        return []
+
+    def fail_wave(self, stream: NodeStream, message: Failed) -> Effects:
+        """Tell the root of a failure; there, end the wave everywhere."""
+        raise NotImplementedError

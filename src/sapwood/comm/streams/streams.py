@@ -6,8 +6,8 @@ from typing import Any
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
-from sapwood.comm.messages.emissions import Taken
 from sapwood.comm.messages.pieces import Piece
+from sapwood.comm.messages.push import Taken
 from sapwood.comm.payload import Payload
 from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.control import ControlOperations
@@ -47,7 +47,7 @@ class Streams:
         push = self._push = PushContributions(near, self.open, control.sent_arrived)
         self._engine = WaveEngine(near, self.open, push, is_agent=is_agent)
         self.bulk = self._engine.bulk
-        self._opening = Opening(near, self.open, gather, position, control, push, self.bulk)
+        self._opening = Opening(near, self.open, gather, position, control, push, self._engine)
 
     def events(self) -> dict[type[ev.Event], OnEvent]:
         """Return who takes which event."""
@@ -96,14 +96,14 @@ class Streams:
         effects: Effects = []
         for stream in list(self.open.values()):
             effects += self._control.child_lost(stream, child)
-            effects += self._engine.child_left(stream, child, lost=lost)
+            effects += stream.policy.child_left(stream, child, lost=lost)
         return effects + self.bulk.child_left(child)
 
     def places_came(self, ranks: Sequence[int]) -> Effects:
         """Places can be reached below this one."""
         effects: Effects = []
         for stream in list(self.open.values()):
-            effects += self._engine.places_came(stream, ranks)
+            effects += stream.policy.places_came(stream, ranks)
         return effects
 
     def parent_changed(self) -> None:
@@ -111,7 +111,7 @@ class Streams:
         self._opening.parent_changed()
         self.bulk.parent_changed()
         for stream in self.open.values():
-            self._engine.parent_changed(stream)
+            stream.parent_changed()
             self._push.parent_changed(stream)
             self._control.parent_changed(stream)
 
@@ -119,7 +119,7 @@ class Streams:
         """Root: places are gone, wherever they were; or, if not ``told``, their links are."""
         effects: Effects = []
         for stream in list(self.open.values()):
-            effects += self._engine.agents_lost(stream, ranks, reason, told=told)
+            effects += stream.policy.agents_lost(stream, ranks, reason, told=told)
         return effects
 
     def tree_changed(self) -> Effects:
@@ -164,7 +164,7 @@ class Streams:
         """A stream is no longer quiet: do what had to wait."""
         detained, stream.detained = stream.detained, []
         stream.postpone(now)
-        effects = self._engine.resumed(stream)
+        effects = stream.policy.resumed(stream)
         effects += self._push.moves_again(stream)
         table = self.events()
         for event in detained:

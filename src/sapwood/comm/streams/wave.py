@@ -76,9 +76,15 @@ class ContributionFetch(Protocol):
 
 
 class PassThrough(ContributionFetch, Protocol):
-    """Puts them together as they are fetched, and hands them on: ``size`` bytes."""
+    """Puts them together as they are fetched, and hands them on.
+
+    Attributes:
+        size: Bytes of the result.
+        body: What goes with them.
+    """
 
     size: int
+    body: bytes
 
     def on_draw(self, link: Link, message: Draw) -> Effects:
         """Go on as whoever fetches the result wants it, or begin anew.
@@ -250,7 +256,7 @@ class Wave:
     @property
     def late(self) -> Ranges:
         """Root: agents whose contributions to earlier waves are in."""
-        return to_ranges(from_ranges(self._late))
+        return to_ranges(from_ranges(self._late)) if self._late else ()
 
     def accepts(self, child: int, attempt: int) -> bool:
         """Whether a child was asked in an attempt, or an earlier one, and has not answered."""

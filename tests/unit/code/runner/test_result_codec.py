@@ -9,13 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from sapwood.code.runner.result_codec import (
-    ResultCodec,
-    fields_of,
-    has_fields,
-    has_places,
-)
+from sapwood.code.runner.result_codec import ResultCodec, has_places
 from sapwood.comm import values
+from sapwood.comm.cached_codec import array_layout
 
 DTYPES: list[Any] = [
     "f8",
@@ -86,25 +82,19 @@ def test_other_results_are_left_to_the_encoder() -> None:
     assert results.encode({"a": np.ones((2, 3)), "b": np.ones(2)}) is not None
 
 
-def test_what_is_no_dictionary_of_arrays_has_no_fields() -> None:
-    for value in (1, [np.zeros(2)], {}, {"a": 1}, {1: np.zeros(2)}, {"a": np.zeros(0)}):
-        assert not fields_of(value)
-        assert not has_fields(value, fields_of(value))
-
-
 def test_arrays_that_were_made_for_a_result_lie_where_they_lay() -> None:
     made = [np.zeros(6), np.zeros(2)]
     result = {"a": made[0].reshape(2, 3), "b": made[1]}
-    fields = fields_of(result)
-    assert has_places(result, fields, made)
+    layout = array_layout(result)
+    assert has_places(result, layout, made)
     again = {"a": made[0][:].reshape(2, 3), "b": made[1][:]}
-    assert has_places(again, fields, made)
+    assert has_places(again, layout, made)
 
 
 def test_a_part_or_a_copy_of_what_was_made_lies_elsewhere() -> None:
     made = [np.zeros(6), np.zeros(2)]
     result = {"a": made[0].reshape(2, 3), "b": made[1]}
-    fields = fields_of(result)
+    layout = array_layout(result)
     for other, arrays in (
         ({"a": made[0].reshape(2, 3).copy(), "b": made[1]}, made),
         ({"a": made[0].reshape(3, 2), "b": made[1]}, made),
@@ -116,10 +106,10 @@ def test_a_part_or_a_copy_of_what_was_made_lies_elsewhere() -> None:
         ({"a": made[0].reshape(2, 3)}, made[:1]),
         ([made[0], made[1]], made),
     ):
-        assert not has_places(other, fields, arrays)
+        assert not has_places(other, layout, arrays)
 
 
 def test_a_result_with_arrays_of_the_user_is_like_no_other() -> None:
     made = [np.zeros(6)]
     result = {"a": np.zeros(6)}
-    assert not has_places(result, fields_of(result), made)
+    assert not has_places(result, array_layout(result), made)

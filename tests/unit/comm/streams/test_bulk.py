@@ -169,7 +169,8 @@ def test_what_is_offered_while_others_are_fetched_is_fetched_with_them() -> None
     assert root.large.reduce(stream, wave) == []
     assert wave.fetching is fetching
     fetching.sources = wave.offers[:1]  # as if the second had come since
-    assert len(root.large.reduce(stream, wave)) == 2
+    effects: Any = root.large.reduce(stream, wave)
+    assert len(effects) == 2
     assert wave.fetching is not fetching
     assert wave.fetching.sources == wave.offers
 

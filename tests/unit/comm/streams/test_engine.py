@@ -17,6 +17,7 @@ from sapwood.comm.link import LinkTiming
 from sapwood.comm.messages import FAIL, PARTIAL, REPLACE, FilterAt, StreamSpec, Synchronisation
 from sapwood.comm.messaging import events
 from sapwood.comm.reduction import WHOLE
+from sapwood.comm.streams.stream import StreamEvent
 from sapwood.core.errors import ExecutionError, ProtocolError
 from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.core.topology import ROOT, Tree, kary, plan
@@ -91,6 +92,37 @@ def test_the_memory_of_a_wave_that_failed_is_free_before_the_next_one() -> None:
     released = {seen.rank for seen in network.observations if isinstance(seen.effect, ev.Released)}
     assert {1, 2} <= released  # without another wave, and without the end of the stream
     assert not any(s.kept for node in network.nodes.values() for s in node.streams.values())
+
+
+# --- quiet streams ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_junction_that_loses_its_children_in_a_quiet_time_says_nothing(counted: bool) -> None:
+    network = Network(kary(4, 2), 1, lambda rank, _value: rank)
+    network.start()
+    spec = StreamSpec(1, "test", ((1, 5),), {WHOLE: "sum"}, counted=counted)
+    network.post(ROOT, ev.OpenStream(spec))
+    network.run()
+    network.broadcast(1, None)
+    junction = network.nodes[5]
+    stream = junction.streams[1]
+    while not stream.waves:
+        assert network.step()
+    for event in (StreamEvent.QUIESCE, StreamEvent.DRAINED):
+        stream.advance(event)
+    children = [number for number, link in junction.links.items() if link.rank in {1, 2}]
+    effects: list[ev.Effect] = []
+    for link in children:
+        effects += junction.step(network.clock.now(), ev.LinkClosed(link, "gone"))
+    sent = [one.message for one in effects if isinstance(one, ev.Transmit)]
+    assert not any(isinstance(message, msg.Up) for message in sent)
+    stream.advance(StreamEvent.RESUME)
+    (answer,) = (
+        one.message for one in stream.policy.resumed(stream) if isinstance(one, ev.Transmit)
+    )
+    assert isinstance(answer, msg.Up)
+    assert answer.ranks == ()
 
 
 # --- time-outs ----------------------------------------------------------------------------------

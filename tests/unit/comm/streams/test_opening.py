@@ -11,8 +11,7 @@ from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.streams.opening import Opening
-from sapwood.comm.streams.state import StreamEvent, StreamState
-from sapwood.comm.streams.stream import PendingOperation, Position
+from sapwood.comm.streams.stream import PendingOperation, Position, StreamEvent, StreamState
 from sapwood.core.errors import ProtocolError
 from sapwood.core.topology import ROOT, Tree, kary
 from sapwood_simulation.network import Network

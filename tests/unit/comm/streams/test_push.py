@@ -1,19 +1,19 @@
-"""What agents send unasked: at the root, each counts once and in order."""
+"""What agents push: at the root, each counts once and in order."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 from sapwood.comm.messages import Up
 from sapwood.comm.streams.push import PushContributions
+from sapwood.comm.streams.stream import Counters
 
 
 def test_what_comes_again_is_counted_as_repeated_and_told_again() -> None:
     unused: Any = None
     push = PushContributions(unused, {}, unused)
-    stream: Any = SimpleNamespace(heard={}, repeated=Mock())
+    stream: Any = SimpleNamespace(heard={}, counters=Counters())
 
     def takes(number: int) -> bool:
         return push.is_next(stream, Up(1, 0, number, ((3, 4),), 1.0, b""))
@@ -22,8 +22,8 @@ def test_what_comes_again_is_counted_as_repeated_and_told_again() -> None:
     heard = stream.heard[3]
     heard.told = 2
     assert not takes(4)  # the third is still to come
-    assert (stream.repeated.call_count, heard.told) == (1, 2)
+    assert (stream.counters.repeated, heard.told) == (1, 2)
     assert not takes(2)
-    assert (stream.repeated.call_count, heard.told) == (2, 0)
+    assert (stream.counters.repeated, heard.told) == (2, 0)
     assert takes(3)
-    assert stream.repeated.call_count == 2
+    assert stream.counters.repeated == 2

@@ -1,4 +1,4 @@
-"""What the root says of contributions that nobody asked for: tag 39."""
+"""What the root says of pushed contributions: tag 39."""
 
 from sapwood.comm.messages.base import WireMessage
 
