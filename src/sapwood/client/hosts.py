@@ -28,6 +28,7 @@ from sapwood.core.topology import Tree, by_host, flat
 from sapwood.core.whole import whole
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.cores import usable_cores
+from sapwood.environment.logs import configure_logging
 from sapwood.environment.schema import check_settings
 from sapwood.environment.settings import Settings
 from sapwood.session.embedded import EmbeddedSession, embedded
@@ -395,7 +396,8 @@ def start_on(
 
     base = session_options(settings, site_variables(settings))
     control = ControlTree(launcher, base, settings.nodes)
-    control.start()
+    with configure_logging(settings.log):
+        control.start()
     try:
         return cluster_over(
             control, agents, agents_per_node=agents_per_node, settings=settings, owned=True

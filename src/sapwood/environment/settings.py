@@ -150,6 +150,13 @@ class NodeSettings(Section, frozen=True):
     start_timeout: Annotated[
         Seconds, about("How long a machine may take to answer before it is given up and named.")
     ] = 15.0
+    missing: Annotated[
+        Literal["fail", "partial", "wait"],
+        about(
+            "What becomes of a cluster if some machines do not come: it fails and names them, it "
+            "runs on the others (partial), or it tries again until ready (wait)."
+        ),
+    ] = "fail"
     loss_timeout: Annotated[
         float,
         Meta(ge=0.1, extra={"unit": "seconds"}),

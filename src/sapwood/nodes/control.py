@@ -133,6 +133,7 @@ class ControlTree:
         self._awaited: dict[int, int] = {}  # incarnations of those that may join, by their ranks
         self._port: HeadPort | None = None
         self._loop_later: Callable[..., object] = _not_yet
+        self._loop_soon: Callable[..., object] = _not_yet
         count = len(self.hosts)
         self.session = EmbeddedSession(
             msgspec.structs.replace(
@@ -264,12 +265,14 @@ class ControlTree:
     def _explained(self, error: SapwoodError) -> SapwoodError:
         """Return an error that names the nodes that did not come, and why."""
         with self._lock:
-            trouble = dict(self._trouble)
-        if not trouble:
-            return error
+            return self._missing_error() if self._trouble else error
+
+    def _missing_error(self) -> NodeLostError:
+        """Return an error that names the machines that did not come; with the lock held."""
+        trouble = self._trouble
         by_reason: dict[str, list[str]] = {}
         for host, reason in sorted(trouble.items()):
-            by_reason.setdefault(reason, []).append(self.name_of(host))
+            by_reason.setdefault(reason, []).append(self.hosts[host - 1])
         lines = [f"{fold_hosts(names)}: {reason}" for reason, names in by_reason.items()]
         return NodeLostError(
             f"{len(trouble)} of {len(self.hosts)} nodes did not come",
@@ -333,6 +336,7 @@ class ControlTree:
     def listen(self, loop: SharedReactor) -> HeadPort:
         """Return the port of the head, at which machines join and have their links."""
         self._loop_later = loop.call_later
+        self._loop_soon = loop.call_soon_threadsafe
         port = self._port = HeadPort(self._settings.listen, loop, self.credentials)
         self._loop_later(self._life.total_seconds() * RENEW_AFTER, self._renew)
         port.serve_joining(JoinServer(self._authority.certificate, self._admit, loop))
@@ -402,11 +406,9 @@ class ControlTree:
             node = self._authority.node_id(name)
             self._facts[rank] = (node, request.facts, skew)
             self._trouble.pop(rank, None)
-            failed = not self._started and len(self._facts.keys() | self._trouble.keys()) == len(
-                self.hosts
-            )
-        if failed and self._trouble:
-            self.session.supervisor.give_up(NodeLostError("nodes did not come"))
+            decided = self._is_decided()
+        if decided:
+            self._decide()
         configuration = self.session.host.configuration_of(rank)
         return JoinAnswer(node, certificate, rank, incarnation, configuration)
 
@@ -443,6 +445,26 @@ class ControlTree:
         with self._lock:
             return rank, self._awaited.pop(rank)
 
+    def _is_decided(self) -> bool:
+        """Whether each machine has joined or failed, and some have failed; with the lock held."""
+        known = self._facts.keys() | self._trouble.keys()
+        return not self._started and bool(self._trouble) and len(known) == len(self.hosts)
+
+    def _decide(self) -> None:
+        """Go on without machines that did not come, or give up; on the loop of the tree."""
+        with self._lock:
+            missing = sorted(self._trouble.keys() & set(self.session.tree.agent_ranks))
+            there = bool(self._facts)
+            error = self._missing_error()
+        if self._settings.missing == "wait" or not missing:
+            return
+        if self._settings.missing == "fail" or not there:
+            self.session.supervisor.give_up(error)
+            return
+        _log.warning(error.what, nodes=error.where)
+        self.session.begin_contract(missing)
+        self.session.host.contract(missing, "it did not come")
+
     def _add_node(self, name: str) -> int:
         """Give a machine that joins a place of its own; return its rank."""
         host = self.session.tree.size
@@ -467,13 +489,15 @@ class ControlTree:
         with self._lock:
             self._trouble[host] = trouble.reason
             started = self._started
-            decided = len(self._facts.keys() | self._trouble.keys()) == len(self.hosts)
+            decided = self._is_decided()
+            loop_soon = self._loop_soon
         (_log.warning if started else _log.info)(
             "node trouble", host=trouble.host, reason=trouble.reason
         )
-        if not started and decided:  # all others are there, or have failed as well
-            self.session.supervisor.give_up(NodeLostError(trouble.reason, where=trouble.host))
-        return started
+        if decided:  # all others are there, or have failed as well
+            with contextlib.suppress(ClosedError):
+                loop_soon(self._decide)
+        return started or self._settings.missing == "wait"
 
     def _reported(self, rank: int, value: Any) -> None:
         report = messages.from_value(value, messages.ProcessesReported)

@@ -606,13 +606,14 @@ class ProcessSupervisor:
         record.pid = effect.pid
         record.advance(PlaceEvent.JOINED)
         added, record.is_new = record.is_new, False
-        if self._ready.is_set():
+        # While the session starts, only those whose loss was told are told of.
+        if self._ready.is_set() or disconnected or record.incarnation > 1:
             what = "attached" if disconnected else "added" if added else "replaced"
             _log.info(what, rank=effect.rank)
             self._on_change(
                 PlaceChange((effect.rank,), back=True, disconnected=disconnected, added=added)
             )
-        elif self.places.all_ready():
+        if self.places.all_ready():
             self._ready.set()
 
     def lost(self, effect: ev.PlacesLost) -> None:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import sapwood
@@ -27,7 +28,7 @@ from sapwood.security.authority import Authority, make_request
 from sapwood.session.embedded import embedded
 from sapwood.session.member import tree_protocol
 
-from .conftest import PATIENCE, OnNodes, below, control_of, daemons, parent, places, state
+from .conftest import PATIENCE, QUICK, OnNodes, below, control_of, daemons, parent, places, state
 
 Until = Callable[[Callable[[], object]], None]
 
@@ -163,6 +164,48 @@ def test_a_node_that_does_not_come_is_named_with_its_cause(
         start_on(launcher, 2, settings=settings)
     assert time.monotonic() - begun < 20
     assert cause in caught.value.where
+
+
+class BrokenOnce(LocalLauncher):
+    """The second machine can be a node at the second attempt."""
+
+    attempts = 0
+
+    def start(self, host: str, command: str) -> subprocess.Popen[bytes]:
+        self.attempts += host == "local2"
+        broken = host == "local2" and self.attempts == 1
+        return super().start(host, "echo no licence >&2; exit 1" if broken else command)
+
+
+@pytest.mark.timeout(120)
+def test_the_others_may_go_on_without_a_node_that_does_not_come(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    nodes = msgspec.structs.replace(QUICK.nodes, listen="127.0.0.1:0", missing="partial")
+    settings = msgspec.structs.replace(QUICK, nodes=nodes)
+    with start_on(Broken(3), 4, settings=settings) as cluster:
+        assert list(cluster.map(abs, [-1, -2, -3])) == [1, 2, 3]
+        names = [node.name for node in control_of(cluster).nodes]
+    assert names == ["local1", "local3"]
+    assert "local2: no licence" in capfd.readouterr().err
+    with pytest.raises(NodeLostError, match="1 of 1 nodes did not come"):
+        start_on(OnlyBroken(1), 1, settings=settings)
+
+
+class OnlyBroken(LocalLauncher):
+    """No machine can be a node."""
+
+    def start(self, host: str, command: str) -> subprocess.Popen[bytes]:
+        del command
+        return super().start(host, "echo no licence >&2; exit 1")
+
+
+@pytest.mark.timeout(120)
+def test_a_node_that_does_not_come_may_be_waited_for() -> None:
+    nodes = msgspec.structs.replace(QUICK.nodes, listen="127.0.0.1:0", missing="wait")
+    settings = msgspec.structs.replace(QUICK, nodes=nodes)
+    with start_on(BrokenOnce(2), 4, settings=settings) as cluster:
+        assert [node.name for node in control_of(cluster).nodes] == ["local1", "local2"]
 
 
 def is_refused(context: ssl.SSLContext, host: str, port: int) -> bool:

@@ -207,6 +207,22 @@ def test_an_agent_that_ended_is_replaced(build: Build) -> None:
     assert house.supervisor.restarts == 1
 
 
+def test_of_whom_a_loss_was_told_while_all_start_the_return_is_told(build: Build) -> None:
+    """Else requests to it would be refused for ever: it counts as gone."""
+    house = build()
+    house.fork(1)
+    house.exit(1)
+    house.loop.advance(0.1)
+    assert house.changes == [((1,), "lost")]
+    house.fork(2)
+    house.join(2)
+    house.lose(2)
+    house.join(2)
+    assert house.changes[1:] == [((2,), "cut off"), ((2,), "attached")]
+    house.settle()
+    assert house.changes[3:] == [((1,), "replaced")]
+
+
 def test_the_order_of_the_news_does_not_matter(build: Build) -> None:
     house = build()
     house.settle()
