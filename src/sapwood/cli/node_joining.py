@@ -9,10 +9,8 @@ import os
 import sys
 from collections.abc import Callable
 
-import msgspec
-import typer
-
 from sapwood.cli import background
+from sapwood.cli.node_ready import NodeReady, show_ready
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
 from sapwood.environment.state import state_folder
@@ -23,20 +21,6 @@ MAX_LINE = 64 * 1024
 
 READY_TIMEOUT = 60.0
 """Seconds until a node that starts in the background must have joined."""
-
-
-class NodeReady(msgspec.Struct, frozen=True):
-    """A node has joined.
-
-    Attributes:
-        name: What users call it.
-        address: Of the head.
-        pid: Its process.
-    """
-
-    name: str
-    address: str
-    pid: int
 
 
 _read_ready: Callable[[bytes], NodeReady] = typed.json_reader(NodeReady)
@@ -78,12 +62,6 @@ def parse_line(line: str) -> tuple[JoinToken, list[str]]:
             hint="copy all of what `sapwood up` shows: TOKEN@HOST:PORT",
         )
     return JoinToken.parse(token), places.split(",")
-
-
-def show_ready(ready: NodeReady) -> None:
-    """Say that a node has joined."""
-    typer.echo(f"joined as {ready.name} at {ready.address}, process {ready.pid}")
-    sys.stdout.flush()
 
 
 def _hide(line: str, words: list[str]) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from sapwood.cli import background
 from sapwood.cli.head_connection import connected
-from sapwood.cli.node_joining import NodeReady, show_ready
+from sapwood.cli.node_ready import NodeReady, show_ready
 from sapwood.core import typed
 from sapwood.core.errors import SapwoodError
 from sapwood.environment.configuration import load_configuration
