@@ -591,7 +591,12 @@ class _RemoteCommands:
         except BaseException:
             self._disown(key)
             raise
-        answer.add_done_callback(lambda done: done.exception() and self._disown(key))
+
+        def answered(done: Future[Any]) -> None:
+            if done.cancelled() or done.exception() is not None:
+                self._disown(key)  # it was not started
+
+        answer.add_done_callback(answered)
         return answer
 
     def _disown(self, key: tuple[int, int]) -> None:
