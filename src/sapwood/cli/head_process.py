@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 import typer
 
-from sapwood.cli.head_connection import LOG_END, connected, read_line
+from sapwood.cli import background
+from sapwood.cli.head_connection import connected
 from sapwood.cli.present import print_json
 from sapwood.client.local import session_options, site_variables
 from sapwood.contexts.launchers.local import LocalLauncher
@@ -24,9 +21,7 @@ from sapwood.core import typed
 from sapwood.core.errors import (
     CommunicationError,
     ConfigurationError,
-    ErrorRecord,
     NodeLostError,
-    ResourceError,
     SapwoodError,
 )
 from sapwood.environment.configuration import load_configuration
@@ -83,12 +78,7 @@ class UpAnswer(msgspec.Struct, frozen=True, kw_only=True):
     expires: float
 
 
-class _Failed(msgspec.Struct, frozen=True):
-    error: ErrorRecord
-
-
 _read_answer: Callable[[bytes], UpAnswer] = typed.json_reader(UpAnswer)
-_read_failure: Callable[[bytes], _Failed] = typed.json_reader(_Failed)
 
 
 def run_here(request: UpRequest, ready_descriptor: int, *, as_json: bool) -> None:
@@ -105,7 +95,7 @@ def run_here(request: UpRequest, ready_descriptor: int, *, as_json: bool) -> Non
     try:
         head = _new_head(request)
     except SapwoodError as error:
-        _tell_failure(ready_descriptor, error)
+        background.tell(ready_descriptor, background.Failure(error.to_record()))
         raise
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: head.ended.set())
@@ -114,8 +104,7 @@ def run_here(request: UpRequest, ready_descriptor: int, *, as_json: bool) -> Non
         try:
             answer = _answer_of(request.name)
             if ready_descriptor >= 0:
-                os.write(ready_descriptor, msgspec.json.encode(answer) + b"\n")
-                os.close(ready_descriptor)
+                background.tell(ready_descriptor, answer)
             else:
                 _show(answer, as_json=as_json)
                 sys.stdout.flush()
@@ -123,7 +112,7 @@ def run_here(request: UpRequest, ready_descriptor: int, *, as_json: bool) -> Non
         finally:
             head.close()
     except SapwoodError as error:
-        _tell_failure(ready_descriptor, error)
+        background.tell(ready_descriptor, background.Failure(error.to_record()))
         raise
 
 
@@ -162,12 +151,6 @@ def _answer_of(name: str) -> UpAnswer:
         )
 
 
-def _tell_failure(descriptor: int, error: SapwoodError) -> None:
-    if descriptor >= 0:
-        with contextlib.suppress(OSError):
-            os.write(descriptor, msgspec.json.encode(_Failed(error.to_record())) + b"\n")
-
-
 def start_behind(request: UpRequest, *, as_json: bool) -> None:
     """Start a head in the background and show how to join it.
 
@@ -178,41 +161,11 @@ def start_behind(request: UpRequest, *, as_json: bool) -> None:
     _refuse_second(request.name)
     folder = head_folder(request.name)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    log = folder / "head.log"
-    log.touch(mode=0o600)
-    reading, writing = os.pipe()
-    words = [sys.executable, "-m", "sapwood", "up", "--foreground", "--name", request.name]
-    words += ["--listen", request.listen, "--node" if request.own_node else "--no-node"]
-    words += ["--ready-descriptor", str(writing)]
+    words = ["up", "--foreground", "--name", request.name, "--listen", request.listen]
+    words.append("--node" if request.own_node else "--no-node")
     words += [word for key, value in request.flags.items() for word in ("--set", f"{key}={value}")]
-    try:
-        with log.open("ab") as file:
-            head = subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                pass_fds=[writing],
-                start_new_session=True,
-            )
-    except OSError as error:
-        os.close(reading)
-        raise ResourceError(f"cannot start a process: {error.strerror}") from error
-    finally:
-        os.close(writing)
-    try:
-        line = read_line(reading, time.monotonic() + START_TIMEOUT)
-    except BaseException:
-        head.terminate()
-        raise
-    finally:
-        os.close(reading)
-    if not line:
-        _explain(head, log)
-    try:
-        _show(_read_answer(line), as_json=as_json)
-    except msgspec.ValidationError:
-        raise SapwoodError.from_record(_read_failure(line).error) from None
+    line = background.start(background.own_command(*words), folder / "head.log", b"", START_TIMEOUT)
+    _show(_read_answer(line), as_json=as_json)
 
 
 def _refuse_second(name: str) -> None:
@@ -228,31 +181,13 @@ def _refuse_second(name: str) -> None:
     )
 
 
-def _explain(head: subprocess.Popen[bytes], log: Path) -> None:
-    """Raise an error that says why a head did not come."""
-    try:
-        status: int | None = head.wait(1.0)
-    except subprocess.TimeoutExpired:
-        head.kill()
-        head.wait()
-        status = None
-    said = log.read_text("utf-8", "replace")[-LOG_END:]
-    raise ResourceError(
-        f"the head was not ready within {START_TIMEOUT:g} s"
-        if status is None
-        else f"the head ended with status {status}",
-        where=str(log),
-        details={"end of its log": said} if said else {},
-    )
-
-
 def _show(answer: UpAnswer, *, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
     nodes = f"{len(answer.nodes)} node{'s' * (len(answer.nodes) != 1)}"
     typer.echo(f"The cluster '{answer.name}' is up: {nodes}, process {answer.pid}.")
-    if all(place.startswith("127.") for place in answer.places):
+    if all(place.startswith(("127.", "[::1]")) for place in answer.places):
         typer.echo("It listens on this machine only; --listen 0.0.0.0:7700 lets others join.")
     else:
         typer.echo("Within an hour, other machines join it by:\n")

@@ -83,7 +83,8 @@ def join(
     line: Annotated[
         str,
         typer.Argument(
-            metavar="TOKEN@HOST:PORT", help="What `sapwood up` shows; - reads it from stdin."
+            metavar="TOKEN@HOST:PORT",
+            help="What `sapwood up` shows; - reads it from standard input.",
         ),
     ],
     *,
@@ -93,13 +94,14 @@ def join(
     background: Annotated[
         bool, typer.Option("--background", help="Return when it has joined.")
     ] = False,
+    ready_descriptor: Annotated[int, typer.Option(hidden=True)] = -1,
     debug: Debug = False,
 ) -> None:
     """Let this machine be a node of a cluster, until Ctrl-C or the cluster's end."""
     with reported(debug=debug):
-        from sapwood.cli.node_process import join_here  # noqa: PLC0415 - --help must load little
+        from sapwood.cli.node_joining import join_here  # noqa: PLC0415 - --help must load little
 
-        join_here(line, label, background=background)
+        join_here(line, label, ready_descriptor, behind=background)
 
 
 @app.command("list")

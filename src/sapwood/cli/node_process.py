@@ -1,129 +1,54 @@
-"""What ``sapwood node join``, ``list``, ``drain`` and ``remove`` do."""
+"""What ``sapwood node list``, ``drain`` and ``remove`` do, and what a node itself does."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import time
-from pathlib import Path
+from collections.abc import Sequence
 
 import msgspec
 import typer
 
-from sapwood.cli.head_connection import LOG_END, connected, read_line
+from sapwood.cli import background
+from sapwood.cli.head_connection import connected
+from sapwood.cli.node_ready import NodeReady, show_ready
 from sapwood.core import typed
-from sapwood.core.errors import ConfigurationError, NodeLostError, ResourceError
+from sapwood.core.errors import SapwoodError
 from sapwood.environment.configuration import load_configuration
-from sapwood.environment.state import state_folder
 from sapwood.head import calls
 from sapwood.nodes.daemon import join_by_hand
-from sapwood.nodes.joining import JOIN_TIMEOUT, Joined
+from sapwood.nodes.joining import Joined, check_label
 from sapwood.security.tokens import JoinToken
 
-HIDDEN = "SAPWOOD_JOIN"
-"""Set where the token came by standard input from this command itself."""
 
-MAX_LINE = 64 * 1024
-"""Characters of what a machine joins with."""
+def be_node(token: JoinToken, places: Sequence[str], label: str, ready_descriptor: int) -> None:
+    """Be a node until the head says so, or a signal comes.
 
-
-def join_here(line: str, label: str, *, background: bool) -> None:
-    """Let this machine be a node.
+    Args:
+        token: The join token.
+        places: Where the head may be.
+        label: What the node is called; empty for the machine's name.
+        ready_descriptor: Where to say that it has joined; -1 for standard output.
 
     Raises:
-        SecurityError: The token is not valid, or the head not the one that made it.
-        CommunicationError: The head cannot be reached, or is gone.
+        SecurityError: The head refuses, or is not the one that made the token.
+        CommunicationError: The head cannot be reached, or does not come back.
     """
-    if line != "-":
-        parse_line(line)
-        if background:
-            _join_behind(line, label)
+
+    def say(joined: Joined, pid: int) -> None:
+        ready = NodeReady(joined.answer.name, joined.address, pid)
+        if ready_descriptor >= 0:
+            background.tell(ready_descriptor, ready)
         else:
-            _hide(line, label)
-        return
-    token, places = parse_line(sys.stdin.read(MAX_LINE).strip())
-    timeout = load_configuration().settings.nodes.rejoin_timeout
-    typer.echo(f"The node has ended: {join_by_hand(token, places, label, _say_joined, timeout)}.")
+            show_ready(ready)
 
-
-def parse_line(line: str) -> tuple[JoinToken, list[str]]:
-    """Return the token and the places of what ``sapwood up`` shows.
-
-    Raises:
-        ConfigurationError: It names no place.
-        SecurityError: It has no token.
-    """
-    token, at, places = line.strip().partition("@")
-    if not at or not places:
-        raise ConfigurationError(
-            "this names no place of a head",
-            hint="copy all of what `sapwood up` shows: TOKEN@HOST:PORT",
-        )
-    return JoinToken.parse(token), places.split(",")
-
-
-def _say_joined(joined: Joined, pid: int) -> None:
-    typer.echo(f"joined as {joined.answer.node} by {joined.address}, process {pid}")
-    sys.stdout.flush()
-
-
-def _words(label: str) -> list[str]:
-    words = [sys.executable, "-m", "sapwood", "node", "join", "-"]
-    return [*words, "--as", label] if label else words
-
-
-def _hide(line: str, label: str) -> None:
-    """Go on as a command that has no secret among its words, which others may read."""
-    reading, writing = os.pipe()
-    os.write(writing, line.encode())
-    os.close(writing)
-    os.dup2(reading, 0)
-    sys.stdout.flush()
-    os.execv(sys.executable, _words(label))  # noqa: S606 - this program itself
-
-
-def _join_behind(line: str, label: str) -> None:
-    """Start a node in the background, and wait until it has joined."""
-    folder = state_folder() / "nodes"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    log = folder / f"{label or 'node'}-{os.getpid()}.log"
-    log.touch(mode=0o600)
-    reading, writing = os.pipe()
-    with log.open("ab") as file:
-        try:
-            node = subprocess.Popen(
-                _words(label),
-                stdin=subprocess.PIPE,
-                stdout=writing,
-                stderr=file,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise ResourceError(f"cannot start a process: {error.strerror}") from error
-        finally:
-            os.close(writing)
-    assert node.stdin is not None  # noqa: S101 - it is a pipe
-    with node.stdin as pipe:
-        pipe.write(line.encode())
     try:
-        said = read_line(reading, time.monotonic() + 2 * JOIN_TIMEOUT)
-    finally:
-        os.close(reading)
-    if said:
-        typer.echo(said.decode("utf-8", "replace").rstrip())
-        return
-    node.kill()
-    node.wait()
-    raise NodeLostError(
-        "the node did not join",
-        where=str(log),
-        details={"end of its log": _end_of(log)},
-    )
-
-
-def _end_of(log: Path) -> str:
-    return log.read_text("utf-8", "replace")[-LOG_END:]
+        if label:
+            check_label(label)
+        timeout = load_configuration().settings.nodes.rejoin_timeout
+        why = join_by_hand(token, places, label, say, timeout)
+    except SapwoodError as error:
+        background.tell(ready_descriptor, background.Failure(error.to_record()))
+        raise
+    typer.echo(f"The node has ended: {why}.")
 
 
 def nodes_of(name: str) -> list[calls.NodeRecord]:

@@ -16,16 +16,17 @@ from typing import Any
 
 import msgspec
 
-from sapwood.comm.transport.tls import TakeSocket
+from sapwood.comm.shared_memory import OUT_OF_DESCRIPTORS
+from sapwood.comm.transport.tls import ACCEPT_PAUSE, TakeSocket
 from sapwood.contexts import orders
 from sapwood.core import typed
-from sapwood.core.errors import CommunicationError, ProtocolError
+from sapwood.core.errors import CommunicationError, ProtocolError, SapwoodError
 from sapwood.environment.logs import logger
 from sapwood.head import calls
 from sapwood.head.folder import DEFAULT, find_head
 from sapwood.head.service import ServiceClient
 from sapwood.nodes import messages
-from sapwood.nodes.daemon import RENEW_AFTER
+from sapwood.nodes.daemon import RENEW_AFTER, RENEW_PAUSE
 from sapwood.nodes.port import SessionRootPort
 from sapwood.nodes.processes import NodeProcesses, SessionOnNode
 from sapwood.security.authority import make_request, valid_until
@@ -62,7 +63,6 @@ class HeadAccess:
         self._listeners: list[Callable[[str, Any], None]] = []
         self._takers: dict[str, tuple[socket.socket, Path]] = {}
         self._credentials: Credentials | None = None
-        self._renew_at = 0.0
         self._over = ""
         try:
             self.client = ServiceClient(info.socket, self._noticed, self._head_gone)
@@ -123,25 +123,44 @@ class HeadAccess:
     def credentials(self) -> Credentials:
         """Return what this front end shows to nodes; it is renewed before it ends.
 
+        It waits for the head the first time only.
+
         Raises:
-            CommunicationError: The head, which would renew it, is gone.
+            CommunicationError: The head is gone.
         """
         with self._lock:
             known = self._credentials
-        if known is None or (time.time() > self._renew_at and not self._over):
+        if known is None:
             key, request = make_request()
-            made = self._call(calls.CERTIFY, request, calls.FrontEndCertificate)
-            known = Credentials(
-                node=made.node,
-                certificate=made.certificate,
-                key=key,
-                authority=made.authority,
-            )
-            with self._lock:
-                now = time.time()
-                self._renew_at = now + (valid_until(known.certificate) - now) * RENEW_AFTER
-                self._credentials = known
+            made = self.client.call(calls.CERTIFY, request, CALL_TIMEOUT)
+            known = self._take_certificate(key, made)
         return known
+
+    def _take_certificate(self, key: bytes, value: Any) -> Credentials:
+        """Show another certificate from now on, and have it renewed in time."""
+        made = typed.convert(value, calls.FrontEndCertificate)
+        taken = Credentials(
+            node=made.node, certificate=made.certificate, key=key, authority=made.authority
+        )
+        with self._lock:
+            self._credentials = taken
+        left = max(valid_until(taken.certificate) - time.time(), 0.0)
+        self.client.later(left * RENEW_AFTER, self._renew)
+        return taken
+
+    def _renew(self) -> None:
+        """Ask for another certificate; on the connection's thread, which does not wait for it."""
+        key, request = make_request()
+
+        def answered(answer: Future[Any]) -> None:
+            try:
+                self._take_certificate(key, answer.result())
+            except SapwoodError as error:
+                _log.warning("certificate not renewed", reason=error.what)
+                if not self._over:
+                    self.client.later(RENEW_PAUSE, self._renew)
+
+        self.client.ask(calls.CERTIFY, request).add_done_callback(answered)
 
     # --- the way to the nodes --------------------------------------------------------------------
 
@@ -291,7 +310,10 @@ def _take_sockets(listening: socket.socket, take: TakeSocket) -> None:
     while True:
         try:
             way, _ = listening.accept()
-        except OSError:
+        except OSError as error:
+            if error.errno in OUT_OF_DESCRIPTORS:
+                time.sleep(ACCEPT_PAUSE)
+                continue
             return
         with way:
             way.settimeout(1.0)

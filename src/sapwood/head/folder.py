@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -69,16 +68,18 @@ def write_info(folder: Path, info: HeadInfo) -> None:
 
 def remove_left_sockets(folder: Path) -> None:
     """Remove the sockets of a head that was killed; whoever calls this is the only head."""
-    with contextlib.suppress(OSError, msgspec.MsgspecError):
+    with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
         info = _read((folder / _INFO).read_bytes())
-        left = Path(info.socket).parent
-        if info.host == socket.gethostname() and left.name.startswith(PREFIX):
-            shutil.rmtree(left, ignore_errors=True)
+        left = Path(info.socket)
+        if info.host == socket.gethostname() and left.parent.name.startswith(PREFIX):
+            if left.is_socket():
+                left.unlink()
+            left.parent.rmdir()
 
 
 def remove_info(folder: Path) -> None:
     """Tell front ends that there is no head, if that was this process."""
-    with contextlib.suppress(OSError, msgspec.MsgspecError):
+    with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
         if _read((folder / _INFO).read_bytes()).pid == os.getpid():
             (folder / _INFO).unlink()
 
@@ -98,8 +99,12 @@ def find_head(name: str = DEFAULT) -> HeadInfo:
         raise NodeLostError(
             f"no cluster '{name}' is up here", hint=f"start it with `{up}`"
         ) from None
-    except (OSError, msgspec.MsgspecError) as error:
-        raise NodeLostError(f"cannot read where the head is: {error}", where=str(file)) from error
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
+        raise NodeLostError(
+            f"cannot read where the head is: {error}",
+            where=str(file),
+            hint=f"remove that file; if there is no head, `{up}` starts one",
+        ) from error
     if info.host != socket.gethostname():
         raise NodeLostError(
             f"the head of the cluster '{name}' runs on {info.host}",

@@ -15,7 +15,7 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,8 @@ from sapwood.core.errors import (
     ConfigurationError,
     ProtocolError,
     SapwoodError,
+    SecurityError,
+    StoreError,
 )
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import NodeSettings
@@ -72,6 +74,20 @@ SHORTEST_LIFE, LONGEST_LIFE = 1.0, 30 * 24 * 3600.0
 
 MOST_USES = 100_000
 """How often a join token may be used at most."""
+
+MAX_REMOVED = 100
+"""Nodes that were removed and are listed still; of more, the last ones are."""
+
+LOOK = 0.1
+"""Seconds between two looks at what runs on a node that is drained."""
+
+LAST_WORD = 1.0
+"""Seconds that what runs on a node gets to end when the node is removed."""
+
+DENIED_FOR = 30 * 24 * 3600.0
+"""Seconds for which a node that was removed may not come again, or longer, as its certificate."""
+
+AWAY = "it is away; it is taken back if it comes again"
 
 _AUTHORITY = "authority"
 _TOKENS = "tokens/"
@@ -121,17 +137,23 @@ class Head:
         self._store: Store = SqliteStore(folder)
         self.ended = threading.Event()
         self._started = time.time()
+        self._lock = threading.Lock()  # for what follows, which several threads use
         self._joined: dict[int, float] = {}
         self._removed: dict[int, calls.NodeRecord] = {}
-        self._draining: set[int] = set()
+        self._removals: dict[int, Future[Any]] = {}
+        self._draining: dict[int, float] = {}  # until when, monotonic
+        self._sessions: dict[tuple[str, int], _RemoteSession] = {}
         self._front_ends = itertools.count(1)
         self._thread = LoopThread("sapwood-service")
         self._pool = ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
         self._sockets: Path | None = None
         self._listener: Listener | None = None
-        self.control = ControlTree(
-            launcher, options, settings, *self._kept(), self._next_generation(), self._is_denied
-        )
+        try:
+            kept = (*self._kept(), self._next_generation())
+        except BaseException:
+            self._store.close()
+            raise
+        self.control = ControlTree(launcher, options, settings, *kept, self._is_denied)
         self._service = ServiceServer(
             {
                 calls.HELLO: self._hello,
@@ -149,7 +171,6 @@ class Head:
             },
             self._thread,
         )
-        self._sessions: dict[tuple[str, int], _RemoteSession] = {}
         self._commands = _RemoteCommands(self.control, self._service)
         self._delegated: dict[str, tuple[int, Callable[[], None]]] = {}
 
@@ -206,10 +227,12 @@ class Head:
             kept = _KeptAuthority(authority.key, authority.certificate)
             self._store.compare_and_set(_AUTHORITY, msgspec.msgpack.encode(kept), 0)
         else:
-            found = typed.unpacker(_KeptAuthority)(entry.value)
-            authority = Authority.load(found.key, found.certificate)
+            with self._reading(_AUTHORITY):
+                found = typed.unpacker(_KeptAuthority)(entry.value)
+                authority = Authority.load(found.key, found.certificate)
         read = typed.unpacker(TokenRecord)
-        records = [read(one.value) for one in self._store.entries(_TOKENS)]
+        with self._reading(_TOKENS):
+            records = [read(one.value) for one in self._store.entries(_TOKENS)]
         # Those with a slot were for daemons that the former head had started.
         usable = [one for one in records if not one.slot]
         return authority, Tokens(authority.pin, time.time, self._keep_token, usable)
@@ -217,9 +240,23 @@ class Head:
     def _next_generation(self) -> int:
         """Count the heads that this cluster had."""
         entry = self._store.get(_GENERATION)
-        number = 1 if entry is None else int(entry.value) + 1
+        with self._reading(_GENERATION):
+            number = 1 if entry is None else int(entry.value) + 1
         self._store.put(_GENERATION, str(number).encode())
         return number
+
+    @contextlib.contextmanager
+    def _reading(self, key: str) -> Iterator[None]:
+        """Say what to do about an entry that no head has written."""
+        try:
+            yield
+        except (msgspec.MsgspecError, ValueError, SecurityError) as error:
+            raise StoreError(
+                f"the cluster's entry '{key}' cannot be read: {error}",
+                where=self._store.url,
+                hint=f"move {self._folder} away: the cluster is a new one then, and machines join "
+                "it anew",
+            ) from error
 
     def _is_denied(self, node: str) -> bool:
         """Whether a node was removed, and its certificate may be valid still."""
@@ -228,10 +265,11 @@ class Head:
     def _deny(self, node: str) -> None:
         """Let a node not come again; forget those whose certificates have ended by now."""
         now = time.time()
+        self._store.put(_DENIED + node, str(now + max(self._life, DENIED_FOR)).encode())
         for entry in list(self._store.entries(_DENIED)):
-            if float(entry.value) < now:
-                self._store.delete(entry.key)
-        self._store.put(_DENIED + node, str(now + self._life).encode())
+            with contextlib.suppress(ValueError):
+                if float(entry.value) < now:
+                    self._store.delete(entry.key)
 
     def _keep_token(self, token: str, record: TokenRecord | None) -> None:
         if record is None:
@@ -263,22 +301,29 @@ class Head:
         """Return the nodes that are there, and those that were removed."""
         found = [self._record(view) for view in self.control.nodes]
         known = {one.host for one in found}
-        found += [one for host, one in self._removed.items() if host not in known]
+        with self._lock:
+            found += [one for host, one in self._removed.items() if host not in known]
         return sorted(found, key=lambda one: one.host)
 
     def _record(self, view: NodeView) -> calls.NodeRecord:
-        draining = view.host in self._draining and view.state == "ready"
-        if view.facts is not None:
-            self._joined.setdefault(view.host, time.time())
+        state, reason = view.state, view.trouble
+        with self._lock:
+            if view.facts is not None:
+                self._joined.setdefault(view.host, time.time())
+                if state == "starting" and view.host > len(self.control.hosts):
+                    state, reason = "lost", reason or AWAY
+            if state == "ready" and view.host in self._draining:
+                state = "draining"
+            joined = self._joined.get(view.host, 0.0)
         return calls.NodeRecord(
             host=view.host,
             name=view.name,
             node=view.node,
-            state="draining" if draining else view.state,
+            state=state,
             facts=view.facts,
             skew=view.skew,
-            reason=view.trouble,
-            joined=self._joined.get(view.host, 0.0),
+            reason=reason,
+            joined=joined,
         )
 
     def _remove_node(self, caller: Caller, value: Any) -> Future[Any]:
@@ -290,36 +335,54 @@ class Head:
             raise ConfigurationError(
                 f"there is no node '{wanted.name}'", hint=f"nodes are {known}" if known else ""
             )
-        (record,) = found
+        record = found[-1]  # one that is leaving may have the same name
         if record.host <= len(self.control.hosts):
             raise ConfigurationError(
                 f"'{wanted.name}' is the head's own node",
                 hint="`sapwood down` ends it; `sapwood up --no-node` makes a head without one",
             )
-        return self._pool.submit(self._remove, record, wanted.drain)
+        until = time.monotonic() + wanted.drain
+        with self._lock:
+            under_way = self._removals.get(record.host)
+            if under_way is not None:  # who comes second may be in more of a hurry
+                self._draining[record.host] = min(self._draining[record.host], until)
+                return under_way
+            self._draining[record.host] = until
+            made = self._removals[record.host] = self._pool.submit(self._remove, record)
+        return made
 
-    def _remove(self, record: calls.NodeRecord, seconds: float) -> Any:
-        self._draining.add(record.host)
-        self._tell_nodes([record.host])
+    def _remove(self, record: calls.NodeRecord) -> Any:
+        host = record.host
+        self._tell_nodes([host])
         gone = msgspec.structs.replace(record, state=GONE, reason="it was removed")
-        self._removed[record.host] = gone
         try:
-            self._wait_until_idle(record.host, seconds)
+            self._wait_until_idle(host)
+            if self.ended.is_set():
+                raise ClosedError("the head ends")
             if record.node:
                 self._deny(record.node)
-            self.control.remove_node(record.host, max(seconds, 1.0))
+            with self._lock:
+                self._removed[host] = gone
+                for old in list(self._removed)[:-MAX_REMOVED]:
+                    del self._removed[old]
+            self.control.remove_node(host, LAST_WORD)
         except BaseException:
-            del self._removed[record.host]
+            with self._lock:
+                self._removed.pop(host, None)
             raise
         finally:
-            self._draining.discard(record.host)
+            with self._lock:
+                del self._draining[host], self._removals[host]
+                self._joined.pop(host, None)
         return _plain(gone)
 
-    def _wait_until_idle(self, host: int, seconds: float) -> None:
-        """Wait until no session and no command is on a node, at most so long."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end and not self.ended.wait(0.1):
-            if not self._commands.are_on(host) and not any(h == host for _, h in self._sessions):
+    def _wait_until_idle(self, host: int) -> None:
+        """Wait until no session and no command is on a node, or its time is over."""
+        while not self.ended.wait(LOOK):
+            with self._lock:
+                late = time.monotonic() >= self._draining[host]
+                busy = any(one == host for _, one in self._sessions)
+            if late or not (busy or self._commands.are_on(host)):
                 return
 
     def _create_token(self, caller: Caller, value: Any) -> Any:
@@ -379,10 +442,10 @@ class Head:
         order = _read(value, calls.NodeOrder)
         if order.handler not in ORDERS:
             raise ProtocolError(f"a front end may not ask a node for '{order.handler}'")
-        if order.host in self._draining and order.handler in {
-            messages.OPEN,
-            messages.COMMAND_START,
-        }:
+        begins = order.handler in {messages.OPEN, messages.COMMAND_START}
+        with self._lock:
+            draining = order.host in self._draining
+        if draining and begins:
             raise ConfigurationError(
                 f"the node {self.control.name_of(order.host)} is being drained",
                 hint="take another one",
@@ -392,31 +455,36 @@ class Head:
         elif order.handler == messages.CLOSE:
             self._disown_session(caller, str(order.value), order.host)
         elif order.handler == messages.COMMAND_START:
-            self._commands.own(caller, order)
+            return self._commands.start(caller, order)
         return self.control.ask(order.host, order.handler, order.value)
 
     def _own_session(self, caller: Caller, order: calls.NodeOrder) -> None:
         opening = messages.from_value(order.value, messages.OpenProcesses)
         key = (opening.session, order.host)
-        known = self._sessions.get(key)
+        with self._lock:
+            known = self._sessions.get(key)
         if known is not None and known.caller is not caller:
             raise ProtocolError(f"the session {opening.session} is another front end's")
         if known is None:
             made = _RemoteSession(opening.session, order.host, caller, self._service)
             made.forget = caller.when_gone(partial(self._abandoned, key))
-            self._sessions[key] = made
+            with self._lock:
+                self._sessions[key] = made
             self.control.join(made)
 
     def _disown_session(self, caller: Caller, name: str, host: int) -> None:
-        known = self._sessions.get((name, host))
-        if known is not None and known.caller is caller:
+        with self._lock:
+            known = self._sessions.get((name, host))
+            if known is None or known.caller is not caller:
+                return
             del self._sessions[name, host]
-            known.forget()
-            self.control.part(known)
+        known.forget()
+        self.control.part(known)
 
     def _abandoned(self, key: tuple[str, int]) -> None:
         """A front end is gone without a word: nothing of its session stays on a node."""
-        session = self._sessions.pop(key, None)
+        with self._lock:
+            session = self._sessions.pop(key, None)
         if session is not None:
             self.control.part(session)
             _log.info("session ended with its front end", session=key[0], host=key[1])
@@ -437,7 +505,8 @@ class Head:
     def _places_changed(self, change: PlacesChanged) -> None:
         """Nodes have changed; on the loop of the control tree."""
         known = {view.host: self._record(view) for view in self.control.nodes}
-        nodes = [known.get(rank) or self._removed.get(rank) for rank in change.ranks]
+        with self._lock:
+            nodes = [known.get(rank) or self._removed.get(rank) for rank in change.ranks]
         told = calls.NodesChanged(
             [one for one in nodes if one is not None],
             back=change.back,
@@ -508,8 +577,8 @@ class _RemoteCommands:
         serve(messages.COMMAND_OUTPUT, self._wrote)
         serve(messages.COMMAND_ENDED, self._ended)
 
-    def own(self, caller: Caller, order: calls.NodeOrder) -> None:
-        """Note whose a command is."""
+    def start(self, caller: Caller, order: calls.NodeOrder) -> Future[Any]:
+        """Have a node start a command, and note whose it is."""
         command = messages.from_value(order.value, messages.StartCommand).command
         key = (command, order.host)
         with self._lock:
@@ -517,6 +586,24 @@ class _RemoteCommands:
                 raise ProtocolError(f"there is a command {command} already")
             forget = caller.when_gone(partial(self._abandoned, key))
             self._owners[key] = (caller, forget)
+        try:
+            answer = self._control.ask(order.host, order.handler, order.value)
+        except BaseException:
+            self._disown(key)
+            raise
+
+        def answered(done: Future[Any]) -> None:
+            if done.cancelled() or done.exception() is not None:
+                self._disown(key)  # it was not started
+
+        answer.add_done_callback(answered)
+        return answer
+
+    def _disown(self, key: tuple[int, int]) -> None:
+        with self._lock:
+            owner = self._owners.pop(key, None)
+        if owner is not None:
+            owner[1]()
 
     def are_on(self, host: int) -> bool:
         """Whether a command runs on a node."""
@@ -569,7 +656,7 @@ class _RemoteCommands:
         with self._lock:
             owner = self._owners.pop((report.command, host), None)
         if owner is not None:
-            owner[1]()
+            owner[1]()  # it need not be cancelled any more
             told = calls.OfNode(host, messages.to_value(report))
             self._service.tell(owner[0], calls.COMMAND_ENDED, _plain(told))
         question.give(None, None)

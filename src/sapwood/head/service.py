@@ -18,15 +18,14 @@ import itertools
 import struct
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import CancelledError, Future, InvalidStateError
 from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 
-from sapwood.comm.loop import Loop
 from sapwood.comm.transport.base import Connection
-from sapwood.comm.transport.unix import UnixTransport
+from sapwood.comm.transport.unix import UnixConnection, UnixTransport
 from sapwood.core import typed
 from sapwood.core.errors import (
     ClosedError,
@@ -40,6 +39,9 @@ from sapwood.session.loop_thread import LoopThread
 
 MAX_MESSAGE = 64 * 2**20
 """Bytes of one message."""
+
+MAX_UNSENT = 2 * MAX_MESSAGE
+"""Bytes that may wait for a front end that does not read; with more it is cut off."""
 
 MAX_CALLS = 10_000
 """Calls of one front end that may wait for an answer."""
@@ -84,7 +86,10 @@ _read_answer: Callable[[bytes], Reply | Notice] = typed.unpacker(Reply | Notice)
 
 
 def _packed(message: msgspec.Struct) -> bytes:
-    body = _encode(message)
+    try:
+        body = _encode(message)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ProtocolError(f"a message to or from the head cannot be written: {error}") from error
     if len(body) > MAX_MESSAGE:
         raise ProtocolError(f"a message to or from the head has more than {MAX_MESSAGE} bytes")
     return _SIZE.pack(len(body)) + body
@@ -128,19 +133,26 @@ class Caller:
         number: Which one it is; no other has it.
     """
 
-    def __init__(self, number: int, connection: Connection, loop: Loop) -> None:
+    def __init__(self, number: int, connection: UnixConnection) -> None:
         self.number = number
         self.connection = connection
         self.frames = Frames()
         self.waiting = 0
         self.there = True
-        self._loop = loop
         self._left: list[Callable[[], None]] = []
 
     def write(self, message: msgspec.Struct) -> None:
-        """Send a message; on the loop's thread."""
-        if self.there:
-            self.connection.write([_packed(message)])
+        """Send a message; on the loop's thread.
+
+        Raises:
+            ProtocolError: It cannot be written, or is too long.
+        """
+        if not self.there:
+            return
+        self.connection.write([_packed(message)])
+        if self.connection.unsent > MAX_UNSENT:
+            _log.warning("front end cut off", number=self.number, reason="it does not read")
+            self.connection.abort()
 
     def when_gone(self, function: Callable[[], None]) -> Callable[[], None]:
         """Have a function called when it is gone; return what takes that back."""
@@ -196,17 +208,18 @@ class ServiceServer:
     def tell(self, caller: Caller, name: str, value: Any) -> None:
         """Send a front end a notice; from any thread."""
         with contextlib.suppress(ClosedError):
-            self._thread.post(caller.write, Notice(name, value))
+            self._thread.post(self._notify, caller, Notice(name, value))
 
     def connection_opened(self, connection: Connection, *, initiator: bool) -> int:
         """Take a front end in."""
         del initiator
         number = next(self._numbers)
+        assert isinstance(connection, UnixConnection)  # noqa: S101 - it listens at a path
         if len(self._callers) >= MAX_FRONT_ENDS:
             _log.warning("front end refused", reason=f"{MAX_FRONT_ENDS} are there")
             self._thread.loop.call_soon(connection.abort)
             return number
-        self._callers[number] = Caller(number, connection, self._thread.loop)
+        self._callers[number] = Caller(number, connection)
         return number
 
     def bytes_received(self, number: int, data: bytes) -> None:
@@ -239,28 +252,45 @@ class ServiceServer:
             error = ProtocolError(
                 f"the head knows no '{call.name}'", hint="is it of another version of Sapwood?"
             )
-            caller.write(Reply(call.number, error=error.to_record()))
+            self._reply(caller, Reply(call.number, error=error.to_record()))
             return
         if caller.waiting >= MAX_CALLS:
             raise ProtocolError(f"a front end has more than {MAX_CALLS} open calls")
         try:
             answer = handler(caller, call.value)
         except SapwoodError as error:
-            caller.write(Reply(call.number, error=error.to_record()))
+            self._reply(caller, Reply(call.number, error=error.to_record()))
             return
         except Exception as error:  # noqa: BLE001 - a mistake here must not end the head
             _log.exception("call failed", call=call.name)
             problem = SapwoodError(f"the head could not do this: {error!r}")
-            caller.write(Reply(call.number, error=problem.to_record()))
+            self._reply(caller, Reply(call.number, error=problem.to_record()))
             return
         if isinstance(answer, Future):
             caller.waiting += 1
             answer.add_done_callback(partial(self._answered, caller, call.number))
         else:
-            caller.write(Reply(call.number, answer))
+            self._reply(caller, Reply(call.number, answer))
+
+    def _reply(self, caller: Caller, reply: Reply) -> None:
+        """Answer a call, if only by saying why the answer cannot be sent."""
+        try:
+            caller.write(reply)
+        except ProtocolError as error:
+            caller.write(Reply(reply.number, error=error.to_record()))
+
+    def _notify(self, caller: Caller, notice: Notice) -> None:
+        try:
+            caller.write(notice)
+        except ProtocolError as error:
+            _log.warning("notice left out", name=notice.name, reason=str(error))
 
     def _answered(self, caller: Caller, number: int, answer: Future[Any]) -> None:
-        error = answer.exception()
+        error: BaseException | None
+        try:
+            error = answer.exception()
+        except CancelledError:
+            error = ClosedError("the head ends")
         if error is None:
             reply = Reply(number, answer.result())
         elif isinstance(error, SapwoodError):
@@ -272,7 +302,7 @@ class ServiceServer:
 
         def write() -> None:
             caller.waiting -= 1
-            caller.write(reply)
+            self._reply(caller, reply)
 
         with contextlib.suppress(ClosedError):
             self._thread.post(write)
@@ -290,7 +320,7 @@ class ServiceClient:
         ended: Told why the connection ended, if it was not closed here.
 
     Raises:
-        CommunicationError: Nobody answers there.
+        CommunicationError: Nobody answers there, or not in time.
     """
 
     def __init__(
@@ -317,6 +347,9 @@ class ServiceClient:
         )
         try:
             opened.result(CONNECT_TIMEOUT)
+        except TimeoutError:
+            self._thread.stop()
+            raise self._too_slow(CONNECT_TIMEOUT) from None
         except BaseException:
             self._thread.stop()
             raise
@@ -344,10 +377,13 @@ class ServiceClient:
         """Call and return the answer.
 
         Raises:
-            SapwoodError: What the head says, or it is gone.
-            TimeoutError: There was no answer in so many seconds.
+            CommunicationError: The head is gone, or there was no answer in so many seconds.
+            SapwoodError: What the head says.
         """
-        return self.ask(name, value).result(timeout)
+        try:
+            return self.ask(name, value).result(timeout)
+        except TimeoutError:
+            raise self._too_slow(timeout or 0.0) from None
 
     def close(self) -> None:
         """Leave."""
@@ -374,6 +410,8 @@ class ServiceClient:
                 self._take(_read_answer(body))
         except (ProtocolError, msgspec.MsgspecError, RecursionError) as error:
             self._ended(f"it broke the protocol: {error}")
+            if self._connection is not None:
+                self._connection.abort()
 
     def connection_closed(self, number: int, reason: str) -> None:
         """Note that the head is gone."""
@@ -414,6 +452,18 @@ class ServiceClient:
             _end(future, self._error())
         if told is not None:
             told(reason)
+
+    def later(self, seconds: float, function: Callable[[], None]) -> None:
+        """Have a function called on the connection's thread, if it is there still."""
+        with contextlib.suppress(ClosedError):
+            self._thread.post(self._thread.loop.call_later, seconds, function)
+
+    def _too_slow(self, seconds: float) -> CommunicationError:
+        return CommunicationError(
+            f"the head did not answer within {seconds:g} s",
+            where=self._path,
+            hint="it may be stopped, or its machine overloaded; `sapwood down` ends it",
+        )
 
     def _error(self) -> CommunicationError:
         return CommunicationError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
@@ -40,6 +41,7 @@ from sapwood.nodes.joining import (
     JoinRequest,
     JoinServer,
     NodeFacts,
+    check_facts,
 )
 from sapwood.nodes.port import HeadPort, SessionRootPort
 from sapwood.nodes.processes import NodeProcesses, SessionOnNode
@@ -56,6 +58,9 @@ from sapwood.session.supervisor import NodeSource, ProcessSetup, ProcessStarter
 
 LEAVE_TIMEOUT = 2.0
 """Seconds that a node may take to say that it leaves."""
+
+_NODE = re.compile(r"n[0-9]+(-[0-9]+)?")
+"""Names of nodes in certificates; those of heads and front ends have others."""
 
 _log = logger("nodes")
 
@@ -204,7 +209,9 @@ class ControlTree:
         """Return what users call a node."""
         with self._lock:
             joined = self._joined.get(host)
-        return self.hosts[host - 1] if joined is None else joined
+        if joined is not None:
+            return joined
+        return self.hosts[host - 1] if 0 < host <= len(self.hosts) else f"node {host}"
 
     def create_token(
         self, *, uses: int = 1, lifetime: float = LIFETIME, names: str = "*", host: int = 0
@@ -395,14 +402,18 @@ class ControlTree:
 
     def _admit(self, request: JoinRequest, peer: str) -> JoinAnswer:
         """Let a machine become a node, or say why not."""
+        check_facts(request.facts)
         if request.token:
             rank, incarnation = self._by_token(request)
+            name = f"n{rank}-{self._generation}" if self._generation else f"n{rank}"
+            certificate = self._authority.sign(request.request, name, self._life)
         else:
+            # It has the same id for ever: to deny that is to deny all certificates that it got.
+            name = peer.partition(".")[0]
+            certificate = self._authority.sign(request.request, name, self._life)
             rank, incarnation = self._by_certificate(request, peer)
         with self._lock:
             skew = request.facts.clock - time.time()
-            name = f"n{rank}-{self._generation}" if self._generation else f"n{rank}"
-            certificate = self._authority.sign(request.request, name, self._life)
             node = self._authority.node_id(name)
             self._facts[rank] = (node, request.facts, skew)
             self._trouble.pop(rank, None)
@@ -410,7 +421,7 @@ class ControlTree:
         if decided:
             self._decide()
         configuration = self.session.host.configuration_of(rank)
-        return JoinAnswer(node, certificate, rank, incarnation, configuration)
+        return JoinAnswer(node, certificate, rank, incarnation, configuration, self.name_of(rank))
 
     def _by_token(self, request: JoinRequest) -> tuple[int, int]:
         """Return place and incarnation of a machine that has a token."""
@@ -430,7 +441,7 @@ class ControlTree:
 
     def _by_certificate(self, request: JoinRequest, peer: str) -> tuple[int, int]:
         """Return place and incarnation of a node that comes again."""
-        if not peer:
+        if _NODE.fullmatch(peer.partition(".")[0]) is None:
             raise SecurityError("a machine that was never here needs a join token")
         if self._denied(peer):
             raise SecurityError("the node was removed", hint="join with a new token")
@@ -469,8 +480,8 @@ class ControlTree:
         """Give a machine that joins a place of its own; return its rank."""
         host = self.session.tree.size
         with self._lock:
-            there = (one for rank, one in self._joined.items() if rank in self.session.tree)
-            taken = {*self.hosts, *there}
+            here = {name for rank, name in self._joined.items() if rank in self.session.tree}
+            taken = {*self.hosts, *here}
             self._joined[host] = name if name not in taken else f"{name}-{host}"
         (rank,) = self.session.host.expand([NewAgent(ROOT, host)])
         _log.info("node admitted", host=self.name_of(rank), rank=rank)

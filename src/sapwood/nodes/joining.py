@@ -16,8 +16,10 @@ leave the machine. Key and certificate request are made on the machine.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import platform
+import re
 import socket
 import ssl
 import struct
@@ -48,6 +50,9 @@ MAX_REQUEST = 64 * 1024
 MAX_JOINING = 64
 """Machines that may be joining at once; more are turned away and try again."""
 
+JOIN_TURN = 2.0
+"""Seconds after which a machine that has not asked yet makes room for another one."""
+
 PATIENCE = 10.0
 """Seconds that a machine may take from its connection to its request."""
 
@@ -60,7 +65,17 @@ MAX_ATTEMPT = 10.0
 MAX_PAUSE = 2.0
 """Seconds between two attempts at most."""
 
+MAX_FACT = 200
+"""Characters of each text that a machine says of itself."""
+
+MAX_ADDRESSES = 64
+"""Addresses that a machine may say of itself."""
+
+MAX_CORES = 65_536
+"""Cores that a machine may say it has."""
+
 _SIZE = struct.Struct("<I")
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +115,33 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+def check_label(name: str) -> None:
+    """Refuse what no node can be called; lists of nodes show it on terminals.
+
+    Raises:
+        SecurityError: No node can be called so.
+    """
+    if _LABEL.fullmatch(name) is None:
+        raise SecurityError(
+            f"no node can be called {name[:MAX_FACT]!a}",
+            hint="give it another name by --as: up to 100 letters, digits, dots, - and _",
+        )
+
+
+def check_facts(facts: NodeFacts) -> None:
+    """Refuse what a machine says of itself if that cannot be, or cannot be shown.
+
+    Raises:
+        SecurityError: It cannot.
+    """
+    check_label(facts.name)
+    texts = [facts.user, facts.python, facts.architecture, *facts.addresses]
+    shown = all(len(text) <= MAX_FACT and text.isprintable() for text in texts)
+    possible = 1 <= facts.cores <= MAX_CORES and facts.pid > 0 and math.isfinite(facts.clock)
+    if not shown or not possible or len(facts.addresses) > MAX_ADDRESSES:
+        raise SecurityError("what the machine says of itself cannot be")
+
+
 class JoinGreeting(msgspec.Struct, frozen=True, tag="greeting"):
     """The head's authority, PEM."""
 
@@ -129,6 +171,7 @@ class JoinAnswer(msgspec.Struct, frozen=True, tag="answer"):
         rank: Its place in the control tree.
         incarnation: Which process at that place it is.
         configuration: Encoded :class:`~sapwood.session.member.MemberConfiguration` of that tree.
+        name: What users call it.
     """
 
     node: str
@@ -136,6 +179,7 @@ class JoinAnswer(msgspec.Struct, frozen=True, tag="answer"):
     rank: int
     incarnation: int
     configuration: bytes
+    name: str = ""
 
 
 class JoinRefused(msgspec.Struct, frozen=True, tag="refused"):
@@ -183,6 +227,7 @@ class JoinServer:
         self._admit = admit
         self._loop = loop
         self._open: dict[int, tuple[Connection, bytearray, Timer]] = {}
+        self._came: dict[int, float] = {}  # the first came first
         self._next = 0
 
     def connection_opened(self, connection: Connection, *, initiator: bool) -> int:
@@ -190,8 +235,10 @@ class JoinServer:
         del initiator
         self._next += 1
         number = self._next
+        self._make_room()
         timer = self._loop.call_later(PATIENCE, self._too_late, number)
         self._open[number] = (connection, bytearray(), timer)
+        self._came[number] = self._loop.time()
         if len(self._open) > MAX_JOINING:
             self._refuse(number, JoinRefused("too many machines join at once", again=True))
         else:
@@ -236,6 +283,13 @@ class JoinServer:
         for number in list(self._open):
             self._end(number).abort()
 
+    def _make_room(self) -> None:
+        """End the first of those that ask for nothing, so that they keep out nobody."""
+        oldest = next(iter(self._came), 0)
+        full = len(self._open) >= MAX_JOINING
+        if full and self._loop.time() - self._came[oldest] >= JOIN_TURN:
+            self._end(oldest).abort()
+
     def _refuse(self, number: int, why: JoinRefused) -> None:
         connection = self._end(number)
         connection.write([_packed(why)])
@@ -247,6 +301,7 @@ class JoinServer:
 
     def _end(self, number: int) -> Connection:
         connection, _, timer = self._open.pop(number)
+        del self._came[number]
         timer.cancel()
         return connection
 

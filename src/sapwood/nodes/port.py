@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import threading
+import time
 from collections.abc import Callable
 
 import psutil
@@ -20,6 +22,11 @@ _log = logger("nodes")
 
 ANY = ("0.0.0.0", "::")  # noqa: S104 - what listens there asks for certificates
 """Addresses that stand for all of a machine."""
+
+LOGGED_REFUSALS = 20
+"""Peers that were not let in of which the log tells each minute: anybody may come and fill it."""
+
+_MINUTE = 60.0
 
 
 class HeadPort:
@@ -124,7 +131,7 @@ class SessionRootPort:
             sock.close()
 
     def _serve(self, sock: socket.socket, peer: str) -> None:
-        current = self._credentials()
+        current = self._credentials()  # it waits for nothing
         if current is not self._shown:
             self._shown = current
             self._port.renew(current)
@@ -153,5 +160,42 @@ def own_addresses() -> list[str]:
     return [address for _, address in sorted(found, key=lambda one: one[0])]
 
 
-def _refused(address: str, reason: str) -> None:
-    _log.warning("peer refused", address=address, reason=reason)
+class Refusals:
+    """Tells the log of peers that were not let in, not more often than is of use.
+
+    Args:
+        log: Told of one: its address and why, and how many were left out before.
+        clock: The time in seconds.
+    """
+
+    def __init__(
+        self,
+        log: Callable[[str, str, int], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._begun = clock()
+        self._told = self._left_out = 0
+
+    def __call__(self, address: str, reason: str) -> None:
+        """Note one; from any thread."""
+        with self._lock:
+            now = self._clock()
+            if now - self._begun >= _MINUTE:
+                self._begun, self._told = now, 0
+            if self._told >= LOGGED_REFUSALS:
+                self._left_out += 1
+                return
+            self._told += 1
+            left_out, self._left_out = self._left_out, 0
+        self._log(address, reason, left_out)
+
+
+def _log_refusal(address: str, reason: str, left_out: int) -> None:
+    more = {"others": left_out} if left_out else {}
+    _log.warning("peer refused", address=address, reason=reason, **more)
+
+
+_refused = Refusals(_log_refusal)

@@ -142,7 +142,7 @@ class Tokens:
                 f"there are {MAX_TOKENS} join tokens already", hint="revoke some of them"
             )
         token = JoinToken(_random(8), _random(52), self._pin)
-        record = self._records[token.id] = TokenRecord(
+        record = TokenRecord(
             id=token.id,
             digest=_digest(token.secret),
             role=role,
@@ -152,6 +152,7 @@ class Tokens:
             slot=slot,
         )
         self._keep(token.id, record)
+        self._records[token.id] = record
         return token
 
     def redeem(self, token: JoinToken, name: str, role: str = "node") -> TokenRecord:
@@ -173,19 +174,20 @@ class Tokens:
                 f"called {name}"
             )
         left = msgspec.structs.replace(record, uses=record.uses - 1)
+        self._keep(token.id, left if left.uses > 0 else None)  # first: what fails changes nothing
         if left.uses > 0:
             self._records[token.id] = left
         else:
             del self._records[token.id]
-        self._keep(token.id, left if left.uses > 0 else None)
         return left
 
     def revoke(self, token_id: str) -> bool:
         """Let nobody join by a token any more; return whether it was there."""
-        known = self._records.pop(token_id, None) is not None
-        if known:
-            self._keep(token_id, None)
-        return known
+        if token_id not in self._records:
+            return False
+        self._keep(token_id, None)
+        del self._records[token_id]
+        return True
 
     def list(self) -> list[TokenRecord]:
         """Return the tokens that can be used."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 import sapwood
+from sapwood.store.sqlite import SqliteStore
 
 from .conftest import PATIENCE, SECRET, Cli, Until
 
@@ -46,7 +48,7 @@ def test_a_program_runs_on_it(cli: Cli, head: Any) -> None:
         assert cli.run("exec", "--on", "head", "--", "echo", "hi") == "hi\n"
 
 
-def test_machines_come_and_go_while_sessions_run(cli: Cli, head: Any) -> None:
+def test_machines_come_and_go_while_sessions_run(cli: Cli, head: Any, until: Until) -> None:
     cli.join(head["join"], "one")
     with sapwood.connect(agents=2) as cluster:
         two = cli.join(head["join"], "two")
@@ -56,8 +58,8 @@ def test_machines_come_and_go_while_sessions_run(cli: Cli, head: Any) -> None:
         assert two.wait(PATIENCE) == 0
         assert total(cluster) == 2
         assert cli.states()["two"] == "removed"
-        cli.join(head["join"], "two")  # the name is free again
-        assert cli.states() == {"one": "ready", "two": "ready"}
+        cli.join(head["join"], "two")
+        until(lambda: cli.states() == {"one": "ready", "two": "ready"})  # the name is free again
     assert "no node 'three'" in cli.run("node", "remove", "three", status=2)
 
 
@@ -236,3 +238,59 @@ def test_certificates_are_renewed_over_the_link(cli: Cli, until: Until) -> None:
             assert total(other) == 2
     cli.join(head["join"], "two")
     assert cli.states() == {"one": "ready", "two": "ready"}
+
+
+def test_who_is_in_a_hurry_ends_a_drain(cli: Cli, head: Any, until: Until) -> None:
+    cli.join(head["join"], "one")
+    cli.join(head["join"], "two")
+    with sapwood.connect(agents=2):
+        draining = subprocess.Popen(
+            [sys.executable, "-m", "sapwood", "node", "drain", "two"],
+            env=cli.environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        until(lambda: cli.states()["two"] == "draining")
+        assert cli.run("node", "remove", "two") == "two is removed.\n"
+        assert draining.communicate(timeout=PATIENCE)[0] == "two is removed.\n"
+        assert draining.returncode == 0
+        assert cli.states()["two"] == "removed"
+
+
+def test_what_a_node_in_the_background_says(cli: Cli, head: Any) -> None:
+    """Errors are those of the foreground, and the name is that which the head gave."""
+    line = head["join"]
+    for label in ("one", "one"):
+        said = cli.run("node", "join", line, "--as", label, "--background")
+        assert re.fullmatch(r"joined as one(-2)? at 127\.0\.0\.1:\d+, process \d+\n", said)
+    assert set(cli.states()) == {"one", "one-2"}
+    said = cli.run("node", "join", line, "--as", "../x", "--background", status=7)
+    assert "no node can be called '../x'" in said
+    assert "by --as" in said
+    cli.run("token", "revoke", line.split(".")[1])
+    assert "revoked" in cli.run("node", "join", line, "--background", status=7)
+    cli.run("down")
+
+
+def test_modules_of_the_current_folder_are_not_run(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may write in a folder cannot have their code run by a head that begins there."""
+    (tmp_path / "sapwood").mkdir()
+    (tmp_path / "sapwood/__init__.py").write_text("raise SystemExit('not this one')")
+    (tmp_path / "sapwood/__main__.py").touch()
+    monkeypatch.chdir(tmp_path)
+    command = Path(sys.executable).parent / "sapwood"
+    words = [str(command), "up", "--no-node"]
+    done = subprocess.run(words, env=cli.environment, capture_output=True, text=True, check=False)
+    assert "is up" in done.stdout, done.stderr
+
+
+def test_a_store_with_something_else_in_it_is_named(cli: Cli) -> None:
+    folder = cli.folder / "state/sapwood/heads/default"
+    store = SqliteStore(folder)
+    store.put("generation", b"many")
+    store.close()
+    said = cli.run("up", "--no-node", status=5)
+    assert "entry 'generation' cannot be read" in said
+    assert "move" in said

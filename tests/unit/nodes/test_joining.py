@@ -24,6 +24,7 @@ from sapwood.nodes.joining import (
     JoinRefused,
     JoinRequest,
     NodeFacts,
+    check_facts,
     join,
 )
 from sapwood.security.authority import HEAD, Authority, is_issued_by, make_request
@@ -265,6 +266,43 @@ def test_more_than_may_join_at_once_are_asked_to_try_again(
         waiting.start()
     waiting.join(PATIENCE)
     assert len(late) == 1, "it did not try again"
+
+
+def test_those_that_ask_for_nothing_keep_out_nobody(
+    head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joining, "MAX_JOINING", 2)
+    monkeypatch.setattr(joining, "JOIN_TURN", 0.0)
+    with ExitStack() as stack:
+        silent = [stack.enter_context(connected(head)) for _ in range(2)]
+        for one in silent:
+            hear(one)
+        assert join(head.tokens.create(slot=1), [head.place], SHORT).answer.rank == 1
+        assert hear(silent[0]) is None
+        assert head.joining() == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "\x1b[31mred"},
+        {"name": ""},
+        {"name": "a" * 101},
+        {"name": "x/y"},
+        {"user": "\n"},
+        {"python": "3" * 201},
+        {"cores": 0},
+        {"cores": 10**9},
+        {"pid": 0},
+        {"clock": float("nan")},
+        {"addresses": ["a"] * 65},
+    ],
+)
+def test_what_a_machine_cannot_be_is_refused(change: dict[str, Any]) -> None:
+    facts = NodeFacts.here("gpu-1.example_org")
+    check_facts(facts)
+    with pytest.raises(SecurityError):
+        check_facts(msgspec.structs.replace(facts, **change))
 
 
 def test_the_end_of_the_head_ends_those_that_join(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapwood.core.errors import SecurityError
+from sapwood.core.errors import SecurityError, StoreFullError
 from sapwood.security import tokens as module
 from sapwood.security.tokens import JoinToken, Tokens
 
@@ -140,3 +140,25 @@ def test_the_secret_is_kept_and_shown_nowhere(tokens: Tokens) -> None:
     (record,) = tokens.list()
     assert token.secret not in repr(record)
     assert token.secret.encode() not in record.digest
+
+
+def test_what_cannot_be_kept_changes_nothing() -> None:
+    """A full disk: no token is used, made or revoked here that is not so in the store."""
+    full = False
+
+    def keep(_token: str, _record: object) -> None:
+        if full:
+            raise StoreFullError("the disk is full")
+
+    tokens = Tokens("0" * 64, lambda: 1000.0, keep)
+    token = tokens.create()
+    full = True
+    with pytest.raises(StoreFullError):
+        tokens.redeem(token, "one")
+    with pytest.raises(StoreFullError):
+        tokens.revoke(token.id)
+    with pytest.raises(StoreFullError):
+        tokens.create()
+    assert [one.id for one in tokens.list()] == [token.id]
+    full = False
+    assert tokens.redeem(token, "one").uses == 0

@@ -349,7 +349,7 @@ class TlsPort:
         """
         if self._closed:
             sock.close()
-        elif len(self._handshakes) >= self._max_handshakes:
+        elif self._turn_left() > 0:
             sock.close()
             self._refused(peer, "too many peers shake hands at once")
         else:
@@ -420,16 +420,21 @@ class TlsPort:
             self._greet(sock, _shown(name))
 
     def _has_room(self) -> bool:
-        """Whether one more handshake may begin; the oldest makes room if it had its turn."""
+        """Whether one more handshake may begin; else look again when it may."""
+        left = self._turn_left()
+        if left > 0:
+            self._pause(left)
+        return left <= 0
+
+    def _turn_left(self) -> float:
+        """Return after how many seconds one more handshake may begin; the oldest makes room."""
         if len(self._handshakes) < self._max_handshakes:
-            return True
+            return 0.0
         oldest, begun = next(iter(self._handshakes.items()))
-        age = self._loop.time() - begun
-        if age < HANDSHAKE_TURN:
-            self._pause(HANDSHAKE_TURN - age)
-            return False
-        oldest.fail(TimeoutError("others wait, and it has not finished its handshake"))
-        return True
+        left = HANDSHAKE_TURN - (self._loop.time() - begun)
+        if left <= 0:
+            oldest.fail(TimeoutError("others wait, and it has not finished its handshake"))
+        return left
 
     def _greet(self, raw: socket.socket, peer: str) -> None:
         """Look what a peer wants, if it may be for somebody else."""

@@ -142,11 +142,22 @@ class UnixConnection:
 
     Attributes:
         peer: Empty: who the peer is, the kernel has said.
+        unsent: Bytes that the kernel has not taken yet.
     """
 
     peer = ""
 
-    __slots__ = ("_closing", "_fd", "_handler", "_loop", "_number", "_open", "_socket", "_unsent")
+    __slots__ = (
+        "_closing",
+        "_fd",
+        "_handler",
+        "_loop",
+        "_number",
+        "_open",
+        "_socket",
+        "_unsent",
+        "unsent",
+    )
 
     def __init__(
         self, sock: socket.socket, handler: ConnectionHandler, loop: Loop, *, initiator: bool
@@ -157,6 +168,7 @@ class UnixConnection:
         self._handler = handler
         self._loop = loop
         self._unsent: deque[memoryview] = deque()
+        self.unsent = 0
         self._closing = False
         self._open = True
         self._number = -1
@@ -177,7 +189,7 @@ class UnixConnection:
         if not self._open or self._closing:
             return
         if self._unsent:
-            self._unsent.extend(memoryview(buffer).cast("B") for buffer in buffers)
+            self._queue(buffers)
             return
         try:
             if len(buffers) == 1:
@@ -191,7 +203,7 @@ class UnixConnection:
             sent = 0
         except OSError:
             return  # the other side is gone; reading says so
-        self._unsent.extend(memoryview(buffer).cast("B") for buffer in buffers)
+        self._queue(buffers)
         self._forget(sent)
         if self._unsent:
             self._loop.add_writer(self._fd, self._writable)
@@ -225,14 +237,25 @@ class UnixConnection:
         except BlockingIOError:
             return
         except OSError:
-            self._unsent.clear()
+            self._drop()
         if not self._unsent:
             self._loop.remove_writer(self._fd)
             if self._closing:
                 self.abort()
 
+    def _queue(self, buffers: Sequence[bytes | memoryview]) -> None:
+        for buffer in buffers:
+            view = memoryview(buffer).cast("B")
+            self._unsent.append(view)
+            self.unsent += view.nbytes
+
+    def _drop(self) -> None:
+        self._unsent.clear()
+        self.unsent = 0
+
     def _forget(self, sent: int) -> None:
         """Drop what has been sent, bytes."""
+        self.unsent -= sent
         unsent = self._unsent
         while unsent and sent >= unsent[0].nbytes:
             sent -= unsent.popleft().nbytes
@@ -245,7 +268,7 @@ class UnixConnection:
         self._open = False
         self._loop.remove_reader(self._fd)
         if self._unsent:
-            self._unsent.clear()
+            self._drop()
             self._loop.remove_writer(self._fd)
         self._socket.close()
         self._loop.call_soon(self._handler.connection_closed, self._number, reason)

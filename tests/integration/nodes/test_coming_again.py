@@ -1,0 +1,65 @@
+"""Nodes that come again by their certificates to a head that did not know them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from sapwood.client.local import session_options, site_variables
+from sapwood.core.errors import CommunicationError, SecurityError
+from sapwood.nodes.control import ControlTree
+from sapwood.nodes.joining import JoinAnswer, JoinRequest, NodeFacts
+from sapwood.security.authority import Authority, make_request
+from sapwood.security.tokens import Tokens
+
+from .conftest import QUICK
+
+SETTINGS = msgspec.structs.replace(
+    QUICK, nodes=msgspec.structs.replace(QUICK.nodes, listen="127.0.0.1:0")
+)
+
+
+@pytest.fixture
+def second() -> Iterator[ControlTree]:
+    """The second head of a cluster, whose first one had let nodes in."""
+    authority = Authority.create("grove")
+    base = session_options(SETTINGS, site_variables(SETTINGS))
+    tokens = Tokens(authority.pin, time.time)
+    made = ControlTree(None, base, SETTINGS.nodes, authority, tokens, 2)
+    made.start()
+    yield made
+    made.close()
+
+
+def ask(control: ControlTree, peer: str, request: bytes | None = None) -> JoinAnswer:
+    """Ask as the machine that has the certificate of a node."""
+    wanted = JoinRequest("", make_request()[1] if request is None else request, NodeFacts.here("a"))
+    return control.session._thread.call(control._admit, wanted, peer)
+
+
+def test_a_node_keeps_its_id(second: ControlTree) -> None:
+    """So denying one id denies all certificates that the node ever got."""
+    assert ask(second, "n7-1.grove").node == "n7-1.grove"
+
+
+def test_a_certificate_is_for_one_place(second: ControlTree) -> None:
+    """A node that asks again and again gets no second one."""
+    ask(second, "n7-1.grove")
+    with pytest.raises(CommunicationError, match="not known to be gone"):
+        ask(second, "n7-1.grove")
+    assert len(second.nodes) == 1
+
+
+def test_a_request_that_is_refused_takes_no_place(second: ControlTree) -> None:
+    with pytest.raises(SecurityError, match="malformed"):
+        ask(second, "n7-1.grove", b"none")
+    assert not second.nodes
+
+
+@pytest.mark.parametrize("peer", ["", "f1-1.grove", "head.grove", "n.grove", "n1-1-1.grove"])
+def test_certificates_of_others_make_no_nodes(second: ControlTree, peer: str) -> None:
+    with pytest.raises(SecurityError, match="needs a join token"):
+        ask(second, peer)

@@ -1,0 +1,233 @@
+"""Front ends that are slow, silent, hostile or many, and heads that do not answer."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sapwood.comm.transport.unix import UnixTransport
+from sapwood.core.errors import CommunicationError, SapwoodError
+from sapwood.head import service
+from sapwood.head.service import Caller, ServiceClient, ServiceServer
+from sapwood.session.folder import make_folder
+from sapwood.session.loop_thread import LoopThread
+
+PATIENCE = 20.0
+
+
+class Served:
+    """A server at a socket of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder / "head.sock")
+        self.waiting: list[Future[Any]] = []
+        self.gone = threading.Event()
+        self.thread = LoopThread("service")
+        self.server = ServiceServer(
+            {"echo": self._echo, "odd": self._odd, "wait": self._wait, "much": self._much},
+            self.thread,
+        )
+        self.thread.start()
+        self.listener = self.thread.call(
+            UnixTransport().listen, self.path, self.server, self.thread.loop
+        )
+
+    def _echo(self, caller: Caller, value: Any) -> Any:
+        caller.when_gone(self.gone.set)
+        return value
+
+    def _odd(self, _caller: Caller, _value: Any) -> Any:
+        return 2**70
+
+    def _wait(self, _caller: Caller, _value: Any) -> Future[Any]:
+        self.waiting.append(Future())
+        return self.waiting[-1]
+
+    def _much(self, caller: Caller, value: Any) -> Any:
+        caller.when_gone(self.gone.set)
+        return bytes(value)
+
+    def raw(self) -> socket.socket:
+        made = socket.socket(socket.AF_UNIX)
+        made.settimeout(PATIENCE)
+        made.connect(self.path)
+        return made
+
+    def close(self) -> None:
+        self.thread.call(self.listener.close)
+        self.thread.call(self.server.close)
+        self.thread.stop()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    made = make_folder()
+    yield made
+    for path in made.iterdir():
+        path.unlink()
+    made.rmdir()
+
+
+@pytest.fixture
+def served(folder: Path) -> Iterator[Served]:
+    made = Served(folder)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[ServiceClient]:
+    made = ServiceClient(served.path)
+    yield made
+    made.close()
+
+
+def message(name: str, value: Any = None, number: int = 1) -> bytes:
+    body = msgspec.msgpack.encode(service.Call(number, name, value))
+    return struct.pack("<I", len(body)) + body
+
+
+def test_calls_are_answered(client: ServiceClient) -> None:
+    assert client.call("echo", [1, "two", b"three"], PATIENCE) == [1, "two", b"three"]
+    with pytest.raises(SapwoodError, match="knows no 'other'"):
+        client.call("other", None, PATIENCE)
+
+
+def test_an_answer_that_cannot_be_written_becomes_an_error(client: ServiceClient) -> None:
+    with pytest.raises(SapwoodError, match="cannot be written"):
+        client.call("odd", None, PATIENCE)
+    with pytest.raises(SapwoodError, match="more than"):
+        client.call("much", service.MAX_MESSAGE + 1, PATIENCE)
+    assert client.call("echo", 1, PATIENCE) == 1
+
+
+def test_a_call_that_the_head_ends_is_over(client: ServiceClient, served: Served) -> None:
+    """A call that waits for its turn when the head ends gets an answer."""
+    answer = client.ask("wait")
+    client.call("echo", 1, PATIENCE)
+    (waiting,) = served.waiting
+    waiting.cancel()
+    with pytest.raises(SapwoodError, match="the head ends"):
+        answer.result(PATIENCE)
+
+
+def test_a_front_end_that_does_not_read_is_cut_off(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "MAX_UNSENT", 2**20)
+    with served.raw() as raw:
+        for number in range(8):
+            raw.sendall(message("much", 2**18, number))
+        assert served.gone.wait(PATIENCE)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        struct.pack("<I", service.MAX_MESSAGE + 1),
+        struct.pack("<I", 3) + b"\xc1\xc1\xc1",
+        struct.pack("<I", 5000) + b"\x91" * 5000,
+    ],
+    ids=["long", "garbage", "deep"],
+)
+def test_a_front_end_that_breaks_the_protocol_is_cut_off(served: Served, said: bytes) -> None:
+    with served.raw() as raw:
+        raw.sendall(said)
+        assert raw.recv(1) == b""
+    with served.raw() as other:
+        other.sendall(message("echo", 1))
+        assert other.recv(4)
+
+
+def test_open_calls_are_bounded(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "MAX_CALLS", 10)
+    with served.raw() as raw:
+        raw.sendall(b"".join(message("wait", None, number) for number in range(11)))
+        assert raw.recv(1) == b""
+    assert len(served.waiting) == 10
+
+
+def test_front_ends_are_bounded(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "MAX_FRONT_ENDS", 1)
+    with served.raw() as first:
+        first.sendall(message("echo", 1))
+        assert first.recv(4)
+        with served.raw() as second:
+            assert second.recv(1) == b""
+
+
+def test_a_message_may_come_in_pieces() -> None:
+    frames = service.Frames()
+    whole = message("echo", "x" * 100) * 3
+    found = [one for byte in whole for one in frames.add(bytes([byte]))]
+    assert len(found) == 3
+
+
+@pytest.fixture
+def silent(folder: Path) -> Iterator[str]:
+    """The path of a socket at which nobody answers."""
+    listening = socket.socket(socket.AF_UNIX)
+    path = str(folder / "silent.sock")
+    listening.bind(path)
+    listening.listen(8)
+    yield path
+    listening.close()
+
+
+def test_a_head_that_does_not_answer_is_an_error_that_says_so(silent: str) -> None:
+    client = ServiceClient(silent)
+    with pytest.raises(CommunicationError, match="did not answer within"):
+        client.call("echo", 1, 0.05)
+    client.close()
+
+
+def test_calls_end_with_the_connection(served: Served) -> None:
+    ended: list[str] = []
+    told = threading.Event()
+
+    def note(reason: str) -> None:
+        ended.append(reason)
+        told.set()
+
+    client = ServiceClient(served.path, None, note)
+    waiting = client.ask("wait")
+    client.call("echo", 1, PATIENCE)
+    served.thread.call(served.server.close)
+    with pytest.raises(CommunicationError, match="the head is gone"):
+        waiting.result(PATIENCE)
+    assert told.wait(PATIENCE)
+    with pytest.raises(CommunicationError, match="the head is gone"):
+        client.call("echo", 1, PATIENCE)
+    client.close()
+
+
+def test_many_threads_may_call(client: ServiceClient) -> None:
+    numbers = itertools.count()
+    wrong: list[Any] = []
+
+    def work() -> None:
+        for _ in range(50):
+            number = next(numbers)
+            if client.call("echo", number, PATIENCE) != number:
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    run_all(threads, [threading.Thread.start, threading.Thread.join])
+    assert not wrong
+
+
+def run_all(
+    threads: list[threading.Thread], steps: list[Callable[[threading.Thread], None]]
+) -> None:
+    for step in steps:
+        for thread in threads:
+            step(thread)
