@@ -34,7 +34,7 @@ from sapwood.comm.link import (
 )
 from sapwood.comm.link_figures import LinkFigures
 from sapwood.comm.payload import Payload
-from sapwood.comm.transport.base import DescribedConnection
+from sapwood.comm.transport.base import ConnectionFacts, DescribedConnection
 from sapwood.core.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -162,9 +162,7 @@ class LinkTable:
                     queued=max(0, channel.queued - channel.waiting * MESSAGE_COST),
                     dropped=self.dropped.get(link.rank, 0),
                     resumptions=channel.resumptions,
-                    connection=connection.facts()
-                    if isinstance(connection, DescribedConnection)
-                    else None,
+                    connection=_facts_of(connection),
                 )
             )
         return found
@@ -487,6 +485,11 @@ class LinkTable:
         self._broken.pop(channel.number, _nothing)()
         self._release(now, channel.resumed(received, carrier.connection.write))
         self._give_credit(channel, now)
+
+
+def _facts_of(connection: object) -> ConnectionFacts | None:
+    """Return what a connection is made of, if there is one that says so."""
+    return connection.facts() if isinstance(connection, DescribedConnection) else None
 
 
 def _goodbye(reason: str) -> Buffers:

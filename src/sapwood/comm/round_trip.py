@@ -30,7 +30,7 @@ class RoundTrip:
         >>> trip = RoundTrip()
         >>> trip.add(0.100)
         >>> trip.add(0.180)
-        >>> trip.smoothed, trip.variation, trip.least, trip.samples
+        >>> round(trip.smoothed, 4), round(trip.variation, 4), trip.least, trip.samples
         (0.11, 0.0575, 0.1, 2)
     """
 

@@ -33,11 +33,13 @@ from sapwood.core.errors import (
     ProtocolError,
     SapwoodError,
 )
+from sapwood.environment.log_ring import LogRing, kept_lines
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import NodeSettings
 from sapwood.head import calls
 from sapwood.head.folder import HeadInfo, remove_info, remove_left_sockets, write_info
 from sapwood.head.service import Caller, ServiceServer
+from sapwood.head.status import NodeCauses, tree_status
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree, NodeView
 from sapwood.security.authority import Authority, new_cluster_id
@@ -124,6 +126,9 @@ class Head:
         self._joined: dict[int, float] = {}
         self._removed: dict[int, calls.NodeRecord] = {}
         self._draining: set[int] = set()
+        self._causes = NodeCauses()
+        self._lines = LogRing()
+        self._keeping = contextlib.ExitStack()
         self._front_ends = itertools.count(1)
         self._thread = LoopThread("sapwood-service")
         self._pool = ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
@@ -136,6 +141,8 @@ class Head:
             {
                 calls.HELLO: self._hello,
                 calls.NODES: self._nodes,
+                calls.STATUS: self._status,
+                calls.LOGS: self._logs,
                 calls.REMOVE_NODE: self._remove_node,
                 calls.CREATE_TOKEN: self._create_token,
                 calls.LIST_TOKENS: self._list_tokens,
@@ -157,6 +164,7 @@ class Head:
 
     def start(self) -> None:
         """Listen, and start the nodes of its own."""
+        self._keeping.enter_context(kept_lines(self._lines))
         self._commands.serve()
         self.control.session.subscribe(self._places_changed)
         try:
@@ -189,6 +197,7 @@ class Head:
         if self._sockets is not None:
             shutil.rmtree(self._sockets, ignore_errors=True)
         self._store.close()
+        self._keeping.close()
 
     def _listen(self, path: str) -> None:
         self._listener = UnixTransport().listen(path, self._service, self._thread.loop)
@@ -266,19 +275,38 @@ class Head:
         found += [one for host, one in self._removed.items() if host not in known]
         return sorted(found, key=lambda one: one.host)
 
+    def _status(self, caller: Caller, value: Any) -> Future[Any]:
+        del caller, value
+        return self._pool.submit(lambda: _plain(tree_status(self.control, self.records())))
+
+    def _logs(self, caller: Caller, value: Any) -> Any:
+        del caller
+        wanted = _read(value, calls.LogsOf)
+        if not wanted.host:
+            return messages.to_value(self._lines.read(wanted.read.after, wanted.read.level))
+        return self.control.ask(wanted.host, messages.LOGS, messages.to_value(wanted.read))
+
     def _record(self, view: NodeView) -> calls.NodeRecord:
-        draining = view.host in self._draining and view.state == "ready"
+        cause = self._causes.of(view.host)
+        state = view.state
+        if state == "ready" and view.host in self._draining:
+            state = "draining"
+        elif state == "starting" and cause.reason and view.host > len(self.control.hosts):
+            state = "lost"  # nobody here starts it again: it may come back by itself
         if view.facts is not None:
             self._joined.setdefault(view.host, time.time())
         return calls.NodeRecord(
             host=view.host,
             name=view.name,
             node=view.node,
-            state="draining" if draining else view.state,
+            state=state,
             facts=view.facts,
             skew=view.skew,
-            reason=view.trouble,
+            reason=view.trouble or ("" if view.state == "ready" else cause.reason),
             joined=self._joined.get(view.host, 0.0),
+            since=cause.since,
+            former=cause.former,
+            former_time=cause.former_time,
         )
 
     def _remove_node(self, caller: Caller, value: Any) -> Future[Any]:
@@ -301,7 +329,8 @@ class Head:
     def _remove(self, record: calls.NodeRecord, seconds: float) -> Any:
         self._draining.add(record.host)
         self._tell_nodes([record.host])
-        gone = msgspec.structs.replace(record, state=GONE, reason="it was removed")
+        how = "it was drained and removed" if seconds else "it was removed"
+        gone = msgspec.structs.replace(record, state=GONE, reason=how, since=time.time())
         self._removed[record.host] = gone
         try:
             self._wait_until_idle(record.host, seconds)
@@ -436,6 +465,7 @@ class Head:
 
     def _places_changed(self, change: PlacesChanged) -> None:
         """Nodes have changed; on the loop of the control tree."""
+        self._causes.changed(change, time.time())
         known = {view.host: self._record(view) for view in self.control.nodes}
         nodes = [known.get(rank) or self._removed.get(rank) for rank in change.ranks]
         told = calls.NodesChanged(

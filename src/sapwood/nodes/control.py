@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from functools import partial
@@ -17,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from sapwood.comm.link_figures import LinkFigures
 from sapwood.comm.transport.tls import TakeSocket
 from sapwood.contexts import orders
 from sapwood.contexts.launchers.base import Launcher
@@ -44,7 +46,13 @@ from sapwood.nodes.joining import (
 from sapwood.nodes.port import HeadPort, SessionRootPort
 from sapwood.nodes.processes import NodeProcesses, SessionOnNode
 from sapwood.nodes.starting import SEND_TIMEOUT, AwaitedDaemon, DaemonStarter, NodeTrouble
-from sapwood.security.authority import HEAD, Authority, make_request, new_cluster_id
+from sapwood.security.authority import (
+    HEAD,
+    Authority,
+    make_request,
+    new_cluster_id,
+    valid_until,
+)
 from sapwood.security.credentials import Credentials
 from sapwood.security.tokens import LIFETIME, JoinToken, TokenRecord, Tokens
 from sapwood.session.embedded import DRAINING, EmbeddedSession
@@ -57,7 +65,35 @@ from sapwood.session.supervisor import NodeSource, ProcessSetup, ProcessStarter
 LEAVE_TIMEOUT = 2.0
 """Seconds that a node may take to say that it leaves."""
 
+MAX_REFUSALS = 100
+"""Machines that were not let in, the last ones, that the head remembers."""
+
+MAX_TOKEN_USERS = 1000
+"""Tokens of which the head remembers who used them."""
+
+MAX_USERS = 16
+"""Machines that it remembers of each, the last ones."""
+
+MAX_NAME = 64
+"""Characters of the name of a machine that was not let in."""
+
 _log = logger("nodes")
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody was not let in.
+
+    Attributes:
+        time: When, seconds since 1970.
+        name: What it calls itself; empty if it did not come so far.
+        address: Where it is; empty if that is not known.
+        reason: Why.
+    """
+
+    time: float
+    name: str = ""
+    address: str = ""
+    reason: str
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +107,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
         facts: What it says of itself; None until it has joined.
         skew: Seconds by which its clock is ahead of the head's.
         trouble: Why it is not there; empty if it is.
+        certificate_end: When its certificate ends, seconds since 1970; 0 before it has one.
     """
 
     host: int
@@ -80,6 +117,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     facts: NodeFacts | None
     skew: float
     trouble: str
+    certificate_end: float = 0.0
 
 
 class ControlTree:
@@ -131,6 +169,9 @@ class ControlTree:
         self._expected: dict[str, int] = {}  # incarnations, by the ids of tokens
         self._joined: dict[int, str] = {}  # names of those that somebody else started
         self._awaited: dict[int, int] = {}  # incarnations of those that may join, by their ranks
+        self._certificate_ends: dict[int, float] = {}
+        self._refusals: deque[Refusal] = deque(maxlen=MAX_REFUSALS)
+        self._token_users: dict[str, deque[str]] = {}
         self._port: HeadPort | None = None
         self._loop_later: Callable[..., object] = _not_yet
         count = len(self.hosts)
@@ -182,6 +223,7 @@ class ControlTree:
         """The nodes, as they are now."""
         with self._lock:
             facts, trouble = dict(self._facts), dict(self._trouble)
+            ends = dict(self._certificate_ends)
         found: list[NodeView] = []
         for place in self.session.places():
             node, said, skew = facts.get(place.rank, ("", None, 0.0))
@@ -194,8 +236,32 @@ class ControlTree:
                     facts=said,
                     skew=skew,
                     trouble="" if place.is_ready else trouble.get(place.rank, ""),
+                    certificate_end=ends.get(place.rank, 0.0),
                 )
             )
+        return found
+
+    @property
+    def refusals(self) -> list[Refusal]:
+        """Those who were not let in, the last ones; from any thread."""
+        with self._lock:
+            return list(self._refusals)
+
+    def links(self) -> Future[dict[int, LinkFigures]]:
+        """Return what is known of the link to each node; from any thread.
+
+        Raises:
+            ClosedError: The control tree is closed.
+        """
+        found: Future[dict[int, LinkFigures]] = Future()
+
+        def look() -> None:
+            try:
+                found.set_result({one.rank: one for one in self.session.host.place.figures()})
+            except Exception as error:  # noqa: BLE001 - handed to the caller
+                found.set_exception(error)
+
+        self.session.on_loop(look)
         return found
 
     def name_of(self, host: int) -> str:
@@ -332,7 +398,9 @@ class ControlTree:
     def listen(self, loop: SharedReactor) -> HeadPort:
         """Return the port of the head, at which machines join and have their links."""
         self._loop_later = loop.call_later
-        port = self._port = HeadPort(self._settings.listen, loop, self.credentials)
+        port = self._port = HeadPort(
+            self._settings.listen, loop, self.credentials, self._not_let_in
+        )
         self._loop_later(self._life.total_seconds() * RENEW_AFTER, self._renew)
         port.serve_joining(JoinServer(self._authority.certificate, self._admit, loop))
         return port
@@ -368,7 +436,10 @@ class ControlTree:
             if not node or self._denied(node):
                 raise SecurityError("this node gets no certificate")
             name = node.partition(".")[0]
-            question.give(self._authority.sign(bytes(question.value()), name, self._life), None)
+            certificate = self._authority.sign(bytes(question.value()), name, self._life)
+            with self._lock:
+                self._certificate_ends[question.asked.source] = valid_until(certificate)
+            question.give(certificate, None)
         except SecurityError as error:
             question.fail(error)
 
@@ -389,7 +460,32 @@ class ControlTree:
         return () if self._port is None else self._port.places
 
     def _admit(self, request: JoinRequest, peer: str) -> JoinAnswer:
-        """Let a machine become a node, or say why not."""
+        """Let a machine become a node, or say why not, and remember that."""
+        try:
+            return self._admitted(request, peer)
+        except CommunicationError:
+            raise  # it will come again
+        except SapwoodError as error:
+            reason = error.what
+            with self._lock:
+                users = list(self._token_users.get(_id_of(request.token), ()))
+            if users:
+                reason += f"; it let in {fold_hosts(users)}"
+            name = _printable(request.facts.name)
+            self._note_refusal(Refusal(time=time.time(), name=name, reason=reason))
+            raise
+
+    def _not_let_in(self, address: str, reason: str) -> None:
+        """Somebody did not get as far as to say what it wants; on the loop's thread."""
+        self._note_refusal(Refusal(time=time.time(), address=address, reason=reason))
+
+    def _note_refusal(self, refusal: Refusal) -> None:
+        where = {"name": refusal.name} if refusal.name else {"address": refusal.address}
+        _log.warning("peer refused", reason=refusal.reason, **where)
+        with self._lock:
+            self._refusals.append(refusal)
+
+    def _admitted(self, request: JoinRequest, peer: str) -> JoinAnswer:
         if request.token:
             rank, incarnation = self._by_token(request)
         else:
@@ -400,6 +496,7 @@ class ControlTree:
             certificate = self._authority.sign(request.request, name, self._life)
             node = self._authority.node_id(name)
             self._facts[rank] = (node, request.facts, skew)
+            self._certificate_ends[rank] = valid_until(certificate)
             self._trouble.pop(rank, None)
             failed = not self._started and len(self._facts.keys() | self._trouble.keys()) == len(
                 self.hosts
@@ -414,6 +511,10 @@ class ControlTree:
         token = JoinToken.parse(request.token)
         with self._lock:
             record = self._tokens.redeem(token, request.facts.name)
+            users = self._token_users.setdefault(token.id, deque(maxlen=MAX_USERS))
+            users.append(_printable(request.facts.name))
+            if len(self._token_users) > MAX_TOKEN_USERS:
+                del self._token_users[next(iter(self._token_users))]
             launched = self._expected.pop(token.id, 0)
         rank = record.slot or self._add_node(request.facts.name)
         with self._lock:
@@ -489,7 +590,12 @@ class ControlTree:
                 self._given_up |= dict.fromkeys(change.ranks, change.reason)
             if change.removed:
                 for rank in change.ranks:
-                    for known in (self._facts, self._trouble, self._awaited):
+                    for known in (
+                        self._facts,
+                        self._trouble,
+                        self._awaited,
+                        self._certificate_ends,
+                    ):
                         known.pop(rank, None)
         for session in affected:
             if change.removed:
@@ -511,6 +617,16 @@ class ControlTree:
         """Return why a node will not come back; empty if it may."""
         with self._lock:
             return self._given_up.get(host, "")
+
+
+def _id_of(token: str) -> str:
+    """Return which token a text is, as far as that can be read."""
+    return "".join(token.split(".")[1:2])
+
+
+def _printable(name: str) -> str:
+    """Return a name that a stranger gave itself, fit for a terminal."""
+    return "".join(one if one.isprintable() else "?" for one in name[:MAX_NAME])
 
 
 def _not_yet(*_args: object) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import psutil
 
 from sapwood.comm.transport.base import ConnectionHandler, Listener
-from sapwood.comm.transport.tls import TakeSocket, TlsPort
+from sapwood.comm.transport.tls import Refused, TakeSocket, TlsPort
 from sapwood.core.errors import ClosedError
 from sapwood.environment.logs import logger
 from sapwood.nodes.joining import JOIN_PROTOCOL, JoinServer
@@ -29,13 +29,20 @@ class HeadPort:
         listen: ``host:port``; port 0 takes a free one.
         loop: The loop.
         credentials: What the head shows.
+        refused: Told of peers that were not let in; by default the log.
 
     Raises:
         CommunicationError: The port is taken, or the address is none of this machine.
     """
 
-    def __init__(self, listen: str, loop: SharedReactor, credentials: Credentials) -> None:
-        self._port = TlsPort(listen, loop, credentials, refused=_refused)
+    def __init__(
+        self,
+        listen: str,
+        loop: SharedReactor,
+        credentials: Credentials,
+        refused: Refused | None = None,
+    ) -> None:
+        self._port = TlsPort(listen, loop, credentials, refused=refused or _refused)
         self._node = credentials.node
         self._joining: JoinServer | None = None
         self._served: Listener | None = None
@@ -151,6 +158,25 @@ def own_addresses() -> list[str]:
             loopback = address.startswith("127.") or address == "::1"
             found.append((2 if loopback else int(one.family == socket.AF_INET6), address))
     return [address for _, address in sorted(found, key=lambda one: one[0])]
+
+
+def interface_of(address: str) -> str:
+    """Return the network interface of this machine that has an address; empty for none.
+
+    Args:
+        address: ``host:port``, as it is written.
+
+    Example:
+        >>> interface_of("127.0.0.1:7700"), interface_of("[::ffff:127.0.0.1]:80")
+        ('lo', 'lo')
+        >>> interface_of("192.0.2.1:7700")
+        ''
+    """
+    host = address.rpartition(":")[0].strip("[]").partition("%")[0].removeprefix("::ffff:")
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(one.address.partition("%")[0] == host for one in addresses):
+            return str(name)
+    return ""
 
 
 def _refused(address: str, reason: str) -> None:
