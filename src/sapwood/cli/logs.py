@@ -16,9 +16,11 @@ from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.options import Debug, Set, assignments
 from sapwood.cli.present import answer_stream
 from sapwood.core.errors import InputError
+from sapwood.core.hostset import expand_hosts
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.log_files import LogFile, LogLine, Wanted, merged
 from sapwood.environment.logs import LEVELS
+from sapwood.environment.units import parse_duration
 
 FOLLOW_PAUSE = 0.2
 """Seconds between two looks for new lines."""
@@ -30,6 +32,10 @@ def logs(
         typer.Argument(metavar="FILE", help="Log files; default: log.file of the configuration."),
     ] = None,
     *,
+    name: Annotated[
+        str,
+        typer.Option(metavar="CLUSTER", help="Of the head and the nodes of a cluster that is up."),
+    ] = "",
     component: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Only of this component; may be repeated."),
@@ -39,8 +45,13 @@ def logs(
     ] = "",
     node: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only of this machine; may be repeated."),
+        typer.Option(
+            metavar="SET", help="Only of these machines, for example n1 or n[1-4]; may be repeated."
+        ),
     ] = None,
+    since: Annotated[
+        str, typer.Option(metavar="TIME", help="Only of the last so long, for example 10min.")
+    ] = "",
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on as lines come, until Ctrl-C.")
     ] = False,
@@ -50,9 +61,23 @@ def logs(
     settings: Set = None,
     debug: Debug = False,
 ) -> None:
-    """Print log files of several processes and machines, merged by time."""
+    """Print what processes and machines have logged, merged by time.
+
+    That is what lies in files or, with --name, what the head and the nodes of a cluster keep in
+    memory: there the times are those of the head's clock, and equal lines of several nodes are one.
+    """
     with reported(debug=debug, as_json=as_json), ExitStack() as stack:
-        wanted = Wanted(component or (), _checked(level), node or ())
+        names = tuple(one for text in node or () for one in expand_hosts(text))
+        after = time.time() - parse_duration(since) if since else 0.0
+        wanted = Wanted(component or (), _checked(level), names, after)
+        if name:
+            from sapwood.cli import cluster_logs  # noqa: PLC0415 - --help must load little
+
+            if files:
+                raise InputError("--name and files cannot be merged", hint="leave one of them out")
+            stack.enter_context(termination_interrupts())
+            cluster_logs.show(name, wanted, follow=follow, as_json=as_json)
+            return
         opened = [
             stack.enter_context(closing(LogFile(path))) for path in files or _configured(settings)
         ]
@@ -75,7 +100,8 @@ def described(line: LogLine) -> str:
     """
     if not line.level:
         return f"?  {line.event}"
-    where = f"{line.node}[{line.pid}]" if line.node else f"[{line.pid}]"
+    process = f"[{line.pid}]" if line.pid else ""
+    where = f"{line.node}{process}"
     fields = "".join(f"  {key}={_text(value)}" for key, value in line.fields.items())
     head = f"{_local(line.timestamp)} {where} {line.level:<8} {line.component}: {line.event}"
     return f"{head}{fields}" + (f"\n{line.exception}" if line.exception else "")
@@ -103,6 +129,7 @@ def _configured(settings: list[str] | None) -> list[Path]:
     configured = load_configuration(assignments(settings or (), "--set")).settings.log.file
     if not configured:
         raise InputError(
-            "there is no log file", hint="name files, or set log.file in the configuration"
+            "there is no log file",
+            hint="name files, set log.file in the configuration, or say --name CLUSTER",
         )
     return [Path(configured).expanduser()]

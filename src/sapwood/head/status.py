@@ -65,7 +65,7 @@ class NodeCauses:
         """Take a change of the control tree in."""
         reason = "" if change.back or change.added else change.reason
         if change.disconnected:
-            reason = f"its link broke, and it may come back: {change.reason}"
+            reason = f"its link ended ({change.reason}); it may come back"
         self.note(change.ranks, reason, now)
 
     def note(self, hosts: Sequence[int], reason: str, now: float) -> None:

@@ -335,7 +335,7 @@ class NodeDaemon:
 
     def _live(self) -> None:
         self._linked = True
-        _log.info("node joined", node=self.credentials.node)
+        _log.info("node joined", certificate=self.credentials.node)
         try:
             self.agent.run()
         finally:
@@ -446,7 +446,7 @@ class NodeDaemon:
         made.start()
         self._opened.append(made)
         self._sessions[order.session] = made
-        _log.info("session opened", session=order.session, host=order.host)
+        _log.info("session opened", session=order.session)
         request.reply(None)
 
     def _configure(self, request: IncomingRequest) -> None:
