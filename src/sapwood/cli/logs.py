@@ -26,7 +26,7 @@ FOLLOW_PAUSE = 0.2
 """Seconds between two looks for new lines."""
 
 
-def logs(
+def logs(  # noqa: PLR0913 - each parameter is one option of the command line
     files: Annotated[
         list[Path] | None,
         typer.Argument(metavar="FILE", help="Log files; default: log.file of the configuration."),
