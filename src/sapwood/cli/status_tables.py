@@ -62,7 +62,7 @@ def links_shown(status: calls.TreeStatus) -> list[RenderableType]:
     if any(one.link.dropped for one in shown if one.link):
         columns += ("dropped>",)
         rows = [(*row, _dropped(one)) for row, one in zip(rows, shown, strict=True)]
-    optional = ("by", "cert", "queue")
+    optional = ("by", "cert", "queue", "resumed", "clock")
     parts: list[RenderableType] = [FittingTable("", columns, rows, optional)]
     return parts + [Text(line) for line in explanations(status)]
 
