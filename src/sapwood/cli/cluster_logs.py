@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from sapwood.cli.head_connection import connected
-from sapwood.cli.logs import described
+from sapwood.cli.log_lines import described
 from sapwood.cli.present import answer_stream
 from sapwood.core import typed
 from sapwood.core.errors import InputError, SapwoodError
@@ -27,6 +27,9 @@ from sapwood.nodes import messages
 
 FOLLOW_PAUSE = 0.5
 """Seconds between two looks for new lines."""
+
+ANSWER_TIMEOUT = 5.0
+"""Seconds that a node has to give its lines."""
 
 FOLD_WITHIN = 1.0
 """Seconds within which equal lines of several nodes are one."""
@@ -180,7 +183,7 @@ class _Reader:
     def _take(self, source: _Source, answer: Future[Any], found: list[LogLine]) -> bool:
         """Take lines in; say whether there are more."""
         try:
-            page = messages.from_value(answer.result(CALL_TIMEOUT), LogPage)
+            page = messages.from_value(answer.result(ANSWER_TIMEOUT), LogPage)
         except (SapwoodError, TimeoutError) as error:
             reason = error.what if isinstance(error, SapwoodError) else "it does not answer"
             self._problems[source.host] = f"the lines of {source.name} cannot be read: {reason}"

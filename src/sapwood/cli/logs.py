@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import time
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 import typer
 
 from sapwood.cli.failures import reported
 from sapwood.cli.interrupts import termination_interrupts
+from sapwood.cli.log_lines import described
 from sapwood.cli.options import Debug, Set, assignments
 from sapwood.cli.present import answer_stream
 from sapwood.core.errors import InputError
 from sapwood.core.hostset import expand_hosts
 from sapwood.environment.configuration import load_configuration
-from sapwood.environment.log_files import LogFile, LogLine, Wanted, merged
+from sapwood.environment.log_files import LogFile, Wanted, merged
 from sapwood.environment.logs import LEVELS
 from sapwood.environment.units import parse_duration
 
@@ -89,34 +88,6 @@ def logs(  # noqa: PLR0913 - each parameter is one option of the command line
             if not follow:
                 return
             time.sleep(FOLLOW_PAUSE)
-
-
-def described(line: LogLine) -> str:
-    """Return a line for people: its time is that of this machine's clock.
-
-    Example:
-        >>> described(LogLine("", event="what is no log line"))
-        '?  what is no log line'
-    """
-    if not line.level:
-        return f"?  {line.event}"
-    process = f"[{line.pid}]" if line.pid else ""
-    where = f"{line.node}{process}"
-    fields = "".join(f"  {key}={_text(value)}" for key, value in line.fields.items())
-    head = f"{_local(line.timestamp)} {where} {line.level:<8} {line.component}: {line.event}"
-    return f"{head}{fields}" + (f"\n{line.exception}" if line.exception else "")
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def _local(timestamp: str) -> str:
-    try:
-        moment = dt.datetime.fromisoformat(timestamp).astimezone()
-    except ValueError:
-        return timestamp
-    return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03}"
 
 
 def _checked(level: str) -> str:

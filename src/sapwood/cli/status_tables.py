@@ -55,12 +55,11 @@ def chosen(nodes: Sequence[calls.NodeStatus], names: str) -> list[calls.NodeStat
 
 def links_shown(status: calls.TreeStatus) -> list[RenderableType]:
     """Return a table of links, and a line for each node that is not there."""
-    columns = ("node", "state", "address", "by", "rtt>", "clock>", "cert>")
-    columns += ("queue>", "resumed>")
+    columns = ["node", "state", "address", "by", "rtt>", "clock>", "cert>", "queue>", "resumed>"]
     shown = [one for one in status.nodes if one.record.state != "removed"]
     rows = [_link_row(one, status.time) for one in shown]
     if any(one.link.dropped for one in shown if one.link):
-        columns += ("dropped>",)
+        columns.append("dropped>")
         rows = [(*row, _dropped(one)) for row, one in zip(rows, shown, strict=True)]
     optional = ("by", "cert", "queue", "resumed", "clock")
     parts: list[RenderableType] = [FittingTable("", columns, rows, optional)]

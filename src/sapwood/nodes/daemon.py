@@ -42,7 +42,6 @@ from sapwood.environment.logs import logger
 from sapwood.nodes import messages
 from sapwood.nodes.command_processes import CommandProcesses, Done
 from sapwood.nodes.joining import Joined, join, join_again
-from sapwood.nodes.port import interface_of
 from sapwood.security.authority import make_request, valid_until
 from sapwood.security.credentials import Credentials
 from sapwood.security.tokens import JoinToken
@@ -477,6 +476,8 @@ class NodeDaemon:
         self.loop.call_soon(self._say_status, request)
 
     def _say_status(self, request: IncomingRequest) -> None:
+        from sapwood.nodes.port import interface_of  # noqa: PLC0415 - psutil only where asked
+
         links = self.agent.place.figures()
         link = links[0] if links else None
         local = link.connection.local_address if link and link.connection else ""
