@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from sapwood.comm.link_figures import LinkFigures
-from sapwood.nodes.control import Refusal
+from sapwood.nodes.control import RefusedMachine
 from sapwood.nodes.joining import NodeFacts
 from sapwood.nodes.messages import NodeActivity, ReadLogs
 
@@ -163,7 +163,7 @@ class TreeStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     time: float
     nodes: list[NodeStatus]
-    refusals: list[Refusal]
+    refusals: list[RefusedMachine]
 
 
 class LogsOf(msgspec.Struct, frozen=True):

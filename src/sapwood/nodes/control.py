@@ -80,7 +80,7 @@ MAX_NAME = 64
 _log = logger("nodes")
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+class RefusedMachine(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody was not let in.
 
     Attributes:
@@ -170,7 +170,7 @@ class ControlTree:
         self._joined: dict[int, str] = {}  # names of those that somebody else started
         self._awaited: dict[int, int] = {}  # incarnations of those that may join, by their ranks
         self._certificate_ends: dict[int, float] = {}
-        self._refusals: deque[Refusal] = deque(maxlen=MAX_REFUSALS)
+        self._refusals: deque[RefusedMachine] = deque(maxlen=MAX_REFUSALS)
         self._token_users: dict[str, deque[str]] = {}
         self._port: HeadPort | None = None
         self._loop_later: Callable[..., object] = _not_yet
@@ -242,7 +242,7 @@ class ControlTree:
         return found
 
     @property
-    def refusals(self) -> list[Refusal]:
+    def refusals(self) -> list[RefusedMachine]:
         """Those who were not let in, the last ones; from any thread."""
         with self._lock:
             return list(self._refusals)
@@ -472,14 +472,14 @@ class ControlTree:
             if users:
                 reason += f"; it let in {fold_hosts(users)}"
             name = _printable(request.facts.name)
-            self._note_refusal(Refusal(time=time.time(), name=name, reason=reason))
+            self._note_refusal(RefusedMachine(time=time.time(), name=name, reason=reason))
             raise
 
     def _not_let_in(self, address: str, reason: str) -> None:
         """Somebody did not get as far as to say what it wants; on the loop's thread."""
-        self._note_refusal(Refusal(time=time.time(), address=address, reason=reason))
+        self._note_refusal(RefusedMachine(time=time.time(), address=address, reason=reason))
 
-    def _note_refusal(self, refusal: Refusal) -> None:
+    def _note_refusal(self, refusal: RefusedMachine) -> None:
         where = {"name": refusal.name} if refusal.name else {"address": refusal.address}
         _log.warning("peer refused", reason=refusal.reason, **where)
         with self._lock:

@@ -53,15 +53,20 @@ def elsewhere() -> Iterator[tuple[str, ...]]:
         subprocess.run(["ip", "netns", "del", name], check=True)
 
 
-@contextmanager
-def slow_way(place: str, elsewhere: tuple[str, ...]) -> Iterator[None]:
-    """Let a place be reached from elsewhere, at the same address, but slowly."""
-    host, _, port = place.rpartition(":")
+def listening_elsewhere(port: str, elsewhere: tuple[str, ...]) -> socket.socket:
+    """Return a socket that listens in another network."""
     mine, theirs = socket.socketpair()
     with mine, theirs:
         command = [*elsewhere, sys.executable, "-c", _LISTEN, str(theirs.fileno()), port]
         subprocess.run(command, pass_fds=[theirs.fileno()], check=True)
         _, (descriptor,), _, _ = socket.recv_fds(mine, 1, 1)
+    return socket.socket(fileno=descriptor)
+
+
+@contextmanager
+def slow_way(place: str, elsewhere: tuple[str, ...]) -> Iterator[None]:
+    """Let a place be reached from elsewhere, at the same address, but slowly."""
+    host, _, port = place.rpartition(":")
     loop = asyncio.new_event_loop()
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -87,15 +92,23 @@ def slow_way(place: str, elsewhere: tuple[str, ...]) -> Iterator[None]:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection(host, int(port))
-        await asyncio.gather(pump(reader, back), pump(there, writer))
+        try:
+            await asyncio.gather(pump(reader, back), pump(there, writer))
+        finally:
+            for end in (writer, back):
+                end.close()
 
     async def end() -> None:
         rest = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in rest:
-            task.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
+        if rest:
+            _, left = await asyncio.wait(rest, timeout=PATIENCE)  # both ends are closed by now
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+        for _ in range(3):
+            await asyncio.sleep(0)  # the transports close
 
-    listening = socket.socket(fileno=descriptor)
+    listening = listening_elsewhere(port, elsewhere)
     server = loop.run_until_complete(asyncio.start_server(serve, sock=listening))
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

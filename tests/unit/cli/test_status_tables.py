@@ -14,7 +14,7 @@ from sapwood.comm.link_figures import LinkFigures
 from sapwood.comm.transport.base import ConnectionFacts
 from sapwood.core.errors import InputError
 from sapwood.head.calls import NodeRecord, NodeStatus, TreeStatus
-from sapwood.nodes.control import Refusal
+from sapwood.nodes.control import RefusedMachine
 from sapwood.nodes.messages import (
     CommandActivity,
     NodeActivity,
@@ -55,7 +55,7 @@ def node(name: str, state: str = "ready", reason: str = "", **more: object) -> N
     return msgspec.structs.replace(made, **more)
 
 
-def status(*nodes: NodeStatus, refusals: tuple[Refusal, ...] = ()) -> TreeStatus:
+def status(*nodes: NodeStatus, refusals: tuple[RefusedMachine, ...] = ()) -> TreeStatus:
     return TreeStatus(time=NOW, nodes=list(nodes), refusals=list(refusals))
 
 
@@ -91,9 +91,11 @@ def test_who_is_not_there_is_explained() -> None:
             node("n3", "removed", "it was removed", certificate_end=NOW - 1),
             node("n4", unanswered="it does not answer within 2 s"),
             refusals=(
-                Refusal(time=NOW - 2, name="n7", reason="the join token has expired"),
-                Refusal(time=NOW - 2, address="10.0.0.9:5", reason="its certificate is over"),
-                Refusal(time=NOW - 7200, name="n8", reason="long ago"),
+                RefusedMachine(time=NOW - 2, name="n7", reason="the join token has expired"),
+                RefusedMachine(
+                    time=NOW - 2, address="10.0.0.9:5", reason="its certificate is over"
+                ),
+                RefusedMachine(time=NOW - 7200, name="n8", reason="long ago"),
             ),
         )
     )
