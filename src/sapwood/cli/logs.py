@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import time
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 import typer
 
 from sapwood.cli.failures import reported
 from sapwood.cli.interrupts import termination_interrupts
+from sapwood.cli.log_lines import described
 from sapwood.cli.options import Debug, Set, assignments
 from sapwood.cli.present import answer_stream
 from sapwood.core.errors import InputError
+from sapwood.core.hostset import expand_hosts
 from sapwood.environment.configuration import load_configuration
-from sapwood.environment.log_files import LogFile, LogLine, Wanted, merged
+from sapwood.environment.log_files import LogFile, Wanted, merged
 from sapwood.environment.logs import LEVELS
+from sapwood.environment.units import parse_duration
 
 FOLLOW_PAUSE = 0.2
 """Seconds between two looks for new lines."""
 
 
-def logs(
+def logs(  # noqa: PLR0913 - each parameter is one option of the command line
     files: Annotated[
         list[Path] | None,
         typer.Argument(metavar="FILE", help="Log files; default: log.file of the configuration."),
     ] = None,
     *,
+    name: Annotated[
+        str,
+        typer.Option(metavar="CLUSTER", help="Of the head and the nodes of a cluster that is up."),
+    ] = "",
     component: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Only of this component; may be repeated."),
@@ -39,8 +44,13 @@ def logs(
     ] = "",
     node: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only of this machine; may be repeated."),
+        typer.Option(
+            metavar="SET", help="Only of these machines, for example n1 or n[1-4]; may be repeated."
+        ),
     ] = None,
+    since: Annotated[
+        str, typer.Option(metavar="TIME", help="Only of the last so long, for example 10min.")
+    ] = "",
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on as lines come, until Ctrl-C.")
     ] = False,
@@ -50,9 +60,23 @@ def logs(
     settings: Set = None,
     debug: Debug = False,
 ) -> None:
-    """Print log files of several processes and machines, merged by time."""
+    """Print what processes and machines have logged, merged by time.
+
+    That is what lies in files or, with --name, what the head and the nodes of a cluster keep in
+    memory: there the times are those of the head's clock, and equal lines of several nodes are one.
+    """
     with reported(debug=debug, as_json=as_json), ExitStack() as stack:
-        wanted = Wanted(component or (), _checked(level), node or ())
+        names = tuple(one for text in node or () for one in expand_hosts(text))
+        after = time.time() - parse_duration(since) if since else 0.0
+        wanted = Wanted(component or (), _checked(level), names, after)
+        if name:
+            from sapwood.cli import cluster_logs  # noqa: PLC0415 - --help must load little
+
+            if files:
+                raise InputError("--name and files cannot be merged", hint="leave one of them out")
+            stack.enter_context(termination_interrupts())
+            cluster_logs.show(name, wanted, follow=follow, as_json=as_json)
+            return
         opened = [
             stack.enter_context(closing(LogFile(path))) for path in files or _configured(settings)
         ]
@@ -66,33 +90,6 @@ def logs(
             time.sleep(FOLLOW_PAUSE)
 
 
-def described(line: LogLine) -> str:
-    """Return a line for people: its time is that of this machine's clock.
-
-    Example:
-        >>> described(LogLine("", event="what is no log line"))
-        '?  what is no log line'
-    """
-    if not line.level:
-        return f"?  {line.event}"
-    where = f"{line.node}[{line.pid}]" if line.node else f"[{line.pid}]"
-    fields = "".join(f"  {key}={_text(value)}" for key, value in line.fields.items())
-    head = f"{_local(line.timestamp)} {where} {line.level:<8} {line.component}: {line.event}"
-    return f"{head}{fields}" + (f"\n{line.exception}" if line.exception else "")
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def _local(timestamp: str) -> str:
-    try:
-        moment = dt.datetime.fromisoformat(timestamp).astimezone()
-    except ValueError:
-        return timestamp
-    return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03}"
-
-
 def _checked(level: str) -> str:
     if level and level not in LEVELS:
         raise InputError(f"there is no level {level!r}", hint=f"levels are {', '.join(LEVELS)}")
@@ -103,6 +100,7 @@ def _configured(settings: list[str] | None) -> list[Path]:
     configured = load_configuration(assignments(settings or (), "--set")).settings.log.file
     if not configured:
         raise InputError(
-            "there is no log file", hint="name files, or set log.file in the configuration"
+            "there is no log file",
+            hint="name files, set log.file in the configuration, or say --name CLUSTER",
         )
     return [Path(configured).expanduser()]

@@ -22,6 +22,7 @@ from sapwood.cli import (
     simulate,
     token,
     toolchain,
+    tree,
     up,
 )
 from sapwood.cli.failures import EXIT_CODES, show_error
@@ -49,6 +50,7 @@ app.command("logs")(logs.logs)
 app.add_typer(program.app, name="program")
 app.add_typer(node.app, name="node")
 app.add_typer(token.app, name="token")
+app.add_typer(tree.app, name="tree")
 app.add_typer(config.app, name="config")
 app.add_typer(cache.app, name="cache")
 app.add_typer(toolchain.app, name="toolchain")

@@ -141,6 +141,28 @@ def show(
 
 
 @app.command()
+def status(
+    *,
+    name: Cluster = "default",
+    node: Annotated[
+        str, typer.Option(metavar="SET", help="Only of these nodes, for example n1 or n[1-4].")
+    ] = "",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show what runs on the nodes of a cluster: processes of sessions, and commands."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli import status_tables  # noqa: PLC0415 - --help must load little
+
+        found = status_tables.status_of(name)
+        if as_json:
+            nodes = status_tables.chosen(found.nodes, node)
+            print_json({"time": found.time, "nodes": nodes})
+        else:
+            write(*status_tables.activity_shown(found, node))
+
+
+@app.command()
 def remove(
     node: Annotated[str, typer.Argument(metavar="NODE", help="Which one, as list shows it.")],
     *,

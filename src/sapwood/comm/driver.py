@@ -13,6 +13,7 @@ from functools import partial
 from typing import Protocol
 
 from sapwood.comm import events as ev
+from sapwood.comm.link_figures import LinkFigures
 from sapwood.comm.links import Handlers, LinkTable
 from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.node import Node
@@ -98,6 +99,10 @@ class NodeDriver:
         """Let links and node do what they do by themselves; let go of what others gave up."""
         self.blocks.forget_gone()
         self.links.tick(self._loop.time())
+
+    def figures(self) -> list[LinkFigures]:
+        """Return what is known of each link to a neighbour."""
+        return self.links.figures(self._loop.time())
 
     def post(self, event: ev.Event) -> None:
         """Give the node an event and do what it wants done."""

@@ -53,9 +53,10 @@ from itertools import islice
 import msgspec
 
 from sapwood.comm.frames import MAX_PAYLOAD, Buffers
-from sapwood.comm.messages import PROTOCOL_VERSION, WINDOW, Hello, Resume, Welcome
+from sapwood.comm.messages import PROTOCOL_VERSION, WINDOW, Heartbeat, Hello, Resume, Welcome
 from sapwood.comm.place_keys import PlaceKeys
 from sapwood.comm.replay import Expectation, Sent
+from sapwood.comm.round_trip import RoundTrip
 from sapwood.core.errors import ProtocolError
 from sapwood.core.states import StateTable
 from sapwood.core.topology import ROOT
@@ -200,7 +201,8 @@ class LinkTiming(msgspec.Struct, frozen=True):
 class Link:
     """State of one link.
 
-    ``usable`` says whether messages other than the handshake may pass.
+    ``usable`` says whether messages other than the handshake may pass, ``round_trip`` how long one
+    takes there and back, None until that is known.
 
     Args:
         number: The transport's name for the connection.
@@ -209,14 +211,18 @@ class Link:
     """
 
     __slots__ = (
+        "_echo",
+        "_echo_at",
         "attachment",
         "incarnation",
         "initiator",
+        "last_beat",
         "last_heard",
         "last_sent",
         "number",
         "pid",
         "rank",
+        "round_trip",
         "same_machine",
         "state",
         "usable",
@@ -234,6 +240,10 @@ class Link:
         self.same_machine = False
         self.last_heard = now
         self.last_sent = now
+        self.last_beat = now
+        self.round_trip: RoundTrip | None = None
+        self._echo = 0.0
+        self._echo_at = 0.0
 
     def advance(self, event: LinkEvent) -> None:
         """Go to the next state.
@@ -265,6 +275,22 @@ class Link:
         self.last_heard = now
         if self.state is LinkState.SUSPECT:
             self.advance(LinkEvent.HEARD)
+
+    def beat(self, now: float) -> Heartbeat:
+        """Return the heartbeat to be sent now, and count it as sent."""
+        echo, self._echo = self._echo, 0.0
+        self.last_sent = self.last_beat = now
+        return Heartbeat(now, echo, now - self._echo_at if echo else 0.0)
+
+    def beaten(self, beat: Heartbeat) -> None:
+        """Take a heartbeat in that arrived just now."""
+        now = self.last_heard
+        self._echo, self._echo_at = beat.clock, now
+        if beat.echo:
+            trip = self.round_trip
+            if trip is None:
+                trip = self.round_trip = RoundTrip()
+            trip.add(now - beat.echo - beat.held)
 
     def forgive(self, seconds: float) -> None:
         """Do not count a time in which this process itself did not run."""
@@ -359,6 +385,8 @@ class Channel:
         queued: Cost of what waits for credit.
         received: Messages that arrived, counted by whoever drives the channel.
         unpaid: Cost of what arrived since credit was last given.
+        control: Cost of the messages of the link itself that arrived.
+        resumptions: How often it went on over a new connection.
         overdrawn: Whether the peer has sent more than it had credit for.
 
     Example:
@@ -379,11 +407,15 @@ class Channel:
         "_held",
         "_holds",
         "_kept",
+        "_paid",
+        "_peer_window",
         "_queue",
+        "_returned",
         "_told",
         "_window",
         "attempts",
         "broken_at",
+        "control",
         "credit_at",
         "link",
         "number",
@@ -393,6 +425,7 @@ class Channel:
         "ready",
         "reason",
         "received",
+        "resumptions",
         "room",
         "state",
         "unpaid",
@@ -410,12 +443,17 @@ class Channel:
         self.queued = 0
         self.received = 0
         self.unpaid = 0
+        self.control = 0
+        self.resumptions = 0
         self.credit_at = max(1, window // CREDIT_SHARE)
         self.broken_at = 0.0
         self.attempts = 0
         self.reason = ""
         self.overdrawn = False
         self._window = window
+        self._peer_window = 0
+        self._paid = 0  # as unpaid, for what credit was given for
+        self._returned = 0  # the cost of what the peer has acknowledged
         self._acknowledged = 0
         self._kept: deque[tuple[Buffers, int]] = deque()
         self._queue: deque[tuple[Buffers, int, Hold | None]] = deque()
@@ -437,6 +475,21 @@ class Channel:
     def sent(self) -> int:
         """Messages that were sent, counted from the first."""
         return self._acknowledged + len(self._kept)
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes of the messages that were sent."""
+        return self._returned + self._peer_window - self.room - self.sent * MESSAGE_COST
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes of the messages that arrived."""
+        return self._paid + self.unpaid - self.control - self.received * MESSAGE_COST
+
+    @property
+    def waiting(self) -> int:
+        """Messages that wait for credit."""
+        return len(self._queue)
 
     @property
     def kept(self) -> int:
@@ -505,9 +558,10 @@ class Channel:
             raise ProtocolError(
                 f"credit for {consumed} messages where {self._acknowledged} to {self.sent} can be"
             )
-        kept = self._kept
+        kept, before = self._kept, self.room
         for _ in range(consumed - self._acknowledged):
             self.room += kept.popleft()[1]
+        self._returned += self.room - before
         self._acknowledged = consumed
         return self._flush()
 
@@ -557,6 +611,7 @@ class Channel:
         if consumed == self._told:
             return 0
         self._told = consumed
+        self._paid += self.unpaid
         self.unpaid = 0
         return consumed
 
@@ -573,7 +628,7 @@ class Channel:
         self.advance(ChannelEvent.GREETED)
         self.peer_link = peer_link
         self.write = write
-        self.room = max(1, window)
+        self.room = self._peer_window = max(1, window)
         self.ready = True
 
     def broke(self, now: float, reason: str) -> None:
@@ -605,6 +660,7 @@ class Channel:
             )
         self.advance(ChannelEvent.RESUMED)
         self.attempts = 0
+        self.resumptions += 1
         self.write = write
         self._told = 0  # what was said of credit may be lost
         for buffers, _ in islice(self._kept, received - self._acknowledged, None):

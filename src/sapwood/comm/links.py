@@ -41,7 +41,9 @@ from sapwood.comm.link import (
     check_greeting,
     holds_back,
 )
+from sapwood.comm.link_figures import LinkFigures
 from sapwood.comm.payload import Payload
+from sapwood.comm.transport.base import ConnectionFacts, DescribedConnection
 from sapwood.core.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -106,6 +108,7 @@ class LinkTable:
     Attributes:
         connections: The open connections, by their number.
         channels: Channels by the number of their link.
+        dropped: Messages that waited for credit when their link ended, by the peer's rank.
     """
 
     def __init__(
@@ -119,6 +122,7 @@ class LinkTable:
     ) -> None:
         self.connections: dict[int, LinkConnection] = {}
         self.channels: dict[int, Channel] = {}
+        self.dropped: dict[int, int] = {}
         self._node = node
         self._handlers = handlers
         self._surroundings = surroundings
@@ -169,6 +173,37 @@ class LinkTable:
                 effects = [queue.popleft()]
         finally:
             self._performing = False
+
+    def figures(self, now: float) -> list[LinkFigures]:
+        """Return what is known of each link to a neighbour."""
+        carriers = {one.channel.number: one.connection for one in self.connections.values()}
+        found: list[LinkFigures] = []
+        for channel in self.channels.values():
+            link = channel.link
+            if not link.usable:
+                continue
+            connection, trip = carriers.get(channel.number), link.round_trip
+            found.append(
+                LinkFigures(
+                    rank=link.rank,
+                    state=link.state.value if connection is not None else channel.state.value,
+                    silent=now - link.last_heard,
+                    round_trip=trip.smoothed if trip else None,
+                    round_trip_variation=trip.variation if trip else None,
+                    round_trip_least=trip.least if trip else None,
+                    messages_sent=channel.sent,
+                    bytes_sent=channel.bytes_sent,
+                    messages_received=channel.received,
+                    bytes_received=channel.bytes_received,
+                    unacknowledged=channel.kept,
+                    waiting=channel.waiting,
+                    queued=max(0, channel.queued - channel.waiting * MESSAGE_COST),
+                    dropped=self.dropped.get(link.rank, 0),
+                    resumptions=channel.resumptions,
+                    connection=_facts_of(connection),
+                )
+            )
+        return found
 
     # --- connections -----------------------------------------------------------------------------
 
@@ -258,6 +293,9 @@ class LinkTable:
         self.channels.pop(channel.number, None)
         self._broken.pop(channel.number, _nothing)()
         self._hang_up(channel, politely=False)
+        if channel.waiting:
+            rank = channel.link.rank
+            self.dropped[rank] = self.dropped.get(rank, 0) + channel.waiting
         self._release(now, channel.gone())
         self.step(now, ev.LinkClosed(channel.number, reason))
 
@@ -299,6 +337,7 @@ class LinkTable:
                 self._source = None
                 self._control(carrier, message, now)
                 channel = carrier.channel
+                channel.control += frame.nbytes + MESSAGE_COST
                 continue
             self._source = channel
             self._source_frame = frame
@@ -484,6 +523,11 @@ class LinkTable:
         self._broken.pop(channel.number, _nothing)()
         self._release(now, channel.resumed(received, carrier.connection.write))
         self._give_credit(channel, now)
+
+
+def _facts_of(connection: object) -> ConnectionFacts | None:
+    """Return what a connection is made of, if there is one that says so."""
+    return connection.facts() if isinstance(connection, DescribedConnection) else None
 
 
 def _goodbye(reason: str) -> Buffers:

@@ -22,6 +22,10 @@ from sapwood.core.topology import ROOT, Tree
 
 __all__ = ["Effects", "PeerListener", "PeerTable"]
 
+MEASURE_AFTER = 2
+"""A link between machines that is never quiet has a heartbeat after so many times
+``LinkTiming.heartbeat``, so that its round trip is measured all the same."""
+
 
 class PeerListener(Protocol):
     """The layer above, told of changes around a place."""
@@ -206,15 +210,20 @@ class PeerTable:
                 for link in self.links.values():
                     link.forgive(late)
         self._last_tick = now
-        quiet: list[int] = []
+        alive: Effects = []
         for link in tuple(self.links.values()):
-            if link.usable and now - link.last_sent >= self.timing.heartbeat / 2:
-                link.last_sent = now
-                quiet.append(link.number)
+            if link.usable and self._beats(link, now):
+                alive.append(ev.Transmit((link.number,), link.beat(now)))
             if now - link.last_heard > self.timing.failure_after:
                 effects += self._silent(link, now - link.last_heard)
-        alive: Effects = [ev.Transmit(tuple(quiet), msg.Heartbeat())] if quiet else []
         return alive + effects
+
+    def _beats(self, link: Link, now: float) -> bool:
+        """Whether a link needs a heartbeat: to say that this place lives, or to measure it."""
+        heartbeat = self.timing.heartbeat
+        if now - link.last_sent >= heartbeat / 2:
+            return True
+        return not link.same_machine and now - link.last_beat >= MEASURE_AFTER * heartbeat
 
     def _silent(self, link: Link, seconds: float) -> Effects:
         """Act on a heartbeat time-out."""
@@ -238,8 +247,9 @@ class PeerTable:
             effects.append(ev.PlaceSilent(link.rank, link.number, seconds))
         return effects + self.attachment.silent(link.rank)
 
-    def on_heartbeat(self, _link: Link, _message: msg.Heartbeat, _payload: Any) -> Effects:
+    def on_heartbeat(self, link: Link, message: msg.Heartbeat, _payload: Any) -> Effects:
         """The neighbour lives; receiving it said so."""
+        link.beaten(message)
         return []
 
     # --- who hangs where -----------------------------------------------------------------------

@@ -102,3 +102,13 @@ def describe_status(status: int) -> str:
         return f"killed by {signal.Signals(-status).name}"
     except ValueError:
         return f"killed by signal {-status}"
+
+
+def resident_memory(pid: int) -> int:
+    """Return the bytes of memory that a process holds; 0 if it is gone."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:  # noqa: PTH123 - agents have no pathlib
+            pages = int(file.read().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import heapq
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -52,6 +53,7 @@ class Wanted(msgspec.Struct, frozen=True):
         components: Names; ``comm`` also stands for ``comm.link``.
         level: The least grave.
         nodes: Names of machines.
+        after: Seconds since 1970.
 
     Example:
         >>> line = LogLine("2026-11-22T09:45:35Z", "info", "comm.link", "opened")
@@ -62,6 +64,7 @@ class Wanted(msgspec.Struct, frozen=True):
     components: Sequence[str] = ()
     level: str = ""
     nodes: Sequence[str] = ()
+    after: float = 0.0
 
     def has(self, line: LogLine) -> bool:
         """Whether a line is wanted."""
@@ -71,6 +74,8 @@ class Wanted(msgspec.Struct, frozen=True):
         ):
             return False
         if self.level and LEVELS.get(line.level, 0) < LEVELS[self.level]:
+            return False
+        if self.after and seconds_of(line.timestamp) < self.after:
             return False
         return not self.nodes or line.node in self.nodes
 
@@ -128,17 +133,42 @@ class LogFile:
         return named.st_ino != held.st_ino or named.st_size < self._file.tell()
 
     def _read(self, raw: bytes) -> LogLine:
-        try:
-            found = typed.json_reader(dict[str, Any])(raw)
-            timestamp, pid = str(found["timestamp"]), int(found.get("pid", 0))
-        except (msgspec.DecodeError, KeyError, TypeError, ValueError):
-            return LogLine(self._last, event=raw.decode(errors="replace"), raw=raw)
-        self._last = timestamp
-        level, component, event, node, exception = (
-            str(found.get(key, "")) for key in ("level", "component", "event", "node", "exception")
-        )
-        fields = {key: value for key, value in found.items() if key not in KNOWN}
-        return LogLine(timestamp, level, component, event, node, pid, exception, fields, raw)
+        line = parsed(raw, self._last)
+        self._last = line.timestamp
+        return line
+
+
+def seconds_of(timestamp: str) -> float:
+    """Return the time of a line, seconds since 1970; 0 if it has none.
+
+    Example:
+        >>> seconds_of("1970-01-01T00:01:00.5Z"), seconds_of("yesterday")
+        (60.5, 0.0)
+    """
+    try:
+        moment = dt.datetime.fromisoformat(timestamp)
+    except ValueError:
+        return 0.0
+    return (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp()
+
+
+def parsed(raw: bytes, otherwise: str = "") -> LogLine:
+    """Return the line of some bytes.
+
+    Args:
+        raw: The bytes, without the end of the line.
+        otherwise: The time of a line that cannot be read.
+    """
+    try:
+        found = typed.json_reader(dict[str, Any])(raw)
+        timestamp, pid = str(found["timestamp"]), int(found.get("pid", 0))
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+        return LogLine(otherwise, event=raw.decode(errors="replace"), raw=raw)
+    level, component, event, node, exception = (
+        str(found.get(key, "")) for key in ("level", "component", "event", "node", "exception")
+    )
+    fields = {key: value for key, value in found.items() if key not in KNOWN}
+    return LogLine(timestamp, level, component, event, node, pid, exception, fields, raw)
 
 
 def merged(files: Iterable[LogFile], wanted: Wanted) -> Iterator[LogLine]:

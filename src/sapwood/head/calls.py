@@ -6,13 +6,22 @@ from typing import Any
 
 import msgspec
 
+from sapwood.comm.link_figures import LinkFigures
+from sapwood.nodes.control import RefusedMachine
 from sapwood.nodes.joining import NodeFacts
+from sapwood.nodes.messages import NodeActivity, ReadLogs
 
 HELLO = "hello"
 """Call: who are you? Answer: :class:`HeadFacts`."""
 
 NODES = "nodes"
 """Call: which nodes are there? Answer: a list of :class:`NodeRecord`."""
+
+STATUS = "status"
+"""Call: how are the nodes? Answer: a :class:`TreeStatus`."""
+
+LOGS = "logs"
+"""Call: what did a daemon, or the head, log? Value: :class:`LogsOf`. Answer: a ``LogPage``."""
 
 REMOVE_NODE = "node.remove"
 """Call: end a node, which will not be back. Value: :class:`RemoveNode`. Answer: its record."""
@@ -91,6 +100,9 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
         skew: Seconds by which its clock is ahead of the head's.
         reason: Why it is not ready; empty if it is.
         joined: When it joined, seconds since 1970.
+        since: Since when it is in its state, seconds since 1970; 0 if that is not known.
+        former: Why it was not ready before.
+        former_time: Since when it was not, then.
     """
 
     host: int
@@ -101,11 +113,69 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     skew: float = 0.0
     reason: str = ""
     joined: float = 0.0
+    since: float = 0.0
+    former: str = ""
+    former_time: float = 0.0
 
     @property
     def is_ready(self) -> bool:
         """Whether processes can begin there."""
         return self.state == "ready"
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether its daemon can be reached."""
+        return self.state in {"ready", "draining"}
+
+
+class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How a node is.
+
+    Attributes:
+        record: Who it is.
+        link: The link to it, seen from the head; None while there is none.
+        interface: The interface of the head's machine that the link goes over.
+        skew: Seconds by which its clock is ahead of the head's, measured now if it answers.
+        skew_error: How wrong that is at most; None if it was measured only when the node joined.
+        certificate_end: When its certificate ends, seconds since 1970; 0 if it has none.
+        activity: What runs there; None if it does not answer.
+        unanswered: Why it does not.
+    """
+
+    record: NodeRecord
+    link: LinkFigures | None = None
+    interface: str = ""
+    skew: float = 0.0
+    skew_error: float | None = None
+    certificate_end: float = 0.0
+    activity: NodeActivity | None = None
+    unanswered: str = ""
+
+
+class TreeStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How the nodes of a head are.
+
+    Attributes:
+        time: When, by the head's clock, seconds since 1970.
+        nodes: Each of them.
+        refusals: Machines that were not let in, the last ones.
+    """
+
+    time: float
+    nodes: list[NodeStatus]
+    refusals: list[RefusedMachine]
+
+
+class LogsOf(msgspec.Struct, frozen=True):
+    """What did a daemon log?
+
+    Attributes:
+        host: Its node; 0 for the head itself.
+        read: Which lines.
+    """
+
+    host: int
+    read: ReadLogs
 
 
 class RemoveNode(msgspec.Struct, frozen=True):

@@ -35,11 +35,13 @@ from sapwood.core.errors import (
     SecurityError,
     StoreError,
 )
+from sapwood.environment.log_ring import LogRing, kept_lines
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import NodeSettings
 from sapwood.head import calls
 from sapwood.head.folder import HeadInfo, remove_info, remove_left_sockets, write_info
 from sapwood.head.service import Caller, ServiceServer
+from sapwood.head.status import NodeCauses, tree_status
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree, NodeView
 from sapwood.security.authority import Authority, new_cluster_id
@@ -143,6 +145,9 @@ class Head:
         self._removals: dict[int, Future[Any]] = {}
         self._draining: dict[int, float] = {}  # until when, monotonic
         self._sessions: dict[tuple[str, int], _RemoteSession] = {}
+        self._causes = NodeCauses()
+        self._lines = LogRing()
+        self._keeping = contextlib.ExitStack()
         self._front_ends = itertools.count(1)
         self._thread = LoopThread("sapwood-service")
         self._pool = ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
@@ -158,6 +163,8 @@ class Head:
             {
                 calls.HELLO: self._hello,
                 calls.NODES: self._nodes,
+                calls.STATUS: self._status,
+                calls.LOGS: self._logs,
                 calls.REMOVE_NODE: self._remove_node,
                 calls.CREATE_TOKEN: self._create_token,
                 calls.LIST_TOKENS: self._list_tokens,
@@ -178,6 +185,7 @@ class Head:
 
     def start(self) -> None:
         """Listen, and start the nodes of its own."""
+        self._keeping.enter_context(kept_lines(self._lines))
         self._commands.serve()
         self.control.session.subscribe(self._places_changed)
         try:
@@ -210,6 +218,7 @@ class Head:
         if self._sockets is not None:
             shutil.rmtree(self._sockets, ignore_errors=True)
         self._store.close()
+        self._keeping.close()
 
     def _listen(self, path: str) -> None:
         self._listener = UnixTransport().listen(path, self._service, self._thread.loop)
@@ -305,16 +314,28 @@ class Head:
             found += [one for host, one in self._removed.items() if host not in known]
         return sorted(found, key=lambda one: one.host)
 
+    def _status(self, caller: Caller, value: Any) -> Future[Any]:
+        del caller, value
+        return self._pool.submit(lambda: _plain(tree_status(self.control, self.records())))
+
+    def _logs(self, caller: Caller, value: Any) -> Any:
+        del caller
+        wanted = _read(value, calls.LogsOf)
+        if not wanted.host:
+            return messages.to_value(self._lines.read(wanted.read.after, wanted.read.level))
+        return self.control.ask(wanted.host, messages.LOGS, messages.to_value(wanted.read))
+
     def _record(self, view: NodeView) -> calls.NodeRecord:
-        state, reason = view.state, view.trouble
+        cause, state = self._causes.of(view.host), view.state
         with self._lock:
             if view.facts is not None:
                 self._joined.setdefault(view.host, time.time())
                 if state == "starting" and view.host > len(self.control.hosts):
-                    state, reason = "lost", reason or AWAY
+                    state = "lost"  # nobody here starts it again: it may come back by itself
             if state == "ready" and view.host in self._draining:
                 state = "draining"
             joined = self._joined.get(view.host, 0.0)
+        reason = "" if view.state == "ready" else cause.reason
         return calls.NodeRecord(
             host=view.host,
             name=view.name,
@@ -322,8 +343,11 @@ class Head:
             state=state,
             facts=view.facts,
             skew=view.skew,
-            reason=reason,
+            reason=view.trouble or reason or (AWAY if state == "lost" else ""),
             joined=joined,
+            since=cause.since,
+            former=cause.former,
+            former_time=cause.former_time,
         )
 
     def _remove_node(self, caller: Caller, value: Any) -> Future[Any]:
@@ -354,7 +378,10 @@ class Head:
     def _remove(self, record: calls.NodeRecord) -> Any:
         host = record.host
         self._tell_nodes([host])
-        gone = msgspec.structs.replace(record, state=GONE, reason="it was removed")
+        with self._lock:
+            drained = self._draining[host] > time.monotonic()
+        how = "it was drained and removed" if drained else "it was removed"
+        gone = msgspec.structs.replace(record, state=GONE, reason=how, since=time.time())
         try:
             self._wait_until_idle(host)
             if self.ended.is_set():
@@ -504,6 +531,7 @@ class Head:
 
     def _places_changed(self, change: PlacesChanged) -> None:
         """Nodes have changed; on the loop of the control tree."""
+        self._causes.changed(change, time.time())
         known = {view.host: self._record(view) for view in self.control.nodes}
         with self._lock:
             nodes = [known.get(rank) or self._removed.get(rank) for rank in change.ranks]

@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 from types import FrameType
 from typing import Any
 
+from sapwood.contexts.process import resident_memory
 from sapwood.core.errors import ResourceError, SapwoodError
 from sapwood.environment.logs import logger
 from sapwood.nodes import messages, sweeping
@@ -71,6 +73,8 @@ class CommandProcess:
         ended: Ended,
     ) -> None:
         self._number = order.command
+        self._arguments = [word.decode(errors="replace") for word in order.arguments]
+        self._since = time.time()
         self._window = max(1, order.window)
         self._mark = f"{mark}{order.command}."
         self._loop = loop
@@ -110,6 +114,16 @@ class CommandProcess:
     def pid(self) -> int:
         """Its first process."""
         return self._process.pid
+
+    def activity(self) -> messages.CommandActivity:
+        """Return what it is, for people."""
+        return messages.CommandActivity(
+            command=self._number,
+            arguments=self._arguments,
+            process=messages.ProcessActivity(
+                pid=self.pid, since=self._since, memory=resident_memory(self.pid)
+            ),
+        )
 
     # --- input ---------------------------------------------------------------------------------
 
@@ -320,6 +334,10 @@ class CommandProcesses:
             messages.COMMAND_CANCEL: self._cancel,
         }
         """What to do with the value of a request; the function is called when that is done."""
+
+    def activity(self) -> list[messages.CommandActivity]:
+        """Return what runs, for people."""
+        return [command.activity() for command in self._open.values()]
 
     def processes(self) -> set[int]:
         """Return the processes of all commands, and the one that stands beside them."""

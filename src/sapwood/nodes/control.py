@@ -10,6 +10,7 @@ import contextlib
 import datetime as dt
 import re
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from functools import partial
@@ -18,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from sapwood.comm.link_figures import LinkFigures
 from sapwood.comm.transport.tls import TakeSocket
 from sapwood.contexts import orders
 from sapwood.contexts.launchers.base import Launcher
@@ -43,10 +45,16 @@ from sapwood.nodes.joining import (
     NodeFacts,
     check_facts,
 )
-from sapwood.nodes.port import HeadPort, SessionRootPort
+from sapwood.nodes.port import HeadPort, SessionRootPort, log_refusals
 from sapwood.nodes.processes import NodeProcesses, SessionOnNode
 from sapwood.nodes.starting import SEND_TIMEOUT, AwaitedDaemon, DaemonStarter, NodeTrouble
-from sapwood.security.authority import HEAD, Authority, make_request, new_cluster_id
+from sapwood.security.authority import (
+    HEAD,
+    Authority,
+    make_request,
+    new_cluster_id,
+    valid_until,
+)
 from sapwood.security.credentials import Credentials
 from sapwood.security.tokens import LIFETIME, JoinToken, TokenRecord, Tokens
 from sapwood.session.embedded import DRAINING, EmbeddedSession
@@ -62,7 +70,35 @@ LEAVE_TIMEOUT = 2.0
 _NODE = re.compile(r"n[0-9]+(-[0-9]+)?")
 """Names of nodes in certificates; those of heads and front ends have others."""
 
+MAX_REFUSALS = 100
+"""Machines that were not let in, the last ones, that the head remembers."""
+
+MAX_TOKEN_USERS = 1000
+"""Tokens of which the head remembers who used them."""
+
+MAX_USERS = 16
+"""Machines that it remembers of each, the last ones."""
+
+MAX_NAME = 64
+"""Characters of the name of a machine that was not let in."""
+
 _log = logger("nodes")
+
+
+class RefusedMachine(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody was not let in.
+
+    Attributes:
+        time: When, seconds since 1970.
+        name: What it calls itself; empty if it did not come so far.
+        address: Where it is; empty if that is not known.
+        reason: Why.
+    """
+
+    time: float
+    name: str = ""
+    address: str = ""
+    reason: str
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +112,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
         facts: What it says of itself; None until it has joined.
         skew: Seconds by which its clock is ahead of the head's.
         trouble: Why it is not there; empty if it is.
+        certificate_end: When its certificate ends, seconds since 1970; 0 before it has one.
     """
 
     host: int
@@ -85,6 +122,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     facts: NodeFacts | None
     skew: float
     trouble: str
+    certificate_end: float = 0.0
 
 
 class ControlTree:
@@ -136,6 +174,9 @@ class ControlTree:
         self._expected: dict[str, int] = {}  # incarnations, by the ids of tokens
         self._joined: dict[int, str] = {}  # names of those that somebody else started
         self._awaited: dict[int, int] = {}  # incarnations of those that may join, by their ranks
+        self._certificate_ends: dict[int, float] = {}
+        self._refusals: deque[RefusedMachine] = deque(maxlen=MAX_REFUSALS)
+        self._token_users: dict[str, deque[str]] = {}
         self._port: HeadPort | None = None
         self._loop_later: Callable[..., object] = _not_yet
         self._loop_soon: Callable[..., object] = _not_yet
@@ -189,6 +230,7 @@ class ControlTree:
         """The nodes, as they are now."""
         with self._lock:
             facts, trouble = dict(self._facts), dict(self._trouble)
+            ends = dict(self._certificate_ends)
         found: list[NodeView] = []
         for place in self.session.places():
             node, said, skew = facts.get(place.rank, ("", None, 0.0))
@@ -201,8 +243,32 @@ class ControlTree:
                     facts=said,
                     skew=skew,
                     trouble="" if place.is_ready else trouble.get(place.rank, ""),
+                    certificate_end=ends.get(place.rank, 0.0),
                 )
             )
+        return found
+
+    @property
+    def refusals(self) -> list[RefusedMachine]:
+        """Those who were not let in, the last ones; from any thread."""
+        with self._lock:
+            return list(self._refusals)
+
+    def links(self) -> Future[dict[int, LinkFigures]]:
+        """Return what is known of the link to each node; from any thread.
+
+        Raises:
+            ClosedError: The control tree is closed.
+        """
+        found: Future[dict[int, LinkFigures]] = Future()
+
+        def look() -> None:
+            try:
+                found.set_result({one.rank: one for one in self.session.host.place.figures()})
+            except Exception as error:  # noqa: BLE001 - handed to the caller
+                found.set_exception(error)
+
+        self.session.on_loop(look)
         return found
 
     def name_of(self, host: int) -> str:
@@ -344,7 +410,9 @@ class ControlTree:
         """Return the port of the head, at which machines join and have their links."""
         self._loop_later = loop.call_later
         self._loop_soon = loop.call_soon_threadsafe
-        port = self._port = HeadPort(self._settings.listen, loop, self.credentials)
+        port = self._port = HeadPort(
+            self._settings.listen, loop, self.credentials, self._not_let_in
+        )
         self._loop_later(self._life.total_seconds() * RENEW_AFTER, self._renew)
         port.serve_joining(JoinServer(self._authority.certificate, self._admit, loop))
         return port
@@ -380,7 +448,10 @@ class ControlTree:
             if not node or self._denied(node):
                 raise SecurityError("this node gets no certificate")
             name = node.partition(".")[0]
-            question.give(self._authority.sign(bytes(question.value()), name, self._life), None)
+            certificate = self._authority.sign(bytes(question.value()), name, self._life)
+            with self._lock:
+                self._certificate_ends[question.asked.source] = valid_until(certificate)
+            question.give(certificate, None)
         except SecurityError as error:
             question.fail(error)
 
@@ -401,7 +472,31 @@ class ControlTree:
         return () if self._port is None else self._port.places
 
     def _admit(self, request: JoinRequest, peer: str) -> JoinAnswer:
-        """Let a machine become a node, or say why not."""
+        """Let a machine become a node, or say why not, and remember that."""
+        try:
+            return self._admitted(request, peer)
+        except CommunicationError:
+            raise  # it will come again
+        except SapwoodError as error:
+            reason = error.what
+            with self._lock:
+                users = list(self._token_users.get(_id_of(request.token), ()))
+            if users:
+                reason += f"; it let in {fold_hosts(users)}"
+            name = _printable(request.facts.name)
+            self._note_refusal(RefusedMachine(time=time.time(), name=name, reason=reason))
+            raise
+
+    def _not_let_in(self, address: str, reason: str) -> None:
+        """Somebody did not get as far as to say what it wants; on the loop's thread."""
+        self._note_refusal(RefusedMachine(time=time.time(), address=address, reason=reason))
+
+    def _note_refusal(self, refusal: RefusedMachine) -> None:
+        log_refusals(refusal.name or refusal.address, refusal.reason)
+        with self._lock:
+            self._refusals.append(refusal)
+
+    def _admitted(self, request: JoinRequest, peer: str) -> JoinAnswer:
         check_facts(request.facts)
         if request.token:
             rank, incarnation = self._by_token(request)
@@ -416,6 +511,7 @@ class ControlTree:
             skew = request.facts.clock - time.time()
             node = self._authority.node_id(name)
             self._facts[rank] = (node, request.facts, skew)
+            self._certificate_ends[rank] = valid_until(certificate)
             self._trouble.pop(rank, None)
             decided = self._is_decided()
         if decided:
@@ -428,6 +524,10 @@ class ControlTree:
         token = JoinToken.parse(request.token)
         with self._lock:
             record = self._tokens.redeem(token, request.facts.name)
+            users = self._token_users.setdefault(token.id, deque(maxlen=MAX_USERS))
+            users.append(_printable(request.facts.name))
+            if len(self._token_users) > MAX_TOKEN_USERS:
+                del self._token_users[next(iter(self._token_users))]
             launched = self._expected.pop(token.id, 0)
         rank = record.slot or self._add_node(request.facts.name)
         with self._lock:
@@ -526,7 +626,12 @@ class ControlTree:
                 self._given_up |= dict.fromkeys(change.ranks, change.reason)
             if change.removed:
                 for rank in change.ranks:
-                    for known in (self._facts, self._trouble, self._awaited):
+                    for known in (
+                        self._facts,
+                        self._trouble,
+                        self._awaited,
+                        self._certificate_ends,
+                    ):
                         known.pop(rank, None)
         for session in affected:
             if change.removed:
@@ -548,6 +653,16 @@ class ControlTree:
         """Return why a node will not come back; empty if it may."""
         with self._lock:
             return self._given_up.get(host, "")
+
+
+def _id_of(token: str) -> str:
+    """Return which token a text is, as far as that can be read."""
+    return "".join(token.split(".")[1:2])
+
+
+def _printable(name: str) -> str:
+    """Return a name that a stranger gave itself, fit for a terminal."""
+    return "".join(one if one.isprintable() else "?" for one in name[:MAX_NAME])
 
 
 def _not_yet(*_args: object) -> None:

@@ -27,7 +27,7 @@ from sapwood.comm import plain
 from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.machine import machine_id
 from sapwood.contexts import orders
-from sapwood.contexts.process import adopt_orphans, children
+from sapwood.contexts.process import adopt_orphans, children, resident_memory
 from sapwood.contexts.spawner import Spawner
 from sapwood.core import typed
 from sapwood.core.errors import (
@@ -37,6 +37,8 @@ from sapwood.core.errors import (
     SecurityError,
 )
 from sapwood.core.topology import ROOT
+from sapwood.environment.log_ring import LogRing, kept_lines
+from sapwood.environment.logs import logger
 from sapwood.nodes import messages
 from sapwood.nodes.command_processes import CommandProcesses, Done
 from sapwood.nodes.joining import Joined, join, join_again
@@ -62,6 +64,8 @@ RENEW_PAUSE = 5.0
 
 FIRST_LOOKS = 60
 """The same for one that is not ready yet."""
+
+_log = logger("nodes")
 
 
 class DaemonOrder(msgspec.Struct, frozen=True):
@@ -109,6 +113,8 @@ class SessionProcesses:
         self._credentials = credentials
         self._configuration = order.configuration
         self.abandoned = False
+        self._since = time.time()
+        self._processes: dict[int, tuple[int, float]] = {}
         self._spawner = Spawner(
             order.plan,
             orders.ConfigureProcesses(
@@ -124,6 +130,17 @@ class SessionProcesses:
     def zygote(self) -> int:
         """Process id of the zygote."""
         return self._spawner.pid
+
+    def activity(self) -> messages.SessionActivity:
+        """Return what it is, for people."""
+        return messages.SessionActivity(
+            session=self._order.session,
+            zygote=_activity(self.zygote, self._since),
+            processes=[
+                _activity(pid, since, rank) for pid, (rank, since) in self._processes.items()
+            ],
+            abandoned=self.abandoned,
+        )
 
     def start(self) -> None:
         """Start the zygote.
@@ -204,12 +221,17 @@ class SessionProcesses:
 
     def _reported(self, report: orders.Report) -> None:
         order = self._order
+        if isinstance(report, orders.Spawned):
+            self._processes[report.pid] = (report.rank, time.time())
+        elif isinstance(report, orders.Exited):
+            self._processes.pop(report.pid, None)
         self._tell(messages.ProcessesReported(order.session, order.life, report))
 
     def _ended(self, reason: str) -> None:
         if not self._open:
             return
         order = self._order
+        _log.warning("session lost", session=order.session, reason=reason)
         told = messages.ProcessesReported(order.session, order.life, None, reason)
         self.close(partial(self._tell, told))
 
@@ -224,10 +246,15 @@ class NodeDaemon:
         joined: Its place in the cluster.
         patience: Seconds for which it looks for its place when the link is gone; by default what
             the head says.
+        lines: What it has logged.
     """
 
-    def __init__(self, joined: Joined, patience: float | None = None) -> None:
+    def __init__(
+        self, joined: Joined, patience: float | None = None, lines: LogRing | None = None
+    ) -> None:
         self.loop = SharedReactor()
+        self._lines = lines or LogRing()
+        self._since = time.time()
         self._patience = patience
         self.left = ""
         self._stopped = False
@@ -260,6 +287,8 @@ class NodeDaemon:
             messages.KILL: partial(self._serve, self._kill),
             messages.CLOSE: partial(self._serve, self._close_session),
             messages.LEAVE: partial(self._serve, self._leave),
+            messages.STATUS: partial(self._serve, self._tell_status),
+            messages.LOGS: partial(self._serve, self._tell_lines),
         }
         self._commands = CommandProcesses(self.loop, self._command_wrote, self._command_ended)
         for name, serve in self._commands.requests.items():
@@ -292,6 +321,7 @@ class NodeDaemon:
         try:
             self._live()
             while not self.left and not self._stopped:
+                _log.warning("head gone", then="this node looks for it")
                 self._commands.close()
                 self.agent.place.close()
                 for session in self._opened:
@@ -304,6 +334,7 @@ class NodeDaemon:
 
     def _live(self) -> None:
         self._linked = True
+        _log.info("node joined", certificate=self.credentials.node)
         try:
             self.agent.run()
         finally:
@@ -358,6 +389,7 @@ class NodeDaemon:
 
     def _renewed(self, key: bytes, answer: ev.Answered) -> None:
         if answer.error is not None or answer.payload is not None:
+            _log.warning("certificate not renewed", again_in=RENEW_PAUSE)
             self._renewal = self.loop.call_later(RENEW_PAUSE, self._renew)
             return
         certificate = bytes(plain.decode(answer.body))
@@ -367,6 +399,7 @@ class NodeDaemon:
         self.agent.renew(self.credentials)
         for session in self._opened:
             session.renew(self.credentials)
+        _log.info("certificate renewed", until=round(valid_until(certificate)))
         self._plan_renewal()
 
     def when_ready(self, function: Callable[[], None]) -> None:
@@ -412,6 +445,7 @@ class NodeDaemon:
         made.start()
         self._opened.append(made)
         self._sessions[order.session] = made
+        _log.info("session opened", session=order.session)
         request.reply(None)
 
     def _configure(self, request: IncomingRequest) -> None:
@@ -434,10 +468,36 @@ class NodeDaemon:
         if session is None:
             request.reply(None)
         else:
+            _log.info("session closed", session=str(request.value()))
             session.close(partial(request.reply, None))
+
+    def _tell_status(self, request: IncomingRequest) -> None:
+        # Later: meanwhile the question itself is counted.
+        self.loop.call_soon(self._say_status, request)
+
+    def _say_status(self, request: IncomingRequest) -> None:
+        from sapwood.nodes.port import interface_of  # noqa: PLC0415 - psutil only where asked
+
+        links = self.agent.place.figures()
+        link = links[0] if links else None
+        local = link.connection.local_address if link and link.connection else ""
+        found = messages.NodeActivity(
+            clock=time.time(),
+            daemon=_activity(os.getpid(), self._since),
+            sessions=[one.activity() for one in self._opened if not one.gone],
+            commands=self._commands.activity(),
+            link=link,
+            interface=interface_of(local) if local else "",
+        )
+        request.reply(messages.to_value(found))
+
+    def _tell_lines(self, request: IncomingRequest) -> None:
+        wanted = messages.from_value(request.value(), messages.ReadLogs)
+        request.reply(messages.to_value(self._lines.read(wanted.after, wanted.level)))
 
     def _leave(self, request: IncomingRequest) -> None:
         self.left = str(request.value()) or "it was told to"
+        _log.info("node leaves", reason=self.left)
         request.reply(None)
         self.loop.call_later(0.0, self.loop.stop)  # after the answer is on its way
 
@@ -480,6 +540,10 @@ class NodeDaemon:
         self.agent.ask(ROOT, messages.COMMAND_ENDED, plain.encode(messages.to_value(report)))
 
 
+def _activity(pid: int, since: float, rank: int = -1) -> messages.ProcessActivity:
+    return messages.ProcessActivity(pid=pid, since=since, memory=resident_memory(pid), rank=rank)
+
+
 def _pass_on(serve: Callable[[Any, Done], None], request: IncomingRequest) -> None:
     serve(request.value(), partial(request.reply, None))
 
@@ -514,7 +578,8 @@ def main(told: dict[str, Any]) -> None:
         os.environ.update(order.environment)
         adopt_orphans()
         joined = join(JoinToken.parse(order.token), _addresses(order.addresses))
-        daemon = NodeDaemon(joined)
+        lines = LogRing()
+        daemon = NodeDaemon(joined, lines=lines)
     except SapwoodError as error:
         _say(error=str(error))
         sys.exit(error.exit_code)
@@ -522,7 +587,8 @@ def main(told: dict[str, Any]) -> None:
     _say(joined=joined.answer.node, address=joined.address, pid=os.getpid())
     watch_channel(daemon.loop, sys.stdin.fileno(), daemon.loop.stop)
     signal.signal(signal.SIGTERM, lambda *_: daemon.end())
-    daemon.run()
+    with kept_lines(lines):
+        daemon.run()
     os._exit(0)  # threads of the interpreter's own end are nobody's business here
 
 
@@ -557,7 +623,8 @@ def join_by_hand(
     def come_back(credentials: Credentials, stop: Callable[[], bool]) -> Joined:
         return join_again(credentials, addresses, rejoin_timeout, name, stop)
 
-    daemon = NodeDaemon(place, LINK_PATIENCE)
+    lines = LogRing()
+    daemon = NodeDaemon(place, LINK_PATIENCE, lines)
     stopped: list[int] = []
 
     def stop(number: int, _frame: object) -> None:
@@ -568,7 +635,8 @@ def join_by_hand(
         signal.signal(number, stop)
     daemon.when_ready(partial(joined, place, os.getpid()))
     try:
-        daemon.stay(come_back)
+        with kept_lines(lines):
+            daemon.stay(come_back)
     except SapwoodError:
         if not stopped:
             raise

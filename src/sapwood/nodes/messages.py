@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from sapwood.comm.link_figures import LinkFigures
 from sapwood.contexts.orders import ProcessSpec, Report
 from sapwood.contexts.plan import ZygotePlan
 from sapwood.core import typed
@@ -26,6 +27,12 @@ KILL = "processes.kill"
 
 LEAVE = "node.leave"
 """Request to a node: end, and do not come back; the value says why."""
+
+STATUS = "node.status"
+"""Request to a node: what runs there? Answer: a :class:`NodeActivity`."""
+
+LOGS = "node.logs"
+"""Request to a node: what did its daemon log? A :class:`ReadLogs`; answer: a ``LogPage``."""
 
 CLOSE = "processes.close"
 """Request to a node: end all processes of a session; the answer comes when they are gone."""
@@ -182,6 +189,79 @@ class CommandEnded(msgspec.Struct, frozen=True):
     command: int
     status: int
     reason: str = ""
+
+
+class ProcessActivity(msgspec.Struct, frozen=True, kw_only=True):
+    """A process.
+
+    Attributes:
+        pid: Its number on its machine.
+        since: When it began, seconds since 1970 by the clock of its machine.
+        memory: Bytes that it holds.
+        rank: Its place in the tree of its session; -1 for a process that has none.
+    """
+
+    pid: int
+    since: float
+    memory: int
+    rank: int = -1
+
+
+class SessionActivity(msgspec.Struct, frozen=True, kw_only=True):
+    """A session on a node.
+
+    Attributes:
+        session: Its name.
+        zygote: The process that begins the others.
+        processes: Those that hold places of its tree; runners are below them.
+        abandoned: Whether nobody orders anything any more: it ends with its last process.
+    """
+
+    session: str
+    zygote: ProcessActivity
+    processes: list[ProcessActivity]
+    abandoned: bool = False
+
+
+class CommandActivity(msgspec.Struct, frozen=True, kw_only=True):
+    """A command on a node.
+
+    Attributes:
+        command: Its number.
+        arguments: The words.
+        process: Its first process.
+    """
+
+    command: int
+    arguments: list[str]
+    process: ProcessActivity
+
+
+class NodeActivity(msgspec.Struct, frozen=True, kw_only=True):
+    """What runs on a node.
+
+    Attributes:
+        clock: What its clock says, seconds since 1970.
+        daemon: The process that stands for it.
+        sessions: The sessions that have processes there.
+        commands: The commands.
+        link: The daemon's link to the head, seen from there.
+        interface: The network interface that it goes over; empty if that is not known.
+    """
+
+    clock: float
+    daemon: ProcessActivity
+    sessions: list[SessionActivity]
+    commands: list[CommandActivity]
+    link: LinkFigures | None = None
+    interface: str = ""
+
+
+class ReadLogs(msgspec.Struct, frozen=True):
+    """What did a daemon log? See :meth:`~sapwood.environment.log_ring.LogRing.read`."""
+
+    after: int = 0
+    level: int = 0
 
 
 to_value: Callable[[msgspec.Struct], bytes] = msgspec.msgpack.Encoder().encode

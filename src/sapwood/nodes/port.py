@@ -10,7 +10,7 @@ from collections.abc import Callable
 import psutil
 
 from sapwood.comm.transport.base import ConnectionHandler, Listener
-from sapwood.comm.transport.tls import TakeSocket, TlsPort
+from sapwood.comm.transport.tls import Refused, TakeSocket, TlsPort
 from sapwood.core.errors import ClosedError
 from sapwood.environment.logs import logger
 from sapwood.nodes.joining import JOIN_PROTOCOL, JoinServer
@@ -36,13 +36,20 @@ class HeadPort:
         listen: ``host:port``; port 0 takes a free one.
         loop: The loop.
         credentials: What the head shows.
+        refused: Told of peers that were not let in; by default the log.
 
     Raises:
         CommunicationError: The port is taken, or the address is none of this machine.
     """
 
-    def __init__(self, listen: str, loop: SharedReactor, credentials: Credentials) -> None:
-        self._port = TlsPort(listen, loop, credentials, refused=_refused)
+    def __init__(
+        self,
+        listen: str,
+        loop: SharedReactor,
+        credentials: Credentials,
+        refused: Refused | None = None,
+    ) -> None:
+        self._port = TlsPort(listen, loop, credentials, refused=refused or log_refusals)
         self._node = credentials.node
         self._joining: JoinServer | None = None
         self._served: Listener | None = None
@@ -112,7 +119,7 @@ class SessionRootPort:
     ) -> None:
         self._credentials = credentials
         self._shown = shown = credentials()
-        self._port = TlsPort(None, loop, shown, refused=_refused)
+        self._port = TlsPort(None, loop, shown, refused=log_refusals)
         self._loop = loop
         self._delegate = delegate
         self._end: Callable[[], None] | None = None
@@ -160,6 +167,25 @@ def own_addresses() -> list[str]:
     return [address for _, address in sorted(found, key=lambda one: one[0])]
 
 
+def interface_of(address: str) -> str:
+    """Return the network interface of this machine that has an address; empty for none.
+
+    Args:
+        address: ``host:port``, as it is written.
+
+    Example:
+        >>> interface_of("127.0.0.1:7700"), interface_of("[::ffff:127.0.0.1]:80")
+        ('lo', 'lo')
+        >>> interface_of("192.0.2.1:7700")
+        ''
+    """
+    host = address.rpartition(":")[0].strip("[]").partition("%")[0].removeprefix("::ffff:")
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(one.address.partition("%")[0] == host for one in addresses):
+            return str(name)
+    return ""
+
+
 class Refusals:
     """Tells the log of peers that were not let in, not more often than is of use.
 
@@ -198,4 +224,4 @@ def _log_refusal(address: str, reason: str, left_out: int) -> None:
     _log.warning("peer refused", address=address, reason=reason, **more)
 
 
-_refused = Refusals(_log_refusal)
+log_refusals = Refusals(_log_refusal)

@@ -54,10 +54,10 @@ class Cli:
         """Run a command; return what it writes as JSON."""
         return json.loads(self.run(*words, "--json"))
 
-    def join(self, line: str, label: str) -> subprocess.Popen[str]:
-        """Begin a node in the foreground; it has joined."""
+    def join(self, line: str, label: str, *before: str) -> subprocess.Popen[str]:
+        """Begin a node in the foreground, behind some words; it has joined."""
         node = subprocess.Popen(
-            [sys.executable, "-m", "sapwood", "node", "join", line, "--as", label],
+            [*before, sys.executable, "-m", "sapwood", "node", "join", line, "--as", label],
             env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

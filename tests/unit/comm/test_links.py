@@ -195,7 +195,62 @@ def test_a_peer_that_breaks_the_protocol_is_cut_off() -> None:
     assert not pair.root.links.channels
 
 
-@pytest.mark.parametrize("name", ["attachment", "link", "links", "node", "peers", "routing"])
+def test_a_link_says_what_went_over_it() -> None:
+    """Both ends count the same messages and bytes, whatever was sent twice."""
+    pair = Pair()
+    pair.ask(1)
+    pair.deliver()
+    pair.ask(2, 3)
+    pair.break_connection()
+    (broken,) = pair.root.links.figures(1.0)
+    assert (broken.state, broken.connection) == ("broken", None)
+    pair.reconnect()
+    pair.deliver()
+    for _ in range(3):
+        pair.root.links.tick(0.0)
+        pair.agent.links.tick(0.0)
+        pair.deliver()
+    (above,), (below,) = pair.root.links.figures(1.0), pair.agent.links.figures(1.0)
+    assert (above.rank, below.rank, above.state) == (1, ROOT, "up")
+    assert above.messages_sent == below.messages_received >= 3
+    assert above.bytes_sent == below.bytes_received > 100
+    assert above.bytes_received == below.bytes_sent
+    assert (above.resumptions, below.resumptions) == (1, 1)
+    assert above.unacknowledged == above.waiting == above.queued == above.dropped == 0
+
+
+def test_what_waits_for_credit_is_counted_and_then_dropped_with_the_link() -> None:
+    pair = Pair(window=2 * MESSAGE_COST)
+    pair.ask(*range(10))
+    (link,) = pair.root.links.figures(2.0)
+    assert link.waiting > 0
+    assert link.queued > 0
+    assert link.silent == 2.0
+    pair.root.links.cut(0.0, pair.link, "test")
+    assert pair.root.links.figures(2.0) == []
+    assert pair.root.links.dropped == {1: link.waiting}
+
+
+@pytest.mark.parametrize("between_machines", [False, True])
+def test_a_link_that_is_never_quiet_is_measured_between_machines_only(
+    between_machines: bool,
+) -> None:
+    pair = Pair()
+    (channel,) = pair.root.links.channels.values()
+    channel.link.same_machine = not between_machines
+    beats = 0
+    for half_seconds in range(1, 21):
+        now = pair.root.now = half_seconds / 2
+        channel.link.last_sent = channel.link.last_heard = now  # as if something was said
+        pair.down.written = []
+        pair.root.links.tick(now)
+        beats += any(isinstance(one, msg.Heartbeat) for one in pair.down.said())
+    assert beats == (5 if between_machines else 0)
+
+
+@pytest.mark.parametrize(
+    "name", ["attachment", "link", "links", "node", "peers", "round_trip", "routing"]
+)
 def test_the_core_has_neither_input_nor_output_nor_a_clock(name: str) -> None:
     impure = {"asyncio", "os", "random", "select", "selectors", "socket", "threading", "time"}
     impure |= {"sapwood.comm.driver", "sapwood.comm.loop", "sapwood.comm.reactor"}

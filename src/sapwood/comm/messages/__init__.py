@@ -193,7 +193,15 @@ class Refused(WireMessage, tag=3, frozen=True):
 
 
 class Heartbeat(WireMessage, tag=4, frozen=True):
-    """Says that the sender lives; sent only when nothing else was."""
+    """Says that the sender lives; with what both ends need to measure the round trip.
+
+    ``clock`` is the sender's; ``echo`` the clock of the heartbeat that it heard last, 0.0 if that
+    was echoed before, and ``held`` the seconds since then.
+    """
+
+    clock: float = 0.0
+    echo: float = 0.0
+    held: float = 0.0
 
 
 class Goodbye(WireMessage, tag=5, frozen=True):

@@ -5,7 +5,9 @@ the thread of that loop. There are no coroutines: results come as calls.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+import msgspec
 
 from sapwood.comm.loop import Loop
 from sapwood.core.errors import CommunicationError
@@ -33,6 +35,33 @@ class Connection(Protocol):
 
     def abort(self) -> None:
         """Close at once."""
+
+
+class ConnectionFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a connection is made of.
+
+    Attributes:
+        address: Where the peer is, as it is written; empty if it has none.
+        local_address: Where this side is.
+        protocol: What protects it, for example ``TLSv1.3``; empty for nothing.
+        certificate_end: When the certificate ends that the peer has shown, seconds since 1970; 0 if
+            it has shown none.
+        unsent: Bytes that were written and that the kernel has not taken.
+    """
+
+    address: str = ""
+    local_address: str = ""
+    protocol: str = ""
+    certificate_end: float = 0.0
+    unsent: int = 0
+
+
+@runtime_checkable
+class DescribedConnection(Protocol):
+    """A connection that says what it is made of; a transport may do without."""
+
+    def facts(self) -> ConnectionFacts:
+        """Return what it is made of."""
 
 
 class ConnectionHandler(Protocol):

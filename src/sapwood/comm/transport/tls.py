@@ -23,7 +23,12 @@ from typing import Any
 
 from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.shared_memory import OUT_OF_DESCRIPTORS
-from sapwood.comm.transport.base import ConnectionHandler, Failed, Listener
+from sapwood.comm.transport.base import (
+    ConnectionFacts,
+    ConnectionHandler,
+    Failed,
+    Listener,
+)
 from sapwood.comm.transport.client_hello import LONGEST_HELLO, offered_protocols
 from sapwood.core.errors import CommunicationError, ConfigurationError
 from sapwood.security.credentials import Credentials
@@ -979,6 +984,21 @@ class TlsConnection:
         self._number = handler.connection_opened(self, initiator=initiator)
         loop.call_soon(self._readable)  # something may have come with the end of the handshake
 
+    def facts(self) -> ConnectionFacts:
+        """Return what it is made of."""
+        unsent = len(self._chunk) + sum(buffer.nbytes for buffer in self._unsent)
+        try:
+            address, local = self._socket.getpeername(), self._socket.getsockname()
+        except OSError:  # it is gone, and will be told so
+            return ConnectionFacts(unsent=unsent)
+        return ConnectionFacts(
+            address=_shown(address),
+            local_address=_shown(local),
+            protocol=self._socket.version() or "",
+            certificate_end=_end_of(self._socket.getpeercert()),
+            unsent=unsent,
+        )
+
     # --- sending ---------------------------------------------------------------------------------
 
     def write(self, buffers: Sequence[bytes | memoryview]) -> None:
@@ -1191,6 +1211,11 @@ def _node_of(sock: ssl.SSLSocket) -> str | None:
     alternatives: Any = certificate.get("subjectAltName", ())
     names = [str(name).lower() for kind, name in alternatives if kind == "DNS"]
     return names[0] if len(names) == 1 and is_node(names[0]) else None
+
+
+def _end_of(certificate: Any) -> float:
+    """Return when a certificate ends, seconds since 1970; 0 without one."""
+    return float(ssl.cert_time_to_seconds(certificate["notAfter"])) if certificate else 0.0
 
 
 def _reason(error: Exception) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.shared_memory import OUT_OF_DESCRIPTORS
-from sapwood.comm.transport.base import ConnectionHandler, Failed, Listener
+from sapwood.comm.transport.base import ConnectionFacts, ConnectionHandler, Failed, Listener
 from sapwood.core.errors import CommunicationError
 
 BACKLOG = 1024
@@ -207,6 +207,10 @@ class UnixConnection:
         self._forget(sent)
         if self._unsent:
             self._loop.add_writer(self._fd, self._writable)
+
+    def facts(self) -> ConnectionFacts:
+        """Return what it is made of: a Unix socket between two processes has no address."""
+        return ConnectionFacts(unsent=sum(buffer.nbytes for buffer in self._unsent))
 
     def close(self) -> None:
         """Send what is queued, then close."""

@@ -13,7 +13,7 @@ enum {
     UP = 13,
     UP_FIELDS = 7,
     HEARTBEAT = 4,
-    HEARTBEAT_FIELDS = 1,
+    HEARTBEAT_FIELDS = 4,
     CREDIT = 6,
     CREDIT_FIELDS = 2,
     ACKNOWLEDGEMENT = 51,

@@ -29,6 +29,7 @@ from sapwood.comm.node import Node
 from sapwood.comm.reactor import Reactor
 from sapwood.comm.transport import tls
 from sapwood.comm.transport.tls import (
+    TlsConnection,
     TlsPort,
     TlsTransport,
     accepting_context,
@@ -143,6 +144,22 @@ def test_both_sides_learn_from_the_certificate_who_the_other_is(
     port.until(lambda: port.end.connections)
     assert end.connections[0].peer == ROOT
     assert port.end.connections[0].peer == LEAF
+    abort(port, end)
+
+
+def test_a_connection_says_what_it_is_made_of(port: Port, authority: Authority) -> None:
+    end = port.dial(authority.credentials(LEAF))
+    port.until(lambda: port.end.connections)
+    near, far = end.connections[0], port.end.connections[0]
+    assert isinstance(near, TlsConnection)
+    assert isinstance(far, TlsConnection)
+    facts, other = near.facts(), far.facts()
+    assert facts.address == other.local_address == port.port.address.partition("@")[2]
+    assert facts.local_address == other.address
+    assert (facts.protocol, facts.unsent) == ("TLSv1.3", 0)
+    assert facts.certificate_end > dt.datetime.now(dt.UTC).timestamp()
+    near.abort()
+    assert near.facts().address == ""
     abort(port, end)
 
 

@@ -1,0 +1,180 @@
+"""What ``sapwood tree status`` and ``sapwood node status`` show."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from sapwood.cli.head_connection import connected
+from sapwood.cli.present import FittingTable, seconds, shortened, table
+from sapwood.core import typed
+from sapwood.core.errors import InputError
+from sapwood.core.hostset import expand_hosts, fold_hosts
+from sapwood.environment.units import describe_size
+from sapwood.head import calls
+from sapwood.head.access import CALL_TIMEOUT
+from sapwood.nodes.messages import NodeActivity, ProcessActivity
+
+RECENT = 3600.0
+"""Seconds for which people are told of machines that were not let in; ``--json`` has all."""
+
+
+def status_of(name: str) -> calls.TreeStatus:
+    """Ask the head of a cluster how its nodes are.
+
+    Raises:
+        NodeLostError: The cluster is not up.
+    """
+    with connected(name) as head:
+        return typed.convert(head.client.call(calls.STATUS, None, CALL_TIMEOUT), calls.TreeStatus)
+
+
+def chosen(nodes: Sequence[calls.NodeStatus], names: str) -> list[calls.NodeStatus]:
+    """Return the nodes of a set of names; all of them without one.
+
+    Raises:
+        InputError: There is no such node.
+    """
+    if not names:
+        return list(nodes)
+    wanted = expand_hosts(names)
+    known = {one.record.name for one in nodes}
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        raise InputError(
+            f"there is no node {fold_hosts(unknown)}", hint="`sapwood node list` shows them"
+        )
+    return [one for one in nodes if one.record.name in wanted]
+
+
+# --- links ----------------------------------------------------------------------------------------
+
+
+def links_shown(status: calls.TreeStatus) -> list[RenderableType]:
+    """Return a table of links, and a line for each node that is not there."""
+    columns = ["node", "state", "address", "by", "rtt>", "clock>", "cert>", "queue>", "resumed>"]
+    shown = [one for one in status.nodes if one.record.state != "removed"]
+    rows = [_link_row(one, status.time) for one in shown]
+    if any(one.link.dropped for one in shown if one.link):
+        columns.append("dropped>")
+        rows = [(*row, _dropped(one)) for row, one in zip(rows, shown, strict=True)]
+    optional = ("by", "cert", "queue", "resumed", "clock")
+    parts: list[RenderableType] = [FittingTable("", columns, rows, optional)]
+    return parts + [Text(line) for line in explanations(status)]
+
+
+def explanations(status: calls.TreeStatus) -> list[str]:
+    """Return why nodes are not there, and who was not let in."""
+    lines: list[str] = []
+    for one in status.nodes:
+        record = one.record
+        if record.state == "ready" and not one.unanswered:
+            continue
+        since = f" since {_clock(record.since, status.time)}" if record.since else ""
+        why = record.reason or one.unanswered
+        if 0 < one.certificate_end < status.time and record.state != "removed":
+            why += f"; its certificate ended {_clock(one.certificate_end, status.time)}"
+        lines.append(f"{record.name} is {record.state}{since}" + (f": {why}" if why else ""))
+    for refusal in status.refusals:
+        if status.time - refusal.time < RECENT:
+            who = f"'{refusal.name}'" if refusal.name else refusal.address
+            at = _clock(refusal.time, status.time)
+            lines.append(f"{who} was not let in at {at}: {refusal.reason}")
+    return list(dict.fromkeys(lines))
+
+
+def _link_row(one: calls.NodeStatus, now: float) -> tuple[str, ...]:
+    record, link = one.record, one.link
+    if link is None:
+        return (record.name, record.state, *[""] * 7)
+    made = link.connection
+    local = _host_of(made.local_address) if made else ""
+    return (
+        record.name,
+        record.state if link.state == "up" else f"{record.state}, link {link.state}",
+        _host_of(made.address) if made else "",
+        f"{one.interface} {local}".strip(),
+        "" if link.round_trip is None else seconds(link.round_trip),
+        skew_shown(one),
+        left(one.certificate_end - now) if one.certificate_end else "",
+        describe_size(link.queued + (made.unsent if made else 0)),
+        str(link.resumptions),
+    )
+
+
+def _dropped(one: calls.NodeStatus) -> str:
+    return str(one.link.dropped) if one.link else ""
+
+
+def skew_shown(one: calls.NodeStatus) -> str:
+    """Return by how much a clock is ahead; if that cannot be told from nothing, how well it can."""
+    if one.skew_error is not None and abs(one.skew) <= one.skew_error:
+        return f"±{seconds(one.skew_error)}"
+    return ("+" if one.skew >= 0 else "-") + seconds(abs(one.skew))
+
+
+def left(duration: float) -> str:
+    """Return how long something lasts still, in few characters.
+
+    Example:
+        >>> left(86000), left(400), left(59), left(3 * 86400), left(-1)
+        ('23 h', '6 min', '59 s', '3 d', 'ended')
+    """
+    if duration < 0:
+        return "ended"
+    for unit, factor in (("d", 86400), ("h", 3600), ("min", 60)):
+        if duration >= (2 if unit == "d" else 1) * factor:
+            return f"{int(duration // factor)} {unit}"
+    return f"{int(duration)} s"
+
+
+def _host_of(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]")
+
+
+def _clock(moment: float, now: float) -> str:
+    """Return a time of day, with its date if that is another than today."""
+    then = dt.datetime.fromtimestamp(moment, dt.UTC).astimezone()
+    today = dt.datetime.fromtimestamp(now, dt.UTC).astimezone().date()
+    return f"{then:%H:%M:%S}" if then.date() == today else f"{then:%Y-%m-%d %H:%M:%S}"
+
+
+# --- what runs ------------------------------------------------------------------------------------
+
+
+def activity_shown(status: calls.TreeStatus, names: str) -> list[RenderableType]:
+    """Return a table of what runs on nodes, and a line for each that does not say.
+
+    Raises:
+        InputError: There is no such node.
+    """
+    nodes = chosen(status.nodes, names)
+    rows: list[Sequence[str]] = []
+    for one in nodes:
+        if one.activity is not None:
+            rows += _activity_rows(one.record.name, one.activity)
+    columns = ("node", "what", "name", "rank>", "process>", "memory>", "since")
+    part = calls.TreeStatus(time=status.time, nodes=nodes, refusals=[])
+    made = table("", columns, shortened(rows), wrap="name")
+    return [made, *(Text(line) for line in explanations(part))]
+
+
+def _activity_rows(node: str, activity: NodeActivity) -> Iterable[tuple[str, ...]]:
+    yield (node, "daemon", "", *_process(activity.daemon, activity.clock))
+    for session in activity.sessions:
+        name = session.session + (" (abandoned)" if session.abandoned else "")
+        yield (node, "zygote", name, *_process(session.zygote, activity.clock))
+        for process in sorted(session.processes, key=lambda one: one.rank):
+            yield (node, "place", name, *_process(process, activity.clock))
+    for command in activity.commands:
+        words = " ".join(command.arguments)
+        yield (node, "command", words, *_process(command.process, activity.clock))
+
+
+def _process(process: ProcessActivity, now: float) -> tuple[str, str, str, str]:
+    rank = str(process.rank) if process.rank >= 0 else ""
+    memory = describe_size(process.memory) if process.memory else ""
+    return rank, str(process.pid), memory, _clock(process.since, now)
