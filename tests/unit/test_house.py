@@ -95,6 +95,7 @@ def test_the_wheel_has_no_simulator() -> None:
         "devices.py",
         "languages.py",
         "launchers.py",
+        "stores.py",
         "transports.py",
     }
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

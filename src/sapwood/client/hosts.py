@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -33,11 +33,10 @@ from sapwood.environment.schema import check_settings
 from sapwood.environment.settings import Settings
 from sapwood.session.embedded import EmbeddedSession, embedded
 from sapwood.session.port import SessionPort
-from sapwood.session.supervisor import NodeSource
 
 if TYPE_CHECKING:
     from sapwood.nodes.control import ControlTree
-    from sapwood.nodes.joining import NodeFacts
+    from sapwood.nodes.processes import NodePool
 
 
 def ssh(
@@ -405,29 +404,6 @@ def start_on(
     except BaseException:
         control.close()
         raise
-
-
-class NodePool(Protocol):
-    """Nodes that are there: a control tree, or the way to a head that has one."""
-
-    @property
-    def nodes(self) -> Sequence[PooledNode]:
-        """The nodes."""
-
-    def source(self, *, owned: bool = False) -> NodeSource:
-        """Return what begins the processes of one session on the nodes."""
-
-
-class PooledNode(Protocol):
-    """A node that may get agents."""
-
-    @property
-    def host(self) -> int:
-        """Its number."""
-
-    @property
-    def facts(self) -> NodeFacts | None:
-        """What it says of itself."""
 
 
 def cluster_over(

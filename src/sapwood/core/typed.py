@@ -29,12 +29,17 @@ def unpacker(kind: Any) -> Callable[[Data], Any]:
 
 
 @overload
-def json_reader(kind: type[T]) -> Callable[[Data | str], T]: ...
+def json_reader(kind: type[T], *, strict: bool = True) -> Callable[[Data | str], T]: ...
 @overload
-def json_reader(kind: Any) -> Callable[[Data | str], Any]: ...
-def json_reader(kind: Any) -> Callable[[Data | str], Any]:
-    """Return what reads a type from JSON; it raises ``msgspec.DecodeError`` on wrong data."""
-    return _json_reader(kind).decode
+def json_reader(kind: Any, *, strict: bool = True) -> Callable[[Data | str], Any]: ...
+def json_reader(kind: Any, *, strict: bool = True) -> Callable[[Data | str], Any]:
+    """Return what reads a type from JSON; it raises ``msgspec.DecodeError`` on wrong data.
+
+    Args:
+        kind: The type.
+        strict: Whether numbers must not be written as text.
+    """
+    return _json_reader(kind, strict).decode
 
 
 @overload
@@ -58,6 +63,6 @@ def _unpacker(kind: Any) -> msgspec.msgpack.Decoder[Any]:
 
 
 @functools.cache
-def _json_reader(kind: Any) -> msgspec.json.Decoder[Any]:
+def _json_reader(kind: Any, strict: bool) -> msgspec.json.Decoder[Any]:  # noqa: FBT001 - for the cache
     with _looking:
-        return msgspec.json.Decoder(kind)
+        return msgspec.json.Decoder(kind, strict=strict)

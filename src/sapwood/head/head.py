@@ -40,7 +40,7 @@ from sapwood.environment.logs import logger
 from sapwood.environment.settings import NodeSettings
 from sapwood.head import calls
 from sapwood.head.folder import HeadInfo, remove_info, remove_left_sockets, write_info
-from sapwood.head.service import Caller, ServiceServer
+from sapwood.head.service import ServiceCaller, ServiceServer
 from sapwood.head.status import NodeCauses, tree_status
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree, NodeView
@@ -288,7 +288,7 @@ class Head:
 
     # --- what front ends want -------------------------------------------------------------------
 
-    def _hello(self, caller: Caller, value: Any) -> Any:
+    def _hello(self, caller: ServiceCaller, value: Any) -> Any:
         del caller, value
         return _plain(
             calls.HeadFacts(
@@ -302,7 +302,7 @@ class Head:
             )
         )
 
-    def _nodes(self, caller: Caller, value: Any) -> Any:
+    def _nodes(self, caller: ServiceCaller, value: Any) -> Any:
         del caller, value
         return [_plain(one) for one in self.records()]
 
@@ -314,11 +314,11 @@ class Head:
             found += [one for host, one in self._removed.items() if host not in known]
         return sorted(found, key=lambda one: one.host)
 
-    def _status(self, caller: Caller, value: Any) -> Future[Any]:
+    def _status(self, caller: ServiceCaller, value: Any) -> Future[Any]:
         del caller, value
         return self._pool.submit(lambda: _plain(tree_status(self.control, self.records())))
 
-    def _logs(self, caller: Caller, value: Any) -> Any:
+    def _logs(self, caller: ServiceCaller, value: Any) -> Any:
         del caller
         wanted = _read(value, calls.LogsOf)
         if not wanted.host:
@@ -350,7 +350,7 @@ class Head:
             former_time=cause.former_time,
         )
 
-    def _remove_node(self, caller: Caller, value: Any) -> Future[Any]:
+    def _remove_node(self, caller: ServiceCaller, value: Any) -> Future[Any]:
         del caller
         wanted = _read(value, calls.RemoveNode)
         found = [one for one in self.records() if one.name == wanted.name and one.state != GONE]
@@ -412,7 +412,7 @@ class Head:
             if late or not (busy or self._commands.are_on(host)):
                 return
 
-    def _create_token(self, caller: Caller, value: Any) -> Any:
+    def _create_token(self, caller: ServiceCaller, value: Any) -> Any:
         del caller
         wanted = _read(value, calls.CreateToken)
         if not SHORTEST_LIFE <= wanted.lifetime <= LONGEST_LIFE:
@@ -427,23 +427,23 @@ class Head:
         text = f"{token.text}@{','.join(self.control.places)}"
         return _plain(calls.JoinLine(token.id, text, time.time() + wanted.lifetime))
 
-    def _list_tokens(self, caller: Caller, value: Any) -> Any:
+    def _list_tokens(self, caller: ServiceCaller, value: Any) -> Any:
         del caller, value
         return [
             _plain(calls.TokenFacts(one.id, one.uses, one.expires, one.names))
             for one in self.control.tokens
         ]
 
-    def _revoke_token(self, caller: Caller, value: Any) -> Any:
+    def _revoke_token(self, caller: ServiceCaller, value: Any) -> Any:
         del caller
         return self.control.revoke_token(_read(value, str))
 
-    def _certify(self, caller: Caller, value: Any) -> Any:
+    def _certify(self, caller: ServiceCaller, value: Any) -> Any:
         name = f"f{caller.number}-{next(self._front_ends)}"
         made = self.control.certify(_read(value, bytes), name)
         return _plain(calls.FrontEndCertificate(made.node, made.certificate, made.authority))
 
-    def _delegate(self, caller: Caller, value: Any) -> Any:
+    def _delegate(self, caller: ServiceCaller, value: Any) -> Any:
         wanted = _read(value, calls.DelegateLinks)
         end = self.control.delegate(wanted.tree, partial(_send_socket, wanted.path))
         forget = caller.when_gone(partial(self._end_delegation, wanted.tree, caller.number))
@@ -455,7 +455,7 @@ class Head:
         self._delegated[wanted.tree] = (caller.number, stop)
         return None
 
-    def _undelegate(self, caller: Caller, value: Any) -> Any:
+    def _undelegate(self, caller: ServiceCaller, value: Any) -> Any:
         self._end_delegation(_read(value, str), caller.number)
         return None
 
@@ -465,7 +465,7 @@ class Head:
             del self._delegated[tree]
             end()
 
-    def _order(self, caller: Caller, value: Any) -> Future[Any]:
+    def _order(self, caller: ServiceCaller, value: Any) -> Future[Any]:
         order = _read(value, calls.NodeOrder)
         if order.handler not in ORDERS:
             raise ProtocolError(f"a front end may not ask a node for '{order.handler}'")
@@ -485,7 +485,7 @@ class Head:
             return self._commands.start(caller, order)
         return self.control.ask(order.host, order.handler, order.value)
 
-    def _own_session(self, caller: Caller, order: calls.NodeOrder) -> None:
+    def _own_session(self, caller: ServiceCaller, order: calls.NodeOrder) -> None:
         opening = messages.from_value(order.value, messages.OpenProcesses)
         key = (opening.session, order.host)
         with self._lock:
@@ -499,7 +499,7 @@ class Head:
                 self._sessions[key] = made
             self.control.join(made)
 
-    def _disown_session(self, caller: Caller, name: str, host: int) -> None:
+    def _disown_session(self, caller: ServiceCaller, name: str, host: int) -> None:
         with self._lock:
             known = self._sessions.get((name, host))
             if known is None or known.caller is not caller:
@@ -518,11 +518,11 @@ class Head:
             with contextlib.suppress(SapwoodError):
                 self.control.ask(key[1], messages.CLOSE, key[0])
 
-    def _taken(self, caller: Caller, value: Any) -> Any:
+    def _taken(self, caller: ServiceCaller, value: Any) -> Any:
         self._commands.taken(caller, _read(value, int))
         return None
 
-    def _down(self, caller: Caller, value: Any) -> Any:
+    def _down(self, caller: ServiceCaller, value: Any) -> Any:
         del caller, value
         self._thread.loop.call_soon(self.ended.set)
         return {"nodes": len(self.control.nodes)}
@@ -566,7 +566,7 @@ GONE = "removed"
 class _RemoteSession:
     """A session of a front end on a node: what it should hear goes there."""
 
-    def __init__(self, name: str, host: int, caller: Caller, service: ServiceServer) -> None:
+    def __init__(self, name: str, host: int, caller: ServiceCaller, service: ServiceServer) -> None:
         self.name = name
         self.host = host
         self.caller = caller
@@ -595,8 +595,8 @@ class _RemoteCommands:
         self._control = control
         self._service = service
         self._lock = threading.Lock()
-        self._owners: dict[tuple[int, int], tuple[Caller, Callable[[], None]]] = {}
-        self._untaken: dict[int, tuple[Caller, ServedRequest]] = {}
+        self._owners: dict[tuple[int, int], tuple[ServiceCaller, Callable[[], None]]] = {}
+        self._untaken: dict[int, tuple[ServiceCaller, ServedRequest]] = {}
         self._numbers = itertools.count(1)
 
     def serve(self) -> None:
@@ -605,7 +605,7 @@ class _RemoteCommands:
         serve(messages.COMMAND_OUTPUT, self._wrote)
         serve(messages.COMMAND_ENDED, self._ended)
 
-    def start(self, caller: Caller, order: calls.NodeOrder) -> Future[Any]:
+    def start(self, caller: ServiceCaller, order: calls.NodeOrder) -> Future[Any]:
         """Have a node start a command, and note whose it is."""
         command = messages.from_value(order.value, messages.StartCommand).command
         key = (command, order.host)
@@ -638,7 +638,7 @@ class _RemoteCommands:
         with self._lock:
             return any(one == host for _, one in self._owners)
 
-    def taken(self, caller: Caller, number: int) -> None:
+    def taken(self, caller: ServiceCaller, number: int) -> None:
         """A front end has room for more output."""
         with self._lock:
             owner, question = self._untaken.pop(number, (None, None))

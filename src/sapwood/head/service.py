@@ -6,7 +6,7 @@ everything that the head's user may: it is a Unix socket of the same user, as th
 ::
 
     front end                      head
-      ---- Call(1, "nodes") ------->
+      ---- ServiceServiceCall(1, "nodes") ------->
       <--- Reply(1, [...]) ---------
       <--- Notice("places", ...) ---      what it did not ask for
 """
@@ -57,7 +57,7 @@ _SIZE = struct.Struct("<I")
 _log = logger("head")
 
 
-class Call(msgspec.Struct, frozen=True, tag="call"):
+class ServiceCall(msgspec.Struct, frozen=True, tag="call"):
     """A front end wants something."""
 
     number: int
@@ -81,7 +81,7 @@ class Notice(msgspec.Struct, frozen=True, tag="notice"):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_read_call: Callable[[bytes], Call] = typed.unpacker(Call)
+_read_call: Callable[[bytes], ServiceCall] = typed.unpacker(ServiceCall)
 _read_answer: Callable[[bytes], Reply | Notice] = typed.unpacker(Reply | Notice)
 
 
@@ -126,7 +126,7 @@ class Frames:
 # --- at the head ----------------------------------------------------------------------------------
 
 
-class Caller:
+class ServiceCaller:
     """A front end, as the head sees it.
 
     Attributes:
@@ -178,7 +178,7 @@ class Caller:
 class Handler(Protocol):
     """What does what a call asks for, on the loop's thread."""
 
-    def __call__(self, caller: Caller, value: Any, /) -> Any:
+    def __call__(self, caller: ServiceCaller, value: Any, /) -> Any:
         """Return the answer, or a future that gets it.
 
         Raises:
@@ -197,15 +197,15 @@ class ServiceServer:
     def __init__(self, handlers: Mapping[str, Handler], thread: LoopThread) -> None:
         self._handlers = dict(handlers)
         self._thread = thread
-        self._callers: dict[int, Caller] = {}
+        self._callers: dict[int, ServiceCaller] = {}
         self._numbers = itertools.count(1)
 
     @property
-    def callers(self) -> list[Caller]:
+    def callers(self) -> list[ServiceCaller]:
         """Those that are there."""
         return list(self._callers.values())
 
-    def tell(self, caller: Caller, name: str, value: Any) -> None:
+    def tell(self, caller: ServiceCaller, name: str, value: Any) -> None:
         """Send a front end a notice; from any thread."""
         with contextlib.suppress(ClosedError):
             self._thread.post(self._notify, caller, Notice(name, value))
@@ -219,7 +219,7 @@ class ServiceServer:
             _log.warning("front end refused", reason=f"{MAX_FRONT_ENDS} are there")
             self._thread.loop.call_soon(connection.abort)
             return number
-        self._callers[number] = Caller(number, connection)
+        self._callers[number] = ServiceCaller(number, connection)
         return number
 
     def bytes_received(self, number: int, data: bytes) -> None:
@@ -246,7 +246,7 @@ class ServiceServer:
         for caller in self.callers:
             caller.connection.close()
 
-    def _serve(self, caller: Caller, call: Call) -> None:
+    def _serve(self, caller: ServiceCaller, call: ServiceCall) -> None:
         handler = self._handlers.get(call.name)
         if handler is None:
             error = ProtocolError(
@@ -272,20 +272,20 @@ class ServiceServer:
         else:
             self._reply(caller, Reply(call.number, answer))
 
-    def _reply(self, caller: Caller, reply: Reply) -> None:
+    def _reply(self, caller: ServiceCaller, reply: Reply) -> None:
         """Answer a call, if only by saying why the answer cannot be sent."""
         try:
             caller.write(reply)
         except ProtocolError as error:
             caller.write(Reply(reply.number, error=error.to_record()))
 
-    def _notify(self, caller: Caller, notice: Notice) -> None:
+    def _notify(self, caller: ServiceCaller, notice: Notice) -> None:
         try:
             caller.write(notice)
         except ProtocolError as error:
             _log.warning("notice left out", name=notice.name, reason=str(error))
 
-    def _answered(self, caller: Caller, number: int, answer: Future[Any]) -> None:
+    def _answered(self, caller: ServiceCaller, number: int, answer: Future[Any]) -> None:
         error: BaseException | None
         try:
             error = answer.exception()
@@ -365,7 +365,7 @@ class ServiceClient:
             number = next(self._numbers)
             self._open[number] = future
         try:
-            data = _packed(Call(number, name, value))
+            data = _packed(ServiceCall(number, name, value))
             self._thread.post(self._write, data)
         except SapwoodError as error:
             with self._lock:
@@ -374,7 +374,7 @@ class ServiceClient:
         return future
 
     def call(self, name: str, value: Any = None, timeout: float | None = None) -> Any:
-        """Call and return the answer.
+        """ServiceCall and return the answer.
 
         Raises:
             CommunicationError: The head is gone, or there was no answer in so many seconds.

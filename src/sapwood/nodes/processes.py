@@ -13,8 +13,9 @@ from typing import Any, Protocol
 from sapwood.contexts import orders
 from sapwood.core.errors import AgentLostError, ClosedError
 from sapwood.nodes import messages
+from sapwood.nodes.joining import NodeFacts
 from sapwood.session.shared_reactor import SharedReactor
-from sapwood.session.supervisor import ProcessSetup
+from sapwood.session.supervisor import NodeSource, ProcessSetup
 
 CLOSE_TIMEOUT = 10.0
 """Seconds that nodes get to end the processes of a session."""
@@ -68,6 +69,29 @@ class NodeAccess(Protocol):
 
     def part(self, session: SessionOnNode) -> None:
         """Hand no more reports to it."""
+
+
+class NodePool(Protocol):
+    """Nodes that are there: a control tree, or the way to a head that has one."""
+
+    @property
+    def nodes(self) -> Sequence[PooledNode]:
+        """The nodes."""
+
+    def source(self, *, owned: bool = False) -> NodeSource:
+        """Return what begins the processes of one session on the nodes."""
+
+
+class PooledNode(Protocol):
+    """A node that may get agents."""
+
+    @property
+    def host(self) -> int:
+        """Its number."""
+
+    @property
+    def facts(self) -> NodeFacts | None:
+        """What it says of itself."""
 
 
 class NodeProcesses:

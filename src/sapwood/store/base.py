@@ -47,7 +47,7 @@ MAX_LEASE = 7 * 86_400.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Entry:
+class StoreEntry:
     """A key and what is known of it.
 
     Attributes:
@@ -75,13 +75,13 @@ class Page:
         more: Whether there are keys after the last of these.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[StoreEntry, ...]
     revision: int
     more: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Event:
+class StoreEvent:
     """What became of one key.
 
     Attributes:
@@ -90,7 +90,7 @@ class Event:
     """
 
     key: str
-    entry: Entry | None
+    entry: StoreEntry | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Change:
     """
 
     revision: int
-    events: tuple[Event, ...]
+    events: tuple[StoreEvent, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class Unchanged:
     revision: int
 
 
-class Watch(Protocol):
+class StoreWatch(Protocol):
     """The changes below a prefix, one after the other, none left out and none twice.
 
     One thread takes changes; any thread may close. A watch that nobody reads keeps a bounded
@@ -198,7 +198,7 @@ class Store(Protocol):
     url: str
 
     @abstractmethod
-    def get(self, key: str) -> Entry | None:
+    def get(self, key: str) -> StoreEntry | None:
         """Return the entry of a key; None if it is not there."""
 
     @abstractmethod
@@ -231,7 +231,7 @@ class Store(Protocol):
         """
 
     @abstractmethod
-    def watch(self, prefix: str, *, after: int | None = None) -> Watch:
+    def watch(self, prefix: str, *, after: int | None = None) -> StoreWatch:
         """Return the changes of keys that begin with ``prefix``.
 
         To resume, give the revision of the last change that was dealt with. To begin with what is
@@ -316,7 +316,7 @@ class Store(Protocol):
             if revision is not None:
                 return False
 
-    def entries(self, prefix: str) -> Iterator[Entry]:
+    def entries(self, prefix: str) -> Iterator[StoreEntry]:
         """Return all entries whose keys begin with ``prefix``, page after page.
 
         Each page is of one moment, several pages are not.

@@ -30,12 +30,12 @@ from sapwood.store.base import (
     MAX_PAGE_BYTES,
     MAX_WATCHES,
     Delete,
-    Entry,
     Page,
     Put,
     Store,
+    StoreEntry,
+    StoreWatch,
     Unchanged,
-    Watch,
     check_lease_time,
     check_limit,
     check_transaction,
@@ -44,8 +44,8 @@ from sapwood.store.base import (
     prefix_end,
 )
 from sapwood.store.etcd_calls import (
-    Answer,
     EtcdAddress,
+    EtcdAnswer,
     GrantAnswer,
     KeepAliveAnswer,
     KeyValue,
@@ -122,14 +122,14 @@ class EtcdStore(Store):
             self._members.close()
             raise
 
-    def _call(self, path: str, body: dict[str, Any]) -> Answer:
+    def _call(self, path: str, body: dict[str, Any]) -> EtcdAnswer:
         if self._closed:
             raise ClosedError("the store is closed", where=self.url)
         return self._members.call(path, body)
 
     # --- reading ---------------------------------------------------------------------------
 
-    def get(self, key: str) -> Entry | None:
+    def get(self, key: str) -> StoreEntry | None:
         """Return the entry of a key; None if it is not there."""
         full = self._base + key_bytes(key)
         found = self._call("/v3/kv/range", {"key": text_of(full)}).read(RangeAnswer).kvs
@@ -150,7 +150,7 @@ class EtcdStore(Store):
                 break
             except TooLargeError:
                 limit = max(limit // _FEWER, 1)
-        entries: list[Entry] = []
+        entries: list[StoreEntry] = []
         size = 0
         for found in answer.kvs:
             size += len(found.key) + len(found.value)
@@ -159,9 +159,9 @@ class EtcdStore(Store):
             entries.append(self._entry(found))
         return Page(tuple(entries), answer.header.revision, more=answer.more)
 
-    def _entry(self, found: KeyValue) -> Entry:
+    def _entry(self, found: KeyValue) -> StoreEntry:
         key = found.key[len(self._base) :].decode(errors="replace")
-        return Entry(key, found.value, found.create_revision, found.mod_revision, found.lease)
+        return StoreEntry(key, found.value, found.create_revision, found.mod_revision, found.lease)
 
     # --- writing ---------------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ class EtcdStore(Store):
         mark: bytes,
         compare: Sequence[dict[str, Any]] = (),
         success: Sequence[dict[str, Any]] = (),
-    ) -> Answer:
+    ) -> EtcdAnswer:
         """Send a transaction that requires the writer's mark, and sets it to another."""
         key = text_of(writer.key)
         put = {"key": key, "value": text_of(mark), "ignore_lease": True}
@@ -224,7 +224,7 @@ class EtcdStore(Store):
         }
         return self._call("/v3/kv/txn", body)
 
-    def _outcome(self, writer: _Writer, mark: bytes, answer: Answer) -> int | bool | None:
+    def _outcome(self, writer: _Writer, mark: bytes, answer: EtcdAnswer) -> int | bool | None:
         """Return the revision of what was sent, None if a condition failed; False: send it again.
 
         Raises:
@@ -318,7 +318,7 @@ class EtcdStore(Store):
 
     # --- watches ---------------------------------------------------------------------------
 
-    def watch(self, prefix: str, *, after: int | None = None) -> Watch:
+    def watch(self, prefix: str, *, after: int | None = None) -> StoreWatch:
         """Return the changes of keys that begin with ``prefix``."""
         start = prefix_bytes(prefix)
         if after is None:

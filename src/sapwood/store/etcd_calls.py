@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
+from sapwood.core import typed
 from sapwood.core.clock import MonotonicClock
 from sapwood.core.errors import (
     ClosedError,
@@ -204,7 +205,7 @@ class RangeAnswer(msgspec.Struct):
     more: bool = False
 
 
-class Step(msgspec.Struct):
+class EtcdStep(msgspec.Struct):
     """The answer to one step of a transaction."""
 
     response_range: RangeAnswer | None = None
@@ -215,7 +216,7 @@ class TransactionAnswer(msgspec.Struct):
 
     header: Header
     succeeded: bool = False
-    responses: list[Step] = []
+    responses: list[EtcdStep] = []
 
 
 class GrantAnswer(msgspec.Struct):
@@ -244,7 +245,7 @@ class VersionAnswer(msgspec.Struct):
     etcdserver: str
 
 
-class Refusal(msgspec.Struct):
+class EtcdRefusal(msgspec.Struct):
     """An error of the API."""
 
     message: str = ""
@@ -268,7 +269,7 @@ class _TryNextError(Exception):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Answer:
+class EtcdAnswer:
     """What a member said.
 
     Attributes:
@@ -295,7 +296,7 @@ def decoded(body: bytes, kind: type[_T]) -> _T:
         StoreError: It is something else.
     """
     try:
-        return msgspec.json.decode(body, type=kind, strict=False)
+        return typed.json_reader(kind, strict=False)(body)
     except msgspec.MsgspecError as error:
         raise StoreError(
             f"what answers is no etcd: {error}",
@@ -360,7 +361,7 @@ class Members:
                 hint=f"stores need {OLDEST[0]}.{OLDEST[1]} or newer",
             )
 
-    def call(self, path: str, body: dict[str, Any] | None) -> Answer:
+    def call(self, path: str, body: dict[str, Any] | None) -> EtcdAnswer:
         """Return the answer of the first member that has one.
 
         Args:
@@ -385,7 +386,9 @@ class Members:
                 if left <= 0:
                     break
                 try:
-                    return Answer(self.ask(endpoint, path, body, min(MEMBER_TIME, left)), repeated)
+                    return EtcdAnswer(
+                        self.ask(endpoint, path, body, min(MEMBER_TIME, left)), repeated
+                    )
                 except _TryNextError as reason:
                     reasons[endpoint_text(endpoint)] = str(reason)
                     repeated = repeated or reason.done
@@ -454,7 +457,7 @@ class Members:
 
     def _refused(self, endpoint: Endpoint, status: int, answer: bytes) -> Exception:
         try:
-            refusal = msgspec.json.decode(answer, type=Refusal)
+            refusal = typed.json_reader(EtcdRefusal)(answer)
         except msgspec.MsgspecError:
             if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
                 return _TryNextError(f"HTTP {status}", done=True)
@@ -496,7 +499,7 @@ class Members:
             self._idle.clear()
 
 
-def refused(refusal: Refusal, where: str) -> StoreError:
+def refused(refusal: EtcdRefusal, where: str) -> StoreError:
     """Return the error that a refusal of etcd means."""
     text = refusal.message.removeprefix("etcdserver: ")
     if refusal.code == _NOT_FOUND and "lease" in text:

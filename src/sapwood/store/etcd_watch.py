@@ -24,16 +24,16 @@ from sapwood.core.errors import (
     StoreError,
     StoreUnavailableError,
 )
-from sapwood.store.base import Change, Entry, Event, prefix_end
+from sapwood.store.base import Change, StoreEntry, StoreEvent, prefix_end
 from sapwood.store.etcd_calls import (
     CALL_TIME,
     MEMBER_TIME,
     PAUSE,
     Endpoint,
+    EtcdRefusal,
     Header,
     KeyValue,
     Members,
-    Refusal,
     decoded,
     endpoint_text,
     text_of,
@@ -74,7 +74,7 @@ class WatchLine(msgspec.Struct):
     """One line of the stream."""
 
     result: WatchResult | None = None
-    error: Refusal | None = None
+    error: EtcdRefusal | None = None
 
 
 class EtcdWatch:
@@ -333,7 +333,7 @@ class EtcdWatch:
         self._pass_on(events)
 
     def _pass_on(self, events: list[WatchEvent]) -> None:
-        changes: dict[int, list[Event]] = {}
+        changes: dict[int, list[StoreEvent]] = {}
         for event in events:
             changes.setdefault(event.kv.mod_revision, []).append(self._event(event))
         for revision in sorted(changes):
@@ -346,15 +346,17 @@ class EtcdWatch:
                 self._position = revision
                 self._state.notify_all()
 
-    def _event(self, event: WatchEvent) -> Event:
+    def _event(self, event: WatchEvent) -> StoreEvent:
         kv = event.kv
         key = kv.key[len(self._base) :].decode(errors="replace")
         if event.type == "DELETE":
-            return Event(key, None)
-        return Event(key, Entry(key, kv.value, kv.create_revision, kv.mod_revision, kv.lease))
+            return StoreEvent(key, None)
+        return StoreEvent(
+            key, StoreEntry(key, kv.value, kv.create_revision, kv.mod_revision, kv.lease)
+        )
 
 
-def _key(event: Event) -> bytes:
+def _key(event: StoreEvent) -> bytes:
     return event.key.encode()
 
 

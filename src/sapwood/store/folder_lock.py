@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from sapwood.core import typed
 from sapwood.core.errors import StoreError, StoreInUseError
 
 NAME = "store.lock"
@@ -22,7 +23,7 @@ MAX_HOLDER = 4096
 """Bytes of the file that are read."""
 
 
-class Holder(msgspec.Struct, frozen=True):
+class LockHolder(msgspec.Struct, frozen=True):
     """Who has a folder.
 
     Attributes:
@@ -98,7 +99,7 @@ class FolderLock:
     def _in_use(self, descriptor: int) -> StoreInUseError:
         who = "another process"
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            holder = msgspec.json.decode(os.pread(descriptor, MAX_HOLDER, 0), type=Holder)
+            holder = typed.json_reader(LockHolder)(os.pread(descriptor, MAX_HOLDER, 0))
             who = f"process {holder.pid} on {holder.host}, since {holder.since},"
         return StoreInUseError(
             f"{who} has the store",
@@ -109,7 +110,7 @@ class FolderLock:
     @staticmethod
     def _sign(descriptor: int) -> None:
         now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-        text = msgspec.json.encode(Holder(socket.gethostname(), os.getpid(), now))
+        text = msgspec.json.encode(LockHolder(socket.gethostname(), os.getpid(), now))
         with contextlib.suppress(OSError):  # a full disk: the lock holds without a name
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, text, 0)

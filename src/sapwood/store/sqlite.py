@@ -38,13 +38,13 @@ from sapwood.store.base import (
     MAX_WATCHES,
     Change,
     Delete,
-    Entry,
-    Event,
     Page,
     Put,
     Store,
+    StoreEntry,
+    StoreEvent,
+    StoreWatch,
     Unchanged,
-    Watch,
     check_lease_time,
     check_limit,
     check_transaction,
@@ -157,7 +157,7 @@ class SqliteStore(Store):
 
     # --- reading ---------------------------------------------------------------------------
 
-    def get(self, key: str) -> Entry | None:
+    def get(self, key: str) -> StoreEntry | None:
         """Return the entry of a key; None if it is not there."""
         wanted = key_bytes(key)
         with self._working():
@@ -168,7 +168,7 @@ class SqliteStore(Store):
         """Return the entries whose keys begin with ``prefix``, one page of them."""
         check_limit(limit)
         start = prefix_bytes(prefix)
-        entries: list[Entry] = []
+        entries: list[StoreEntry] = []
         size = 0
         with self._working():
             rows = self._file.execute(
@@ -381,7 +381,7 @@ class SqliteStore(Store):
 
     # --- watches ---------------------------------------------------------------------------
 
-    def watch(self, prefix: str, *, after: int | None = None) -> Watch:
+    def watch(self, prefix: str, *, after: int | None = None) -> StoreWatch:
         """Return the changes of keys that begin with ``prefix``."""
         start = prefix_bytes(prefix)
         with self._working():
@@ -435,11 +435,11 @@ class SqliteStore(Store):
             return None
         revision: int = row[0]
         events = [
-            Event(
+            StoreEvent(
                 key.decode(),
                 None
                 if value is None
-                else Entry(key.decode(), bytes(value), created, revision, lease),
+                else StoreEntry(key.decode(), bytes(value), created, revision, lease),
             )
             for key, value, created, lease in self._file.execute(
                 "SELECT key, value, created, lease FROM history"
@@ -536,9 +536,9 @@ class _SqliteWatch:
         self.close()
 
 
-def _entry(row: tuple[Any, ...]) -> Entry:
+def _entry(row: tuple[Any, ...]) -> StoreEntry:
     key, value, created, modified, lease = row
-    return Entry(key.decode(), bytes(value), created, modified, lease)
+    return StoreEntry(key.decode(), bytes(value), created, modified, lease)
 
 
 def _prepare(folder: Path) -> None:

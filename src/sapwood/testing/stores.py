@@ -47,8 +47,8 @@ from sapwood.store.base import (
     Delete,
     Put,
     Store,
+    StoreWatch,
     Unchanged,
-    Watch,
 )
 
 PATIENCE = 30.0
@@ -74,7 +74,7 @@ class Ground:
 Check = Callable[[Ground], None]
 
 
-def seen(watch: Watch) -> Change:
+def seen(watch: StoreWatch) -> Change:
     """Return the next change of a watch, which must come.
 
     Raises:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sapwood.core.errors import SapwoodError
-from sapwood.store.base import Change, Delete, Entry, Page, Put, Store, Unchanged
+from sapwood.store.base import Change, Delete, Page, Put, Store, StoreEntry, Unchanged
 from sapwood.store.sqlite import SqliteStore
 from sapwood.testing.stores import (
     CHECKS,
@@ -115,17 +115,17 @@ class Deaf(SqliteStore):
 class Unbound(SqliteStore):
     """Forgets which lease a key has."""
 
-    def get(self, key: str) -> Entry | None:
+    def get(self, key: str) -> StoreEntry | None:
         found = super().get(key)
-        return found and Entry(found.key, found.value, found.created, found.modified)
+        return found and StoreEntry(found.key, found.value, found.created, found.modified)
 
 
 class Older(SqliteStore):
     """Gives the revision that made a key as the one that wrote it."""
 
-    def get(self, key: str) -> Entry | None:
+    def get(self, key: str) -> StoreEntry | None:
         found = super().get(key)
-        return found and Entry(found.key, found.value, found.created, found.created)
+        return found and StoreEntry(found.key, found.value, found.created, found.created)
 
 
 class Remembering(SqliteStore):

@@ -14,7 +14,7 @@ def shows(monkeypatch: pytest.MonkeyPatch, *items: PlatformItem) -> None:
 
 
 def test_this_machine() -> None:
-    answer = CliRunner().invoke(node.app, [])
+    answer = CliRunner().invoke(node.app, ["check"])
     assert answer.exit_code in {0, 5}
     assert "usable cores" in answer.stdout
     assert max(map(len, answer.stdout.splitlines())) <= 80
@@ -27,7 +27,7 @@ def test_missing_things_are_marked_with_what_to_do(monkeypatch: pytest.MonkeyPat
         PlatformItem("compiler", "C++", "[c++] 12"),
         PlatformItem("limits", "open files", "256", "warning", "ulimit -n 4096"),
     )
-    answer = CliRunner().invoke(node.app, [])
+    answer = CliRunner().invoke(node.app, ["check"])
     assert answer.exit_code == 5
     lines = [line.split() for line in answer.stdout.splitlines()]
     assert ["✗", "compiler", "C", "not", "found"] in lines
@@ -38,7 +38,7 @@ def test_missing_things_are_marked_with_what_to_do(monkeypatch: pytest.MonkeyPat
 
 def test_json(monkeypatch: pytest.MonkeyPatch) -> None:
     shows(monkeypatch, PlatformItem("compiler", "C", "cc 12"))
-    answer = CliRunner().invoke(node.app, ["--json"])
+    answer = CliRunner().invoke(node.app, ["check", "--json"])
     assert answer.exit_code == 0
     shown = json.loads(answer.stdout)
     assert shown["ok"] is True

@@ -17,7 +17,7 @@ import pytest
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core.errors import CommunicationError, SapwoodError
 from sapwood.head import service
-from sapwood.head.service import Caller, ServiceClient, ServiceServer
+from sapwood.head.service import ServiceCaller, ServiceClient, ServiceServer
 from sapwood.session.folder import make_folder
 from sapwood.session.loop_thread import LoopThread
 
@@ -41,18 +41,18 @@ class Served:
             UnixTransport().listen, self.path, self.server, self.thread.loop
         )
 
-    def _echo(self, caller: Caller, value: Any) -> Any:
+    def _echo(self, caller: ServiceCaller, value: Any) -> Any:
         caller.when_gone(self.gone.set)
         return value
 
-    def _odd(self, _caller: Caller, _value: Any) -> Any:
+    def _odd(self, _caller: ServiceCaller, _value: Any) -> Any:
         return 2**70
 
-    def _wait(self, _caller: Caller, _value: Any) -> Future[Any]:
+    def _wait(self, _caller: ServiceCaller, _value: Any) -> Future[Any]:
         self.waiting.append(Future())
         return self.waiting[-1]
 
-    def _much(self, caller: Caller, value: Any) -> Any:
+    def _much(self, caller: ServiceCaller, value: Any) -> Any:
         caller.when_gone(self.gone.set)
         return bytes(value)
 
@@ -92,7 +92,7 @@ def client(served: Served) -> Iterator[ServiceClient]:
 
 
 def message(name: str, value: Any = None, number: int = 1) -> bytes:
-    body = msgspec.msgpack.encode(service.Call(number, name, value))
+    body = msgspec.msgpack.encode(service.ServiceCall(number, name, value))
     return struct.pack("<I", len(body)) + body
 
 

@@ -57,14 +57,14 @@ def test_an_address_of_etcd_is_read() -> None:
 
 
 def test_a_plug_in_is_found_by_its_scheme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    class Entry:
+    class StoreEntry:
         name = "mine"
 
         def load(self) -> Callable[[str], SqliteStore]:
             return lambda address: SqliteStore(tmp_path / address.removeprefix("mine:"))
 
     monkeypatch.setattr(
-        opening, "entry_points", lambda group: [Entry()] * (group == "sapwood.stores")
+        opening, "entry_points", lambda group: [StoreEntry()] * (group == "sapwood.stores")
     )
     with open_store("mine:x") as store:
         assert store.url.endswith("/x")
