@@ -109,7 +109,7 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Run a program over data on agents of this machine.
+    """Run a program over data on agents, of this machine or of others.
 
     Ctrl-C cancels the run; nothing is left behind.
 
