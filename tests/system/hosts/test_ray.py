@@ -69,6 +69,7 @@ def test_the_picture_is_that_of_one_machine(ray: RayCluster, tmp_path: Path) -> 
     assert there.read_bytes() == here.read_bytes()
 
 
+@pytest.mark.nightly  # a Ray cluster is slow, and takes the memory of the tests beside it
 def test_by_default_there_is_an_agent_for_each_cpu_of_ray(ray: RayCluster) -> None:
     code = (
         "import sapwood\n"
@@ -105,6 +106,7 @@ def test_a_command_runs_on_each_machine(ray: RayCluster, tmp_path: Path) -> None
     assert "sapwood: n[1-2]: exit code 4" in done.stderr
 
 
+@pytest.mark.nightly  # a Ray cluster is slow, and takes the memory of the tests beside it
 @pytest.mark.parametrize(
     ("how", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]
 )
@@ -122,6 +124,7 @@ def test_a_command_leaves_nothing(ray: RayCluster, how: signal.Signals, status: 
 # --- waiting -------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly  # a Ray cluster is slow, and takes the memory of the tests beside it
 @pytest.mark.row("C1-RES-2")
 def test_machines_that_others_have_are_waited_for_and_shown(ray: RayCluster) -> None:
     with ray.taken(1):
@@ -155,6 +158,7 @@ def test_machines_that_do_not_come_are_waited_for_and_named(ray: RayCluster, com
     assert second.endswith(" each within 4 s")
 
 
+@pytest.mark.nightly  # a Ray cluster is slow, and takes the memory of the tests beside it
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_wait_that_ends_leaves_nothing(ray: RayCluster, how: signal.Signals) -> None:
     with ray.popen(*ray.program("run", *PROGRAM, "--on", "ray:3")) as process:
@@ -183,6 +187,7 @@ def test_no_cluster_is_named(ray: RayCluster, tmp_path: Path) -> None:
     assert "ray start --head" in done.stderr
 
 
+@pytest.mark.nightly  # a Ray cluster is slow, and takes the memory of the tests beside it
 def test_other_versions_are_named(ray: RayCluster) -> None:
     version = ".".join(map(str, sys.version_info[:3]))
     ray.asked("python", "3.9.1")
@@ -207,6 +212,7 @@ with sapwood.ray(2, 4) as cluster:
 """
 
 
+@pytest.mark.nightly  # a Ray cluster is slow, and takes the memory of the tests beside it
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_nothing_is_left_when_the_front_end_is_ended(ray: RayCluster, how: signal.Signals) -> None:
     with ray.popen(sys.executable, "-c", ENDLESS, stderr=subprocess.DEVNULL) as process:
@@ -218,6 +224,7 @@ def test_nothing_is_left_when_the_front_end_is_ended(ray: RayCluster, how: signa
     until(ray.is_clean)
 
 
+@pytest.mark.nightly  # a Ray cluster is slow, and takes the memory of the tests beside it
 def test_nothing_is_left_when_what_holds_the_machines_is_killed(ray: RayCluster) -> None:
     with ray.popen(sys.executable, "-c", ENDLESS) as process:
         assert process.stdout is not None
@@ -243,6 +250,7 @@ with sapwood.ray(2, 4, settings=settings) as cluster:
 """
 
 
+@pytest.mark.nightly  # a Ray cluster is slow, and takes the memory of the tests beside it
 @pytest.mark.parametrize("what", ["daemon", "actor"])
 def test_a_node_whose_daemon_is_killed_comes_back(ray: RayCluster, what: str) -> None:
     with ray.popen(sys.executable, "-c", LOST, stdin=subprocess.PIPE) as process:
@@ -270,6 +278,7 @@ launcher.close()
 """
 
 
+@pytest.mark.nightly  # a Ray cluster is slow, and takes the memory of the tests beside it
 def test_a_machine_that_ray_loses_is_named(ray: RayCluster) -> None:
     try:
         with ray.popen(sys.executable, "-c", NAMED) as process:
