@@ -18,7 +18,6 @@ import msgspec
 
 from sapwood.comm.shared_memory import OUT_OF_DESCRIPTORS
 from sapwood.comm.transport.tls import ACCEPT_PAUSE, TakeSocket
-from sapwood.contexts import orders
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError, ProtocolError, SapwoodError
 from sapwood.environment.logs import logger
@@ -28,12 +27,12 @@ from sapwood.head.service import ServiceClient
 from sapwood.nodes import messages
 from sapwood.nodes.daemon import RENEW_AFTER, RENEW_PAUSE
 from sapwood.nodes.port import SessionRootPort
-from sapwood.nodes.processes import NodeProcesses, SessionOnNode
+from sapwood.nodes.processes import SessionNodes, SessionOnNode
 from sapwood.security.authority import make_request, valid_until
 from sapwood.security.credentials import Credentials
 from sapwood.session.folder import make_folder
 from sapwood.session.shared_reactor import SharedReactor
-from sapwood.session.supervisor import NodeSource, ProcessSetup, ProcessStarter
+from sapwood.session.supervisor import NodeSource
 
 CALL_TIMEOUT = 30.0
 """Seconds that a head may take for what it does at once."""
@@ -100,7 +99,7 @@ class HeadAccess:
         Args:
             owned: Whether this connection ends with that session.
         """
-        return _HeadNodes(self, owned=owned)
+        return SessionNodes(self, owned=owned)
 
     def subscribe(self, listener: Callable[[str, Any], None]) -> Callable[[], None]:
         """Have a function told of notices, on a thread of this connection.
@@ -272,37 +271,6 @@ class HeadAccess:
 
     def _call(self, name: str, value: Any, kind: Any) -> Any:
         return typed.convert(self.client.call(name, value, CALL_TIMEOUT), kind)
-
-
-class _HeadNodes:
-    """What begins the places of a session on the nodes of a head."""
-
-    def __init__(self, access: HeadAccess, *, owned: bool) -> None:
-        self._access = access
-        self._owned = owned
-
-    def open_port(self, loop: SharedReactor) -> SessionRootPort:
-        """Return where the nodes reach the root of the session."""
-        return self._access.open_port(loop)
-
-    def starter(
-        self,
-        host: int,
-        setup: ProcessSetup,
-        on_report: Callable[[orders.Report], None],
-        on_end: Callable[[str], None],
-    ) -> ProcessStarter:
-        """Return what begins processes on one node."""
-        return NodeProcesses(self._access, host, setup, on_report, on_end)
-
-    def ready_hosts(self) -> list[int]:
-        """Return the numbers of the nodes that are there."""
-        return [one.host for one in self._access.nodes]
-
-    def close(self) -> None:
-        """Say that the session is over."""
-        if self._owned:
-            self._access.close()
 
 
 def _take_sockets(listening: socket.socket, take: TakeSocket) -> None:

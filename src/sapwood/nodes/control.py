@@ -46,7 +46,7 @@ from sapwood.nodes.joining import (
     check_facts,
 )
 from sapwood.nodes.port import HeadPort, SessionRootPort, log_refusals
-from sapwood.nodes.processes import NodeProcesses, SessionOnNode
+from sapwood.nodes.processes import SessionNodes, SessionOnNode
 from sapwood.nodes.starting import SEND_TIMEOUT, AwaitedDaemon, DaemonStarter, NodeTrouble
 from sapwood.security.authority import (
     HEAD,
@@ -365,7 +365,7 @@ class ControlTree:
         Args:
             owned: Whether the control tree ends with that session.
         """
-        return _Nodes(self, owned=owned)
+        return SessionNodes(self, owned=owned)
 
     def open_port(self, loop: SharedReactor) -> SessionRootPort:
         """Return where the nodes reach the root of a session, on that session's loop."""
@@ -696,34 +696,3 @@ class _Daemons:
 
     def close(self) -> None:
         """Do nothing: the daemons end with the channels of the launcher."""
-
-
-class _Nodes:
-    """What begins the places of a session on the nodes of a control tree."""
-
-    def __init__(self, control: ControlTree, *, owned: bool) -> None:
-        self._control = control
-        self._owned = owned
-
-    def open_port(self, loop: SharedReactor) -> SessionRootPort:
-        """Return where the nodes reach the root of the session."""
-        return self._control.open_port(loop)
-
-    def starter(
-        self,
-        host: int,
-        setup: ProcessSetup,
-        on_report: Callable[[orders.Report], None],
-        on_end: Callable[[str], None],
-    ) -> ProcessStarter:
-        """Return what begins processes on one node."""
-        return NodeProcesses(self._control, host, setup, on_report, on_end)
-
-    def ready_hosts(self) -> list[int]:
-        """Return the numbers of the nodes that are there."""
-        return [view.host for view in self._control.nodes if view.state == "ready"]
-
-    def close(self) -> None:
-        """Say that the session is over."""
-        if self._owned:
-            self._control.close()

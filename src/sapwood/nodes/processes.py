@@ -15,7 +15,7 @@ from sapwood.core.errors import AgentLostError, ClosedError
 from sapwood.nodes import messages
 from sapwood.nodes.joining import NodeFacts
 from sapwood.session.shared_reactor import SharedReactor
-from sapwood.session.supervisor import NodeSource, ProcessSetup
+from sapwood.session.supervisor import NodeSource, ProcessSetup, ProcessStarter, RootPort
 
 CLOSE_TIMEOUT = 10.0
 """Seconds that nodes get to end the processes of a session."""
@@ -69,6 +69,16 @@ class NodeAccess(Protocol):
 
     def part(self, session: SessionOnNode) -> None:
         """Hand no more reports to it."""
+
+    @property
+    def nodes(self) -> Sequence[PooledNode]:
+        """The nodes."""
+
+    def open_port(self, loop: SharedReactor) -> RootPort:
+        """Return where the nodes reach the root of a session, on that session's loop."""
+
+    def close(self) -> None:
+        """End the way to the nodes, and in its own process the nodes."""
 
 
 class NodePool(Protocol):
@@ -320,3 +330,39 @@ class NodeProcesses:
     def _if_listening(self, function: Callable[..., None], args: tuple[Any, ...]) -> None:
         if self._loop is not None:
             function(*args)
+
+
+class SessionNodes:
+    """What begins the places of one session on nodes.
+
+    Args:
+        access: The way to the nodes.
+        owned: Whether it ends with the session.
+    """
+
+    def __init__(self, access: NodeAccess, *, owned: bool) -> None:
+        self._access = access
+        self._owned = owned
+
+    def open_port(self, loop: SharedReactor) -> RootPort:
+        """Return where the nodes reach the root of the session."""
+        return self._access.open_port(loop)
+
+    def starter(
+        self,
+        host: int,
+        setup: ProcessSetup,
+        on_report: Callable[[orders.Report], None],
+        on_end: Callable[[str], None],
+    ) -> ProcessStarter:
+        """Return what begins processes on one node."""
+        return NodeProcesses(self._access, host, setup, on_report, on_end)
+
+    def ready_hosts(self) -> list[int]:
+        """Return the numbers of the nodes that are there."""
+        return [one.host for one in self._access.nodes if self._access.is_ready(one.host)]
+
+    def close(self) -> None:
+        """Say that the session is over."""
+        if self._owned:
+            self._access.close()
