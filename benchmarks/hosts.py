@@ -1,10 +1,14 @@
 """What the tree costs over several machines: TLS between them, shared memory inside.
 
-The nodes are on this machine (``nodes:4``), so TLS goes over the loopback interface: this shows
-what the runtime adds to a network, and nothing of a network itself. All share the cores.
+The machines are four network namespaces of this one beside that of the benchmark, with addresses
+of their own; all share its cores. Where namespaces cannot be made, all are on the loopback
+interface. ``sapwood up`` and ``sapwood node join`` make the cluster, as users do.
 
+``hosts.joined``
+    From the call of ``sapwood node join --background`` to a node that is ready, all nodes at once.
+    Floor: as many fresh Pythons that import the interpreter's ``ssl`` and make one TLS connection.
 ``hosts.ready``
-    From nothing to a cluster whose agents are ready: control tree, tokens, certificates, zygotes.
+    From the call of ``sapwood.on("head")`` to agents that are ready; nodes were there before.
     Floor: none.
 ``hosts.broadcast_gather``
     64 bytes to every agent and 64 bytes back from each, concatenated (``stream.exchange``).
@@ -12,47 +16,119 @@ what the runtime adds to a network, and nothing of a network itself. All share t
 ``hosts.sum``
     Every agent fills a float64 array, and the caller gets the sum; one partial result leaves each
     node. Floor: one such array from each node over the same ``ssl`` sockets, added by numpy.
+``hosts.….mpi``, ``hosts.….ray``
+    The same by Open MPI over TCP (``Bcast`` and ``Gather``, ``Reduce``; shared memory inside a
+    machine) and by Ray (one actor for each agent), neither encrypted, over the same namespaces.
 
 Floor and Sapwood take turns, and the first rounds do not count.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import argparse
+import json
+import os
 import socket
 import ssl
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import sapwood
+from floors.tls_node import QUESTION
+from machines import HEAD, Machines, machines
+from peers.environment import PeerMissingError
+from peers.hosts import PEERS, run_peer_over
+from peers.running import PeerFailedError
+from peers.work import Work
 from programs.filling import Filling
-from report import Figure, Options, Report, read_options
-from sapwood.comm.transport.tls import accepting_context, connecting_context
+from report import Figure, Options, Report, add_options, options_of
+from sapwood.comm.transport.tls import accepting_context
 from sapwood.security.authority import Authority, make_request
-from sapwood.security.credentials import Credentials
 
 NODES = 4
 SMALL = 64
 LARGE = 8 << 20
 WARM_UP = 20
 SUM_WARM_UP = 2
+PATIENCE = 60.0
+"""Seconds after which a machine that has not joined counts as missing."""
+
+FLOOR_SCRIPT = Path(__file__).resolve().parent / "floors" / "tls_node.py"
 
 
 def main() -> None:
     """Measure and print."""
-    options = read_options("Several machines.", agents=(NODES, 4 * NODES), runs=3)
-    with Report("Several machines", options) as report:
+    parser = argparse.ArgumentParser(description="Several machines.")
+    add_options(parser, runs=3)
+    parser.add_argument("--peers", nargs="*", choices=PEERS, default=None, help="mpi and ray")
+    given = parser.parse_args()
+    options = options_of(given, agents=(NODES, 4 * NODES, 16 * NODES), runs=3)
+    peers = given.peers if given.peers is not None else [] if options.quick else list(PEERS)
+    with machines(NODES) as places, Report("Several machines", options) as report:
+        with long_lived(places, report) as name:
+            for agents in options.agents:
+                begin = time.perf_counter()
+                with sapwood.on(f"head:{name}", agents) as cluster:
+                    ready = time.perf_counter() - begin
+                    report.add(Figure.of("hosts.ready", agents, [ready], [], unit="ms"))
+                    with bare_nodes(places) as links:
+                        broadcast_gather(cluster, links, agents, options, report)
+                        array_sum(cluster, links, agents, options, report)
         for agents in options.agents:
-            begin = time.perf_counter()
-            with sapwood.on(f"nodes:{min(NODES, agents)}", agents) as cluster:
-                ready = time.perf_counter() - begin
-                report.add(Figure.of("hosts.ready", agents, [ready], [], unit="ms"))
-                with bare_nodes(min(NODES, agents)) as links:
-                    broadcast_gather(cluster, links, agents, options, report)
-                    array_sum(cluster, links, agents, options, report)
+            for peer in peers:
+                by_peer(peer, places, agents, options, report)
+
+
+@contextmanager
+def long_lived(places: Machines, report: Report) -> Iterator[str]:
+    """Start a head and its nodes, and yield its name."""
+    name = f"bench{os.getpid()}"
+    listen = ("--listen", f"{places.address(HEAD)}:0", "--no-node", "--json")
+    made = subprocess.run(
+        [*_sapwood(), "up", "--name", name, *listen], stdout=subprocess.PIPE, check=True
+    )
+    try:
+        line = json.loads(made.stdout)["join"]
+        floors = [_plain_joining(places)]
+        begin = time.perf_counter()
+        joining = [
+            subprocess.Popen(
+                places.command(
+                    node, [*_sapwood(), "node", "join", line, "--as", node, "--background"]
+                ),
+                stdout=subprocess.DEVNULL,
+            )
+            for node in places.names
+        ]
+        for process in joining:
+            if process.wait(PATIENCE):
+                sys.exit("error: a node did not join; what it says stands above")
+        seconds = time.perf_counter() - begin
+        report.add(Figure.of("hosts.joined", NODES, [seconds], floors, unit="s"))
+        yield name
+    finally:
+        subprocess.run(
+            [*_sapwood(), "down", "--name", name], stdout=subprocess.DEVNULL, check=False
+        )
+
+
+def _sapwood() -> list[str]:
+    return [sys.executable, "-m", "sapwood"]
+
+
+def _plain_joining(places: Machines) -> float:
+    """Return the seconds in which fresh Pythons make one TLS connection each."""
+    begin = time.perf_counter()
+    with bare_nodes(places):
+        return time.perf_counter() - begin
 
 
 def broadcast_gather(
@@ -91,7 +167,7 @@ def array_sum(
     report: Report,
 ) -> None:
     """Measure the sum of one array from each agent."""
-    nbytes = 1 << 20 if options.quick else LARGE
+    nbytes = sum_size(options)
     rounds = 2 if options.quick else 10
     program = Filling(nbytes=nbytes, rounds=SUM_WARM_UP + rounds)
     seconds: list[float] = []
@@ -109,24 +185,54 @@ def array_sum(
     report.add(Figure.of("hosts.sum", agents, seconds, floors, unit="ms", nbytes=nbytes))
 
 
+def sum_size(options: Options) -> int:
+    """Return the bytes of each agent's array."""
+    return 1 << 20 if options.quick else LARGE
+
+
+def by_peer(peer: str, places: Machines, agents: int, options: Options, report: Report) -> None:
+    """Measure a peer over the same machines."""
+    nbytes = sum_size(options)
+    work = Work(agents, 20 if options.quick else 200, 10, (nbytes,), 0)
+    print(f"… {peer}, {agents} agents", file=sys.stderr, flush=True)
+    try:
+        found = run_peer_over(peer, places, work)
+    except (PeerMissingError, PeerFailedError) as error:
+        report.note(f"{peer}, {agents} agents: left out: {error}")
+        return
+    small, large = found["gather"], found[f"sum_{nbytes}"]
+    name = f"hosts.broadcast_gather.{peer}"
+    report.add(Figure.of(name, agents, small, [], unit="us", nbytes=SMALL))
+    report.add(Figure.of(f"hosts.sum.{peer}", agents, large, [], unit="ms", nbytes=nbytes))
+
+
 # --- the floor: one process for each node, by sockets that block ----------------------------------
 
 
 @contextmanager
-def bare_nodes(count: int) -> Iterator[list[ssl.SSLSocket]]:
+def bare_nodes(places: Machines) -> Iterator[list[ssl.SSLSocket]]:
     """Yield connections to processes that send back as many bytes as they are asked for."""
     authority = Authority.create("floor")
-    own = credentials(authority, "head")
-    with ExitStack() as stack:
+    key, request = make_request()
+    own = authority.issue(request, HEAD, key)
+    address = places.address(HEAD)
+    with (
+        ExitStack() as stack,
+        socket.create_server((address, 0)) as server,
+        tempfile.TemporaryFile("w+") as nothing,
+    ):
+        server.settimeout(PATIENCE)
         links: list[ssl.SSLSocket] = []
-        for number in range(count):
-            server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            theirs = credentials(authority, f"n{number}")
-            process = multiprocessing.get_context("spawn").Process(
-                target=serve, args=(theirs, own.node, server.getsockname()[1]), daemon=True
+        words = [sys.executable, str(FLOOR_SCRIPT), address, str(server.getsockname()[1])]
+        for node in places.names:
+            process = subprocess.Popen(
+                places.command(node, words), stdin=subprocess.PIPE, stdout=nothing, text=True
             )
-            process.start()
-            stack.callback(process.join)
+            stack.callback(process.wait, PATIENCE)
+            assert process.stdin is not None
+            print(_as_json(authority, node, own.node), file=process.stdin)
+            process.stdin.close()
+        for _ in places.names:
             plain = stack.enter_context(server.accept()[0])
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             secure = accepting_context(own).wrap_socket(plain, server_side=True)
@@ -134,31 +240,19 @@ def bare_nodes(count: int) -> Iterator[list[ssl.SSLSocket]]:
         yield links
 
 
-def credentials(authority: Authority, name: str) -> Credentials:
-    """Return a certificate and its key."""
+def _as_json(authority: Authority, node: str, head: str) -> str:
+    """Return the credentials of a floor's process as its script reads them."""
     key, request = make_request()
-    return authority.issue(request, name, key)
-
-
-def serve(own: Credentials, head: str, port: int) -> None:
-    """Answer until the connection ends."""
-    with (
-        socket.create_connection(("127.0.0.1", port)) as plain,
-        connecting_context(own).wrap_socket(plain, server_hostname=head) as link,
-    ):
-        plain_options = (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        link.setsockopt(*plain_options)
-        answers: dict[int, bytes] = {}
-        while asked := link.recv(SMALL):
-            nbytes = int.from_bytes(asked[:8], "little")
-            if nbytes not in answers:
-                answers[nbytes] = bytes(np.ones(nbytes // 8))
-            link.sendall(answers[nbytes])
+    theirs = authority.issue(request, node, key)
+    texts: dict[str, Any] = {"node": theirs.node, "head": head}
+    for part in ("certificate", "key", "authority"):
+        texts[part] = getattr(theirs, part).decode()
+    return json.dumps(texts)
 
 
 def ask(links: list[ssl.SSLSocket], nbytes: int) -> list[bytearray]:
     """Send 64 bytes to all, then take the answers."""
-    question = nbytes.to_bytes(8, "little").ljust(SMALL, b"\0")
+    question = nbytes.to_bytes(8, "little").ljust(QUESTION, b"\0")
     for link in links:
         link.sendall(question)
     answers = [bytearray(nbytes) for _ in links]

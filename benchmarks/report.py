@@ -56,11 +56,20 @@ class Options:
 def read_options(description: str, *, agents: Sequence[int], runs: int) -> Options:
     """Read the command line; ``--quick`` takes the smallest number of agents and one run."""
     parser = argparse.ArgumentParser(description=description)
+    add_options(parser, runs=runs)
+    return options_of(parser.parse_args(), agents=agents, runs=runs)
+
+
+def add_options(parser: argparse.ArgumentParser, *, runs: int) -> None:
+    """Add the options that all benchmarks have."""
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     parser.add_argument("--quick", action="store_true", help="a smoke test, not a measurement")
     parser.add_argument("--runs", type=int, default=None, help=f"repetitions (default {runs})")
     parser.add_argument("--agents", type=int, nargs="+", default=None, help="numbers of agents")
-    given = parser.parse_args()
+
+
+def options_of(given: argparse.Namespace, *, agents: Sequence[int], runs: int) -> Options:
+    """Return those options as they were given."""
     chosen = given.agents or (agents[:1] if given.quick else agents)
     return Options(given.json, given.quick, given.runs or (1 if given.quick else runs), (*chosen,))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import Any
 
@@ -42,7 +43,10 @@ def main() -> None:
     """Do the work."""
     work = Work.from_arguments()
     clock = Clock()
-    ray.init(num_cpus=work.agents, include_dashboard=False, log_to_driver=False)
+    if "RAY_ADDRESS" in os.environ:  # machines that somebody else started
+        ray.init(log_to_driver=False)
+    else:
+        ray.init(num_cpus=work.agents, include_dashboard=False, log_to_driver=False)
     remote = ray.remote(num_cpus=1)(Worker)
     actors = [remote.remote() for _ in range(work.agents)]
     ray.get([actor.same.remote(None) for actor in actors])
@@ -69,8 +73,9 @@ def main() -> None:
     for nbytes in work.sums:
         clock.measure(f"sum_{nbytes}", work.large_rounds, partial(array_sum, nbytes))
         check_sum(array_sum(nbytes), work.agents)
-    clock.measure("broadcast_view", rounds, lambda: broadcast("touched"))
-    clock.measure("broadcast_copy", rounds, lambda: broadcast("copied"))
+    if work.broadcast:
+        clock.measure("broadcast_view", rounds, lambda: broadcast("touched"))
+        clock.measure("broadcast_copy", rounds, lambda: broadcast("copied"))
     ray.shutdown()
     clock.report()
 

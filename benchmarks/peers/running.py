@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -46,27 +48,57 @@ def run_peer(peer: str, work: Work, time_limit: float) -> dict[str, list[float]]
         PeerMissingError: It cannot be measured on this machine.
         PeerFailedError: It failed, or took too long.
     """
-    command = _command(peer, work)
+    with marked() as mark:
+        output = run_marked(_command(peer, work), mark, time_limit)
+    return seconds_of(output)
+
+
+@contextlib.contextmanager
+def marked() -> Iterator[str]:
+    """Yield a mark for processes; all that have it are killed at the end, wherever they went."""
     mark = uuid.uuid4().hex
-    environment = {**os.environ, "PYTHONPATH": str(BENCHMARKS), MARK: mark}
-    environment |= {"OMP_NUM_THREADS": "1", "RAY_DEDUP_LOGS": "0"}
-    process = subprocess.Popen(
-        command,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
     try:
-        output, problems = process.communicate(timeout=time_limit)
-    except subprocess.TimeoutExpired as error:
-        raise PeerFailedError(f"not finished after {time_limit:.0f} s") from error
+        yield mark
     finally:
-        _end(process, mark)
-    if process.returncode:
-        last = problems.strip().splitlines()[-1:] or ["without a word"]
-        raise PeerFailedError(f"ended with status {process.returncode}: {last[0][:200]}")
+        _end(mark)
+
+
+def run_marked(
+    command: Sequence[str], mark: str, time_limit: float, variables: Mapping[str, str] | None = None
+) -> str:
+    """Run a command for a limited time, and return what it printed.
+
+    Args:
+        command: The command.
+        mark: What :func:`marked` gave.
+        time_limit: Seconds after which it has failed.
+        variables: More for its environment.
+
+    Raises:
+        PeerFailedError: It failed, or took too long.
+    """
+    environment = {**os.environ, "PYTHONPATH": str(BENCHMARKS), MARK: mark}
+    environment |= {"OMP_NUM_THREADS": "1", "RAY_DEDUP_LOGS": "0", **(variables or {})}
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as problems:
+        process = subprocess.Popen(
+            command, env=environment, stdout=output, stderr=problems, start_new_session=True
+        )
+        try:
+            status = process.wait(time_limit)
+        except subprocess.TimeoutExpired as error:
+            process.kill()
+            process.wait()
+            raise PeerFailedError(f"not finished after {time_limit:.0f} s") from error
+        output.seek(0)
+        problems.seek(0)
+        if status:
+            last = problems.read().strip().splitlines()[-1:] or ["without a word"]
+            raise PeerFailedError(f"ended with status {status}: {last[0][:200]}")
+        return output.read()
+
+
+def seconds_of(output: str) -> dict[str, list[float]]:
+    """Return what a peer said in its last line."""
     seconds: dict[str, list[float]] = json.loads(output.strip().splitlines()[-1])
     return seconds
 
@@ -85,7 +117,7 @@ def _command(peer: str, work: Work) -> Sequence[str]:
     return ["mpirun", "-n", str(work.agents + 1), *options, python, script, work.to_json()]
 
 
-def _end(process: subprocess.Popen[str], mark: str) -> None:
+def _end(mark: str) -> None:
     """Kill what is left of a peer: its processes have a variable that nobody else has."""
     for other in psutil.process_iter(["pid"]):
         try:
@@ -93,10 +125,15 @@ def _end(process: subprocess.Popen[str], mark: str) -> None:
                 other.send_signal(signal.SIGKILL)
         except psutil.Error:
             continue  # it has ended, or is somebody else's
-    process.wait()
-    for pipe in (process.stdout, process.stderr):
-        if pipe is not None:
-            pipe.close()
 
 
-__all__ = ["SCRIPTS", "PeerFailedError", "PeerMissingError", "run_peer"]
+__all__ = [
+    "BENCHMARKS",
+    "SCRIPTS",
+    "PeerFailedError",
+    "PeerMissingError",
+    "marked",
+    "run_marked",
+    "run_peer",
+    "seconds_of",
+]

@@ -31,7 +31,7 @@ class Work:
         rounds: Rounds of the small figures.
         large_rounds: Rounds of the large ones.
         sums: Sizes of the arrays to sum, bytes.
-        broadcast: Size of the array to broadcast, bytes.
+        broadcast: Size of the array to broadcast, bytes; 0 for none.
     """
 
     agents: int

@@ -15,7 +15,8 @@ KEYS = {"name", "agents", "bytes", "value", "unit", "floor", "ratio", "runs"}
 
 
 @pytest.mark.parametrize(
-    "script", ["startup", "tree", "messages", "iterate", "failure", "links", "native_code", "store"]
+    "script",
+    ["startup", "tree", "messages", "iterate", "failure", "links", "native_code", "store", "hosts"],
 )
 def test_quick_run(script: str) -> None:
     done = subprocess.run(
