@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from sapwood.core.errors import CommunicationError, ProtocolError, SapwoodError
 from sapwood.environment.logs import logger
 from sapwood.head import calls
 from sapwood.head.folder import DEFAULT, find_head
+from sapwood.head.numbers import NodeNumbers
 from sapwood.head.service import ServiceClient
 from sapwood.nodes import messages
 from sapwood.nodes.daemon import RENEW_AFTER, RENEW_PAUSE
@@ -33,6 +35,9 @@ from sapwood.security.credentials import Credentials
 from sapwood.session.folder import make_folder
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.supervisor import NodeSource
+
+LOOK_PAUSE, MAX_LOOK_PAUSE = 0.1, 2.0
+"""Seconds between two looks for a head that was killed: the first pause, and the longest."""
 
 CALL_TIMEOUT = 30.0
 """Seconds that a head may take for what it does at once."""
@@ -45,6 +50,9 @@ _log = logger("head")
 class HeadAccess:
     """A connection to the head of a cluster, through which sessions use its nodes.
 
+    When the head is killed, sessions go on, and orders wait. When it was started again, this
+    connects to it, and the sessions have their nodes back.
+
     Args:
         name: What the user calls the cluster.
 
@@ -54,7 +62,7 @@ class HeadAccess:
     """
 
     def __init__(self, name: str = DEFAULT) -> None:
-        info = find_head(name)
+        self._name = name
         self._lock = threading.Lock()
         self._records: dict[int, calls.NodeRecord] = {}
         self._given_up: dict[int, str] = {}
@@ -63,20 +71,31 @@ class HeadAccess:
         self._takers: dict[str, tuple[socket.socket, Path]] = {}
         self._credentials: Credentials | None = None
         self._over = ""
+        self._away = ""
+        self._numbers = NodeNumbers()
+        self._closed = threading.Event()
+        self._connection = 0
+        self.client, self.facts = self._connected(0)
+
+    def _connected(self, number: int) -> tuple[ServiceClient, calls.HeadFacts]:
+        """Connect to the head that is there now; connections are counted."""
+        info = find_head(self._name)
         try:
-            self.client = ServiceClient(info.socket, self._noticed, self._head_gone)
+            client = ServiceClient(info.socket, self._noticed, partial(self._head_gone, number))
         except CommunicationError as error:
             raise CommunicationError(
-                f"the head of the cluster '{name}' does not answer",
+                f"the head of the cluster '{self._name}' does not answer",
                 where=f"process {info.pid}",
                 hint="it may have been killed: `sapwood up` starts it again",
             ) from error
         try:
-            self.facts = self._call(calls.HELLO, None, calls.HeadFacts)
-            self._take_nodes(self._call(calls.NODES, None, list[calls.NodeRecord]))
+            facts = typed.convert(client.call(calls.HELLO, None, CALL_TIMEOUT), calls.HeadFacts)
+            nodes = client.call(calls.NODES, None, CALL_TIMEOUT)
+            self._take_nodes(typed.convert(nodes, list[calls.NodeRecord]))
         except BaseException:
-            self.client.close()
+            client.close()
             raise
+        return client, facts
 
     # --- the cluster ---------------------------------------------------------------------------
 
@@ -89,6 +108,7 @@ class HeadAccess:
 
     def close(self) -> None:
         """Leave: the head ends what is left of this front end's sessions."""
+        self._closed.set()
         for tree in list(self._takers):
             self._end_delegation(tree)
         self.client.close()
@@ -143,9 +163,12 @@ class HeadAccess:
         )
         with self._lock:
             self._credentials = taken
-        left = max(valid_until(taken.certificate) - time.time(), 0.0)
-        self.client.later(left * RENEW_AFTER, self._renew)
+        self._plan_renewal(taken)
         return taken
+
+    def _plan_renewal(self, credentials: Credentials) -> None:
+        left = max(valid_until(credentials.certificate) - time.time(), 0.0)
+        self.client.later(left * RENEW_AFTER, self._renew)
 
     def _renew(self) -> None:
         """Ask for another certificate; on the connection's thread, which does not wait for it."""
@@ -156,7 +179,7 @@ class HeadAccess:
                 self._take_certificate(key, answer.result())
             except SapwoodError as error:
                 _log.warning("certificate not renewed", reason=error.what)
-                if not self._over:
+                if not self.is_away:
                     self.client.later(RENEW_PAUSE, self._renew)
 
         self.client.ask(calls.CERTIFY, request).add_done_callback(answered)
@@ -165,7 +188,9 @@ class HeadAccess:
 
     def ask(self, host: int, handler: str, value: Any) -> Future[Any]:
         """Send a request to the daemon of a node."""
-        order = calls.NodeOrder(host, handler, value)
+        with self._lock:
+            number = self._numbers.at_head(host)
+        order = calls.NodeOrder(number, handler, value)
         return self.client.ask(calls.ORDER, _plain(order))
 
     def is_ready(self, host: int) -> bool:
@@ -179,6 +204,11 @@ class HeadAccess:
         with self._lock:
             record = self._records.get(host)
         return f"node {host}" if record is None else record.name
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the head is gone, for now or for good."""
+        return bool(self._away) or self.client.is_over
 
     def given_up(self, host: int) -> str:
         """Return why a node will not come back; empty if it may."""
@@ -213,8 +243,11 @@ class HeadAccess:
         threading.Thread(
             target=_take_sockets, args=(listening, take), name="sapwood-links", daemon=True
         ).start()
-        self._call(calls.DELEGATE, _plain(calls.DelegateLinks(tree, str(path))), None)
+        self.client.call(calls.DELEGATE, self._delegation(tree), CALL_TIMEOUT)
         return lambda: self._end_delegation(tree)
+
+    def _delegation(self, tree: str) -> Any:
+        return _plain(calls.DelegateLinks(tree, str(self._takers[tree][0].getsockname())))
 
     def _end_delegation(self, tree: str) -> None:
         with self._lock:
@@ -235,20 +268,29 @@ class HeadAccess:
                 told = typed.convert(value, calls.OfNode)
                 report = messages.from_value(told.value, messages.ProcessesReported)
                 with self._lock:
-                    session = self._sessions.get((report.session, told.host))
+                    host = self._numbers.here(told.host)
+                    session = self._sessions.get((report.session, host))
                 if session is not None:
                     session.heard(report)
             elif name == calls.NODES_CHANGED:
-                self._nodes_changed(typed.convert(value, calls.NodesChanged))
+                value = _plain(self._nodes_changed(typed.convert(value, calls.NodesChanged)))
+            elif name in {calls.COMMAND_OUTPUT, calls.COMMAND_ENDED}:
+                told = typed.convert(value, calls.OfNode)
+                with self._lock:
+                    told = msgspec.structs.replace(told, host=self._numbers.here(told.host))
+                value = _plain(told)
         except (msgspec.ValidationError, ProtocolError) as error:
             _log.warning("malformed notice", name=name, reason=str(error))
             return
+        self._tell(name, value)
+
+    def _tell(self, name: str, value: Any) -> None:
         for listener in list(self._listeners):
             listener(name, value)
 
-    def _nodes_changed(self, change: calls.NodesChanged) -> None:
-        self._take_nodes(change.nodes)
-        hosts = {one.host for one in change.nodes}
+    def _nodes_changed(self, change: calls.NodesChanged) -> calls.NodesChanged:
+        nodes = self._take_nodes(change.nodes)
+        hosts = {one.host for one in nodes}
         with self._lock:
             affected = [one for one in self._sessions.values() if one.host in hosts]
             if change.for_good:
@@ -258,19 +300,88 @@ class HeadAccess:
                 session.node_removed(change.reason)
             elif change.back or change.gone:
                 session.node_changed(there=change.back, reason=change.reason)
+        return msgspec.structs.replace(change, nodes=nodes)
 
-    def _take_nodes(self, nodes: list[calls.NodeRecord]) -> None:
+    def _take_nodes(self, nodes: list[calls.NodeRecord]) -> list[calls.NodeRecord]:
         with self._lock:
-            self._records |= {one.host: one for one in nodes}
+            taken = [self._numbers.taken(one) for one in nodes]
+            self._records |= {one.host: one for one in taken}
+        return taken
 
-    def _head_gone(self, reason: str) -> None:
-        """What runs goes on; nothing can begin any more."""
+    # --- a head that was killed ------------------------------------------------------------------
+
+    def _head_gone(self, number: int, reason: str) -> None:
+        """What runs goes on; what is to begin waits for the next head, if there may be one."""
         with self._lock:
-            self._over = f"the head is gone: {reason}"
+            if number != self._connection:
+                return  # it was not used yet
+            self._away = f"the head is gone: {reason}"
+            sessions = list(self._sessions.values())
         _log.warning("head gone", reason=reason)
+        try:
+            find_head(self._name)  # one that was ended has told so
+        except SapwoodError:
+            self._give_up(self._away)
+        else:
+            for session in sessions:
+                session.way_lost()
+            threading.Thread(target=self._look_for_head, name="sapwood-look", daemon=True).start()
+        self._tell(calls.HEAD_GONE, self._away)
 
-    def _call(self, name: str, value: Any, kind: Any) -> Any:
-        return typed.convert(self.client.call(name, value, CALL_TIMEOUT), kind)
+    def _give_up(self, reason: str) -> None:
+        """Nothing can begin any more."""
+        with self._lock:
+            self._over = reason
+            sessions = list(self._sessions.values())
+        for session in sessions:
+            session.node_removed(reason)
+
+    def _look_for_head(self) -> None:
+        """Look for the next head until this is closed, on a thread of its own."""
+        pause = LOOK_PAUSE
+        while not self._closed.wait(pause):
+            pause = min(2 * pause, MAX_LOOK_PAUSE)
+            with self._lock:
+                self._numbers.begin()
+                self._records.clear()
+            try:
+                client, facts = self._connected(self._connection + 1)
+            except SapwoodError:
+                continue
+            if facts.cluster != self.facts.cluster:
+                client.close()
+                self._give_up(f"another cluster is called '{self._name}' now")
+                return
+            try:
+                for tree in list(self._takers):
+                    client.call(calls.DELEGATE, self._delegation(tree), CALL_TIMEOUT)
+            except SapwoodError:  # it is gone as well
+                client.close()
+                continue
+            if self._returned(client, facts):
+                return
+
+    def _returned(self, client: ServiceClient, facts: calls.HeadFacts) -> bool:
+        """Use another head from now on, and have the sessions use their nodes again.
+
+        Returns:
+            Whether it is there still.
+        """
+        with self._lock:
+            if client.is_over:
+                return False
+            former, self.client, self.facts = self.client, client, facts
+            self._connection += 1
+            self._away = ""
+            credentials = self._credentials
+            sessions = list(self._sessions.values())
+        former.close()
+        if credentials is not None:
+            self._plan_renewal(credentials)
+        _log.info("head is back", pid=facts.pid)
+        for session in sessions:
+            session.way_back()
+        return True
 
 
 def _take_sockets(listening: socket.socket, take: TakeSocket) -> None:

@@ -66,6 +66,10 @@ COMMAND_ENDED = "command.ended"
 """Notice: a command has ended. Value: :class:`OfNode` of a ``CommandEnded``."""
 
 
+HEAD_GONE = "gone"
+"""What a front end tells itself when the head is gone. Value: why."""
+
+
 class HeadFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a head says of itself.
 

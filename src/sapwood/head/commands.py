@@ -58,5 +58,9 @@ class HeadCarrier:
                     reason = change.reason or one.reason or "its daemon ended"
                     self._commands.lost(self._numbers[one.host], f"the node is gone: {reason}")
 
+        elif name == calls.HEAD_GONE:
+            for number in self._numbers.values():
+                self._commands.lost(number, str(value))
+
     def _taken(self, number: int) -> None:
         self._head.client.ask(calls.TAKEN, number)

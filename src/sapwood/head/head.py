@@ -56,6 +56,7 @@ from sapwood.store.sqlite import SqliteStore
 ORDERS = frozenset(
     {
         messages.OPEN,
+        messages.RESUME,
         messages.CONFIGURE,
         messages.SPAWN,
         messages.KILL,
@@ -154,7 +155,8 @@ class Head:
         self._sockets: Path | None = None
         self._listener: Listener | None = None
         try:
-            kept = (*self._kept(), self._next_generation())
+            self._generation = self._next_generation()
+            kept = (*self._kept(), self._generation)
         except BaseException:
             self._store.close()
             raise
@@ -439,7 +441,8 @@ class Head:
         return self.control.revoke_token(_read(value, str))
 
     def _certify(self, caller: ServiceCaller, value: Any) -> Any:
-        name = f"f{caller.number}-{next(self._front_ends)}"
+        # Those that a former head certified are there still.
+        name = f"f{self._generation}-{caller.number}-{next(self._front_ends)}"
         made = self.control.certify(_read(value, bytes), name)
         return _plain(calls.FrontEndCertificate(made.node, made.certificate, made.authority))
 
@@ -478,22 +481,25 @@ class Head:
                 hint="take another one",
             )
         if order.handler == messages.OPEN:
-            self._own_session(caller, order)
+            opening = messages.from_value(order.value, messages.OpenProcesses)
+            self._own_session(caller, opening.session, order.host)
+        elif order.handler == messages.RESUME:
+            resuming = messages.from_value(order.value, messages.ResumeProcesses)
+            self._own_session(caller, resuming.session, order.host)
         elif order.handler == messages.CLOSE:
             self._disown_session(caller, str(order.value), order.host)
         elif order.handler == messages.COMMAND_START:
             return self._commands.start(caller, order)
         return self.control.ask(order.host, order.handler, order.value)
 
-    def _own_session(self, caller: ServiceCaller, order: calls.NodeOrder) -> None:
-        opening = messages.from_value(order.value, messages.OpenProcesses)
-        key = (opening.session, order.host)
+    def _own_session(self, caller: ServiceCaller, session: str, host: int) -> None:
+        key = (session, host)
         with self._lock:
             known = self._sessions.get(key)
         if known is not None and known.caller is not caller:
-            raise ProtocolError(f"the session {opening.session} is another front end's")
+            raise ProtocolError(f"the session {session} is another front end's")
         if known is None:
-            made = _RemoteSession(opening.session, order.host, caller, self._service)
+            made = _RemoteSession(session, host, caller, self._service)
             made.forget = caller.when_gone(partial(self._abandoned, key))
             with self._lock:
                 self._sessions[key] = made
@@ -586,6 +592,12 @@ class _RemoteSession:
 
     def node_given_up(self, reason: str) -> None:
         """Do nothing: all front ends hear of nodes."""
+
+    def way_lost(self) -> None:
+        """Do nothing: the way from the head is the control tree."""
+
+    def way_back(self) -> None:
+        """Do nothing, either."""
 
 
 class _RemoteCommands:

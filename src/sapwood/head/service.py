@@ -385,6 +385,11 @@ class ServiceClient:
         except TimeoutError:
             raise self._too_slow(timeout or 0.0) from None
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the connection has ended."""
+        return bool(self._over)
+
     def close(self) -> None:
         """Leave."""
         with self._lock:

@@ -649,6 +649,11 @@ class ControlTree:
         """Whether a node is there."""
         return self.session.places([host])[0].is_ready
 
+    @property
+    def is_away(self) -> bool:
+        """Whether the way to all nodes is lost for now: never, as it is in this process."""
+        return False
+
     def given_up(self, host: int) -> str:
         """Return why a node will not come back; empty if it may."""
         with self._lock:

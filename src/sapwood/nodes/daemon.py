@@ -93,6 +93,7 @@ class SessionProcesses:
         tell: Tells the head something.
 
     Attributes:
+        is_open: Whether processes can begin.
         gone: Whether all processes have ended.
         abandoned: Whether nobody orders anything any more: it ends with its last process.
     """
@@ -114,7 +115,7 @@ class SessionProcesses:
         self._configuration = order.configuration
         self.abandoned = False
         self._since = time.time()
-        self._processes: dict[int, tuple[int, float]] = {}
+        self._processes: dict[int, tuple[orders.Spawned, float]] = {}
         self._spawner = Spawner(
             order.plan,
             orders.ConfigureProcesses(
@@ -123,7 +124,7 @@ class SessionProcesses:
             self._reported,
             partial(self._ended, "the zygote ended"),
         )
-        self._open = True
+        self.is_open = True
         self.gone = False
 
     @property
@@ -137,10 +138,20 @@ class SessionProcesses:
             session=self._order.session,
             zygote=_activity(self.zygote, self._since),
             processes=[
-                _activity(pid, since, rank) for pid, (rank, since) in self._processes.items()
+                _activity(pid, since, one.rank) for pid, (one, since) in self._processes.items()
             ],
             abandoned=self.abandoned,
         )
+
+    @property
+    def life(self) -> int:
+        """Which opening of the session on this machine it is."""
+        return self._order.life
+
+    def resume(self) -> messages.ResumedProcesses:
+        """Be ordered about again; return the processes that live."""
+        self.abandoned = False
+        return messages.ResumedProcesses([one for one, _ in self._processes.values()])
 
     def start(self) -> None:
         """Start the zygote.
@@ -168,7 +179,7 @@ class SessionProcesses:
     def renew(self, credentials: Credentials) -> None:
         """Let processes that begin from now on show other credentials."""
         self._credentials = credentials
-        if self._open:
+        if self.is_open:
             self.reconfigure(self._configuration)
 
     def _localised(self, configuration: bytes) -> bytes:
@@ -190,7 +201,7 @@ class SessionProcesses:
 
     def close(self, done: Callable[[], None]) -> None:
         """End all processes; ``done`` is called on the loop when they are gone."""
-        self._open = False
+        self.is_open = False
         self._spawner.detach()
 
         def wait() -> None:
@@ -204,14 +215,14 @@ class SessionProcesses:
 
     def close_now(self) -> None:
         """End all processes and wait for that: the daemon ends."""
-        self._open = False
+        self.is_open = False
         self._spawner.detach()
         self._spawner.close()
         self._remove()
         self.gone = True
 
     def _look(self) -> None:
-        if not self._open:
+        if not self.is_open:
             return
         if self._spawner.is_silent(LOOKS, FIRST_LOOKS):
             self._spawner.end()
@@ -222,13 +233,13 @@ class SessionProcesses:
     def _reported(self, report: orders.Report) -> None:
         order = self._order
         if isinstance(report, orders.Spawned):
-            self._processes[report.pid] = (report.rank, time.time())
+            self._processes[report.pid] = (report, time.time())
         elif isinstance(report, orders.Exited):
             self._processes.pop(report.pid, None)
         self._tell(messages.ProcessesReported(order.session, order.life, report))
 
     def _ended(self, reason: str) -> None:
-        if not self._open:
+        if not self.is_open:
             return
         order = self._order
         _log.warning("session lost", session=order.session, reason=reason)
@@ -260,6 +271,7 @@ class NodeDaemon:
         self._stopped = False
         self._linked = False
         self._sessions: dict[str, SessionProcesses] = {}
+        self._former: dict[str, SessionProcesses] = {}  # those that a former head had begun
         self._opened: list[SessionProcesses] = []  # also those that are being closed
         self._renewal: Timer | None = None
         self._take_place(joined)
@@ -282,6 +294,7 @@ class NodeDaemon:
         self.agent = Agent(local, answer.rank, answer.incarnation, self.loop)
         self.agent.requests |= {
             messages.OPEN: partial(self._serve, self._open_session),
+            messages.RESUME: partial(self._serve, self._resume_session),
             messages.CONFIGURE: partial(self._serve, self._configure),
             messages.SPAWN: partial(self._serve, self._spawn),
             messages.KILL: partial(self._serve, self._kill),
@@ -326,6 +339,7 @@ class NodeDaemon:
                 self.agent.place.close()
                 for session in self._opened:
                     session.abandoned = True
+                self._former |= self._sessions
                 self._sessions.clear()
                 self._take_place(self._joined_again(come_back))
                 self._live()
@@ -438,15 +452,25 @@ class NodeDaemon:
 
     def _open_session(self, request: IncomingRequest) -> None:
         order = messages.from_value(request.value(), messages.OpenProcesses)
-        old = self._sessions.pop(order.session, None)
-        if old is not None:
-            old.close_now()
+        for sessions in (self._sessions, self._former):
+            old = sessions.pop(order.session, None)
+            if old is not None:
+                old.close_now()
         made = SessionProcesses(order, self.credentials, self.loop, self._heartbeat, self._tell)
         made.start()
         self._opened.append(made)
         self._sessions[order.session] = made
         _log.info("session opened", session=order.session)
         request.reply(None)
+
+    def _resume_session(self, request: IncomingRequest) -> None:
+        order = messages.from_value(request.value(), messages.ResumeProcesses)
+        session = self._sessions.get(order.session) or self._former.pop(order.session, None)
+        if session is None or session.life != order.life or not session.is_open:
+            raise SapwoodError(f"nothing of the session {order.session} is on this node any more")
+        self._sessions[order.session] = session
+        _log.info("session resumed", session=order.session)
+        request.reply(messages.to_value(session.resume()))
 
     def _configure(self, request: IncomingRequest) -> None:
         order = messages.from_value(request.value(), messages.ConfigureSession)
@@ -514,6 +538,7 @@ class NodeDaemon:
     def _end_orphans(self) -> None:
         """End what zygotes have left that were killed: it has come to this process."""
         self._opened = [session for session in self._opened if not session.gone]
+        self._former = {name: one for name, one in self._former.items() if one.is_open}
         for session in self._opened:
             if session.abandoned and not session.gone and not children(session.zygote):
                 session.abandoned = False

@@ -8,13 +8,17 @@ from typing import Any, TypeVar
 import msgspec
 
 from sapwood.comm.link_figures import LinkFigures
-from sapwood.contexts.orders import ProcessSpec, Report
+from sapwood.contexts.orders import ProcessSpec, Report, Spawned
 from sapwood.contexts.plan import ZygotePlan
 from sapwood.core import typed
 from sapwood.core.errors import ProtocolError
 
 OPEN = "processes.open"
 """Request to a node: get ready to begin processes of a session."""
+
+RESUME = "processes.resume"
+"""Request to a node: take orders about processes again that another head had begun; the answer is
+:class:`ResumedProcesses`."""
 
 CONFIGURE = "processes.configure"
 """Request to a node: give another configuration to processes of a session that begin from now."""
@@ -83,6 +87,19 @@ class OpenProcesses(msgspec.Struct, frozen=True, kw_only=True):
     configuration: bytes
     environment: dict[str, str]
     life: int
+
+
+class ResumeProcesses(msgspec.Struct, frozen=True):
+    """Take orders about processes again, as :class:`OpenProcesses` named them."""
+
+    session: str
+    life: int
+
+
+class ResumedProcesses(msgspec.Struct, frozen=True):
+    """The processes of a session that live on a node."""
+
+    living: list[Spawned]
 
 
 class ConfigureSession(msgspec.Struct, frozen=True):

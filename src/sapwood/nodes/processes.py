@@ -7,6 +7,7 @@ import itertools
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
+from functools import partial
 from threading import Lock
 from typing import Any, Protocol
 
@@ -16,6 +17,9 @@ from sapwood.nodes import messages
 from sapwood.nodes.joining import NodeFacts
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.supervisor import NodeSource, ProcessSetup, ProcessStarter, RootPort
+
+RETURN_TIMEOUT = 15.0
+"""Seconds in which nodes come back to a head that has been started again, at most."""
 
 CLOSE_TIMEOUT = 10.0
 """Seconds that nodes get to end the processes of a session."""
@@ -44,6 +48,12 @@ class SessionOnNode(Protocol):
     def node_given_up(self, reason: str) -> None:
         """Take in that the node will not come back."""
 
+    def way_lost(self) -> None:
+        """Take in that nothing can be said to the node, nor heard of it, for now."""
+
+    def way_back(self) -> None:
+        """Take in that the way is there again; the node may be away still."""
+
 
 class NodeAccess(Protocol):
     """The way to the nodes: a control tree in this process, or the head that has one."""
@@ -63,6 +73,10 @@ class NodeAccess(Protocol):
 
     def given_up(self, host: int) -> str:
         """Return why a node will not come back; empty if it may."""
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the way to all nodes is lost for now; what is asked meanwhile fails."""
 
     def join(self, session: SessionOnNode) -> None:
         """Have reports about a session on one node handed to it."""
@@ -137,6 +151,7 @@ class NodeProcesses:
         self._early: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._lock = Lock()
         self._there = False
+        self._away = False  # as long as it lasts, orders wait
         self._specs: dict[int, orders.ProcessSpec] = {}
         self._waiting: list[tuple[str, Any]] = []
         self._over = False
@@ -182,7 +197,7 @@ class NodeProcesses:
             there = self._there and not self._over
         if there:
             changed = messages.ConfigureSession(self.name, configuration)
-            self._ask(messages.CONFIGURE, messages.to_value(changed))
+            self._order(messages.CONFIGURE, messages.to_value(changed))
 
     def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
         """Begin processes."""
@@ -237,10 +252,73 @@ class NodeProcesses:
 
     def node_changed(self, *, there: bool, reason: str) -> None:
         """Take in that the node is gone, or that a new daemon is there in its place."""
-        if there:
-            self._open()
-        else:
+        if not there:
             self._ended(f"the node {self._name} is gone: {reason}")
+        elif self._away:
+            self._resume()
+        else:
+            self._open()
+
+    def way_lost(self) -> None:
+        """Take in that nothing can be said to the node, nor heard of it, for now.
+
+        Its processes go on, and orders wait.
+        """
+        with self._lock:
+            self._away = self._there
+
+    def way_back(self) -> None:
+        """Take in that the way is there again; the node may be away still."""
+        with self._lock:
+            away = self._away
+        if away and self._access.is_ready(self.host):
+            self._resume()
+        elif away:
+            self._on_loop(self._wait_for_return)
+        elif not self._there and self._access.is_ready(self.host):
+            self._open()
+
+    def _wait_for_return(self) -> None:
+        if self._loop is not None:
+            self._loop.call_later(RETURN_TIMEOUT, self._not_returned)
+
+    def _not_returned(self) -> None:
+        with self._lock:
+            away = self._away and not self._access.is_away
+        if away:
+            self._ended(f"the node {self._name} did not come back to its head")
+
+    def _resume(self) -> None:
+        """Ask the node what lives of the session, and send the orders that waited."""
+        resuming = messages.ResumeProcesses(self.name, self._life)
+        try:
+            answer = self._access.ask(self.host, messages.RESUME, messages.to_value(resuming))
+        except ClosedError:
+            return
+        answer.add_done_callback(self._resumed)
+
+    def _resumed(self, answer: Future[Any]) -> None:
+        error = answer.exception()
+        if error is not None:
+            self._answered(answer)  # if the way is lost once more, this is tried once more
+            return
+        found = messages.from_value(answer.result(), messages.ResumedProcesses)
+        with self._lock:
+            if self._over or not self._away:
+                return
+            self._away = False
+            waiting, self._waiting = self._waiting, []
+        coming = {spec for handler, value in waiting for spec in _begun(handler, value)}
+        living = {(one.rank, one.incarnation) for one in found.living}
+        for one in found.living:
+            self._on_loop(self._on_report, one)
+        for spec in list(self._specs.values()):
+            if (spec.rank, spec.incarnation) not in living | coming:
+                gone = "it ended while the head was away"
+                ended = orders.Exited(spec.rank, spec.incarnation, 0, 0, gone)
+                self._on_loop(self._on_report, ended)
+        for handler, value in waiting:
+            self._ask(handler, value)
 
     def node_removed(self, reason: str) -> None:
         """Take in that the node has left for good."""
@@ -298,7 +376,7 @@ class NodeProcesses:
         with self._lock:
             if self._over:
                 return
-            if not self._there:
+            if not self._there or self._away:
                 self._waiting.append((handler, value))
                 return
         self._ask(handler, value)
@@ -308,10 +386,24 @@ class NodeProcesses:
             answer = self._access.ask(self.host, handler, value)
         except ClosedError:
             return
-        answer.add_done_callback(self._answered)
+        answer.add_done_callback(partial(self._done, handler, value))
+
+    def _done(self, handler: str, value: Any, answer: Future[Any]) -> None:
+        """An order was carried out, or not; those that may be given twice are, if they were lost.
+
+        What has begun is seen when the way is there again.
+        """
+        if answer.exception() is not None and self._access.is_away:
+            if handler in {messages.KILL, messages.CONFIGURE}:
+                with self._lock:
+                    self._waiting.append((handler, value))
+            return
+        self._answered(answer)
 
     def _answered(self, answer: Future[Any]) -> None:
         error = answer.exception()
+        if error is not None and self._access.is_away:
+            return
         if error is None or isinstance(error, AgentLostError | ClosedError):
             return  # that a node is gone is told by the control tree
         self._ended(f"{self._name}: {error}")
@@ -330,6 +422,14 @@ class NodeProcesses:
     def _if_listening(self, function: Callable[..., None], args: tuple[Any, ...]) -> None:
         if self._loop is not None:
             function(*args)
+
+
+def _begun(handler: str, value: Any) -> list[tuple[int, int]]:
+    """Return the places, and the incarnations of their processes, that an order begins."""
+    if handler != messages.SPAWN:
+        return []
+    order = messages.from_value(value, messages.SpawnProcesses)
+    return [(spec.rank, spec.incarnation) for spec in order.processes]
 
 
 class SessionNodes:

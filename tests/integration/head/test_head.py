@@ -212,6 +212,40 @@ def test_sessions_go_on_while_the_head_is_dead_and_nodes_come_back_to_the_next(
     until(lambda: len(below(node.pid)) <= 1)  # what stands beside commands may be there
 
 
+def test_the_next_head_gives_a_session_new_processes(cli: Cli, head: Any, until: Until) -> None:
+    for name in ("one", "two"):
+        cli.join(head["join"], name)
+    with (
+        sapwood.connect(agents=4) as cluster,
+        cluster.stream(abs, reduce=operator.add) as stream,
+    ):
+        assert stream.exchange(-1).total == 4
+        before = {place.rank: place.pid for place in cluster.session.places()}
+        os.kill(head["pid"], signal.SIGKILL)
+        os.kill(before[2], signal.SIGKILL)  # nobody can begin another one yet
+        until(lambda: not cluster.session.places([2])[0].is_ready)
+        port = head["places"][0].rpartition(":")[2]
+        cli.json("up", "--listen", f"127.0.0.1:{port}", "--no-node")
+        until(lambda: all(place.is_ready for place in cluster.session.places()))
+        assert stream.exchange(-2).total == 8
+        after = {place.rank: place.pid for place in cluster.session.places()}
+        assert {rank for rank in before if before[rank] != after[rank]} == {2}
+        os.kill(after[1], signal.SIGKILL)  # and this one is replaced at once
+        until(lambda: cluster.session.places([1])[0].pid not in {0, after[1]})
+        until(lambda: all(place.is_ready for place in cluster.session.places()))
+        assert stream.exchange(-3).total == 12
+    until(lambda: all(len(below(node.pid)) <= 1 for node in cli.nodes))
+
+
+def test_a_session_says_that_its_cluster_was_ended(cli: Cli, head: Any, until: Until) -> None:
+    cli.join(head["join"], "one")
+    with sapwood.connect(agents=1) as cluster:
+        assert total(cluster) == 1
+        cli.run("down")
+        until(lambda: cluster.session.failure is not None)
+        assert "gone" in str(cluster.session.failure)
+
+
 def test_a_node_that_was_removed_does_not_come_back(cli: Cli, head: Any) -> None:
     cli.join(head["join"], "one")
     two = cli.join(head["join"], "two")
