@@ -25,7 +25,7 @@ from sapwood.head import calls
 from sapwood.head.folder import DEFAULT, find_head
 from sapwood.head.service import ServiceClient
 from sapwood.nodes import messages
-from sapwood.nodes.daemon import RENEW_AFTER, RENEW_PAUSE
+from sapwood.nodes.control_link import RENEW_AFTER, RENEW_PAUSE
 from sapwood.nodes.port import SessionRootPort
 from sapwood.nodes.processes import SessionNodes, SessionOnNode
 from sapwood.security.authority import make_request, valid_until

@@ -34,6 +34,7 @@ from sapwood.comm.transport.base import Connection
 from sapwood.comm.transport.tls import connecting_context, parse_address
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError, SapwoodError, SecurityError
+from sapwood.environment.settings import RestartSettings
 from sapwood.security.authority import HEAD, is_head, make_request, pin_of
 from sapwood.security.credentials import Credentials
 from sapwood.security.tokens import JoinToken
@@ -172,6 +173,8 @@ class JoinAnswer(msgspec.Struct, frozen=True, tag="answer"):
         incarnation: Which process at that place it is.
         configuration: Encoded :class:`~sapwood.session.member.MemberConfiguration` of that tree.
         name: What users call it.
+        restart: When its components that die are started again.
+        components: Those of other packages that it runs.
     """
 
     node: str
@@ -180,6 +183,8 @@ class JoinAnswer(msgspec.Struct, frozen=True, tag="answer"):
     incarnation: int
     configuration: bytes
     name: str = ""
+    restart: RestartSettings = RestartSettings()
+    components: list[str] = []
 
 
 class JoinRefused(msgspec.Struct, frozen=True, tag="refused"):
