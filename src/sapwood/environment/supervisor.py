@@ -183,9 +183,13 @@ class Supervisor:
         self._subscribers.append(listener)
         return lambda: self._subscribers.remove(listener)
 
-    def start(self) -> None:
-        """Start all components; :meth:`poll` then follows them until they are ready."""
-        self._not_ready_since = self._clock.now()
+    def start(self, since: float | None = None) -> None:
+        """Start all components; :meth:`poll` then follows them until they are ready.
+
+        Args:
+            since: From when on the time until all are ready counts; by default from now on.
+        """
+        self._not_ready_since = self._clock.now() if since is None else since
         for one in self._watched.values():
             self._start(one)
         self._look_at_all()
@@ -194,6 +198,13 @@ class Supervisor:
         """Look at the components on a loop from now on, until :meth:`stop`; on its thread."""
         self._loop = loop
         self.look()
+
+    def detach(self) -> None:
+        """Look no more on a loop."""
+        self._loop = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def look(self) -> None:
         """Look at all components now, and then when it is time; for a supervisor on a loop."""
@@ -284,10 +295,7 @@ class Supervisor:
             The names of those that raised an error while stopping; it is in the log.
         """
         failed = []
-        self._loop = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self.detach()
         for name, one in reversed(self._watched.items()):
             one.due = None
             if one.life.state in _RUNNING:

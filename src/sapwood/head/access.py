@@ -83,9 +83,18 @@ class HeadAccess:
     @property
     def nodes(self) -> list[calls.NodeRecord]:
         """The nodes that processes can begin on now."""
+        return [one for one in self.records if one.is_ready]
+
+    @property
+    def command_nodes(self) -> list[calls.NodeRecord]:
+        """The nodes that commands can begin on now."""
+        return [one for one in self.records if one.takes_commands]
+
+    @property
+    def records(self) -> list[calls.NodeRecord]:
+        """All nodes that the head knows, those that were removed, too."""
         with self._lock:
-            records = list(self._records.values())
-        return sorted((one for one in records if one.is_ready), key=lambda one: one.host)
+            return sorted(self._records.values(), key=lambda one: one.host)
 
     def close(self) -> None:
         """Leave: the head ends what is left of this front end's sessions."""

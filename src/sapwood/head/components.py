@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from sapwood.comm.transport.base import Listener
@@ -221,4 +221,3 @@ REFUSALS: Mapping[str, Mapping[ComponentAction, str]] = {
     },
 }
 """What users may not do with components of a head, and what to do instead."""
-

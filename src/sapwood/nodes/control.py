@@ -384,10 +384,11 @@ class ControlTree:
     # --- components ----------------------------------------------------------------------------
 
     def watch_components(self, listener: Callable[[int, bool], None]) -> None:
-        """Have a function told when components of a node change: its number, and whether
-        sessions can begin processes there now and could not before, or the other way round.
+        """Have a function told when components of a node change; on the loop's thread.
 
-        It is called on the loop's thread.
+        Args:
+            listener: Given the node's number, and whether sessions can begin processes there now
+                and could not before, or the other way round.
         """
         self._components_listeners.append(listener)
 
@@ -717,8 +718,9 @@ class ControlTree:
             return
         with self._lock:
             affected = [one for one in self._sessions.values() if one.host in change.ranks]
-            for rank in change.ranks:
-                self._components.pop(rank, None)  # a new daemon says how its own are
+            if not change.back and not change.added:  # a new daemon says how its own are
+                for rank in change.ranks:
+                    self._components.pop(rank, None)
             if change.for_good:
                 self._given_up |= dict.fromkeys(change.ranks, change.reason)
             if change.removed:
