@@ -11,7 +11,7 @@ from rich.console import RenderableType
 
 from sapwood.cli.head_connection import connected
 from sapwood.cli.present import table
-from sapwood.cli.status_tables import moment_shown
+from sapwood.cli.status_tables import chosen, moment_shown
 from sapwood.core.errors import InputError, NodeLostError, SapwoodError
 from sapwood.core.hostset import expand_hosts, fold_hosts
 from sapwood.environment.component import ComponentAction, ComponentView
@@ -27,6 +27,21 @@ SETTLE_TIMEOUT = CALL_TIMEOUT + 10.0
 
 Outcome = tuple[str, ComponentView]
 """A node, and how its component is now."""
+
+
+def owners_of(
+    nodes: Sequence[calls.NodeStatus], names: str
+) -> tuple[list[calls.NodeStatus], bool]:
+    """Return the nodes of a set of names, and whether the head is one of them.
+
+    Raises:
+        InputError: There is no such node.
+    """
+    wanted = expand_hosts(names)
+    others = [one for one in wanted if one != HEAD]
+    if wanted and not others:
+        return [], True
+    return chosen(nodes, ",".join(others)), not wanted or HEAD in wanted
 
 
 def act(name: str, component: str, action: ComponentAction, nodes: str) -> list[Outcome]:

@@ -157,7 +157,7 @@ def status(
         from sapwood.cli import component_command, status_tables  # noqa: PLC0415 - as above
 
         found = status_tables.status_of(name)
-        nodes = status_tables.chosen(found.nodes, node)
+        nodes, with_head = component_command.owners_of(found.nodes, node)
         if as_json:
             seconds = found.ready_seconds
             print_json(
@@ -165,10 +165,10 @@ def status(
             )
             return
         owners = [(one.record.name, one.components.components) for one in nodes if one.components]
-        if not node:
+        if with_head:
             owners.insert(0, (component_command.HEAD, found.head))
         write(
-            *status_tables.activity_shown(found, node),
+            *status_tables.activity_shown(found, nodes),
             component_command.components_shown(owners, found.time),
         )
 

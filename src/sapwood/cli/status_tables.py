@@ -145,19 +145,16 @@ def moment_shown(moment: float, now: float) -> str:
 # --- what runs ------------------------------------------------------------------------------------
 
 
-def activity_shown(status: calls.TreeStatus, names: str) -> list[RenderableType]:
-    """Return a table of what runs on nodes, and a line for each that does not say.
-
-    Raises:
-        InputError: There is no such node.
-    """
-    nodes = chosen(status.nodes, names)
+def activity_shown(
+    status: calls.TreeStatus, nodes: Sequence[calls.NodeStatus]
+) -> list[RenderableType]:
+    """Return a table of what runs on nodes, and a line for each that does not say."""
     rows: list[Sequence[str]] = []
     for one in nodes:
         if one.activity is not None:
             rows += _activity_rows(one.record.name, one.activity)
     columns = ("node", "what", "name", "rank>", "process>", "memory>", "since")
-    part = calls.TreeStatus(time=status.time, nodes=nodes, refusals=[])
+    part = calls.TreeStatus(time=status.time, nodes=list(nodes), refusals=[])
     made = table("", columns, shortened(rows), wrap="name")
     return [made, *(Text(line) for line in explanations(part))]
 

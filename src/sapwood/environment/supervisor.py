@@ -118,6 +118,7 @@ class Supervisor:
         self._queue: deque[ComponentEvent] = deque()
         self._delivering = False
         self._not_ready_since: float | None = None
+        self._was_ready = False
         self._loop: Loop | None = None
         self._timer: Timer | None = None
         self._log = logger("supervisor")
@@ -382,6 +383,7 @@ class Supervisor:
         if all(one.life.state is State.READY for one in self._watched.values()):
             seconds = self._clock.now() - self._not_ready_since
             self._not_ready_since = None
+            self._was_ready = True
             self._tell(ALL_READY, "", seconds)
 
     def _next_look(self) -> float | None:
@@ -400,7 +402,11 @@ class Supervisor:
         step = one.life.move(state, reason)
         if state is not State.READY and self._not_ready_since is None:
             self._not_ready_since = step.at
-        log = self._log.warning if state is State.FAILED else self._log.info
+        log = self._log.info
+        if state is State.FAILED:
+            log = self._log.warning
+        elif not self._was_ready or state in {State.STARTING, State.STOPPING}:
+            log = self._log.debug  # a start without trouble is one line: that all are ready
         log("component " + state.value, name=one.component.name, reason=step.reason)
         self._tell(STATE_CHANGED, one.component.name, step)
 

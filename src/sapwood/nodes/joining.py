@@ -369,6 +369,15 @@ def join_again(
     return _try_each(addresses, timeout, partial(_join_again_at, credentials, name), stop)
 
 
+class _PutOffError(Exception):
+    """The head is there, and wants this machine to try again."""
+
+    def __init__(self, refused: JoinRefused) -> None:
+        super().__init__(refused.reason)
+        self.reason = refused.reason
+        self.hint = refused.hint
+
+
 def _try_each(
     addresses: Sequence[str],
     timeout: float,
@@ -378,6 +387,7 @@ def _try_each(
     """Try one address after the other until one answers, or the time is over."""
     end = time.monotonic() + timeout
     reasons: dict[str, str] = {}
+    put_off: SapwoodError | None = None
     pause, first = 0.2, True
     while (first or time.monotonic() < end) and not stop():
         first = False
@@ -385,10 +395,14 @@ def _try_each(
             left = max(1.0, min(end - time.monotonic(), timeout / max(1, len(addresses))))
             try:
                 return attempt(address, min(left, MAX_ATTEMPT))
+            except _PutOffError as error:
+                put_off = CommunicationError(error.reason, where=address, hint=error.hint)
             except OSError as error:
                 reasons[address] = error.strerror or str(error)
         time.sleep(pause)  # the head may be about to listen
         pause = min(2 * pause, MAX_PAUSE)
+    if put_off is not None:
+        raise put_off
     raise CommunicationError(
         "the head cannot be reached",
         where=", ".join(f"{address}: {reason}" for address, reason in reasons.items()),
@@ -439,7 +453,7 @@ def _reached(
 def _greeting(secure: ssl.SSLSocket, end: float) -> JoinGreeting:
     greeting = _read(secure, end)
     if isinstance(greeting, JoinRefused) and greeting.again:
-        raise ConnectionRefusedError(greeting.reason)
+        raise _PutOffError(greeting)
     if not isinstance(greeting, JoinGreeting):
         raise SecurityError("what answers is no head of Sapwood")
     return greeting
@@ -454,7 +468,7 @@ def _ask(
     answer = _read(secure, end)
     if isinstance(answer, JoinRefused):
         if answer.again:
-            raise ConnectionRefusedError(answer.reason)
+            raise _PutOffError(answer)
         raise SecurityError(answer.reason, where=address, hint=answer.hint)
     if not isinstance(answer, JoinAnswer):
         raise SecurityError("the head gave no answer", where=address)
