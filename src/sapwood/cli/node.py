@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +15,7 @@ from sapwood.cli.options import Debug, Json, Set, assignments
 from sapwood.cli.present import print_json, table, write
 from sapwood.cli.up import Cluster
 from sapwood.core.errors import InputError, ResourceError
+from sapwood.environment.component import ComponentAction
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.platform import PlatformItem, PlatformReport, check_platform
 from sapwood.environment.units import parse_duration
@@ -150,16 +152,95 @@ def status(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show what runs on the nodes of a cluster: processes of sessions, and commands."""
+    """Show what runs on the nodes of a cluster, and the components of the nodes and the head."""
     with reported(debug=debug, as_json=as_json):
-        from sapwood.cli import status_tables  # noqa: PLC0415 - --help must load little
+        from sapwood.cli import component_command, status_tables  # noqa: PLC0415 - as above
 
         found = status_tables.status_of(name)
+        nodes, with_head = component_command.owners_of(found.nodes, node)
         if as_json:
-            nodes = status_tables.chosen(found.nodes, node)
-            print_json({"time": found.time, "nodes": nodes})
+            seconds = found.ready_seconds
+            print_json(
+                {"time": found.time, "head": found.head, "ready_seconds": seconds, "nodes": nodes}
+            )
+            return
+        owners = [(one.record.name, one.components.components) for one in nodes if one.components]
+        if with_head:
+            owners.insert(0, (component_command.HEAD, found.head))
+        write(
+            *status_tables.activity_shown(found, nodes),
+            component_command.components_shown(owners, found.time),
+        )
+
+
+Component = Annotated[
+    str, typer.Argument(metavar="COMPONENT", help="Which one, as `node status` shows it.")
+]
+Where = Annotated[
+    str,
+    typer.Option(
+        "--node", metavar="SET", help="On these nodes: n1, n[1-4], or head; by default all nodes."
+    ),
+]
+
+
+@app.command()
+def start(
+    component: Component,
+    *,
+    node: Where = "",
+    name: Cluster = "default",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Start a component of nodes that was stopped, or given up after it had died."""
+    _act(ComponentAction.START, component, node, name, as_json=as_json, debug=debug)
+
+
+@app.command()
+def stop(
+    component: Component,
+    *,
+    node: Where = "",
+    name: Cluster = "default",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Stop a component of nodes; what it does there ends with it."""
+    _act(ComponentAction.STOP, component, node, name, as_json=as_json, debug=debug)
+
+
+@app.command()
+def restart(
+    component: Component,
+    *,
+    node: Where = "",
+    name: Cluster = "default",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Stop a component of nodes and start it again."""
+    _act(ComponentAction.RESTART, component, node, name, as_json=as_json, debug=debug)
+
+
+def _act(
+    action: ComponentAction, component: str, node: str, name: str, *, as_json: bool, debug: bool
+) -> None:
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli import component_command  # noqa: PLC0415 - --help must load little
+
+        found = component_command.act(name, component, action, node)
+        if as_json:
+            print_json({"components": [{"node": who, "component": view} for who, view in found]})
         else:
-            write(*status_tables.activity_shown(found, node))
+            write(
+                component_command.components_shown(
+                    [(who, [view]) for who, view in found], time.time()
+                )
+            )
+        wanted = "stopped" if action is ComponentAction.STOP else ""
+        if any(view.state != wanted if wanted else not view.works for _, view in found):
+            raise typer.Exit(ResourceError.exit_code)
 
 
 @app.command()

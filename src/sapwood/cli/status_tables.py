@@ -73,15 +73,15 @@ def explanations(status: calls.TreeStatus) -> list[str]:
         record = one.record
         if record.state == "ready" and not one.unanswered:
             continue
-        since = f" since {_clock(record.since, status.time)}" if record.since else ""
+        since = f" since {moment_shown(record.since, status.time)}" if record.since else ""
         why = record.reason or one.unanswered
         if 0 < one.certificate_end < status.time and record.state != "removed":
-            why += f"; its certificate ended {_clock(one.certificate_end, status.time)}"
+            why += f"; its certificate ended {moment_shown(one.certificate_end, status.time)}"
         lines.append(f"{record.name} is {record.state}{since}" + (f": {why}" if why else ""))
     for refusal in status.refusals:
         if status.time - refusal.time < RECENT:
             who = f"'{refusal.name}'" if refusal.name else refusal.address
-            at = _clock(refusal.time, status.time)
+            at = moment_shown(refusal.time, status.time)
             lines.append(f"{who} was not let in at {at}: {refusal.reason}")
     return list(dict.fromkeys(lines))
 
@@ -135,7 +135,7 @@ def _host_of(address: str) -> str:
     return address.rpartition(":")[0].strip("[]")
 
 
-def _clock(moment: float, now: float) -> str:
+def moment_shown(moment: float, now: float) -> str:
     """Return a time of day, with its date if that is another than today."""
     then = dt.datetime.fromtimestamp(moment, dt.UTC).astimezone()
     today = dt.datetime.fromtimestamp(now, dt.UTC).astimezone().date()
@@ -145,25 +145,24 @@ def _clock(moment: float, now: float) -> str:
 # --- what runs ------------------------------------------------------------------------------------
 
 
-def activity_shown(status: calls.TreeStatus, names: str) -> list[RenderableType]:
-    """Return a table of what runs on nodes, and a line for each that does not say.
-
-    Raises:
-        InputError: There is no such node.
-    """
-    nodes = chosen(status.nodes, names)
+def activity_shown(
+    status: calls.TreeStatus, nodes: Sequence[calls.NodeStatus]
+) -> list[RenderableType]:
+    """Return a table of what runs on nodes, and a line for each that does not say."""
     rows: list[Sequence[str]] = []
     for one in nodes:
         if one.activity is not None:
             rows += _activity_rows(one.record.name, one.activity)
     columns = ("node", "what", "name", "rank>", "process>", "memory>", "since")
-    part = calls.TreeStatus(time=status.time, nodes=nodes, refusals=[])
+    part = calls.TreeStatus(time=status.time, nodes=list(nodes), refusals=[])
     made = table("", columns, shortened(rows), wrap="name")
     return [made, *(Text(line) for line in explanations(part))]
 
 
 def _activity_rows(node: str, activity: NodeActivity) -> Iterable[tuple[str, ...]]:
-    yield (node, "daemon", "", *_process(activity.daemon, activity.clock))
+    free = f", {describe_size(activity.free_memory)} free" if activity.free_memory else ""
+    machine = f"load {activity.load:.2f}{free}"
+    yield (node, "daemon", machine, *_process(activity.daemon, activity.clock))
     for session in activity.sessions:
         name = session.session + (" (abandoned)" if session.abandoned else "")
         yield (node, "zygote", name, *_process(session.zygote, activity.clock))
@@ -177,4 +176,4 @@ def _activity_rows(node: str, activity: NodeActivity) -> Iterable[tuple[str, ...
 def _process(process: ProcessActivity, now: float) -> tuple[str, str, str, str]:
     rank = str(process.rank) if process.rank >= 0 else ""
     memory = describe_size(process.memory) if process.memory else ""
-    return rank, str(process.pid), memory, _clock(process.since, now)
+    return rank, str(process.pid), memory, moment_shown(process.since, now)

@@ -1,19 +1,58 @@
 """What a component is: a part of the runtime that is started, watched and stopped as one.
 
-Examples are the listener of a transport, the build cache, the agents of a cluster. Any object
-with the methods of :class:`Component` is one; nothing has to be inherited.
+Examples are the commands of a node, its sessions' processes, the store of a head. Any object
+with the methods of :class:`Component` is one; nothing has to be inherited. A package of somebody
+else registers a function without arguments that returns one, or its class, under the entry-point
+group :data:`GROUP`; the setting ``nodes.components`` says which of them nodes run.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Callable
 from typing import Any, Protocol
+
+import msgspec
 
 from sapwood.core.clock import Clock
 from sapwood.environment.lifecycle import State
 from sapwood.environment.logs import ComponentLogger
 from sapwood.environment.settings import Settings
+
+GROUP = "sapwood.components"
+"""Entry points of components that packages bring."""
+
+
+class ComponentAction(enum.Enum):
+    """What a user may do with a component."""
+
+    START = "start"
+    STOP = "stop"
+    RESTART = "restart"
+
+
+class ComponentView(msgspec.Struct, frozen=True, kw_only=True):
+    """A component as it is now, for people.
+
+    Attributes:
+        name: What it is called.
+        state: One of :class:`~sapwood.environment.lifecycle.State`.
+        since: Since when, seconds since 1970.
+        reason: Why, where that is not plain.
+        restarts: How often it was started again after it had died.
+    """
+
+    name: str
+    state: str
+    since: float
+    reason: str = ""
+    restarts: int = 0
+
+    @property
+    def works(self) -> bool:
+        """Whether it does what it is for, fully or not."""
+        return State(self.state).works
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,12 +81,15 @@ class ComponentContext:
         logger: Where it logs.
         publish: Tells the other components something: ``publish(topic, value)``.
         clock: The time.
+        own: Says that a process, by its number, is the component's. The daemon of a node ends
+            children that nobody says this of. It is forgotten when the component stops.
     """
 
     settings: Settings
     logger: ComponentLogger
     publish: Callable[[str, Any], None]
     clock: Clock
+    own: Callable[[int], None]
 
 
 class Component(Protocol):

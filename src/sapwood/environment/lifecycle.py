@@ -28,6 +28,11 @@ class State(enum.Enum):
     STOPPED = "stopped"
     FAILED = "failed"
 
+    @property
+    def works(self) -> bool:
+        """Whether a component in this state does what it is for, fully or not."""
+        return self in {State.READY, State.DEGRADED}
+
 
 TRANSITIONS: Mapping[State, Mapping[State, str]] = MappingProxyType(
     {
@@ -59,7 +64,9 @@ TRANSITIONS: Mapping[State, Mapping[State, str]] = MappingProxyType(
             State.STARTING: "restart",
             State.STOPPED: "given up",
         },
-        State.STOPPED: {},
+        State.STOPPED: {
+            State.STARTING: "start again",
+        },
     }
 )
 """What may follow each state, and what the step means. This table is the whole truth."""

@@ -170,6 +170,13 @@ class NodeSettings(Section, frozen=True):
     rejoin_timeout: Annotated[
         Seconds, about("How long a node that joined by hand looks for a head that is gone.")
     ] = 600.0
+    components: Annotated[
+        list[str],
+        about(
+            "Components of other packages that the daemon of each node runs, by the names of their "
+            "entry points; the head's setting counts."
+        ),
+    ] = []
 
 
 class LimitSettings(Section, frozen=True):

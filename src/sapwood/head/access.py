@@ -27,7 +27,7 @@ from sapwood.head.folder import DEFAULT, find_head
 from sapwood.head.numbers import NodeNumbers
 from sapwood.head.service import ServiceClient
 from sapwood.nodes import messages
-from sapwood.nodes.daemon import RENEW_AFTER, RENEW_PAUSE
+from sapwood.nodes.control_link import RENEW_AFTER, RENEW_PAUSE
 from sapwood.nodes.port import SessionRootPort
 from sapwood.nodes.processes import SessionNodes, SessionOnNode
 from sapwood.security.authority import make_request, valid_until
@@ -102,9 +102,18 @@ class HeadAccess:
     @property
     def nodes(self) -> list[calls.NodeRecord]:
         """The nodes that processes can begin on now."""
+        return [one for one in self.records if one.is_ready]
+
+    @property
+    def command_nodes(self) -> list[calls.NodeRecord]:
+        """The nodes that commands can begin on now."""
+        return [one for one in self.records if one.takes_commands]
+
+    @property
+    def records(self) -> list[calls.NodeRecord]:
+        """All nodes that the head knows, those that were removed, too."""
         with self._lock:
-            records = list(self._records.values())
-        return sorted((one for one in records if one.is_ready), key=lambda one: one.host)
+            return sorted(self._records.values(), key=lambda one: one.host)
 
     def close(self) -> None:
         """Leave: the head ends what is left of this front end's sessions."""

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 
 from sapwood.comm.link_figures import LinkFigures
+from sapwood.environment.component import ComponentView
 from sapwood.nodes.control import RefusedMachine
 from sapwood.nodes.joining import NodeFacts
-from sapwood.nodes.messages import NodeActivity, ReadLogs
+from sapwood.nodes.messages import ComponentOrder, NodeActivity, NodeComponents, ReadLogs
 
 HELLO = "hello"
 """Call: who are you? Answer: :class:`HeadFacts`."""
@@ -22,6 +23,10 @@ STATUS = "status"
 
 LOGS = "logs"
 """Call: what did a daemon, or the head, log? Value: :class:`LogsOf`. Answer: a ``LogPage``."""
+
+COMPONENT = "component"
+"""Call: start, stop or restart a component. Value: :class:`ComponentOf`. Answer: its
+``ComponentView``."""
 
 REMOVE_NODE = "node.remove"
 """Call: end a node, which will not be back. Value: :class:`RemoveNode`. Answer: its record."""
@@ -99,7 +104,8 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
         host: Its number; no other node ever has it.
         name: What users call it.
         node: Its id in certificates.
-        state: ``starting``, ``ready``, ``draining``, ``disconnected``, ``lost`` or ``removed``.
+        state: ``starting``, ``ready``, ``draining``, ``disconnected``, ``lost``, ``removed``, or
+            ``closed``: it is there, but sessions cannot begin processes on it.
         facts: What it says of itself.
         skew: Seconds by which its clock is ahead of the head's.
         reason: Why it is not ready; empty if it is.
@@ -129,7 +135,12 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def can_be_asked(self) -> bool:
         """Whether its daemon can be reached."""
-        return self.state in {"ready", "draining"}
+        return self.state in {"ready", "draining", "closed"}
+
+    @property
+    def takes_commands(self) -> bool:
+        """Whether commands can begin there."""
+        return self.state in {"ready", "closed"}
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,6 +155,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
         certificate_end: When its certificate ends, seconds since 1970; 0 if it has none.
         activity: What runs there; None if it does not answer.
         unanswered: Why it does not.
+        components: How its components are, as it said last; None before it has said so.
     """
 
     record: NodeRecord
@@ -154,6 +166,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     certificate_end: float = 0.0
     activity: NodeActivity | None = None
     unanswered: str = ""
+    components: NodeComponents | None = None
 
 
 class TreeStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,11 +176,28 @@ class TreeStatus(msgspec.Struct, frozen=True, kw_only=True):
         time: When, by the head's clock, seconds since 1970.
         nodes: Each of them.
         refusals: Machines that were not let in, the last ones.
+        head: How the components of the head are.
+        ready_seconds: How long it took the head and all nodes to become ready, with all of their
+            components, the last time; None before.
     """
 
     time: float
     nodes: list[NodeStatus]
     refusals: list[RefusedMachine]
+    head: list[ComponentView] = []
+    ready_seconds: float | None = None
+
+
+class ComponentOf(msgspec.Struct, frozen=True):
+    """Do something with a component.
+
+    Attributes:
+        host: Its node; 0 for the head itself.
+        order: What.
+    """
+
+    host: int
+    order: ComponentOrder
 
 
 class LogsOf(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from sapwood.nodes.commands import Commands
 
 
 class HeadCarrier:
-    """The way to the nodes of a head: those that are ready now.
+    """The way to the nodes of a head: those that take commands now.
 
     Args:
         head: The head.
@@ -24,7 +24,7 @@ class HeadCarrier:
     """
 
     def __init__(self, head: HeadAccess, commands: Commands) -> None:
-        nodes = head.nodes
+        nodes = head.command_nodes
         self.names = [one.name for one in nodes]
         self._hosts = [one.host for one in nodes]
         self._numbers = {host: number for number, host in enumerate(self._hosts, 1)}
@@ -54,7 +54,7 @@ class HeadCarrier:
         elif name == calls.NODES_CHANGED:
             change = typed.convert(value, calls.NodesChanged)
             for one in change.nodes if change.gone or change.for_good else ():
-                if one.host in self._numbers:
+                if one.host in self._numbers and not one.takes_commands:
                     reason = change.reason or one.reason or "its daemon ended"
                     self._commands.lost(self._numbers[one.host], f"the node is gone: {reason}")
 

@@ -11,7 +11,6 @@ import contextlib
 import importlib.metadata
 import itertools
 import os
-import shutil
 import socket
 import threading
 import time
@@ -23,10 +22,9 @@ from typing import Any
 
 import msgspec
 
-from sapwood.comm.transport.base import Listener
-from sapwood.comm.transport.unix import UnixTransport
 from sapwood.contexts.launchers.base import Launcher
 from sapwood.core import typed
+from sapwood.core.clock import MonotonicClock
 from sapwood.core.errors import (
     ClosedError,
     ConfigurationError,
@@ -35,23 +33,29 @@ from sapwood.core.errors import (
     SecurityError,
     StoreError,
 )
+from sapwood.environment.component import ComponentEvent
 from sapwood.environment.log_ring import LogRing, kept_lines
 from sapwood.environment.logs import logger
-from sapwood.environment.settings import NodeSettings
+from sapwood.environment.settings import NodeSettings, Settings
+from sapwood.environment.supervisor import ALL_READY, Supervisor
 from sapwood.head import calls
-from sapwood.head.folder import HeadInfo, remove_info, remove_left_sockets, write_info
+from sapwood.head.components import (
+    REFUSALS,
+    FrontEndService,
+    HeadAuthority,
+    HeadStore,
+    NodeTree,
+)
+from sapwood.head.folder import remove_info
 from sapwood.head.service import ServiceCaller, ServiceServer
 from sapwood.head.status import NodeCauses, tree_status
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree, NodeView
 from sapwood.security.authority import Authority, new_cluster_id
 from sapwood.security.tokens import TokenRecord, Tokens
-from sapwood.session.folder import make_folder
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.requests import ServedRequest
-from sapwood.store.base import Store
-from sapwood.store.sqlite import SqliteStore
 
 ORDERS = frozenset(
     {
@@ -137,7 +141,7 @@ class Head:
         self.name = name
         self._life = settings.certificate_life
         self._folder = folder
-        self._store: Store = SqliteStore(folder)
+        self._store = HeadStore(folder)
         self.ended = threading.Event()
         self._started = time.time()
         self._lock = threading.Lock()  # for what follows, which several threads use
@@ -152,21 +156,22 @@ class Head:
         self._front_ends = itertools.count(1)
         self._thread = LoopThread("sapwood-service")
         self._pool = ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
-        self._sockets: Path | None = None
-        self._listener: Listener | None = None
+        self._ready_seconds: float | None = None
+        self._look_planned = False
         try:
             self._generation = self._next_generation()
             kept = (*self._kept(), self._generation)
         except BaseException:
-            self._store.close()
+            self._store.stop()
             raise
-        self.control = ControlTree(launcher, options, settings, *kept, self._is_denied)
+        self.control = self._new_control(launcher, options, settings, kept)
         self._service = ServiceServer(
             {
                 calls.HELLO: self._hello,
                 calls.NODES: self._nodes,
                 calls.STATUS: self._status,
                 calls.LOGS: self._logs,
+                calls.COMPONENT: self._act,
                 calls.REMOVE_NODE: self._remove_node,
                 calls.CREATE_TOKEN: self._create_token,
                 calls.LIST_TOKENS: self._list_tokens,
@@ -182,6 +187,27 @@ class Head:
         )
         self._commands = _RemoteCommands(self.control, self._service)
         self._delegated: dict[str, tuple[int, Callable[[], None]]] = {}
+        self._socket = FrontEndService(folder, self._service, self._thread)
+        self._clock = MonotonicClock()
+        self._supervisor = Supervisor(
+            [self._store, HeadAuthority(self.control), NodeTree(self.control), self._socket],
+            Settings(restart=options.restart),
+            self._clock,
+            REFUSALS,
+        )
+
+    def _new_control(
+        self,
+        launcher: Launcher | None,
+        options: SessionOptions,
+        settings: NodeSettings,
+        kept: tuple[Authority, Tokens, int],
+    ) -> ControlTree:
+        try:
+            return ControlTree(launcher, options, settings, *kept, self._is_denied)
+        except BaseException:
+            self._store.stop()
+            raise
 
     # --- life ----------------------------------------------------------------------------------
 
@@ -190,14 +216,13 @@ class Head:
         self._keeping.enter_context(kept_lines(self._lines))
         self._commands.serve()
         self.control.session.subscribe(self._places_changed)
+        self.control.watch_components(self._components_changed)
+        begun = self._clock.now()
         try:
             self.control.start()
             self._thread.start()
-            remove_left_sockets(self._folder)
-            self._sockets = make_folder()
-            path = self._sockets / "head.sock"
-            self._thread.call(self._listen, str(path))
-            write_info(self._folder, HeadInfo(socket.gethostname(), os.getpid(), str(path)))
+            self._thread.call(self._socket.listen)
+            self._thread.call(self._supervise, begun)
         except BaseException:
             self.close()
             raise
@@ -217,43 +242,65 @@ class Head:
         self.control.close()
         self._pool.shutdown(cancel_futures=True)
         self._thread.stop()
-        if self._sockets is not None:
-            shutil.rmtree(self._sockets, ignore_errors=True)
-        self._store.close()
+        self._supervisor.stop()
+        self._store.stop()  # also where the supervisor was not started
         self._keeping.close()
 
-    def _listen(self, path: str) -> None:
-        self._listener = UnixTransport().listen(path, self._service, self._thread.loop)
+    def _supervise(self, begun: float) -> None:
+        """Look after the components from now on; on the thread of the service."""
+        self._supervisor.subscribe(self._heard)
+        self._supervisor.start(begun)
+        self._supervisor.attend(self._thread.loop)
+
+    def _heard(self, event: ComponentEvent) -> None:
+        """Say that all is ready, when it is: the head, and each component of each node."""
+        if event.topic == ALL_READY:
+            self._ready_seconds = event.value
+            _log.info("cluster ready", seconds=round(event.value, 4))
+            self.control.tell_ready(event.value)
+
+    def _look_soon(self) -> None:
+        """Look at the components, once for all that happens now; from any thread."""
+        with self._lock:
+            planned, self._look_planned = self._look_planned, True
+        if not planned:
+            with contextlib.suppress(ClosedError):
+                self._thread.post(self._look)
+
+    def _look(self) -> None:
+        with self._lock:
+            self._look_planned = False
+        self._supervisor.look()
 
     def _stop_listening(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
+        self._supervisor.detach()
+        self._socket.stop()
         self._service.close()
 
     def _kept(self) -> tuple[Authority, Tokens]:
         """Return authority and tokens of the cluster, which the first head makes."""
-        entry = self._store.get(_AUTHORITY)
+        entry = self._store.opened.get(_AUTHORITY)
         if entry is None:
             authority = Authority.create(new_cluster_id())
             kept = _KeptAuthority(authority.key, authority.certificate)
-            self._store.compare_and_set(_AUTHORITY, msgspec.msgpack.encode(kept), 0)
+            self._store.opened.compare_and_set(_AUTHORITY, msgspec.msgpack.encode(kept), 0)
         else:
             with self._reading(_AUTHORITY):
                 found = typed.unpacker(_KeptAuthority)(entry.value)
                 authority = Authority.load(found.key, found.certificate)
         read = typed.unpacker(TokenRecord)
         with self._reading(_TOKENS):
-            records = [read(one.value) for one in self._store.entries(_TOKENS)]
+            records = [read(one.value) for one in self._store.opened.entries(_TOKENS)]
         # Those with a slot were for daemons that the former head had started.
         usable = [one for one in records if not one.slot]
         return authority, Tokens(authority.pin, time.time, self._keep_token, usable)
 
     def _next_generation(self) -> int:
         """Count the heads that this cluster had."""
-        entry = self._store.get(_GENERATION)
+        entry = self._store.opened.get(_GENERATION)
         with self._reading(_GENERATION):
             number = 1 if entry is None else int(entry.value) + 1
-        self._store.put(_GENERATION, str(number).encode())
+        self._store.opened.put(_GENERATION, str(number).encode())
         return number
 
     @contextlib.contextmanager
@@ -264,29 +311,29 @@ class Head:
         except (msgspec.MsgspecError, ValueError, SecurityError) as error:
             raise StoreError(
                 f"the cluster's entry '{key}' cannot be read: {error}",
-                where=self._store.url,
+                where=self._store.opened.url,
                 hint=f"move {self._folder} away: the cluster is a new one then, and machines join "
                 "it anew",
             ) from error
 
     def _is_denied(self, node: str) -> bool:
         """Whether a node was removed, and its certificate may be valid still."""
-        return self._store.get(_DENIED + node) is not None
+        return self._store.opened.get(_DENIED + node) is not None
 
     def _deny(self, node: str) -> None:
         """Let a node not come again; forget those whose certificates have ended by now."""
         now = time.time()
-        self._store.put(_DENIED + node, str(now + max(self._life, DENIED_FOR)).encode())
-        for entry in list(self._store.entries(_DENIED)):
+        self._store.opened.put(_DENIED + node, str(now + max(self._life, DENIED_FOR)).encode())
+        for entry in list(self._store.opened.entries(_DENIED)):
             with contextlib.suppress(ValueError):
                 if float(entry.value) < now:
-                    self._store.delete(entry.key)
+                    self._store.opened.delete(entry.key)
 
     def _keep_token(self, token: str, record: TokenRecord | None) -> None:
         if record is None:
-            self._store.delete(_TOKENS + token)
+            self._store.opened.delete(_TOKENS + token)
         else:
-            self._store.put(_TOKENS + token, msgspec.msgpack.encode(record))
+            self._store.opened.put(_TOKENS + token, msgspec.msgpack.encode(record))
 
     # --- what front ends want -------------------------------------------------------------------
 
@@ -318,7 +365,23 @@ class Head:
 
     def _status(self, caller: ServiceCaller, value: Any) -> Future[Any]:
         del caller, value
-        return self._pool.submit(lambda: _plain(tree_status(self.control, self.records())))
+        parts, seconds = self._supervisor.views(), self._ready_seconds
+        return self._pool.submit(
+            lambda: _plain(tree_status(self.control, self.records(), parts, seconds))
+        )
+
+    def _act(self, caller: ServiceCaller, value: Any) -> Future[Any]:
+        """Start, stop or restart a component; on the thread of the service."""
+        del caller
+        wanted = _read(value, calls.ComponentOf)
+        if wanted.host:
+            return self.control.act(wanted.host, wanted.order)
+        answer: Future[Any] = Future()
+        self._supervisor.act(wanted.order.component, wanted.order.action)
+        self._supervisor.when_settled(
+            wanted.order.component, lambda view: answer.set_result(messages.to_value(view))
+        )
+        return answer
 
     def _logs(self, caller: ServiceCaller, value: Any) -> Any:
         del caller
@@ -336,8 +399,10 @@ class Head:
                     state = "lost"  # nobody here starts it again: it may come back by itself
             if state == "ready" and view.host in self._draining:
                 state = "draining"
+            if view.state == "ready" and view.closed:
+                state = "closed"
             joined = self._joined.get(view.host, 0.0)
-        reason = "" if view.state == "ready" else cause.reason
+        reason = "" if state in {"ready", "draining"} else cause.reason
         return calls.NodeRecord(
             host=view.host,
             name=view.name,
@@ -551,6 +616,21 @@ class Head:
         if told.gone:
             self._commands.nodes_gone(change.ranks)
         self._tell_all(calls.NODES_CHANGED, _plain(told))
+        self._look_soon()
+
+    def _components_changed(self, host: int, turned: bool) -> None:  # noqa: FBT001 - as told
+        """Components of a node are not what they were; on the loop of the control tree."""
+        view = next((one for one in self.control.nodes if one.host == host), None)
+        if turned and view is not None:
+            self._causes.note([host], view.closed, time.time())
+            told = calls.NodesChanged(
+                [self._record(view)],
+                back=not view.closed,
+                gone=bool(view.closed),
+                reason=view.closed,
+            )
+            self._tell_all(calls.NODES_CHANGED, _plain(told))
+        self._look_soon()
 
     def _tell_nodes(self, hosts: list[int]) -> None:
         nodes = [one for one in self.records() if one.host in hosts]

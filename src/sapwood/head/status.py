@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from sapwood.core.errors import SapwoodError
+from sapwood.environment.component import ComponentView
 from sapwood.head import calls
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree
@@ -84,16 +85,29 @@ class NodeCauses:
 
 
 def tree_status(
-    control: ControlTree, records: Sequence[calls.NodeRecord], timeout: float = ANSWER_TIMEOUT
+    control: ControlTree,
+    records: Sequence[calls.NodeRecord],
+    head: Sequence[ComponentView] = (),
+    ready_seconds: float | None = None,
+    timeout: float = ANSWER_TIMEOUT,
 ) -> calls.TreeStatus:
-    """Ask all nodes how they are, and say it; those that do not answer in time are said, too."""
+    """Ask all nodes how they are, and say it; those that do not answer in time are said, too.
+
+    Args:
+        control: The control tree.
+        records: The nodes.
+        head: How the components of the head are.
+        ready_seconds: How long it took until all of them and all nodes were ready.
+        timeout: Seconds that the nodes have.
+    """
     links = control.links().result(timeout)
     asked = {one.host: _Asked(control, one.host) for one in records if one.can_be_asked}
     wait([one.answer for one in asked.values()], timeout)
-    ends = {view.host: view.certificate_end for view in control.nodes}
+    views = {view.host: view for view in control.nodes}
     nodes: list[calls.NodeStatus] = []
     for record in records:
         link, question = links.get(record.host), asked.get(record.host)
+        view = views.get(record.host)
         local = link.connection.local_address if link and link.connection else ""
         activity, unanswered = question.result() if question else (None, "")
         skew, error = record.skew, None
@@ -106,12 +120,19 @@ def tree_status(
                 interface=interface_of(local) if local else "",
                 skew=skew,
                 skew_error=error,
-                certificate_end=ends.get(record.host, 0.0),
+                certificate_end=view.certificate_end if view else 0.0,
                 activity=activity,
                 unanswered=unanswered,
+                components=view.components if view else None,
             )
         )
-    return calls.TreeStatus(time=time.time(), nodes=nodes, refusals=control.refusals)
+    return calls.TreeStatus(
+        time=time.time(),
+        nodes=nodes,
+        refusals=control.refusals,
+        head=list(head),
+        ready_seconds=ready_seconds,
+    )
 
 
 class _Asked:

@@ -335,6 +335,11 @@ class CommandProcesses:
         }
         """What to do with the value of a request; the function is called when that is done."""
 
+    @property
+    def running(self) -> int:
+        """How many commands are not over."""
+        return len(self._open)
+
     def activity(self) -> list[messages.CommandActivity]:
         """Return what runs, for people."""
         return [command.activity() for command in self._open.values()]
@@ -347,6 +352,11 @@ class CommandProcesses:
         if self._sweeper is not None:
             found.add(self._sweeper.pid)
         return found
+
+    def cancel_all(self) -> None:
+        """Kill all commands, and all that they began; the head hears of each when it is gone."""
+        for command in list(self._open.values()):
+            command.cancel(_nothing)
 
     def close(self) -> None:
         """Kill all commands, and all that they began, and wait for that."""
@@ -463,3 +473,7 @@ def _refusal(order: messages.StartCommand, error: OSError | ValueError) -> tuple
     if isinstance(error, FileNotFoundError):
         return NOT_FOUND, f"there is no command {program!r}"
     return NOT_STARTED, f"{program!r} cannot be started: {error.strerror or error}"
+
+
+def _nothing() -> None:
+    pass

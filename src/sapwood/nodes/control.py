@@ -26,16 +26,19 @@ from sapwood.contexts.launchers.base import Launcher
 from sapwood.core.errors import (
     ClosedError,
     CommunicationError,
+    ConfigurationError,
     NodeLostError,
     SapwoodError,
     SecurityError,
+    StoreError,
 )
 from sapwood.core.hostset import fold_hosts
 from sapwood.core.topology import ROOT, flat
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import NodeSettings
 from sapwood.nodes import messages
-from sapwood.nodes.daemon import RENEW_AFTER, DaemonOrder
+from sapwood.nodes.control_link import RENEW_AFTER
+from sapwood.nodes.daemon import COMPONENT_NAMES, DaemonOrder
 from sapwood.nodes.joining import (
     JOIN_TIMEOUT,
     PATIENCE,
@@ -113,6 +116,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
         skew: Seconds by which its clock is ahead of the head's.
         trouble: Why it is not there; empty if it is.
         certificate_end: When its certificate ends, seconds since 1970; 0 before it has one.
+        components: How its components are; None before it has said so.
     """
 
     host: int
@@ -123,6 +127,12 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     skew: float
     trouble: str
     certificate_end: float = 0.0
+    components: messages.NodeComponents | None = None
+
+    @property
+    def closed(self) -> str:
+        """Why sessions cannot begin processes there though it is there; empty if they can."""
+        return self.components.closed if self.components is not None else ""
 
 
 class ControlTree:
@@ -175,11 +185,22 @@ class ControlTree:
         self._joined: dict[int, str] = {}  # names of those that somebody else started
         self._awaited: dict[int, int] = {}  # incarnations of those that may join, by their ranks
         self._certificate_ends: dict[int, float] = {}
+        self._components: dict[int, messages.NodeComponents] = {}
+        self._components_listeners: list[Callable[[int, bool], None]] = []
+        self._signs = True
+        self._restart = options.restart
         self._refusals: deque[RefusedMachine] = deque(maxlen=MAX_REFUSALS)
         self._token_users: dict[str, deque[str]] = {}
         self._port: HeadPort | None = None
         self._loop_later: Callable[..., object] = _not_yet
         self._loop_soon: Callable[..., object] = _not_yet
+        taken = sorted(COMPONENT_NAMES & set(settings.components))
+        if taken:
+            raise ConfigurationError(
+                f"a component of another package cannot be called '{taken[0]}'",
+                where="nodes.components",
+                hint="each node has one of that name already",
+            )
         count = len(self.hosts)
         self.session = EmbeddedSession(
             msgspec.structs.replace(
@@ -211,6 +232,7 @@ class ControlTree:
         """Start all nodes and wait until they have joined."""
         self.session.answer(messages.REPORT, self._reported)
         self.session.requests.serve(messages.RENEW, self._renew_node)
+        self.session.requests.serve(messages.COMPONENTS, self._note_components)
         self.session.subscribe(self._places_changed)
         try:
             self.session.start()
@@ -231,6 +253,7 @@ class ControlTree:
         with self._lock:
             facts, trouble = dict(self._facts), dict(self._trouble)
             ends = dict(self._certificate_ends)
+            components = dict(self._components)
         found: list[NodeView] = []
         for place in self.session.places():
             node, said, skew = facts.get(place.rank, ("", None, 0.0))
@@ -244,6 +267,7 @@ class ControlTree:
                     skew=skew,
                     trouble="" if place.is_ready else trouble.get(place.rank, ""),
                     certificate_end=ends.get(place.rank, 0.0),
+                    components=components.get(place.rank),
                 )
             )
         return found
@@ -357,6 +381,65 @@ class ControlTree:
     def _is_ssh(self) -> bool:
         return self.launcher is not None and self.launcher.name == "ssh"
 
+    # --- components ----------------------------------------------------------------------------
+
+    def watch_components(self, listener: Callable[[int, bool], None]) -> None:
+        """Have a function told when components of a node change; on the loop's thread.
+
+        Args:
+            listener: Given the node's number, and whether sessions can begin processes there now
+                and could not before, or the other way round.
+        """
+        self._components_listeners.append(listener)
+
+    def act(self, host: int, order: messages.ComponentOrder) -> Future[Any]:
+        """Start, stop or restart a component of a node; the answer is a ``ComponentView``."""
+        return self.ask(host, messages.COMPONENT, messages.to_value(order))
+
+    def tell_ready(self, seconds: float) -> None:
+        """Tell the components of all nodes that the whole cluster is ready; nobody waits."""
+        for view in self.nodes:
+            if view.state == "ready":
+                with contextlib.suppress(SapwoodError):
+                    self.ask(view.host, messages.CLUSTER_READY, seconds)
+
+    @property
+    def signs(self) -> bool:
+        """Whether it lets machines join and gives certificates."""
+        return self._signs
+
+    @signs.setter
+    def signs(self, value: bool) -> None:
+        self._signs = value
+
+    def _check_signs(self) -> None:
+        """Refuse to sign a certificate while the authority is stopped.
+
+        Raises:
+            CommunicationError: It is: whoever asked may ask again.
+        """
+        if not self._signs:
+            raise CommunicationError(
+                "the authority of the cluster is stopped",
+                hint="`sapwood node start authority --node head` on the head's machine starts it",
+            )
+
+    def _note_components(self, question: ServedRequest) -> None:
+        """Take in how the components of a node are; on the loop of the tree."""
+        host = question.asked.source
+        told = messages.from_value(question.value(), messages.NodeComponents)
+        with self._lock:
+            before = self._components.get(host)
+            self._components[host] = told
+            affected = [one for one in self._sessions.values() if one.host == host]
+        question.give(None, None)
+        closed_before = before.closed if before is not None else ""
+        turned = bool(told.closed) != bool(closed_before)
+        for session in affected if turned else ():
+            session.node_changed(there=not told.closed, reason=told.closed)
+        for listener in self._components_listeners:
+            listener(host, turned)
+
     # --- for sessions --------------------------------------------------------------------------
 
     def source(self, *, owned: bool = False) -> NodeSource:
@@ -390,7 +473,9 @@ class ControlTree:
 
         Raises:
             SecurityError: The request is malformed.
+            CommunicationError: The authority is stopped.
         """
+        self._check_signs()
         return self._authority.issue(request, name, b"", self._life)
 
     def join(self, session: SessionOnNode) -> None:
@@ -445,6 +530,7 @@ class ControlTree:
         with self._lock:
             node, _, _ = self._facts.get(question.asked.source, ("", None, 0.0))
         try:
+            self._check_signs()
             if not node or self._denied(node):
                 raise SecurityError("this node gets no certificate")
             name = node.partition(".")[0]
@@ -452,7 +538,7 @@ class ControlTree:
             with self._lock:
                 self._certificate_ends[question.asked.source] = valid_until(certificate)
             question.give(certificate, None)
-        except SecurityError as error:
+        except (SecurityError, CommunicationError, StoreError) as error:
             question.fail(error)
 
     def _expect(self, spec: orders.ProcessSpec) -> None:
@@ -497,6 +583,7 @@ class ControlTree:
             self._refusals.append(refusal)
 
     def _admitted(self, request: JoinRequest, peer: str) -> JoinAnswer:
+        self._check_signs()
         check_facts(request.facts)
         if request.token:
             rank, incarnation = self._by_token(request)
@@ -517,7 +604,16 @@ class ControlTree:
         if decided:
             self._decide()
         configuration = self.session.host.configuration_of(rank)
-        return JoinAnswer(node, certificate, rank, incarnation, configuration, self.name_of(rank))
+        return JoinAnswer(
+            node,
+            certificate,
+            rank,
+            incarnation,
+            configuration,
+            self.name_of(rank),
+            self._restart,
+            list(dict.fromkeys(self._settings.components)),
+        )
 
     def _by_token(self, request: JoinRequest) -> tuple[int, int]:
         """Return place and incarnation of a machine that has a token."""
@@ -622,6 +718,9 @@ class ControlTree:
             return
         with self._lock:
             affected = [one for one in self._sessions.values() if one.host in change.ranks]
+            if not change.back and not change.added:  # a new daemon says how its own are
+                for rank in change.ranks:
+                    self._components.pop(rank, None)
             if change.for_good:
                 self._given_up |= dict.fromkeys(change.ranks, change.reason)
             if change.removed:
@@ -646,8 +745,11 @@ class ControlTree:
         return self.session.ask(host, handler, value)
 
     def is_ready(self, host: int) -> bool:
-        """Whether a node is there."""
-        return self.session.places([host])[0].is_ready
+        """Whether processes of sessions can begin on a node."""
+        with self._lock:
+            told = self._components.get(host)
+        closed = told is not None and told.closed
+        return not closed and self.session.places([host])[0].is_ready
 
     @property
     def is_away(self) -> bool:

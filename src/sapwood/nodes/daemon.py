@@ -1,69 +1,72 @@
 """The daemon of a node: the process that stands for a machine in a cluster.
 
 It is a leaf of the control tree. At the request of the head it begins processes of sessions on its
-machine: each session has a zygote here, and the daemon passes its orders and reports on. It ends,
+machine: each session has a zygote here, and the daemon passes its orders and reports on. What it
+does is the work of its components, which a supervisor looks after on the daemon's loop. It ends,
 and all that it began ends with it, when the launcher's channel ends or the head is gone.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shutil
 import signal
 import sys
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from sapwood.comm import events as ev
-from sapwood.comm import plain
-from sapwood.comm.loop import Loop, Timer
-from sapwood.comm.machine import machine_id
-from sapwood.contexts import orders
-from sapwood.contexts.process import adopt_orphans, children, resident_memory
-from sapwood.contexts.spawner import Spawner
+from sapwood.comm.loop import Loop
+from sapwood.contexts.process import adopt_orphans
 from sapwood.core import typed
-from sapwood.core.errors import (
-    ClosedError,
-    ResourceError,
-    SapwoodError,
-    SecurityError,
-)
+from sapwood.core.errors import ResourceError, SapwoodError, SecurityError
 from sapwood.core.topology import ROOT
-from sapwood.environment.log_ring import LogRing, kept_lines
+from sapwood.environment.component import (
+    Component,
+    ComponentAction,
+    ComponentEvent,
+    ComponentView,
+)
+from sapwood.environment.component_entry import EntryComponent
 from sapwood.environment.logs import logger
+from sapwood.environment.settings import Settings
+from sapwood.environment.supervisor import ALL_READY, Supervisor
 from sapwood.nodes import messages
-from sapwood.nodes.command_processes import CommandProcesses, Done
+from sapwood.nodes.control_link import CertificateRenewal, ControlLink
 from sapwood.nodes.joining import Joined, join, join_again
-from sapwood.security.authority import make_request, valid_until
+from sapwood.nodes.monitor import NodeMonitor, OrphanReaper
+from sapwood.nodes.node_commands import NodeCommands
+from sapwood.nodes.session_processes import SessionZygotes
 from sapwood.security.credentials import Credentials
 from sapwood.security.tokens import JoinToken
-from sapwood.session.agent import READY, Agent, Contribution, IncomingRequest
-from sapwood.session.folder import make_folder
-from sapwood.session.member import MemberConfiguration
-from sapwood.session.shared_reactor import SharedReactor
-
-LOOKS = 8
-"""A zygote that gives no sign of life at so many heartbeats is taken for dead."""
-
-RENEW_AFTER = 2 / 3
-"""Part of a certificate's life after which it is renewed."""
+from sapwood.session.agent import READY, Contribution, IncomingRequest
 
 LINK_PATIENCE = 2.0
 """Seconds for which a node that can join again looks for its place in the tree before."""
 
-RENEW_PAUSE = 5.0
-"""Seconds until a head that gave no certificate is asked again."""
+KEEP_LINK = "the head reaches the node by it: end the node with `sapwood node remove NODE`"
 
-FIRST_LOOKS = 60
-"""The same for one that is not ready yet."""
+REFUSALS: Mapping[str, Mapping[ComponentAction, str]] = {
+    ControlLink.name: {ComponentAction.STOP: KEEP_LINK, ComponentAction.RESTART: KEEP_LINK}
+}
+"""What users may not do with components of a node, and what to do instead."""
+
+COMPONENT_NAMES = frozenset(
+    one.name
+    for one in (
+        NodeMonitor,
+        ControlLink,
+        CertificateRenewal,
+        OrphanReaper,
+        NodeCommands,
+        SessionZygotes,
+    )
+)
+"""The components that each node has."""
 
 _log = logger("nodes")
 
@@ -82,174 +85,6 @@ class DaemonOrder(msgspec.Struct, frozen=True):
     environment: dict[str, str] = {}
 
 
-class SessionProcesses:
-    """The processes of one session on this machine.
-
-    Args:
-        order: What the head wants.
-        credentials: What its processes show to other machines.
-        loop: The loop of the daemon.
-        heartbeat: Seconds between two looks at the zygote.
-        tell: Tells the head something.
-
-    Attributes:
-        is_open: Whether processes can begin.
-        gone: Whether all processes have ended.
-        abandoned: Whether nobody orders anything any more: it ends with its last process.
-    """
-
-    def __init__(
-        self,
-        order: messages.OpenProcesses,
-        credentials: Credentials,
-        loop: SharedReactor,
-        heartbeat: float,
-        tell: Callable[[messages.ProcessesReported], None],
-    ) -> None:
-        self._order = order
-        self._loop = loop
-        self._heartbeat = heartbeat
-        self._tell = tell
-        self._folder = make_folder()
-        self._credentials = credentials
-        self._configuration = order.configuration
-        self.abandoned = False
-        self._since = time.time()
-        self._processes: dict[int, tuple[orders.Spawned, float]] = {}
-        self._spawner = Spawner(
-            order.plan,
-            orders.ConfigureProcesses(
-                str(self._folder), self._localised(order.configuration), order.environment
-            ),
-            self._reported,
-            partial(self._ended, "the zygote ended"),
-        )
-        self.is_open = True
-        self.gone = False
-
-    @property
-    def zygote(self) -> int:
-        """Process id of the zygote."""
-        return self._spawner.pid
-
-    def activity(self) -> messages.SessionActivity:
-        """Return what it is, for people."""
-        return messages.SessionActivity(
-            session=self._order.session,
-            zygote=_activity(self.zygote, self._since),
-            processes=[
-                _activity(pid, since, one.rank) for pid, (one, since) in self._processes.items()
-            ],
-            abandoned=self.abandoned,
-        )
-
-    @property
-    def life(self) -> int:
-        """Which opening of the session on this machine it is."""
-        return self._order.life
-
-    def resume(self) -> messages.ResumedProcesses:
-        """Be ordered about again; return the processes that live."""
-        self.abandoned = False
-        return messages.ResumedProcesses([one for one, _ in self._processes.values()])
-
-    def start(self) -> None:
-        """Start the zygote.
-
-        Raises:
-            ResourceError: It cannot be started.
-        """
-        try:
-            self._spawner.start()
-        except ResourceError:
-            self._remove()
-            raise
-        self._spawner.listen(self._loop)
-        self._loop.call_later(self._heartbeat, self._look)
-
-    def spawn(self, processes: list[orders.ProcessSpec]) -> None:
-        """Begin processes."""
-        self._spawner.spawn(processes)
-
-    def reconfigure(self, configuration: bytes) -> None:
-        """Give another configuration to processes that begin from now on."""
-        self._configuration = configuration
-        self._spawner.reconfigure(self._localised(configuration))
-
-    def renew(self, credentials: Credentials) -> None:
-        """Let processes that begin from now on show other credentials."""
-        self._credentials = credentials
-        if self.is_open:
-            self.reconfigure(self._configuration)
-
-    def _localised(self, configuration: bytes) -> bytes:
-        """Return a configuration with what this machine has of its own."""
-        found = typed.unpacker(MemberConfiguration)(configuration)
-        node = self._credentials.node
-        local = msgspec.structs.replace(
-            found,
-            folder=str(self._folder),
-            host=self._order.host,
-            machine=f"{machine_id()}/{node}" if found.machine else "",
-            credentials=self._credentials,
-        )
-        return msgspec.msgpack.encode(local)
-
-    def kill(self, pid: int, number: int) -> None:
-        """Send a signal to a process."""
-        self._spawner.kill(pid, signal.Signals(number))
-
-    def close(self, done: Callable[[], None]) -> None:
-        """End all processes; ``done`` is called on the loop when they are gone."""
-        self.is_open = False
-        self._spawner.detach()
-
-        def wait() -> None:
-            self._spawner.close()
-            self._remove()
-            self.gone = True
-            with contextlib.suppress(ClosedError):  # the daemon ends
-                self._loop.call_soon_threadsafe(done)
-
-        threading.Thread(target=wait, name="sapwood-close", daemon=True).start()
-
-    def close_now(self) -> None:
-        """End all processes and wait for that: the daemon ends."""
-        self.is_open = False
-        self._spawner.detach()
-        self._spawner.close()
-        self._remove()
-        self.gone = True
-
-    def _look(self) -> None:
-        if not self.is_open:
-            return
-        if self._spawner.is_silent(LOOKS, FIRST_LOOKS):
-            self._spawner.end()
-            self._ended("the zygote gave no sign of life")
-            return
-        self._loop.call_later(self._heartbeat, self._look)
-
-    def _reported(self, report: orders.Report) -> None:
-        order = self._order
-        if isinstance(report, orders.Spawned):
-            self._processes[report.pid] = (report, time.time())
-        elif isinstance(report, orders.Exited):
-            self._processes.pop(report.pid, None)
-        self._tell(messages.ProcessesReported(order.session, order.life, report))
-
-    def _ended(self, reason: str) -> None:
-        if not self.is_open:
-            return
-        order = self._order
-        _log.warning("session lost", session=order.session, reason=reason)
-        told = messages.ProcessesReported(order.session, order.life, None, reason)
-        self.close(partial(self._tell, told))
-
-    def _remove(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-
 class NodeDaemon:
     """The daemon of this machine.
 
@@ -257,64 +92,44 @@ class NodeDaemon:
         joined: Its place in the cluster.
         patience: Seconds for which it looks for its place when the link is gone; by default what
             the head says.
-        lines: What it has logged.
     """
 
-    def __init__(
-        self, joined: Joined, patience: float | None = None, lines: LogRing | None = None
-    ) -> None:
-        self.loop = SharedReactor()
-        self._lines = lines or LogRing()
-        self._since = time.time()
-        self._patience = patience
+    def __init__(self, joined: Joined, patience: float | None = None) -> None:
         self.left = ""
         self._stopped = False
-        self._linked = False
-        self._sessions: dict[str, SessionProcesses] = {}
-        self._former: dict[str, SessionProcesses] = {}  # those that a former head had begun
-        self._opened: list[SessionProcesses] = []  # also those that are being closed
-        self._renewal: Timer | None = None
-        self._take_place(joined)
-
-    def _take_place(self, joined: Joined) -> None:
-        """Get ready for a link with the head."""
-        self.credentials = joined.credentials
-        configuration = typed.unpacker(MemberConfiguration)(joined.answer.configuration)
-        answer, timing = joined.answer, configuration.timing
-        if self._patience is not None:
-            timing = msgspec.structs.replace(timing, give_up_after=self._patience)
-        local = msgspec.structs.replace(
-            configuration,
-            timing=timing,
-            folder="",  # a leaf listens nowhere
-            host=answer.rank,
-            credentials=joined.credentials,
-        )
-        self._heartbeat = configuration.timing.heartbeat
-        self.agent = Agent(local, answer.rank, answer.incarnation, self.loop)
-        self.agent.requests |= {
-            messages.OPEN: partial(self._serve, self._open_session),
-            messages.RESUME: partial(self._serve, self._resume_session),
-            messages.CONFIGURE: partial(self._serve, self._configure),
-            messages.SPAWN: partial(self._serve, self._spawn),
-            messages.KILL: partial(self._serve, self._kill),
-            messages.CLOSE: partial(self._serve, self._close_session),
-            messages.LEAVE: partial(self._serve, self._leave),
-            messages.STATUS: partial(self._serve, self._tell_status),
-            messages.LOGS: partial(self._serve, self._tell_lines),
+        self._ready_seconds: float | None = None
+        self._telling = False
+        self._link = ControlLink(joined, patience, self._serve)
+        self.loop = self._link.loop
+        self._zygotes = SessionZygotes(self._link, self._tell)
+        self._commands = NodeCommands(self._link)
+        self._reaper = OrphanReaper(self._link, self._known, self._zygotes.close_abandoned)
+        monitor = NodeMonitor(self._link, self._zygotes.activity, self._commands.activity)
+        parts: list[Component] = [
+            monitor,
+            self._link,
+            CertificateRenewal(self._link),
+            self._reaper,
+            self._commands,
+            self._zygotes,
+        ]
+        parts += map(EntryComponent, joined.answer.components)
+        self._handlers: dict[str, tuple[str, Callable[[IncomingRequest], None]]] = {
+            messages.LEAVE: ("", self._leave),
+            messages.COMPONENT: ("", self._act),
+            messages.CLUSTER_READY: ("", self._cluster_ready),
         }
-        self._commands = CommandProcesses(self.loop, self._command_wrote, self._command_ended)
-        for name, serve in self._commands.requests.items():
-            self.agent.requests[name] = partial(self._serve, partial(_pass_on, serve))
-        for session in self._opened:
-            session.renew(joined.credentials)
-        self._plan_renewal()
+        for part in (monitor, self._commands, self._zygotes):
+            self._handlers |= {name: (part.name, work) for name, work in part.requests.items()}
+        self._link.answer(tuple(self._handlers))
+        settings = Settings(restart=joined.answer.restart)
+        self.supervisor = Supervisor(parts, settings, refusals=REFUSALS)
 
     def run(self) -> None:
         """Live until the head is gone, or :meth:`end`."""
-        self._look_for_orphans()
         try:
-            self._live()
+            self._start()
+            self._link.run()
         finally:
             self._close()
 
@@ -330,29 +145,24 @@ class NodeDaemon:
         Raises:
             SapwoodError: The head does not come back, or wants this node no more.
         """
-        self._look_for_orphans()
         try:
-            self._live()
+            self._start()
+            self._link.run()
             while not self.left and not self._stopped:
                 _log.warning("head gone", then="this node looks for it")
-                self._commands.close()
-                self.agent.place.close()
-                for session in self._opened:
-                    session.abandoned = True
-                self._former |= self._sessions
-                self._sessions.clear()
-                self._take_place(self._joined_again(come_back))
-                self._live()
+                self._commands.abandon()
+                self._link.agent.place.close()
+                self._zygotes.abandon()
+                self._link.take_place(self._joined_again(come_back))
+                self._changed()
+                self._link.run()
         finally:
             self._close()
 
-    def _live(self) -> None:
-        self._linked = True
-        _log.info("node joined", certificate=self.credentials.node)
-        try:
-            self.agent.run()
-        finally:
-            self._linked = False
+    def _start(self) -> None:
+        self.supervisor.subscribe(self._heard)
+        self.supervisor.start()
+        self.supervisor.attend(self.loop)
 
     def _joined_again(
         self, come_back: Callable[[Credentials, Callable[[], bool]], Joined]
@@ -362,7 +172,7 @@ class NodeDaemon:
 
         def work() -> None:
             try:
-                found.append(come_back(self.credentials, lambda: self._stopped))
+                found.append(come_back(self._link.credentials, lambda: self._stopped))
             except Exception as error:  # noqa: BLE001 - handed to the loop's thread
                 found.append(error)
             self.loop.call_soon_threadsafe(self.loop.stop)
@@ -377,55 +187,23 @@ class NodeDaemon:
         return found[0]
 
     def _close(self) -> None:
-        self._commands.close()
-        for session in self._opened:
-            session.close_now()
-        self._end_orphans()
-        self.agent.place.close()
+        self.supervisor.stop()
+        self._commands.wait_closed()
+        self._zygotes.wait_closed()
+        self._reaper.end_orphans()
         self.loop.close()
-
-    # --- certificates --------------------------------------------------------------------------
-
-    def _plan_renewal(self) -> None:
-        """Have the certificate renewed before it ends."""
-        if self._renewal is not None:
-            self._renewal.cancel()
-        left = valid_until(self.credentials.certificate) - time.time()
-        self._renewal = self.loop.call_later(max(left, 0.0) * RENEW_AFTER, self._renew)
-
-    def _renew(self) -> None:
-        """Ask for another certificate, over the link that there is."""
-        if not self._linked:
-            self._renewal = self.loop.call_later(self._heartbeat, self._renew)
-            return
-        key, request = make_request()
-        self.agent.ask(ROOT, messages.RENEW, plain.encode(request), partial(self._renewed, key))
-
-    def _renewed(self, key: bytes, answer: ev.Answered) -> None:
-        if answer.error is not None or answer.payload is not None:
-            _log.warning("certificate not renewed", again_in=RENEW_PAUSE)
-            self._renewal = self.loop.call_later(RENEW_PAUSE, self._renew)
-            return
-        certificate = bytes(plain.decode(answer.body))
-        self.credentials = msgspec.structs.replace(
-            self.credentials, certificate=certificate, key=key
-        )
-        self.agent.renew(self.credentials)
-        for session in self._opened:
-            session.renew(self.credentials)
-        _log.info("certificate renewed", until=round(valid_until(certificate)))
-        self._plan_renewal()
 
     def when_ready(self, function: Callable[[], None]) -> None:
         """Have a function called when the head knows that the node is there; before it runs."""
-        note = self.agent.waves[READY]
+        agent = self._link.agent
+        note = agent.waves[READY]
 
         def told(contribution: Contribution) -> None:
-            self.agent.waves[READY] = note
+            agent.waves[READY] = note
             note(contribution)
             function()
 
-        self.agent.waves[READY] = told
+        agent.waves[READY] = told
 
     def end(self) -> None:
         """Let :meth:`run` return; from any thread."""
@@ -434,7 +212,7 @@ class NodeDaemon:
 
     # --- requests of the head ------------------------------------------------------------------
 
-    def _serve(self, handler: Callable[[IncomingRequest], None], request: IncomingRequest) -> None:
+    def _serve(self, name: str, request: IncomingRequest) -> None:
         """Answer a request; one that fails for whatever reason must not end the node.
 
         Only the head may ask: whoever has another node must not get this one by that.
@@ -443,81 +221,35 @@ class NodeDaemon:
             raise SecurityError(
                 "only the head may ask a node for this", where=f"rank {request.asked.source}"
             )
+        component, handler = self._handlers[name]
         try:
+            self._check_works(component)
             handler(request)
         except SapwoodError:
             raise
         except Exception as error:
             raise ResourceError(f"the node cannot do this: {error!r}") from error
 
-    def _open_session(self, request: IncomingRequest) -> None:
-        order = messages.from_value(request.value(), messages.OpenProcesses)
-        for sessions in (self._sessions, self._former):
-            old = sessions.pop(order.session, None)
-            if old is not None:
-                old.close_now()
-        made = SessionProcesses(order, self.credentials, self.loop, self._heartbeat, self._tell)
-        made.start()
-        self._opened.append(made)
-        self._sessions[order.session] = made
-        _log.info("session opened", session=order.session)
+    def _check_works(self, component: str) -> None:
+        """Refuse what a component would do that does not run."""
+        if component and not (state := self.supervisor.state_of(component)).works:
+            raise ResourceError(
+                f"the node's component '{component}' is {state.value}",
+                hint=f"`sapwood node start {component} --node NODE` starts it",
+            )
+
+    def _act(self, request: IncomingRequest) -> None:
+        order = messages.from_value(request.value(), messages.ComponentOrder)
+
+        def settled(view: ComponentView) -> None:
+            request.reply(messages.to_value(view))
+
+        self.supervisor.act(order.component, order.action)
+        self.supervisor.when_settled(order.component, settled)
+
+    def _cluster_ready(self, request: IncomingRequest) -> None:
+        self.supervisor.tell(messages.CLUSTER_READY, float(request.value()))
         request.reply(None)
-
-    def _resume_session(self, request: IncomingRequest) -> None:
-        order = messages.from_value(request.value(), messages.ResumeProcesses)
-        session = self._sessions.get(order.session) or self._former.pop(order.session, None)
-        if session is None or session.life != order.life or not session.is_open:
-            raise SapwoodError(f"nothing of the session {order.session} is on this node any more")
-        self._sessions[order.session] = session
-        _log.info("session resumed", session=order.session)
-        request.reply(messages.to_value(session.resume()))
-
-    def _configure(self, request: IncomingRequest) -> None:
-        order = messages.from_value(request.value(), messages.ConfigureSession)
-        self._session(order.session).reconfigure(order.configuration)
-        request.reply(None)
-
-    def _spawn(self, request: IncomingRequest) -> None:
-        order = messages.from_value(request.value(), messages.SpawnProcesses)
-        self._session(order.session).spawn(order.processes)
-        request.reply(None)
-
-    def _kill(self, request: IncomingRequest) -> None:
-        order = messages.from_value(request.value(), messages.KillProcess)
-        self._session(order.session).kill(order.pid, order.signal)
-        request.reply(None)
-
-    def _close_session(self, request: IncomingRequest) -> None:
-        session = self._sessions.pop(str(request.value()), None)
-        if session is None:
-            request.reply(None)
-        else:
-            _log.info("session closed", session=str(request.value()))
-            session.close(partial(request.reply, None))
-
-    def _tell_status(self, request: IncomingRequest) -> None:
-        # Later: meanwhile the question itself is counted.
-        self.loop.call_soon(self._say_status, request)
-
-    def _say_status(self, request: IncomingRequest) -> None:
-        from sapwood.nodes.port import interface_of  # noqa: PLC0415 - psutil only where asked
-
-        links = self.agent.place.figures()
-        link = links[0] if links else None
-        local = link.connection.local_address if link and link.connection else ""
-        found = messages.NodeActivity(
-            clock=time.time(),
-            daemon=_activity(os.getpid(), self._since),
-            sessions=[one.activity() for one in self._opened if not one.gone],
-            commands=self._commands.activity(),
-            link=link,
-            interface=interface_of(local) if local else "",
-        )
-        request.reply(messages.to_value(found))
-
-    def _tell_lines(self, request: IncomingRequest) -> None:
-        wanted = messages.from_value(request.value(), messages.ReadLogs)
-        request.reply(messages.to_value(self._lines.read(wanted.after, wanted.level)))
 
     def _leave(self, request: IncomingRequest) -> None:
         self.left = str(request.value()) or "it was told to"
@@ -525,52 +257,40 @@ class NodeDaemon:
         request.reply(None)
         self.loop.call_later(0.0, self.loop.stop)  # after the answer is on its way
 
-    def _session(self, name: str) -> SessionProcesses:
-        found = self._sessions.get(name)
-        if found is None:
-            raise SapwoodError(f"the session {name} is not open on this node")
-        return found
+    # --- what the head is told -----------------------------------------------------------------
 
-    def _look_for_orphans(self) -> None:
-        self._end_orphans()
-        self.loop.call_later(self._heartbeat, self._look_for_orphans)
+    def _known(self) -> set[int]:
+        """Return the children that somebody looks after."""
+        return self._zygotes.processes() | self._commands.processes() | self.supervisor.processes
 
-    def _end_orphans(self) -> None:
-        """End what zygotes have left that were killed: it has come to this process."""
-        self._opened = [session for session in self._opened if not session.gone]
-        self._former = {name: one for name, one in self._former.items() if one.is_open}
-        for session in self._opened:
-            if session.abandoned and not session.gone and not children(session.zygote):
-                session.abandoned = False
-                session.close(_nothing)
-        found = children(os.getpid())  # first: what a command forks meanwhile is not looked at
-        known = {session.zygote for session in self._opened} | self._commands.processes()
-        for pid in found:
-            if pid not in known:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(pid, os.WNOHANG)
+    def _heard(self, event: ComponentEvent) -> None:
+        """Take note of what happens to components, and tell the head of it."""
+        if event.topic == ALL_READY:
+            self._ready_seconds = event.value
+            _log.info("components ready", seconds=round(event.value, 4))
+        self._changed()
+
+    def _changed(self) -> None:
+        """Tell the head how the components are, once for all that happens now."""
+        if not self._telling:
+            self._telling = True
+            self.loop.call_soon(self._tell_components)
+
+    def _tell_components(self) -> None:
+        self._telling = False
+        if not self._link.linked:
+            return  # the head is told when it is there again
+        zygotes = self.supervisor.state_of(SessionZygotes.name)
+        told = messages.NodeComponents(
+            components=self.supervisor.views(),
+            ready_seconds=self._ready_seconds,
+            closed="" if zygotes.works else f"its component 'zygotes' is {zygotes.value}",
+        )
+        self._link.ask(messages.COMPONENTS, messages.to_value(told))
 
     def _tell(self, report: messages.ProcessesReported) -> None:
-        if not self._linked:
-            return  # whoever would hear it knows that the node is gone
-        self.agent.ask(ROOT, messages.REPORT, plain.encode(messages.to_value(report)))
-
-    def _command_wrote(self, output: messages.CommandOutput, taken: Done) -> None:
-        body = plain.encode(messages.to_value(output))
-        self.agent.ask(ROOT, messages.COMMAND_OUTPUT, body, lambda _: taken())
-
-    def _command_ended(self, report: messages.CommandEnded) -> None:
-        self.agent.ask(ROOT, messages.COMMAND_ENDED, plain.encode(messages.to_value(report)))
-
-
-def _activity(pid: int, since: float, rank: int = -1) -> messages.ProcessActivity:
-    return messages.ProcessActivity(pid=pid, since=since, memory=resident_memory(pid), rank=rank)
-
-
-def _pass_on(serve: Callable[[Any, Done], None], request: IncomingRequest) -> None:
-    serve(request.value(), partial(request.reply, None))
+        if self._link.linked:  # else whoever would hear it knows that the node is gone
+            self._link.ask(messages.REPORT, messages.to_value(report))
 
 
 def watch_channel(loop: Loop, descriptor: int, ended: Callable[[], None]) -> None:
@@ -603,8 +323,7 @@ def main(told: dict[str, Any]) -> None:
         os.environ.update(order.environment)
         adopt_orphans()
         joined = join(JoinToken.parse(order.token), _addresses(order.addresses))
-        lines = LogRing()
-        daemon = NodeDaemon(joined, lines=lines)
+        daemon = NodeDaemon(joined)
     except SapwoodError as error:
         _say(error=str(error))
         sys.exit(error.exit_code)
@@ -612,8 +331,7 @@ def main(told: dict[str, Any]) -> None:
     _say(joined=joined.answer.node, address=joined.address, pid=os.getpid())
     watch_channel(daemon.loop, sys.stdin.fileno(), daemon.loop.stop)
     signal.signal(signal.SIGTERM, lambda *_: daemon.end())
-    with kept_lines(lines):
-        daemon.run()
+    daemon.run()
     os._exit(0)  # threads of the interpreter's own end are nobody's business here
 
 
@@ -648,8 +366,7 @@ def join_by_hand(
     def come_back(credentials: Credentials, stop: Callable[[], bool]) -> Joined:
         return join_again(credentials, addresses, rejoin_timeout, name, stop)
 
-    lines = LogRing()
-    daemon = NodeDaemon(place, LINK_PATIENCE, lines)
+    daemon = NodeDaemon(place, LINK_PATIENCE)
     stopped: list[int] = []
 
     def stop(number: int, _frame: object) -> None:
@@ -660,8 +377,7 @@ def join_by_hand(
         signal.signal(number, stop)
     daemon.when_ready(partial(joined, place, os.getpid()))
     try:
-        with kept_lines(lines):
-            daemon.stay(come_back)
+        daemon.stay(come_back)
     except SapwoodError:
         if not stopped:
             raise
@@ -682,7 +398,3 @@ def _addresses(known: list[str]) -> list[str]:
 def _say(**what: Any) -> None:
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
-
-
-def _nothing() -> None:
-    pass

@@ -34,6 +34,7 @@ from sapwood.comm.transport.base import Connection
 from sapwood.comm.transport.tls import connecting_context, parse_address
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError, SapwoodError, SecurityError
+from sapwood.environment.settings import RestartSettings
 from sapwood.security.authority import HEAD, is_head, make_request, pin_of
 from sapwood.security.credentials import Credentials
 from sapwood.security.tokens import JoinToken
@@ -172,6 +173,8 @@ class JoinAnswer(msgspec.Struct, frozen=True, tag="answer"):
         incarnation: Which process at that place it is.
         configuration: Encoded :class:`~sapwood.session.member.MemberConfiguration` of that tree.
         name: What users call it.
+        restart: When its components that die are started again.
+        components: Those of other packages that it runs.
     """
 
     node: str
@@ -180,6 +183,8 @@ class JoinAnswer(msgspec.Struct, frozen=True, tag="answer"):
     incarnation: int
     configuration: bytes
     name: str = ""
+    restart: RestartSettings = RestartSettings()
+    components: list[str] = []
 
 
 class JoinRefused(msgspec.Struct, frozen=True, tag="refused"):
@@ -364,6 +369,15 @@ def join_again(
     return _try_each(addresses, timeout, partial(_join_again_at, credentials, name), stop)
 
 
+class _PutOffError(Exception):
+    """The head is there, and wants this machine to try again."""
+
+    def __init__(self, refused: JoinRefused) -> None:
+        super().__init__(refused.reason)
+        self.reason = refused.reason
+        self.hint = refused.hint
+
+
 def _try_each(
     addresses: Sequence[str],
     timeout: float,
@@ -373,6 +387,7 @@ def _try_each(
     """Try one address after the other until one answers, or the time is over."""
     end = time.monotonic() + timeout
     reasons: dict[str, str] = {}
+    put_off: SapwoodError | None = None
     pause, first = 0.2, True
     while (first or time.monotonic() < end) and not stop():
         first = False
@@ -380,10 +395,14 @@ def _try_each(
             left = max(1.0, min(end - time.monotonic(), timeout / max(1, len(addresses))))
             try:
                 return attempt(address, min(left, MAX_ATTEMPT))
+            except _PutOffError as error:
+                put_off = CommunicationError(error.reason, where=address, hint=error.hint)
             except OSError as error:
                 reasons[address] = error.strerror or str(error)
         time.sleep(pause)  # the head may be about to listen
         pause = min(2 * pause, MAX_PAUSE)
+    if put_off is not None:
+        raise put_off
     raise CommunicationError(
         "the head cannot be reached",
         where=", ".join(f"{address}: {reason}" for address, reason in reasons.items()),
@@ -434,7 +453,7 @@ def _reached(
 def _greeting(secure: ssl.SSLSocket, end: float) -> JoinGreeting:
     greeting = _read(secure, end)
     if isinstance(greeting, JoinRefused) and greeting.again:
-        raise ConnectionRefusedError(greeting.reason)
+        raise _PutOffError(greeting)
     if not isinstance(greeting, JoinGreeting):
         raise SecurityError("what answers is no head of Sapwood")
     return greeting
@@ -449,7 +468,7 @@ def _ask(
     answer = _read(secure, end)
     if isinstance(answer, JoinRefused):
         if answer.again:
-            raise ConnectionRefusedError(answer.reason)
+            raise _PutOffError(answer)
         raise SecurityError(answer.reason, where=address, hint=answer.hint)
     if not isinstance(answer, JoinAnswer):
         raise SecurityError("the head gave no answer", where=address)

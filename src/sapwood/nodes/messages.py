@@ -12,6 +12,8 @@ from sapwood.contexts.orders import ProcessSpec, Report, Spawned
 from sapwood.contexts.plan import ZygotePlan
 from sapwood.core import typed
 from sapwood.core.errors import ProtocolError
+from sapwood.environment.component import ComponentAction, ComponentView
+from sapwood.environment.lifecycle import State
 
 OPEN = "processes.open"
 """Request to a node: get ready to begin processes of a session."""
@@ -41,6 +43,17 @@ LOGS = "node.logs"
 CLOSE = "processes.close"
 """Request to a node: end all processes of a session; the answer comes when they are gone."""
 
+COMPONENT = "node.component"
+"""Request to a node: start, stop or restart a component: a :class:`ComponentOrder`. Answer: its
+``ComponentView``."""
+
+CLUSTER_READY = "node.cluster-ready"
+"""Request to a node: all nodes and the head are ready; the value is how long that took, seconds.
+The node's components are told by an event of the same topic."""
+
+COMPONENTS = "node.components"
+"""Request of a node to the head: how its components are, a :class:`NodeComponents`."""
+
 RENEW = "node.renew"
 """Request of a node: a certificate for a new key; the value is its request, PEM."""
 
@@ -64,6 +77,9 @@ COMMAND_OUTPUT = "command.output"
 
 COMMAND_ENDED = "command.ended"
 """Request of a node to the head: a command has ended, and the head has all of its output."""
+
+ZYGOTES = "zygotes"
+"""The component of a node without which sessions begin nothing there."""
 
 T = TypeVar("T")
 
@@ -264,6 +280,8 @@ class NodeActivity(msgspec.Struct, frozen=True, kw_only=True):
         commands: The commands.
         link: The daemon's link to the head, seen from there.
         interface: The network interface that it goes over; empty if that is not known.
+        load: Processes of the machine that run or want to, a mean over a minute.
+        free_memory: Bytes that its processes can still take.
     """
 
     clock: float
@@ -272,6 +290,34 @@ class NodeActivity(msgspec.Struct, frozen=True, kw_only=True):
     commands: list[CommandActivity]
     link: LinkFigures | None = None
     interface: str = ""
+    load: float = 0.0
+    free_memory: int = 0
+
+
+class ComponentOrder(msgspec.Struct, frozen=True):
+    """Do something with a component."""
+
+    component: str
+    action: ComponentAction
+
+
+class NodeComponents(msgspec.Struct, frozen=True, kw_only=True):
+    """How the components of a node are.
+
+    Attributes:
+        components: Each of them, in the order in which they start.
+        ready_seconds: How long it took them to become ready, the last time; None before.
+        closed: Why sessions cannot begin processes there; empty if they can.
+    """
+
+    components: list[ComponentView]
+    ready_seconds: float | None = None
+    closed: str = ""
+
+    @property
+    def ready(self) -> bool:
+        """Whether all of them are ready."""
+        return all(one.state == State.READY.value for one in self.components)
 
 
 class ReadLogs(msgspec.Struct, frozen=True):

@@ -117,7 +117,8 @@ def test_what_runs_is_a_row_for_each_process() -> None:
     )
     command = CommandActivity(command=1, arguments=["sleep", "x" * 200], process=process)
     made = NodeActivity(clock=NOW, daemon=process, sessions=[session], commands=[command])
-    lines = text(*activity_shown(status(node("n1", activity=made)), "n[1-1]"))
+    shown = status(node("n1", activity=made))
+    lines = text(*activity_shown(shown, shown.nodes))
     assert [line.split()[1] for line in lines[1:6]] == [
         "daemon",
         "zygote",

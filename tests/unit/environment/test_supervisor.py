@@ -3,13 +3,20 @@ from typing import Any
 
 import pytest
 
+from sapwood.comm.reactor import Reactor
 from sapwood.core.clock import VirtualClock
-from sapwood.core.errors import InputError
-from sapwood.environment.component import Component, ComponentContext, ComponentEvent
+from sapwood.core.errors import ConfigurationError, InputError
+from sapwood.environment.component import (
+    Component,
+    ComponentAction,
+    ComponentContext,
+    ComponentEvent,
+)
 from sapwood.environment.lifecycle import State
 from sapwood.environment.settings import ClusterSettings, RestartSettings, Settings
 from sapwood.environment.supervisor import (
     ALL_READY,
+    ASKED,
     CHECK_INTERVAL,
     GIVEN_UP,
     RESTART_PLANNED,
@@ -289,3 +296,135 @@ def test_a_planned_restart_does_not_outlive_the_stop() -> None:
 def test_names_are_unique() -> None:
     with pytest.raises(InputError, match="same name"):
         make(Part("a"), Part("a"))
+
+
+def test_a_user_stops_and_starts_a_component() -> None:
+    journal: list[str] = []
+    part, other = Part("part", journal), Part("other")
+    supervisor, clock, events = make(part, other)
+    supervisor.start()
+    view = supervisor.act("part", ComponentAction.STOP)
+    assert (view.state, view.reason, view.works) == ("stopped", ASKED, False)
+    assert supervisor.act("part", ComponentAction.STOP).state == "stopped"
+    clock.advance(3.0)
+    assert supervisor.poll() == CHECK_INTERVAL
+    assert supervisor.act("part", ComponentAction.START).works
+    assert supervisor.act("part", ComponentAction.START).works
+    assert supervisor.act("part", ComponentAction.RESTART).works
+    assert journal == ["start part", "stop part", "start part", "stop part", "start part"]
+    told = [step.after for step in values(other.heard, STATE_CHANGED)]
+    assert told.count(State.STOPPED) == 2
+    assert values(events, ALL_READY) == [0.0, 3.0, 0.0]
+    assert values(events, RESTART_PLANNED) == []
+
+
+def test_one_that_was_given_up_gets_its_whole_budget_again() -> None:
+    weak = Part("weak")
+    weak.error["check"] = RuntimeError("broken")
+    supervisor, clock, events = make(weak)
+    supervisor.start()
+    run_for(supervisor, clock, 30.0)
+    view = supervisor.view("weak")
+    assert (view.state, view.reason) == ("stopped", "given up: RuntimeError: broken")
+    assert view.restarts == 3
+    assert supervisor.act("weak", ComponentAction.START).state == "failed"
+    del weak.error["check"]
+    run_for(supervisor, clock, 2.0)
+    assert state_of(supervisor, "weak") is State.READY
+    assert values(events, RESTART_PLANNED) == [1, 2, 3, 1]
+
+
+def test_stopping_one_that_is_dead_ends_its_restarts() -> None:
+    weak = Part("weak")
+    weak.error["check"] = RuntimeError("broken")
+    supervisor, clock, _events = make(weak)
+    supervisor.start()
+    assert supervisor.act("weak", ComponentAction.STOP).state == "stopped"
+    run_for(supervisor, clock, 30.0)
+    assert state_of(supervisor, "weak") is State.STOPPED
+
+
+def test_one_that_does_not_stop_says_so_and_can_be_started() -> None:
+    part = Part("part")
+    part.error["stop"] = OSError("busy")
+    supervisor, _clock, _events = make(part)
+    supervisor.start()
+    view = supervisor.act("part", ComponentAction.STOP)
+    assert (view.state, view.reason) == ("stopped", "OSError: busy")
+    assert supervisor.act("part", ComponentAction.START).works
+
+
+def test_what_may_not_be_done_says_what_to_do_instead() -> None:
+    refusals = {"part": {ComponentAction.STOP: "turn it off and on"}}
+    supervisor = Supervisor([Part("part")], SETTINGS, VirtualClock(), refusals)
+    supervisor.start()
+    with pytest.raises(ConfigurationError, match="'part' cannot be stopped") as refused:
+        supervisor.act("part", ComponentAction.STOP)
+    assert refused.value.hint == "turn it off and on"
+    assert supervisor.act("part", ComponentAction.RESTART).works
+    with pytest.raises(InputError, match="no component 'prat'") as unknown:
+        supervisor.act("prat", ComponentAction.START)
+    assert unknown.value.hint == "did you mean 'part'?"
+
+
+def test_who_waits_for_a_start_is_told_once_how_it_ended() -> None:
+    slow = Part("slow")
+    slow.now = State.STARTING
+    supervisor, clock, _events = make(slow)
+    supervisor.start()
+    told: list[str] = []
+    supervisor.when_settled("slow", lambda view: told.append(view.state))
+    run_for(supervisor, clock, 1.0)
+    assert told == []
+    slow.now = State.READY
+    run_for(supervisor, clock, 1.0)
+    slow.now = State.DEGRADED
+    run_for(supervisor, clock, 1.0)
+    assert told == ["ready"]
+    supervisor.when_settled("slow", lambda view: told.append(view.state))
+    assert told == ["ready", "degraded"]
+
+
+def test_readiness_is_told_again_with_the_time_since_it_was_lost() -> None:
+    part = Part("part")
+    supervisor, clock, events = make(part)
+    supervisor.start(clock.now() - 2.0)
+    part.now = State.DEGRADED
+    run_for(supervisor, clock, 4.0)
+    part.now = State.READY
+    run_for(supervisor, clock, 1.0)
+    first, second = values(events, ALL_READY)
+    assert first == 2.0
+    assert second == pytest.approx(4.0, abs=CHECK_INTERVAL)
+
+
+def test_the_processes_of_a_component_are_its_own_until_it_stops() -> None:
+    one, two = Part("one"), Part("two")
+    supervisor, _clock, _events = make(one, two)
+    supervisor.start()
+    for part, pid in ((one, 11), (one, 12), (two, 21)):
+        assert part.context is not None
+        part.context.own(pid)
+    assert supervisor.processes == {11, 12, 21}
+    supervisor.act("one", ComponentAction.STOP)
+    assert supervisor.processes == {21}
+
+
+def test_on_a_loop_it_looks_by_itself() -> None:
+    loop = Reactor()
+    slow = Part("slow")
+    slow.now = State.STARTING
+    supervisor = Supervisor([slow], SETTINGS)
+    supervisor.subscribe(lambda event: loop.stop() if event.topic == ALL_READY else None)
+    supervisor.start()
+    supervisor.attend(loop)
+    loop.call_later(0.05, setattr, slow, "now", State.READY)
+    watchdog = loop.call_later(20.0, loop.stop)
+    loop.run()
+    watchdog.cancel()
+    assert state_of(supervisor, "slow") is State.READY
+    supervisor.stop()
+    loop.call_later(0.0, loop.stop)
+    loop.run()
+    assert state_of(supervisor, "slow") is State.STOPPED
+    loop.close()

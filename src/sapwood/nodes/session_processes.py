@@ -1,0 +1,377 @@
+"""The processes of sessions on a node: each session has a zygote there, which begins the others."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from sapwood.comm.machine import machine_id
+from sapwood.contexts import orders
+from sapwood.contexts.process import children
+from sapwood.contexts.spawner import Spawner
+from sapwood.core import typed
+from sapwood.core.errors import ClosedError, ResourceError, SapwoodError
+from sapwood.environment.component import ComponentContext, ComponentEvent
+from sapwood.environment.lifecycle import State
+from sapwood.environment.logs import logger
+from sapwood.nodes import messages
+from sapwood.nodes.control_link import JOINED, RENEWED, ControlLink
+from sapwood.nodes.monitor import process_activity
+from sapwood.security.credentials import Credentials
+from sapwood.session.agent import IncomingRequest
+from sapwood.session.folder import make_folder
+from sapwood.session.member import MemberConfiguration
+from sapwood.session.shared_reactor import SharedReactor
+
+LOOKS = 8
+"""A zygote that gives no sign of life at so many heartbeats is taken for dead."""
+
+FIRST_LOOKS = 60
+"""The same for one that is not ready yet."""
+
+_log = logger("nodes")
+
+
+class SessionProcesses:
+    """The processes of one session on this machine.
+
+    Args:
+        order: What the head wants.
+        credentials: What its processes show to other machines.
+        loop: The loop of the daemon.
+        heartbeat: Seconds between two looks at the zygote.
+        tell: Tells the head something.
+
+    Attributes:
+        gone: Whether all processes have ended.
+        abandoned: Whether nobody orders anything any more: it ends with its last process.
+    """
+
+    def __init__(
+        self,
+        order: messages.OpenProcesses,
+        credentials: Credentials,
+        loop: SharedReactor,
+        heartbeat: float,
+        tell: Callable[[messages.ProcessesReported], None],
+    ) -> None:
+        self._order = order
+        self._loop = loop
+        self._heartbeat = heartbeat
+        self._tell = tell
+        self._folder = make_folder()
+        self._credentials = credentials
+        self._configuration = order.configuration
+        self.abandoned = False
+        self._since = time.time()
+        self._processes: dict[int, tuple[orders.Spawned, float]] = {}
+        self._spawner = Spawner(
+            order.plan,
+            orders.ConfigureProcesses(
+                str(self._folder), self._localised(order.configuration), order.environment
+            ),
+            self._reported,
+            partial(self._ended, "the zygote ended"),
+        )
+        self._open = True
+        self._closing: threading.Thread | None = None
+        self._done: list[Callable[[], None]] = []
+        self.gone = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has closed it."""
+        return self._open
+
+    @property
+    def zygote(self) -> int:
+        """Process id of the zygote."""
+        return self._spawner.pid
+
+    def activity(self) -> messages.SessionActivity:
+        """Return what it is, for people."""
+        return messages.SessionActivity(
+            session=self._order.session,
+            zygote=process_activity(self.zygote, self._since),
+            processes=[
+                process_activity(pid, since, one.rank)
+                for pid, (one, since) in self._processes.items()
+            ],
+            abandoned=self.abandoned,
+        )
+
+    @property
+    def life(self) -> int:
+        """Which opening of the session on this machine it is."""
+        return self._order.life
+
+    def resume(self) -> messages.ResumedProcesses:
+        """Be ordered about again; return the processes that live."""
+        self.abandoned = False
+        return messages.ResumedProcesses([one for one, _ in self._processes.values()])
+
+    def start(self) -> None:
+        """Start the zygote.
+
+        Raises:
+            ResourceError: It cannot be started.
+        """
+        try:
+            self._spawner.start()
+        except ResourceError:
+            self._remove()
+            raise
+        self._spawner.listen(self._loop)
+        self._loop.call_later(self._heartbeat, self._look)
+
+    def spawn(self, processes: list[orders.ProcessSpec]) -> None:
+        """Begin processes."""
+        self._spawner.spawn(processes)
+
+    def reconfigure(self, configuration: bytes) -> None:
+        """Give another configuration to processes that begin from now on."""
+        self._configuration = configuration
+        self._spawner.reconfigure(self._localised(configuration))
+
+    def renew(self, credentials: Credentials) -> None:
+        """Let processes that begin from now on show other credentials."""
+        self._credentials = credentials
+        if self._open:
+            self.reconfigure(self._configuration)
+
+    def _localised(self, configuration: bytes) -> bytes:
+        """Return a configuration with what this machine has of its own."""
+        found = typed.unpacker(MemberConfiguration)(configuration)
+        node = self._credentials.node
+        local = msgspec.structs.replace(
+            found,
+            folder=str(self._folder),
+            host=self._order.host,
+            machine=f"{machine_id()}/{node}" if found.machine else "",
+            credentials=self._credentials,
+        )
+        return msgspec.msgpack.encode(local)
+
+    def kill(self, pid: int, number: int) -> None:
+        """Send a signal to a process."""
+        self._spawner.kill(pid, signal.Signals(number))
+
+    def close(self, done: Callable[[], None]) -> None:
+        """End all processes; ``done`` is called on the loop when they are gone.
+
+        A session is closed once: who comes second waits for the same.
+        """
+        self._done.append(done)
+        if not self._open:
+            if self.gone:
+                self._loop.call_soon(self._tell_done)
+            return
+        self._open = False
+        self._spawner.detach()
+        self._closing = threading.Thread(target=self._wait, name="sapwood-close", daemon=True)
+        self._closing.start()
+
+    def _wait(self) -> None:
+        self._spawner.close()
+        self._remove()
+        self.gone = True
+        with contextlib.suppress(ClosedError):  # the daemon ends
+            self._loop.call_soon_threadsafe(self._tell_done)
+
+    def _tell_done(self) -> None:
+        done, self._done = self._done, []
+        for function in done:
+            function()
+
+    def wait_closed(self) -> None:
+        """End all processes and wait for that: the daemon ends."""
+        self.close(_nothing)
+        if self._closing is not None:
+            self._closing.join()
+
+    def _look(self) -> None:
+        if not self._open:
+            return
+        if self._spawner.is_silent(LOOKS, FIRST_LOOKS):
+            self._spawner.end()
+            self._ended("the zygote gave no sign of life")
+            return
+        self._loop.call_later(self._heartbeat, self._look)
+
+    def _reported(self, report: orders.Report) -> None:
+        order = self._order
+        if isinstance(report, orders.Spawned):
+            self._processes[report.pid] = (report, time.time())
+        elif isinstance(report, orders.Exited):
+            self._processes.pop(report.pid, None)
+        self._tell(messages.ProcessesReported(order.session, order.life, report))
+
+    def _ended(self, reason: str) -> None:
+        if not self._open:
+            return
+        order = self._order
+        _log.warning("session lost", session=order.session, reason=reason)
+        told = messages.ProcessesReported(order.session, order.life, None, reason)
+        self.close(partial(self._tell, told))
+
+    def _remove(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class SessionZygotes:
+    """All sessions on this machine: the component that begins their processes.
+
+    When it stops, their processes end, and the head tells their roots that the node begins
+    nothing: to a session that is what a lost machine is. When it starts, roots may begin
+    processes here again.
+
+    Args:
+        link: The link to the head.
+        tell: Tells the head what becomes of processes.
+    """
+
+    name = messages.ZYGOTES
+
+    def __init__(
+        self, link: ControlLink, tell: Callable[[messages.ProcessesReported], None]
+    ) -> None:
+        self._link = link
+        self._tell = tell
+        self._sessions: dict[str, SessionProcesses] = {}
+        self._former: dict[str, SessionProcesses] = {}  # those that a former head had begun
+        self._opened: list[SessionProcesses] = []  # also those that are being closed
+        self.requests: dict[str, Callable[[IncomingRequest], None]] = {
+            messages.OPEN: self._open_session,
+            messages.RESUME: self._resume_session,
+            messages.CONFIGURE: self._configure,
+            messages.SPAWN: self._spawn,
+            messages.KILL: self._kill,
+            messages.CLOSE: self._close_session,
+        }
+
+    # --- as a component ------------------------------------------------------------------------
+
+    def start(self, _context: ComponentContext) -> None:
+        """Let sessions begin processes."""
+
+    def check(self) -> State:
+        """Return READY, when the processes of an earlier life are gone."""
+        closing = any(not session.is_open for session in self._left())
+        return State.STARTING if closing and not self._sessions else State.READY
+
+    def receive(self, event: ComponentEvent) -> None:
+        """Show other credentials, if the certificate was renewed."""
+        if event.topic in {JOINED, RENEWED}:
+            for session in self._left():
+                session.renew(self._link.credentials)
+
+    def stop(self) -> None:
+        """End all processes; that goes on when this returns."""
+        self._sessions.clear()
+        self._former.clear()
+        for session in self._left():
+            session.close(_nothing)
+
+    # --- for the daemon ------------------------------------------------------------------------
+
+    def activity(self) -> list[messages.SessionActivity]:
+        """Return what runs, for people."""
+        return [one.activity() for one in self._left()]
+
+    def processes(self) -> set[int]:
+        """Return the zygotes."""
+        return {session.zygote for session in self._left()}
+
+    def abandon(self) -> None:
+        """Let each session end with its last process: nobody orders anything any more.
+
+        The next head may have it resumed before.
+        """
+        self._former |= self._sessions
+        self._sessions.clear()
+        for session in self._left():
+            session.abandoned = True
+
+    def close_abandoned(self) -> None:
+        """Close the sessions that nobody orders anything in any more, if nothing runs there."""
+        for session in self._left():
+            if session.abandoned and not children(session.zygote):
+                session.abandoned = False
+                session.close(_nothing)
+
+    def wait_closed(self) -> None:
+        """Wait until all processes are gone, after :meth:`stop`."""
+        for session in self._opened:
+            session.wait_closed()
+
+    def _left(self) -> list[SessionProcesses]:
+        """Return the sessions that have processes still."""
+        self._opened = [session for session in self._opened if not session.gone]
+        self._former = {name: one for name, one in self._former.items() if one.is_open}
+        return self._opened
+
+    # --- requests of the head ------------------------------------------------------------------
+
+    def _open_session(self, request: IncomingRequest) -> None:
+        order = messages.from_value(request.value(), messages.OpenProcesses)
+        for sessions in (self._sessions, self._former):
+            old = sessions.pop(order.session, None)
+            if old is not None:
+                old.wait_closed()
+        made = SessionProcesses(
+            order, self._link.credentials, self._link.loop, self._link.heartbeat, self._tell
+        )
+        made.start()
+        self._opened.append(made)
+        self._sessions[order.session] = made
+        _log.info("session opened", session=order.session)
+        request.reply(None)
+
+    def _resume_session(self, request: IncomingRequest) -> None:
+        order = messages.from_value(request.value(), messages.ResumeProcesses)
+        session = self._sessions.get(order.session) or self._former.pop(order.session, None)
+        if session is None or session.life != order.life or not session.is_open:
+            raise SapwoodError(f"nothing of the session {order.session} is on this node any more")
+        self._sessions[order.session] = session
+        _log.info("session resumed", session=order.session)
+        request.reply(messages.to_value(session.resume()))
+
+    def _configure(self, request: IncomingRequest) -> None:
+        order = messages.from_value(request.value(), messages.ConfigureSession)
+        self._session(order.session).reconfigure(order.configuration)
+        request.reply(None)
+
+    def _spawn(self, request: IncomingRequest) -> None:
+        order = messages.from_value(request.value(), messages.SpawnProcesses)
+        self._session(order.session).spawn(order.processes)
+        request.reply(None)
+
+    def _kill(self, request: IncomingRequest) -> None:
+        order = messages.from_value(request.value(), messages.KillProcess)
+        self._session(order.session).kill(order.pid, order.signal)
+        request.reply(None)
+
+    def _close_session(self, request: IncomingRequest) -> None:
+        session = self._sessions.pop(str(request.value()), None)
+        if session is None:
+            request.reply(None)
+        else:
+            _log.info("session closed", session=str(request.value()))
+            session.close(partial(request.reply, None))
+
+    def _session(self, name: str) -> SessionProcesses:
+        found = self._sessions.get(name)
+        if found is None:
+            raise SapwoodError(f"the session {name} is not open on this node")
+        return found
+
+
+def _nothing() -> None:
+    pass
