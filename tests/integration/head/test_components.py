@@ -15,6 +15,7 @@ import pytest
 
 import sapwood
 from sapwood.cli import component_command
+from sapwood.cli.head_connection import connected
 from sapwood.cli.status_tables import status_of
 from sapwood.core.errors import ConfigurationError, InputError
 from sapwood.environment.component import ComponentAction, ComponentView
@@ -119,6 +120,7 @@ def test_sessions_lose_a_node_whose_zygotes_stop_and_nothing_of_their_waves(
     cli: Cli, head: Any, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SAPWOOD_CLUSTER__NODE_PATIENCE", "1")
+    monkeypatch.setenv("SAPWOOD_RESTART__LIMIT", "100")  # a busy machine takes more than one try
     cli.join(head["join"], "n1")
     cli.join(head["join"], "n2")
     with (
@@ -148,12 +150,11 @@ def test_sessions_lose_a_node_whose_zygotes_stop_and_nothing_of_their_waves(
             "n2": ("ready", ""),
         }
         assert cli.run("exec", "--on", "head", "--", "echo", "hi") == "n[1-2]: hi\n"
-        with sapwood.connect(agents=1) as other:
-            assert other.submit(pow, 2, 3).result(PATIENCE) == 8  # on the other node
+        with connected("default") as access:
+            assert [one.name for one in access.nodes] == ["n2"]  # what a new session would get
         assert act("zygotes", ComponentAction.START, "n1").state == "ready"
         assert stream.broadcast(-5).result(PATIENCE).total == 20
-    assert cli.states() == {"n1": "ready", "n2": "ready"}
-    with sapwood.connect(agents=2) as cluster:
+    with sapwood.connect(agents=2):
         places = [len(one.sessions) for node in nodes().values() if (one := node.activity)]
         assert places == [1, 1]
 
@@ -164,8 +165,12 @@ def test_what_may_not_be_done_says_what_to_do_instead(
 ) -> None:
     cli.join(head["join"], "n1")
     assert "sapwood node remove" in cli.run("node", "stop", "link", status=2)
-    assert "did you mean 'zygotes'?" in cli.run("node", "stop", "zygots", status=2)
-    assert "add --node head" in cli.run("node", "restart", "store", status=2)
+    with pytest.raises(InputError, match="no component 'zygots'") as misspelt:
+        act("zygots", ComponentAction.STOP, "n1")
+    assert misspelt.value.hint == "did you mean 'zygotes'?"
+    with pytest.raises(InputError) as elsewhere:
+        act("store", ComponentAction.RESTART, "n1")
+    assert "add --node head" in elsewhere.value.hint
     with pytest.raises(InputError, match="no node n9"):
         act("zygotes", ComponentAction.STOP, "n9")
     for name in ("store", "service", "tree"):
@@ -227,7 +232,7 @@ def test_components_of_the_head_restart_while_it_works(cli: Cli, head: Any, unti
     assert 0 < (status_of("default").ready_seconds or 0.0) < PATIENCE
     parts = nodes()["n1"].components
     assert parts is not None
-    assert 0 < (parts.ready_seconds or 0.0) < 5
+    assert 0 < (parts.ready_seconds or 0.0) < PATIENCE
     assert parts.ready
 
 
