@@ -29,9 +29,7 @@ Outcome = tuple[str, ComponentView]
 """A node, and how its component is now."""
 
 
-def owners_of(
-    nodes: Sequence[calls.NodeStatus], names: str
-) -> tuple[list[calls.NodeStatus], bool]:
+def owners_of(nodes: Sequence[calls.NodeStatus], names: str) -> tuple[list[calls.NodeStatus], bool]:
     """Return the nodes of a set of names, and whether the head is one of them.
 
     Raises:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,9 @@ class Moody:
     def check(self):
         if (self.folder / "fail").exists():
             raise RuntimeError("told to")
+        if (self.folder / "cut").exists():
+            (self.folder / "cut").unlink()
+            break_link()
         if self.process.poll() is not None:
             return State.FAILED
         return State.READY
@@ -63,6 +67,17 @@ class Moody:
     def say(self, line):
         with (self.folder / "heard").open("a") as file:
             file.write(line + "\\n")
+
+def break_link():
+    """Let the next look at the link with the head fail."""
+    from sapwood.nodes.control_link import ControlLink
+    check = ControlLink.check
+
+    def fail(_link):
+        ControlLink.check = check
+        raise RuntimeError("cut")
+
+    ControlLink.check = fail
 '''
 
 
@@ -85,6 +100,12 @@ def act(name: str, action: ComponentAction, node: str) -> ComponentView:
     return view
 
 
+def entry_of(name: str) -> str:
+    """Return what the example registers."""
+    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
+    return str(project["entry-points"]["sapwood.components"][name])
+
+
 def install(folder: Path, name: str, entry: str) -> None:
     """Install an entry point, as pip does it."""
     facts = folder / f"{name.replace('-', '_')}-1.0.dist-info"
@@ -99,7 +120,7 @@ def moody(cli: Cli, tmp_path: Path) -> Path:
     installed, folder = tmp_path / "installed", tmp_path / "moody"
     folder.mkdir()
     install(installed, "moody", "moody:Moody")
-    install(installed, "disk-watch", "sapwood_disk_watch:DiskWatch")
+    install(installed, "disk-watch", entry_of("disk-watch"))
     (installed / "moody.py").write_text(MOODY)
     shutil.copy(EXAMPLE / "sapwood_disk_watch.py", installed)
     cli.environment |= {
@@ -275,3 +296,23 @@ def test_a_component_of_a_package_is_restarted_and_given_up_as_the_policy_says(
     with sapwood.connect(agents=2) as cluster:
         assert cluster.submit(pow, 2, 3).result(PATIENCE) == 8
     assert Path(f"/proc/{owned}").exists()  # the reaper spares what is a component's own
+
+
+@pytest.mark.nightly
+@pytest.mark.row("A-ENV-6")
+def test_a_node_whose_link_fails_joins_again(cli: Cli, moody: Path, until: Until) -> None:
+    assert component("n1", "link").state == "ready"
+    (moody / "cut").touch()
+    until(lambda: not (moody / "cut").exists())
+
+    def is_back() -> bool:
+        told = nodes()["n1"].components
+        return told is not None and any(
+            one.name == "link" and one.restarts for one in told.components
+        )
+
+    until(is_back)
+    until(lambda: cli.states() == {"n1": "ready"})
+    assert "link.joined link" in (moody / "heard").read_text()
+    with sapwood.connect(agents=2) as cluster:
+        assert cluster.submit(pow, 2, 3).result(PATIENCE) == 8
