@@ -175,9 +175,10 @@ def test_sessions_lose_a_node_whose_zygotes_stop_and_nothing_of_their_waves(
             assert [one.name for one in access.nodes] == ["n2"]  # what a new session would get
         assert act("zygotes", ComponentAction.START, "n1").state == "ready"
         assert stream.broadcast(-5).result(PATIENCE).total == 20
+    with connected("default") as access:
+        assert "n1" in [one.name for one in access.nodes]  # at once
     with sapwood.connect(agents=2):
-        places = [len(one.sessions) for node in nodes().values() if (one := node.activity)]
-        assert places == [1, 1]
+        until(lambda: (activity := nodes()["n1"].activity) and activity.sessions)
 
 
 @pytest.mark.row("A-ENV-1")
