@@ -22,7 +22,7 @@ class DiskWatch:
         """Begin: what this raises is why the component could not start."""
         self.context = context
         self.folder = os.environ.get("DISK_WATCH_FOLDER", "/tmp")  # noqa: S108 - it only looks
-        self.wanted = int(os.environ.get("DISK_WATCH_FREE", 2**30))
+        self.wanted = int(os.environ.get("DISK_WATCH_FREE") or 2**30)
         self.enough = True
 
     def check(self) -> State:

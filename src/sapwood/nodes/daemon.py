@@ -242,6 +242,7 @@ class NodeDaemon:
         order = messages.from_value(request.value(), messages.ComponentOrder)
 
         def settled(view: ComponentView) -> None:
+            self._tell_components()  # first: who has the answer finds the head knowing it
             request.reply(messages.to_value(view))
 
         self.supervisor.act(order.component, order.action)

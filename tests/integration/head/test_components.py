@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 import sapwood
 from sapwood.cli import component_command
+from sapwood.cli.head_connection import connected
 from sapwood.cli.status_tables import status_of
 from sapwood.core.errors import ConfigurationError, InputError
 from sapwood.environment.component import ComponentAction, ComponentView
@@ -47,6 +49,9 @@ class Moody:
     def check(self):
         if (self.folder / "fail").exists():
             raise RuntimeError("told to")
+        if (self.folder / "cut").exists():
+            (self.folder / "cut").unlink()
+            break_link()
         if self.process.poll() is not None:
             return State.FAILED
         return State.READY
@@ -62,6 +67,17 @@ class Moody:
     def say(self, line):
         with (self.folder / "heard").open("a") as file:
             file.write(line + "\\n")
+
+def break_link():
+    """Let the next look at the link with the head fail."""
+    from sapwood.nodes.control_link import ControlLink
+    check = ControlLink.check
+
+    def fail(_link):
+        ControlLink.check = check
+        raise RuntimeError("cut")
+
+    ControlLink.check = fail
 '''
 
 
@@ -84,6 +100,12 @@ def act(name: str, action: ComponentAction, node: str) -> ComponentView:
     return view
 
 
+def entry_of(name: str) -> str:
+    """Return what the example registers."""
+    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
+    return str(project["entry-points"]["sapwood.components"][name])
+
+
 def install(folder: Path, name: str, entry: str) -> None:
     """Install an entry point, as pip does it."""
     facts = folder / f"{name.replace('-', '_')}-1.0.dist-info"
@@ -98,7 +120,7 @@ def moody(cli: Cli, tmp_path: Path) -> Path:
     installed, folder = tmp_path / "installed", tmp_path / "moody"
     folder.mkdir()
     install(installed, "moody", "moody:Moody")
-    install(installed, "disk-watch", "sapwood_disk_watch:DiskWatch")
+    install(installed, "disk-watch", entry_of("disk-watch"))
     (installed / "moody.py").write_text(MOODY)
     shutil.copy(EXAMPLE / "sapwood_disk_watch.py", installed)
     cli.environment |= {
@@ -119,6 +141,7 @@ def test_sessions_lose_a_node_whose_zygotes_stop_and_nothing_of_their_waves(
     cli: Cli, head: Any, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SAPWOOD_CLUSTER__NODE_PATIENCE", "1")
+    monkeypatch.setenv("SAPWOOD_RESTART__LIMIT", "100")  # a busy machine takes more than one try
     cli.join(head["join"], "n1")
     cli.join(head["join"], "n2")
     with (
@@ -148,14 +171,14 @@ def test_sessions_lose_a_node_whose_zygotes_stop_and_nothing_of_their_waves(
             "n2": ("ready", ""),
         }
         assert cli.run("exec", "--on", "head", "--", "echo", "hi") == "n[1-2]: hi\n"
-        with sapwood.connect(agents=1) as other:
-            assert other.submit(pow, 2, 3).result(PATIENCE) == 8  # on the other node
+        with connected("default") as access:
+            assert [one.name for one in access.nodes] == ["n2"]  # what a new session would get
         assert act("zygotes", ComponentAction.START, "n1").state == "ready"
         assert stream.broadcast(-5).result(PATIENCE).total == 20
-    assert cli.states() == {"n1": "ready", "n2": "ready"}
-    with sapwood.connect(agents=2) as cluster:
-        places = [len(one.sessions) for node in nodes().values() if (one := node.activity)]
-        assert places == [1, 1]
+    with connected("default") as access:
+        assert "n1" in [one.name for one in access.nodes]  # at once
+    with sapwood.connect(agents=2):
+        until(lambda: (activity := nodes()["n1"].activity) and activity.sessions)
 
 
 @pytest.mark.row("A-ENV-1")
@@ -164,8 +187,12 @@ def test_what_may_not_be_done_says_what_to_do_instead(
 ) -> None:
     cli.join(head["join"], "n1")
     assert "sapwood node remove" in cli.run("node", "stop", "link", status=2)
-    assert "did you mean 'zygotes'?" in cli.run("node", "stop", "zygots", status=2)
-    assert "add --node head" in cli.run("node", "restart", "store", status=2)
+    with pytest.raises(InputError, match="no component 'zygots'") as misspelt:
+        act("zygots", ComponentAction.STOP, "n1")
+    assert misspelt.value.hint == "did you mean 'zygotes'?"
+    with pytest.raises(InputError) as elsewhere:
+        act("store", ComponentAction.RESTART, "n1")
+    assert "add --node head" in elsewhere.value.hint
     with pytest.raises(InputError, match="no node n9"):
         act("zygotes", ComponentAction.STOP, "n9")
     for name in ("store", "service", "tree"):
@@ -227,7 +254,7 @@ def test_components_of_the_head_restart_while_it_works(cli: Cli, head: Any, unti
     assert 0 < (status_of("default").ready_seconds or 0.0) < PATIENCE
     parts = nodes()["n1"].components
     assert parts is not None
-    assert 0 < (parts.ready_seconds or 0.0) < 5
+    assert 0 < (parts.ready_seconds or 0.0) < PATIENCE
     assert parts.ready
 
 
@@ -270,3 +297,23 @@ def test_a_component_of_a_package_is_restarted_and_given_up_as_the_policy_says(
     with sapwood.connect(agents=2) as cluster:
         assert cluster.submit(pow, 2, 3).result(PATIENCE) == 8
     assert Path(f"/proc/{owned}").exists()  # the reaper spares what is a component's own
+
+
+@pytest.mark.nightly
+@pytest.mark.row("A-ENV-6")
+def test_a_node_whose_link_fails_joins_again(cli: Cli, moody: Path, until: Until) -> None:
+    assert component("n1", "link").state == "ready"
+    (moody / "cut").touch()
+    until(lambda: not (moody / "cut").exists())
+
+    def is_back() -> bool:
+        told = nodes()["n1"].components
+        return told is not None and any(
+            one.name == "link" and one.restarts for one in told.components
+        )
+
+    until(is_back)
+    until(lambda: cli.states() == {"n1": "ready"})
+    assert "link.joined link" in (moody / "heard").read_text()
+    with sapwood.connect(agents=2) as cluster:
+        assert cluster.submit(pow, 2, 3).result(PATIENCE) == 8
