@@ -56,7 +56,7 @@ class _Line(msgspec.Struct):
 
 
 def parse_topology(text: str, where: str = "topology", *, spares: bool = False) -> PlannedTopology:
-    """Return the tree that a text describes.
+    r"""Return the tree that a text describes.
 
     Args:
         text: The lines.
@@ -67,7 +67,7 @@ def parse_topology(text: str, where: str = "topology", *, spares: bool = False) 
         ConfigurationError: A line says nothing that can be, and which one.
 
     Example:
-        >>> parse_topology("front: left 3\\nleft: 1-2").tree.parents
+        >>> parse_topology("front: left 3\nleft: 1-2").tree.parents
         (-1, 4, 4, 0, 0)
     """
     lines = _lines(text, where)
