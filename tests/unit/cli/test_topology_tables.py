@@ -21,11 +21,11 @@ def shown(*words: str) -> str:
 
 @pytest.mark.row("C3-TOPO")
 def test_shapes_stand_side_by_side_and_one_is_recommended() -> None:
-    text = shown("plan", "--agents", "2000", "--hosts", "100", "--bytes", "64KiB", *LINKS)
+    text = shown("plan", "--agents", "300", "--hosts", "20", "--bytes", "64KiB", *LINKS)
     assert max(map(len, text.splitlines())) <= WIDTH
     marked = [line.split()[1] for line in text.splitlines() if line.startswith("*")]
     found = json.loads(
-        shown("plan", "--agents", "2000", "--hosts", "100", "--bytes", "64KiB", *LINKS, "--json")
+        shown("plan", "--agents", "300", "--hosts", "20", "--bytes", "64KiB", *LINKS, "--json")
     )
     best = [one["shape"] for one in found["shapes"] if one["recommended"]]
     assert marked == best
