@@ -17,7 +17,7 @@ from sapwood.comm.link import LinkTiming
 from sapwood.comm.messages import FAIL, PARTIAL, REPLACE, FilterAt, StreamSpec, Synchronisation
 from sapwood.comm.messaging import events
 from sapwood.comm.reduction import WHOLE
-from sapwood.comm.streams.stream import StreamEvent
+from sapwood.comm.streams.stream import StreamEvent, code_name
 from sapwood.core.errors import ExecutionError, ProtocolError
 from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.core.topology import ROOT, Tree, kary, plan
