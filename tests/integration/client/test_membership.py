@@ -164,7 +164,7 @@ def test_agents_come_and_go_at_random_under_waves_and_a_run(
     make_cluster: MakeCluster, program: Programs, tmp_path: Path, changes: int, seed: int
 ) -> None:
     """Every wave names its ranks, and none is lost or doubled; the run is what it would be."""
-    chance = random.Random(seed)
+    chance = random.Random(seed)  # noqa: S311 - which changes there are
     cluster = make_cluster(4, 2)
     run = cluster.run(program("Lasting", folder=str(tmp_path)), np.ones(30))
     over = threading.Event()
