@@ -48,6 +48,9 @@ E = TypeVar("E", bound=ev.Effect)
 Answer = Callable[[int, Any], Any]
 """``answer(rank, value)`` is what an agent makes of a wave or a request; it may raise."""
 
+Loads = Callable[[int, ev.FilterStaging], None]
+"""``loads(rank, effect)`` loads a filter that is staged; it may raise."""
+
 OwnFilter = Callable[[int, ev.FilterWanted, list[Any]], Any]
 """``own(rank, effect, values)`` is what a filter makes of values; it may raise."""
 
@@ -156,14 +159,16 @@ class SimulatedFilters:
 
     Attributes:
         own: What filters make of values.
+        loads: Loads filters that are staged.
     """
 
     def __init__(self, post: Callable[[int, ev.Event], None]) -> None:
         self._post = post
-        self._wanted: dict[int, deque[ev.FilterWanted]] = {}
+        self._wanted: dict[int, deque[ev.FilterWanted | ev.FilterStaging]] = {}
         self.own: OwnFilter = _no_filter
+        self.loads: Loads = lambda _rank, _effect: None
 
-    def wanted(self, rank: int, effect: ev.FilterWanted) -> None:
+    def wanted(self, rank: int, effect: ev.FilterWanted | ev.FilterStaging) -> None:
         """Note that a filter is to be called."""
         self._wanted.setdefault(rank, deque()).append(effect)
 
@@ -174,6 +179,9 @@ class SimulatedFilters:
     def call_next(self, rank: int) -> None:
         """Call the filter that was wanted first at a place."""
         effect = self._wanted[rank].popleft()
+        if isinstance(effect, ev.FilterStaging):
+            self._load(rank, effect)
+            return
         number, ticket = effect.spec.stream, effect.ticket
         try:
             parts = [
@@ -186,6 +194,14 @@ class SimulatedFilters:
             return
         payload = Payload(encoded.payload()) if encoded.nbytes else None
         self._post(rank, ev.Filtered(number, ticket, encoded.body, payload))
+
+    def _load(self, rank: int, effect: ev.FilterStaging) -> None:
+        problem = None
+        try:
+            self.loads(rank, effect)
+        except SapwoodError as error:
+            problem = error.to_record()
+        self._post(rank, ev.FilterStaged(effect.stream, effect.number, problem))
 
 
 def _no_filter(rank: int, _effect: ev.FilterWanted, _values: list[Any]) -> Any:
@@ -556,7 +572,7 @@ class Network:
             self.connects.add(rank, effect.rank, effect.pause)
         elif isinstance(effect, ev.WaveArrived | ev.Asked):
             self._answers.append((rank, effect))
-        elif isinstance(effect, ev.FilterWanted):
+        elif isinstance(effect, ev.FilterWanted | ev.FilterStaging):
             self.filters.wanted(rank, effect)
             self._answers.append((rank, None))
 

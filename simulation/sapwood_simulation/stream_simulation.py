@@ -6,6 +6,10 @@ those of agents that a stream goes on without. A wave names exactly those who ar
 once. Nobody is missing in it before the time of a place above that agent is over, nor afterwards
 where the time-out was ample, unless something went wrong at that very agent or above it; the same
 holds for whom a failure names.
+
+The code of own filters is updated between waves: a wave goes through one version at all places,
+with its code and parameters, and names it. What some place cannot load changes
+nothing.
 """
 
 from __future__ import annotations
@@ -22,8 +26,8 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.reduction import WHOLE
 from sapwood.comm.streams import control
 from sapwood.comm.streams.push import is_full
-from sapwood.comm.streams.stream import time_at
-from sapwood.core.errors import AgentLostError
+from sapwood.comm.streams.stream import code_name, time_at
+from sapwood.core.errors import AgentLostError, SapwoodError
 from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.core.topology import ROOT
 from sapwood_simulation.simulation import (
@@ -67,6 +71,7 @@ class StreamKind(msgspec.Struct, frozen=True, kw_only=True):
         own_filters: Whether an own filter works at every place, up and down.
         pipelined: Waves that are open at a time.
         sweeps: Chance of a flush, or of a quiet time, before a wave.
+        updates: Chance that own filters get new code before a wave.
     """
 
     sync: Literal["all", "time-out", "none"] = "all"
@@ -76,6 +81,7 @@ class StreamKind(msgspec.Struct, frozen=True, kw_only=True):
     own_filters: bool = False
     pipelined: int = 3
     sweeps: float = 0.2
+    updates: float = 0.3
 
 
 class StreamSimulation(Simulation):
@@ -103,7 +109,11 @@ class StreamSimulation(Simulation):
         self._over: set[int] = set()
         self._counted: set[int] = set()
         self._singles: dict[int, set[int]] = {}
-        self._swept: set[int] = set()
+        self._swept: dict[int, ev.SweepDone] = {}
+        self._version = 1
+        self._code = b"1"
+        self._codes: dict[int, bytes] = {1: b"1"}
+        self.updates = self.refusals = 0
         self._sweep = 0
         self._versions: dict[int, int] = {}
         self._begun: dict[int, float] = {}
@@ -112,6 +122,7 @@ class StreamSimulation(Simulation):
         self._emitter: dict[int, tuple[int, int]] = {}
         self._emitting = kind.sync == "none"
         self.network.filters.own = self._own_filter
+        self.network.filters.loads = self._load
         self.network.answer = _contribution
 
     @property
@@ -143,21 +154,21 @@ class StreamSimulation(Simulation):
             {WHOLE: "concat"},
             sync=Synchronisation(kind.sync, seconds, kind.late),
             on_loss=kind.on_loss,
-            filters=(FilterAt("*", b"up", b"down"),) if kind.own_filters else (),
-            parameters={1: b""} if kind.own_filters else {},
+            filters=_filters(b"1") if kind.own_filters else (),
+            parameters={1: b"p1"} if kind.own_filters else {},
             counted=True,
         )
         self.network.post(ROOT, ev.OpenStream(spec, paced=True))
-        version = 1
         if self._emitting:
             self.later(EMIT_SECONDS, self._emit)
         for number in range(1, self.options.waves + 1):
             if self._random.random() < kind.sweeps:
                 self._sweep_through()
             if kind.own_filters and self._random.random() < 0.5:
-                version += 1
-                self.network.post(ROOT, ev.ConfigureStream(STREAM, b""))
-            self._broadcast(number, version)
+                self._configure()
+            if kind.own_filters and self._random.random() < kind.updates:
+                self._update(b"%d" % number)
+            self._broadcast(number)
             wanted = number - kind.pipelined + 1
             self._until(partial(self._all_over, wanted), faults=True)
         self._until(partial(self._all_over, self.options.waves), faults=True)
@@ -166,19 +177,43 @@ class StreamSimulation(Simulation):
         self._injector.stop()
         self._until(self._all_has_arrived, faults=False)
         if kind.late == "next" and kind.on_loss != "fail":
-            self._catch_up(version)
+            self._catch_up()
         self.network.post(ROOT, ev.CloseStream(STREAM))
         self._until(self._stream_is_gone, faults=False)
         self._check_end()
 
-    def _broadcast(self, number: int, version: int) -> None:
-        self._versions[number] = version
+    def _configure(self, code: str = "") -> None:
+        """Begin the next version, perhaps with code that is staged."""
+        self._version += 1
+        self._codes[self._version] = self._code
+        body = b"p%d" % self._version
+        self.network.post(ROOT, ev.ConfigureStream(STREAM, body, code))
+
+    def _update(self, code: bytes) -> None:
+        """Have all places load new code while waves are open, and use it if they all can."""
+        filters = _filters(b"broken" if self._random.random() < 0.2 else code)
+        done = self._one_sweep(control.STAGE, filters)
+        if any(report.problem is not None for report in done.reports):
+            self.refusals += 1
+            return
+        if filters[0].up == b"up broken" and len(done.reports) > 1:
+            raise InvariantError("filters that cannot be loaded were staged")
+        self.updates += 1
+        self._code = filters[0].up.removeprefix(b"up ")
+        self._configure(code_name(filters))
+
+    def _load(self, rank: int, effect: ev.FilterStaging) -> None:
+        if effect.own.up == b"up broken":
+            raise SapwoodError(f"rank {rank} cannot load it")
+
+    def _broadcast(self, number: int) -> None:
+        self._versions[number] = self._version
         self._begun[number] = self.network.clock.now()
         encoded = values.encode({"wave": number, "path": 0})
         payload = Payload(encoded.payload()) if encoded.nbytes else None
         self.network.post(ROOT, ev.Broadcast(STREAM, encoded.body, payload))
 
-    def _catch_up(self, version: int) -> None:
+    def _catch_up(self) -> None:
         """Have more waves until all that is late has come: each contribution counts, once."""
         places = range(1, self.options.agents + 1)
         wanted = {
@@ -192,7 +227,7 @@ class StreamSimulation(Simulation):
             number += 1
             if number > self.options.waves + CATCH_UP_WAVES:
                 raise InvariantError(f"contributions {sorted(wanted - self._counted)} are lost")
-            self._broadcast(number, version)
+            self._broadcast(number)
             self._until(partial(self._all_over, number), faults=False)
             self._let_pass(CATCH_UP_SECONDS)
 
@@ -248,10 +283,11 @@ class StreamSimulation(Simulation):
         """Return how many values have come by themselves."""
         return sum(map(len, [*self._singles.values(), *self.arrived.values()]))
 
-    def _one_sweep(self, action: str) -> None:
+    def _one_sweep(self, action: str, filters: tuple[FilterAt, ...] = ()) -> ev.SweepDone:
         self._sweep += 1
-        self.network.post(ROOT, ev.SweepStream(STREAM, self._sweep, action))
+        self.network.post(ROOT, ev.SweepStream(STREAM, self._sweep, action, filters))
         self._until(lambda: self._sweep in self._swept, faults=True)
+        return self._swept[self._sweep]
 
     def _all_over(self, last: int) -> bool:
         return all(number in self._over for number in range(1, last + 1))
@@ -260,6 +296,8 @@ class StreamSimulation(Simulation):
 
     def _saw(self, effect: Any) -> None:
         if isinstance(effect, ev.WaveCompleted):
+            if self.kind.own_filters and effect.version != self._versions[effect.wave]:
+                raise InvariantError(f"wave {effect.wave} names version {effect.version}")
             self._completed.append(effect)
             self._is_over(effect.wave)
             self._check_members(effect)
@@ -279,7 +317,7 @@ class StreamSimulation(Simulation):
             if from_ranges(effect.ranks) != {number // STRIDE}:
                 raise InvariantError(f"contribution {number} comes under {effect.ranks}")
         elif isinstance(effect, ev.SweepDone):
-            self._swept.add(effect.number)
+            self._swept[effect.number] = effect
 
     def _is_over(self, number: int) -> None:
         if number in self._over:
@@ -359,9 +397,19 @@ class StreamSimulation(Simulation):
                 f"rank {rank} filters wave {effect.wave} with version {effect.version}, "
                 f"not {self._versions[effect.wave]}"
             )
+        version, code = effect.version, effect.own.up.removeprefix(b"up ")
+        if effect.parameters != b"p%d" % version or code != self._codes[version]:
+            raise InvariantError(
+                f"rank {rank} filters wave {effect.wave} of version {version} with "
+                f"{effect.parameters!r} and code {code!r}, not {self._codes[version]!r}"
+            )
         if effect.upward:
             return [number for numbers in arrived for number in numbers]
         return {**arrived[0], "path": arrived[0]["path"] + 1}
+
+
+def _filters(code: bytes) -> tuple[FilterAt, ...]:
+    return (FilterAt("*", b"up " + code, b"down " + code),)
 
 
 def _contribution(rank: int, value: Any) -> Any:

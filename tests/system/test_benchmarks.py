@@ -16,7 +16,18 @@ KEYS = {"name", "agents", "bytes", "value", "unit", "floor", "ratio", "runs"}
 
 @pytest.mark.parametrize(
     "script",
-    ["startup", "tree", "messages", "iterate", "failure", "links", "native_code", "store", "hosts"],
+    [
+        "startup",
+        "tree",
+        "messages",
+        "iterate",
+        "failure",
+        "links",
+        "native_code",
+        "store",
+        "hosts",
+        "topology",
+    ],
 )
 def test_quick_run(script: str) -> None:
     done = subprocess.run(

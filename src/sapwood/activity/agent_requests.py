@@ -114,6 +114,7 @@ CLOSE = "stream.close"
 
 OPEN_FILTER = "filter.open"
 FILTER = "filter.call"
+STAGE_FILTER = "filter.stage"
 CLOSE_FILTER = "filter.close"
 """Procedures of a runner for own filters."""
 

@@ -20,12 +20,11 @@ from sapwood.code.runner.options import RunnerOptions
 from sapwood.code.runner.runner_host import Job, JobOutcome, Preparation, RunnerHost
 from sapwood.comm import events as ev
 from sapwood.comm import plain
-from sapwood.comm.content import ContentRef
 from sapwood.comm.links import Handlers
 from sapwood.comm.loop import Loop
-from sapwood.comm.messages import FAIL
+from sapwood.comm.messages import FAIL, FilterAt
 from sapwood.comm.payload import Payload
-from sapwood.comm.streams.stream import Position, filter_at
+from sapwood.comm.streams.stream import Position
 from sapwood.contexts.plan import Main
 from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.errors import RunnerCrashError, SapwoodError
@@ -35,6 +34,10 @@ from sapwood.session.member import MemberConfiguration, OutgoingRequests, read_c
 
 if TYPE_CHECKING:
     from sapwood.session.content_cache import HeldContent
+
+
+_Waiting = tuple[Callable[[], None], Callable[[SapwoodError], None]]
+"""What is to be done when filters can be loaded, and when they cannot."""
 
 
 class FilterHost:
@@ -61,7 +64,7 @@ class FilterHost:
         content: NeededContent | None = None,
     ) -> None:
         self._content = content
-        self._waiting: dict[int, list[ev.FilterWanted]] = {}
+        self._waiting: dict[str, list[_Waiting]] = {}
         self._position = position
         self._loop = loop
         self._options = options
@@ -70,7 +73,9 @@ class FilterHost:
         self._on_output = on_output
         self._runner_factory: RunnerFactory | None = None
         self._runner: RunnerHost | None = None
-        self._limits: dict[int, float] = {}
+        self._limits: dict[str, float] = {}
+        self._names: dict[int, set[str]] = {}
+        self._staging: set[tuple[int, int]] = set()
         self._open: dict[tuple[int, int], ev.FilterWanted] = {}
 
     def call(self, effect: ev.FilterWanted) -> None:
@@ -87,17 +92,61 @@ class FilterHost:
         if isinstance(payload.owner, Lease) and self._runner is not None:
             self._runner.give_back(payload.owner)
 
+    def stage(self, effect: ev.FilterStaging) -> None:
+        """Load filters that a later version may use; the answer is posted."""
+        key, name = (effect.stream, effect.number), _name(effect.stream, effect.code)
+        self._staging.add(key)
+
+        def answer(error: SapwoodError | None = None) -> None:
+            if key in self._staging:
+                self._staging.discard(key)
+                record = None if error is None else error.to_record()
+                self._post(ev.FilterStaged(*key, record))
+
+        def load() -> None:
+            runner = self._runner or self._new_runner()
+            nothing = plain.encode(None)
+            limit = self._limits[name]
+            runner.submit(
+                Job(
+                    agent_requests.STAGE_FILTER,
+                    name,
+                    nothing,
+                    None,
+                    lambda _outcome: answer(),
+                    answer,
+                    time_limit=limit,
+                    needs=name,
+                    function="the filter",
+                )
+            )
+
+        try:
+            self._when_loadable(effect.stream, name, effect.own, load, answer)
+        except SapwoodError as error:
+            answer(error)
+
+    def unused(self, effect: ev.FilterUnused) -> None:
+        """Forget filters that no wave uses any more."""
+        name = _name(effect.stream, effect.code)
+        self._names.get(effect.stream, set()).discard(name)
+        self._drop(name)
+
     def stream_closed(self, stream: int) -> None:
         """Forget the filters of a stream."""
-        self._limits.pop(stream, None)
-        self._waiting.pop(stream, None)
-        if self._content is not None:
-            self._content.drop(_name(stream))
         for key in [key for key in self._open if key[0] == stream]:
             del self._open[key]
+        self._staging = {key for key in self._staging if key[0] != stream}
+        for name in self._names.pop(stream, set()):
+            self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        self._limits.pop(name, None)
+        self._waiting.pop(name, None)
+        if self._content is not None:
+            self._content.drop(name)
         if self._runner is None:
             return
-        name = _name(stream)
         self._runner.forget(name)
         self._loop.call_later(agent_requests.CLOSE_GRACE, self._runner.cancel, name)
         if self._runner.pid:
@@ -122,23 +171,27 @@ class FilterHost:
         self.close()
         self._limits.clear()
         self._waiting.clear()
+        ended = RunnerCrashError("the process of the filter ended")
         for key in list(self._open):
-            self._failed(key, RunnerCrashError("the process of the filter ended"))
+            self._failed(key, ended)
+        for key in sorted(self._staging):
+            self._post(ev.FilterStaged(*key, ended.to_record()))
+        self._staging.clear()
 
     def _submit(self, effect: ev.FilterWanted) -> None:
-        number = effect.spec.stream
-        key = (number, effect.ticket)
+        key, name = (effect.spec.stream, effect.ticket), _name(effect.spec.stream, effect.code)
+
+        def submit() -> None:
+            self._submit_call(name, effect)
+
+        def failed(error: SapwoodError) -> None:
+            self._failed(key, error)
+
+        self._when_loadable(effect.spec.stream, name, effect.own, submit, failed)
+
+    def _submit_call(self, name: str, effect: ev.FilterWanted) -> None:
+        key = (effect.spec.stream, effect.ticket)
         runner = self._runner or self._new_runner()
-        if number not in self._limits:
-            waiting = self._waiting.get(number)
-            if waiting is not None:
-                waiting.append(effect)
-                return
-            needed = self._needed(effect)
-            if needed and self._content is not None:
-                self._fetch(effect, needed, self._content)
-                return
-            self._prepare(runner, effect)
         call = agent_requests.FilterCall(
             effect.upward,
             effect.wave,
@@ -149,7 +202,6 @@ class FilterHost:
             [part.rank for part in effect.parts],
             [part.weight for part in effect.parts],
         )
-        name = _name(number)
         runner.submit(
             Job(
                 agent_requests.FILTER,
@@ -158,45 +210,50 @@ class FilterHost:
                 None,
                 lambda outcome: self._done(key, outcome),
                 lambda error: self._failed(key, error),
-                time_limit=self._limits[number],
+                time_limit=self._limits[name],
                 needs=name,
                 function="the filter",
                 attempts=1 if effect.spec.on_loss == FAIL else ATTEMPTS,
             )
         )
 
-    def _needed(self, effect: ev.FilterWanted) -> list[ContentRef]:
-        own = filter_at(effect.spec, self._position)
-        if own is None:
-            return []
-        codes = {code for code in (own.up, own.down) if code}
-        return [ref for code in codes for ref in agent_requests.decode_code(code).content]
-
-    def _fetch(
-        self, effect: ev.FilterWanted, needed: list[ContentRef], content: NeededContent
+    def _when_loadable(
+        self,
+        stream: int,
+        name: str,
+        own: FilterAt,
+        go_on: Callable[[], None],
+        failed: Callable[[SapwoodError], None],
     ) -> None:
-        """Fetch what the filters of a stream need; their calls wait meanwhile."""
-        number = effect.spec.stream
-        self._waiting[number] = [effect]
+        """Go on when what filters need is here and the runner knows how to load them."""
+        if name in self._limits:
+            go_on()
+            return
+        waiting = self._waiting.get(name)
+        if waiting is not None:
+            waiting.append((go_on, failed))
+            return
+        self._names.setdefault(stream, set()).add(name)
+        codes = {code for code in (own.up, own.down) if code}
+        needed = [ref for code in codes for ref in agent_requests.decode_code(code).content]
+        if not needed or self._content is None:
+            self._prepare(name, own)
+            go_on()
+            return
+        self._waiting[name] = [(go_on, failed)]
 
-        def done(_held: HeldContent) -> None:
-            waiting = self._waiting.pop(number)
+        def fetched(_held: HeldContent) -> None:
+            waiting = self._waiting.pop(name)
             try:
-                self._prepare(self._runner or self._new_runner(), effect)
+                self._prepare(name, own)
+                for resume, _ in waiting:
+                    resume()
             except SapwoodError as error:
-                self._fail_all(waiting, error)
-                return
-            for one in waiting:
-                self.call(one)
+                _tell(waiting, error)
 
-        def failed(error: SapwoodError) -> None:
-            self._fail_all(self._waiting.pop(number), error)
-
-        content.fetch(_name(number), needed, done, failed)
-
-    def _fail_all(self, effects: list[ev.FilterWanted], error: SapwoodError) -> None:
-        for one in effects:
-            self._failed((one.spec.stream, one.ticket), error)
+        self._content.fetch(
+            name, needed, fetched, lambda error: _tell(self._waiting.pop(name), error)
+        )
 
     def _new_runner(self) -> RunnerHost:
         runner_factory = self._runner_factory = self._make_runner_factory()
@@ -205,10 +262,7 @@ class FilterHost:
         self._runner = runner
         return runner
 
-    def _prepare(self, runner: RunnerHost, effect: ev.FilterWanted) -> None:
-        own = filter_at(effect.spec, self._position)
-        if own is None:
-            raise SapwoodError("this place has no filter of its own")
+    def _prepare(self, name: str, own: FilterAt) -> None:
         argument = {
             "up": own.up,
             "down": own.down,
@@ -219,8 +273,9 @@ class FilterHost:
         preparation = Preparation(
             agent_requests.OPEN_FILTER, plain.encode(argument), None, "the filter"
         )
-        runner.prepare(_name(effect.spec.stream), preparation)
-        self._limits[effect.spec.stream] = agent_requests.decode_code(own.up or own.down).time_limit
+        runner = self._runner or self._new_runner()
+        runner.prepare(name, preparation)
+        self._limits[name] = agent_requests.decode_code(own.up or own.down).time_limit
 
     def _done(self, key: tuple[int, int], outcome: JobOutcome) -> None:
         if self._open.pop(key, None) is None:
@@ -235,8 +290,13 @@ class FilterHost:
             self._post(ev.Filtered(*key, b"", None, 0.0, error.to_record()))
 
 
-def _name(stream: int) -> str:
-    return f"filter {stream}"
+def _name(stream: int, code: str) -> str:
+    return f"filter {stream} {code}"
+
+
+def _tell(waiting: list[_Waiting], error: SapwoodError) -> None:
+    for _, failed in waiting:
+        failed(error)
 
 
 def _encoded(part: ev.PartialContribution) -> tuple[bytes, bytes, bytes]:
@@ -272,6 +332,8 @@ class FilteringJunction(Junction):
         self.ask = outgoing.ask
         more: Handlers = {
             ev.FilterWanted: self._filter,
+            ev.FilterStaging: self._stage,
+            ev.FilterUnused: self._unused,
             ev.StreamClosed: self._stream_closed,
             ev.Answered: outgoing.answered,
         }
@@ -292,6 +354,12 @@ class FilteringJunction(Junction):
 
     def _filter(self, effect: ev.FilterWanted) -> None:
         self._filters.call(effect)
+
+    def _stage(self, effect: ev.FilterStaging) -> None:
+        self._filters.stage(effect)
+
+    def _unused(self, effect: ev.FilterUnused) -> None:
+        self._filters.unused(effect)
 
     def _stream_closed(self, effect: ev.StreamClosed) -> None:
         self._filters.stream_closed(effect.stream)

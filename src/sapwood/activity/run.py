@@ -16,7 +16,7 @@ from sapwood.activity.offered_content import OfferedContent
 from sapwood.activity.own_filter import stream_options
 from sapwood.activity.progress import Progress, RunState
 from sapwood.activity.run_participants import RunParticipants
-from sapwood.activity.statistics import AgentStatistics, RunStatistics
+from sapwood.activity.statistics import AgentStatistics, RunStatistics, added
 from sapwood.code.build import Built, build_for_all
 from sapwood.code.cache import BuildCache
 from sapwood.code.check import check_program
@@ -31,6 +31,7 @@ from sapwood.comm.content import ContentRef
 from sapwood.core import typed
 from sapwood.core.errors import (
     EXCEPTION_TYPE,
+    AgentLostError,
     CancelledError,
     ProgramError,
     SapwoodError,
@@ -58,7 +59,8 @@ class RunOptions(msgspec.Struct, frozen=True):
         chunk: Items that stay together; None for slices as even as possible.
         time_limit: Seconds that one map may take; 0 for no limit.
         allow_nan: Whether the data may hold NaN and infinite values, whatever the program says.
-        on_agent_loss: ``replace`` goes on with a new process, ``fail`` ends the run.
+        on_agent_loss: ``replace`` goes on with a new process, or with the others when agents are
+            removed; ``fail`` ends the run.
         environment: Variables of builds.
         targets: What the agents are; empty for this machine.
         run_time_limit: Seconds that the whole run may take; 0 for no limit.
@@ -133,6 +135,11 @@ class Run(StaysHere):
         self._cut_short = False
         self._statistics = RunStatistics(program=program.name)
         self._update_seconds = 0.0
+        self._state: dict[str, Any] = {}
+        self._has_state = False
+        self._iterated = 0
+        self._replaced = 0
+        self._found: dict[int, AgentStatistics] = {}
         self._code = _Code()
         self._offered = OfferedContent(session)
         self._unnoted: tuple[int, dict[str, Any]] | None = None
@@ -272,26 +279,55 @@ class Run(StaysHere):
         if not (self._options.allow_nan or program.allow_nan):
             self.data.require_finite(fields)
         with self.data.publish(fields) as published:
-            ranks = self._session.tree.agent_ranks  # who comes later takes part in later runs
-            parts = self.data.split(len(ranks), self._options.chunk)
-            there = [part for part in parts if part]
-            slices = dict(zip(ranks, there, strict=False))  # agents without items have none
-            found: list[dict[str, Any]] = []
             try:
-                participants = self._participants = self._gather(built, published, slices)
-                participants.open()
-                state = _checked_state(program, "init", self._user("init", program.init, self.data))
-                self._check_first_state(built, state)
-                participants.wait_ready()
-                prepared = time.perf_counter() - self._began
-                state = self._iterate(participants, state)
+                while not self._goes_through(built, published):
+                    _log.info("agents left the run", run=self.name)
             finally:
-                if self._participants is not None and not self._session.closed:
-                    found = self._participants.close()
                 self._offered.close()
-                self._note_statistics(found, slices, built)
+                self._note_statistics(built)
+            prepared = self._loop_began - self._began
             self._statistics = msgspec.structs.replace(self._statistics, prepare_seconds=prepared)
-        return self._user("result", program.result, state)
+        return self._user("result", program.result, self._state)
+
+    def _goes_through(self, built: Built, published: Published) -> bool:
+        """Go on until the program is done, or agents leave: return which of the two.
+
+        Those that are there then have the data cut anew between them, and go on with the state
+        after the last iteration. Who comes later takes part when data are cut next.
+        """
+        program = self.program
+        ranks = self._session.tree.agent_ranks
+        parts = self.data.split(len(ranks), self._options.chunk)
+        there = [part for part in parts if part]
+        slices = dict(zip(ranks, there, strict=False))  # agents without items have none
+        participants = None
+        try:
+            participants = self._participants = self._gather(built, published, slices)
+            participants.open()
+            if not self._has_state:
+                first = _checked_state(program, "init", self._user("init", program.init, self.data))
+                self._check_first_state(built, first)
+                self._state, self._has_state = first, True
+            participants.wait_ready()
+            self._iterate(participants)
+        except AgentLostError:
+            others = self._session.tree.agents > 0
+            if self._stopped is not None or participants is None or not others:
+                raise
+            if self._options.on_agent_loss == "fail" or not participants.some_left:
+                raise
+            return False
+        finally:
+            if participants is not None and not self._session.closed:
+                found = [typed.convert(one, AgentStatistics) for one in participants.close()]
+                self._replaced += participants.replaced
+                for one in found:
+                    part, before = slices[one.agent], self._found.get(one.agent)
+                    whole_run = one if before is None else added(before, one)
+                    self._found[one.agent] = msgspec.structs.replace(
+                        whole_run, start=part.start, stop=part.stop
+                    )
+        return True
 
     def _check_first_state(self, built: Built, state: Any) -> None:
         """Find what the map will not get before any agent does."""
@@ -330,8 +366,8 @@ class Run(StaysHere):
         self._go_on()
         return RunParticipants(self._session, opening, replace=replace)
 
-    def _iterate(self, participants: RunParticipants, state: dict[str, Any]) -> dict[str, Any]:
-        program = self.program
+    def _iterate(self, participants: RunParticipants) -> None:
+        program, state = self.program, self._state
         stream = self._stream = self._session.open_stream(
             agent_requests.MAP,
             built_in(program.reduce),
@@ -346,9 +382,9 @@ class Run(StaysHere):
             iterations=_bounded(self._iterations(), self._options.max_iterations),
             agents=len(participants.ranks),
         )
-        self._loop_began = time.perf_counter()
+        self._loop_began = self._loop_began or time.perf_counter()
         try:
-            for iteration in itertools.count(1):
+            for iteration in itertools.count(self._iterated + 1):
                 self._go_on()
                 total = stream.exchange(state, meanwhile=self._note_iteration).total
                 begin = time.perf_counter()
@@ -367,6 +403,7 @@ class Run(StaysHere):
                 except (Exception, SystemExit) as error:
                     raise self._of_user(what, error) from error
                 self._update_seconds += time.perf_counter() - begin
+                self._state, self._iterated = state, iteration
                 self._unnoted = iteration, state
                 if done:
                     break
@@ -376,7 +413,6 @@ class Run(StaysHere):
         finally:
             stream.close()
             self._note_iteration()
-        return state
 
     def _go_on(self) -> None:
         """Raise the error with which the run was ended meanwhile, if it was."""
@@ -437,14 +473,7 @@ class Run(StaysHere):
             return None
         return max(0, whole(planned, f"{self.program.name}.iterations()", ProgramError))
 
-    def _note_statistics(
-        self, found: list[dict[str, Any]], slices: dict[int, range], built: Built
-    ) -> None:
-        agents: list[AgentStatistics] = []
-        for entry in found:
-            one = typed.convert(entry, AgentStatistics)
-            part = slices[one.agent]
-            agents.append(msgspec.structs.replace(one, start=part.start, stop=part.stop))
+    def _note_statistics(self, built: Built) -> None:
         self._statistics = RunStatistics(
             program=self.program.name,
             iterations=self._progress.iteration,
@@ -452,8 +481,8 @@ class Run(StaysHere):
             seconds=time.perf_counter() - self._began,
             build_seconds=built.seconds,
             update_seconds=self._update_seconds,
-            replaced_agents=self._participants.replaced if self._participants is not None else 0,
-            agents=tuple(agents),
+            replaced_agents=self._replaced,
+            agents=tuple(self._found[rank] for rank in sorted(self._found)),
         )
 
     def __repr__(self) -> str:

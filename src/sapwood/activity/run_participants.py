@@ -29,6 +29,7 @@ class RunParticipants:
         self, session: SessionPort, opening: Mapping[int, agent_requests.OpenRun], *, replace: bool
     ) -> None:
         self.replaced = 0
+        self._left = False
         self._session = session
         self._opening = opening
         self._replace = replace
@@ -42,6 +43,12 @@ class RunParticipants:
     def ranks(self) -> list[int]:
         """The agents, in order."""
         return sorted(self._opening)
+
+    @property
+    def some_left(self) -> bool:
+        """Whether some have left the session, and will not be back."""
+        tree = self._session.tree
+        return self._left or any(rank not in tree for rank in self._opening)
 
     def open(self) -> None:
         """Have all agents get ready; do not wait."""
@@ -118,10 +125,11 @@ class RunParticipants:
         with self._changed:
             self._unready.update(mine)
         if change.removed:
+            self._left = True
             self.fail(
                 AgentLostError(
                     f"{fold('agent', mine)} left: {change.reason}",
-                    hint="a run keeps its agents; start it again on those that are there",
+                    hint='run with on_agent_loss="replace" to go on with those that are there',
                 )
             )
             return

@@ -69,6 +69,7 @@ class StreamProcedures:
             agent_requests.CLOSE: self._close,
             agent_requests.OPEN_FILTER: self._open_filter,
             agent_requests.FILTER: self._filter,
+            agent_requests.STAGE_FILTER: _done,
             agent_requests.CLOSE_FILTER: self._close,
         }
 
@@ -180,6 +181,10 @@ class StreamProcedures:
     def _value(self, body: bytes, inline: bytes, reference: bytes) -> Any:
         arrays = self._blocks.view(_decode_ref(reference)) if reference else inline
         return values.decode(body, arrays)
+
+
+def _done(_stream: str, _argument: Any) -> None:
+    """Do nothing: what a call needs is opened before it."""
 
 
 class Procedures:

@@ -66,6 +66,26 @@ class AgentStatistics(msgspec.Struct, frozen=True, kw_only=True):
     relayed: int = 0
 
 
+def added(before: AgentStatistics, after: AgentStatistics) -> AgentStatistics:
+    """Return what an agent did in two parts of a run; its slice and rate are those of the second.
+
+    Example:
+        >>> first, second = (AgentStatistics(agent=1, pid=pid, calls=2) for pid in (7, 8))
+        >>> both = added(first, second)
+        >>> both.pid, both.calls
+        (8, 4)
+    """
+    return msgspec.structs.replace(
+        after,
+        calls=before.calls + after.calls,
+        errors=before.errors + after.errors,
+        repeated=before.repeated + after.repeated,
+        map_seconds=before.map_seconds + after.map_seconds,
+        wait_seconds=before.wait_seconds + after.wait_seconds,
+        relayed=before.relayed + after.relayed,
+    )
+
+
 class RunStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """What a whole run cost; times in seconds.
 

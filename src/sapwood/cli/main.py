@@ -22,6 +22,7 @@ from sapwood.cli import (
     simulate,
     token,
     toolchain,
+    topology,
     tree,
     up,
 )
@@ -51,6 +52,7 @@ app.add_typer(program.app, name="program")
 app.add_typer(node.app, name="node")
 app.add_typer(token.app, name="token")
 app.add_typer(tree.app, name="tree")
+app.add_typer(topology.app, name="topology")
 app.add_typer(config.app, name="config")
 app.add_typer(cache.app, name="cache")
 app.add_typer(toolchain.app, name="toolchain")

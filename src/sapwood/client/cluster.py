@@ -14,6 +14,7 @@ from sapwood.activity.tasks import TaskCall, TaskPool
 from sapwood.client.group import AgentGroup
 from sapwood.client.messages import Messaging
 from sapwood.client.output import OutputPrinter
+from sapwood.client.shape import tree_of_shape
 from sapwood.client.submitting import Submitting
 from sapwood.client.topology import Topology
 from sapwood.client.tree_work import TreeWork
@@ -177,7 +178,7 @@ class Cluster(TreeWork, Messaging, Submitting):
 
     # --- the cluster itself --------------------------------------------------------------------
 
-    def topology(self, fanout: int) -> Topology:
+    def topology(self, fanout: int = 0, *, shape: str = "") -> Topology:
         """Put another tree over the same agents, beside the one that is there.
 
         It has its own junctions, streams and runs; agents do what both want, one call after the
@@ -185,6 +186,7 @@ class Cluster(TreeWork, Messaging, Submitting):
 
         Args:
             fanout: Children of each junction; 0 for no junctions.
+            shape: Instead of it: ``flat``, ``kary:K``, ``knomial:K`` or ``file:PATH``.
 
         Raises:
             ConfigurationError: There can be no such tree.
@@ -205,21 +207,27 @@ class Cluster(TreeWork, Messaging, Submitting):
                 where="fanout",
                 hint="at least 2, or 0 for no junctions",
             )
+        if shape and fanout:
+            raise ConfigurationError(
+                "fanout and shape are both given", hint="leave one of them out"
+            )
         agents = self._session.tree.agents
         if self._session.tree.epoch:
             raise ConfigurationError(
                 "a further tree needs the agents with which the cluster began",
                 hint="make it before agents are added or removed",
             )
-        tree = plan(agents, fanout, spares=self.settings.cluster.spares)
+        spares = self.settings.cluster.spares
+        made = tree_of_shape(shape, agents, spares=spares) if shape else None
+        tree = made or plan(agents, fanout, spares=spares)
         session = self._new_tree(tree, self._session)
         session.start()
-        made = Topology(session, self.settings, self._variables, self._printer, self._must_be_open)
+        found = Topology(session, self.settings, self._variables, self._printer, self._must_be_open)
         self._topologies = [known for known in self._topologies if not known.closed]
-        self._topologies.append(made)
+        self._topologies.append(found)
         if self.closed:  # by another thread, which knew nothing of this one
-            made.close()
-        return made
+            found.close()
+        return found
 
     def expand(self, agents: int = 1) -> tuple[int, ...]:
         """Add agents while the cluster works, and wait until they are ready.

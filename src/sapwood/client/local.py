@@ -12,6 +12,7 @@ from sapwood.activity.agent_requests import AgentSettings
 from sapwood.activity.filter_host import FilterHost
 from sapwood.client.cluster import Cluster
 from sapwood.client.output import OutputPrinter
+from sapwood.client.shape import agents_of_shape, tree_of_shape
 from sapwood.code.runner.options import RunnerOptions
 from sapwood.comm.link import LinkTiming
 from sapwood.comm.streams.stream import Position
@@ -60,7 +61,11 @@ SPARE_FILES = 48
 
 
 def local(
-    agents: int | None = None, *, fanout: int | None = None, settings: Settings | None = None
+    agents: int | None = None,
+    *,
+    fanout: int | None = None,
+    shape: str | None = None,
+    settings: Settings | None = None,
 ) -> Cluster:
     """Start a cluster on this machine.
 
@@ -68,6 +73,8 @@ def local(
         agents: Number of agents; by default ``cluster.agents``, or else one for each GPU where
             there are several, or one for each core that this process may use.
         fanout: Children of each junction; by default ``cluster.fanout``; 0 for no junctions.
+        shape: Of the tree, instead of ``fanout``: ``flat``, ``kary:K``, ``knomial:K`` or
+            ``file:PATH``; by default ``cluster.shape``.
         settings: All settings; by default those of configuration files and variables.
 
     Raises:
@@ -82,13 +89,17 @@ def local(
     """
     chosen = load_configuration().settings if settings is None else check_settings(settings)
     count = chosen.cluster.agents if agents is None else whole(agents, "agents", ConfigurationError)
+    text = (chosen.cluster.shape if fanout is None else "") if shape is None else shape
     if agents is None and count == 0:
-        count = agents_by_default()
+        count = agents_of_shape(text) or agents_by_default()
     _check_count(count, chosen)
+    if shape is not None and fanout is not None:
+        raise ConfigurationError("fanout and shape are both given", hint="leave one of them out")
     width = chosen.cluster.fanout if fanout is None else whole(fanout, "fanout", ConfigurationError)
+    spares = chosen.cluster.spares
     exports = site_variables(chosen)
     runners = runner_options(count, chosen, usable_cores())
-    tree = plan(count, width, spares=chosen.cluster.spares)
+    tree = tree_of_shape(text, count, spares=spares) if text else plan(count, width, spares=spares)
     options = msgspec.structs.replace(
         session_options(chosen, exports),
         tree=tree,

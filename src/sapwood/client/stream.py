@@ -1,6 +1,7 @@
 """A stream as users hold it: broadcast down the tree, reduce up, wave by wave."""
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from html import escape
 from types import TracebackType
@@ -10,9 +11,16 @@ import msgspec
 
 from sapwood.client.unread import EndFuture, Unread, WaveFuture
 from sapwood.comm import values
-from sapwood.comm.messages import PlaceReport
+from sapwood.comm.messages import FilterAt, PlaceReport
 from sapwood.comm.streams import control
-from sapwood.core.errors import CancelledError, ClosedError, DataValueError, SapwoodError
+from sapwood.comm.streams.stream import code_name
+from sapwood.core.errors import (
+    CancelledError,
+    ClosedError,
+    ConfigurationError,
+    DataValueError,
+    SapwoodError,
+)
 from sapwood.core.rankset import Ranges, fold, from_ranges
 from sapwood.core.staying import StaysHere
 from sapwood.environment.units import describe_size
@@ -89,14 +97,11 @@ class StreamCounters(msgspec.Struct, frozen=True):
 
     def json(self) -> str:
         """Return the counters as JSON."""
-        rows = [
-            {name: getattr(place, name) for name in place.__struct_fields__}
-            for place in self.places
-        ]
+        rows = [{name: getattr(place, name) for name in HEADINGS} for place in self.places]
         return msgspec.json.encode({"stream": self.what, "places": rows}).decode()
 
     def __str__(self) -> str:
-        names = PlaceReport.__struct_fields__
+        names = tuple(HEADINGS)
         rows = list(zip(*(HEADINGS[name] for name in names), strict=True)) + [
             tuple(_text(name, getattr(place, name)) for name in names) for place in self.places
         ]
@@ -107,7 +112,7 @@ class StreamCounters(msgspec.Struct, frozen=True):
         )
 
     def _repr_html_(self) -> str:
-        names = PlaceReport.__struct_fields__
+        names = tuple(HEADINGS)
         head = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in names)
         body = "".join(
             "<tr>"
@@ -131,10 +136,15 @@ class Stream(StaysHere):
         what: str,
         parameters: dict[str, Any],
         called: Callable[[], None],
+        new_filters: Callable[[Any, Any], tuple[FilterAt, ...]],
         *,
         latest: bool = False,
     ) -> None:
         self._session = session
+        self._new_filters = new_filters
+        self._filters = handle.spec.filters
+        self._version = max(handle.spec.parameters, default=0)
+        self._updating = threading.Lock()
         self._handle = handle
         self._what = what
         self._parameters = parameters
@@ -277,9 +287,59 @@ class Stream(StaysHere):
             DataValueError: A parameter cannot travel.
         """
         self._must_be_open()
-        changed = self._parameters | parameters
-        self._handle.configure(parameters_body(changed))
-        self._parameters = changed
+        with self._updating:
+            self._configure(self._parameters | parameters)
+
+    def update_filter(
+        self, up: Any = None, *, down: Any = None, timeout: float | None = None
+    ) -> int:
+        """Replace the code of the stream's filters between two waves.
+
+        All places get the new code and load it while waves go on with the old one. When all have
+        it, the next wave and all after it use it, at all places; those before, the old one. Its
+        objects begin without state. If it cannot be built, or one place cannot load it, the old
+        code stays everywhere.
+
+        Args:
+            up: What takes the place of ``reduce`` or ``up``, in the same forms.
+            down: What takes the place of ``down``.
+            timeout: Seconds to wait until all places have it; by default for ever.
+
+        Returns:
+            The version of the waves from now on; each result has that which it went through.
+
+        Raises:
+            ConfigurationError: There is no such filter to be replaced.
+            BuildError: It does not compile.
+            SapwoodError: A place cannot load it: the error that it has there.
+            ClosedError: The stream is closed.
+            TimeoutError: It takes longer than ``timeout`` seconds.
+        """
+        self._must_be_open()
+        with self._updating:
+            new = replaced_filters(self._filters, self._new_filters(up, down))
+            swept = self._sweep(control.STAGE, timeout, new)
+            for report in swept.reports:
+                if report.problem is not None:
+                    self._handle.sweep(control.STAGE)  # nobody is to keep it
+                    place = f"junction {report.rank}" if report.rank else "the front end"
+                    error = SapwoodError.from_record(report.problem).located(place)
+                    self._handle.explain(error)
+                    raise error
+            self._filters = new
+            return self._configure(self._parameters, code_name(new))
+
+    def filters(self, timeout: float | None = None) -> dict[int, str]:
+        """Return which filter code new waves use at each place that has any, by rank.
+
+        Code is named by its hash: the same code has the same name at all places.
+
+        Raises:
+            ClosedError: The stream is closed.
+            TimeoutError: It takes longer than ``timeout`` seconds.
+        """
+        reports = self._sweep(control.QUERY, timeout).reports
+        return {one.rank: one.code for one in sorted(reports, key=_rank_of) if one.code}
 
     def query(self) -> StreamView:
         """Return what the stream is now."""
@@ -371,9 +431,18 @@ class Stream(StaysHere):
         with self._changed:
             self._changed.notify_all()
 
-    def _sweep(self, action: str, timeout: float | None) -> SweepResult:
+    def _configure(self, parameters: dict[str, Any], code: str = "") -> int:
+        """Begin the next version of the filters, and return its number."""
+        self._handle.configure(parameters_body(parameters), code)
+        self._parameters = parameters
+        self._version += 1
+        return self._version
+
+    def _sweep(
+        self, action: str, timeout: float | None, filters: tuple[FilterAt, ...] = ()
+    ) -> SweepResult:
         self._must_be_open()
-        return self._handle.sweep(action).result(timeout)
+        return self._handle.sweep(action, filters).result(timeout)
 
     def _missing(self, swept: SweepResult) -> list[int]:
         reached: Ranges = swept.reached
@@ -397,6 +466,42 @@ class Stream(StaysHere):
             return
         if self._session.failure is not None and self._handle.spec.on_loss == "replace":
             self._handle.close(self._session.failure)
+
+
+def replaced_filters(old: Sequence[FilterAt], new: Sequence[FilterAt]) -> tuple[FilterAt, ...]:
+    """Return filters with new code where there is some, at the same places and for the same ways.
+
+    Raises:
+        ConfigurationError: The new ones are for other places, or for a way without a filter.
+
+    Example:
+        >>> old = (FilterAt("*", b"up", b"down"), FilterAt("rank 9", b"up"))
+        >>> [one.up for one in replaced_filters(old, [FilterAt("rank 9", b"new")])]
+        [b'up', b'new']
+    """
+    found = {one.where: one for one in old}
+    if not new:
+        raise ConfigurationError("no new filter is given", hint="update_filter(up=…) or (down=…)")
+    for one in new:
+        known = found.get(one.where)
+        ways = [way for way in ("up", "down") if getattr(one, way)]
+        missing = [way for way in ways if known is None or not getattr(known, way)]
+        if known is None or missing:
+            raise ConfigurationError(
+                f"the stream has no filter {missing[0]} at {one.where!r} that could be replaced",
+                hint="an update changes the code of filters; open a new stream for others",
+            )
+        found[one.where] = FilterAt(
+            one.where,
+            one.up or known.up,
+            one.down or known.down,
+            one.per_child if one.down else known.per_child,
+        )
+    return tuple(found.values())
+
+
+def _rank_of(report: PlaceReport) -> int:
+    return report.rank
 
 
 def parameters_body(parameters: dict[str, Any]) -> bytes:

@@ -112,7 +112,13 @@ def open_stream(
     handle.explain = lambda error: name_crash_site(error, debug_files)
     what = request.what if isinstance(request.what, str) else name_of(request.what)
     latest = request.keep == LATEST
-    return Stream(session, handle, what, dict(request.parameters), called, latest=latest)
+
+    def new_filters(up: Any, down: Any) -> tuple[FilterAt, ...]:
+        return filters(up, down, encode)
+
+    return Stream(
+        session, handle, what, dict(request.parameters), called, new_filters, latest=latest
+    )
 
 
 def _must_come_back(session: SessionPort, agents: Sequence[int]) -> None:

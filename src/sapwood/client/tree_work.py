@@ -92,7 +92,8 @@ class TreeWork(StaysHere, abc.ABC):
             max_iterations: Iterations after which the run ends, with the result so far, though
                 the program is not done; its statistics say so. By default
                 ``limits.iterations``; 0 for no limit.
-            on_agent_loss: ``"replace"`` goes on with a new process, ``"fail"`` ends the run.
+            on_agent_loss: ``"replace"`` goes on with a new process, and with the others when agents
+                are removed; ``"fail"`` ends the run.
             allow_nan: Take data with NaN and infinite values, also for a program that does not
                 say ``allow_nan = True`` itself.
 

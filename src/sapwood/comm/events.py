@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from sapwood.comm.messages import AnyMessage, PlaceReport, StreamSpec
+from sapwood.comm.messages import AnyMessage, FilterAt, PlaceReport, StreamSpec
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import ErrorRecord
 from sapwood.core.rankset import Ranges
@@ -135,18 +135,34 @@ class Emit(Event, frozen=True):
 
 
 class SweepStream(Event, frozen=True):
-    """Root: flush, quiesce, resume or query a stream; :class:`SweepDone` tells the end."""
+    """Root: flush, quiesce, resume or query a stream, or stage ``filters`` at its places.
+
+    :class:`SweepDone` tells the end.
+    """
 
     stream: int
     number: int
     action: str
+    filters: tuple[FilterAt, ...] = ()
 
 
 class ConfigureStream(Event, frozen=True):
-    """Root: give the filters of a stream other parameters, from the next wave on."""
+    """Root: give the filters of a stream other parameters, from the next wave on.
+
+    With ``code`` it also gives them the code that is staged under that name.
+    """
 
     stream: int
     parameters: bytes
+    code: str = ""
+
+
+class FilterStaged(Event, frozen=True):
+    """The answer to :class:`FilterStaging`: own filters are loaded, or why they are not."""
+
+    stream: int
+    number: int
+    error: ErrorRecord | None = None
 
 
 class TimeUp(Event, frozen=True):
@@ -299,6 +315,7 @@ class WaveCompleted(Effect, frozen=True):
     late: Ranges = ()
     body: bytes = b""
     payload: Payload | None = None
+    version: int = 0
 
 
 class WaveFailed(Effect, frozen=True):
@@ -361,8 +378,10 @@ class FilterWanted(Effect, frozen=True):
         upward: Whether contributions are put together; else one value goes down.
         wave: Number of the wave; 0 for none.
         parts: The values.
-        version: Of the parameters.
+        version: Of the parameters and of the code.
         parameters: The parameters, encoded.
+        own: The filters of this place in that version.
+        code: Their name, made of their hash.
         child: The child that the value goes down to; -1 for all of them.
     """
 
@@ -373,7 +392,25 @@ class FilterWanted(Effect, frozen=True):
     parts: tuple[PartialContribution, ...]
     version: int
     parameters: bytes
+    own: FilterAt
+    code: str
     child: int = -1
+
+
+class FilterStaging(Effect, frozen=True):
+    """Have own filters loaded that a later version may use; :class:`FilterStaged` answers."""
+
+    stream: int
+    number: int
+    own: FilterAt
+    code: str
+
+
+class FilterUnused(Effect, frozen=True):
+    """No wave uses these own filters of a stream any more."""
+
+    stream: int
+    code: str
 
 
 class Asked(Effect, frozen=True):

@@ -312,11 +312,66 @@ def kary(agents: int, fanout: int, *, spares: bool = False) -> Tree:
             for child in group:
                 parents[child] = above[-1]
         level = above
-    if not spares:
-        return Tree(agents, tuple(parents))
-    over = sorted(set(parents[agents + 1 :]))
-    first = len(parents)
-    return Tree(agents, (*parents, *over), tuple(range(first, first + len(over))))
+    tree = Tree(agents, tuple(parents))
+    return with_spares(tree) if spares else tree
+
+
+def with_spares(tree: Tree) -> Tree:
+    """Return a planned tree in which every place with junctions below it has a spare one.
+
+    Example:
+        >>> with_spares(kary(4, 2)) == kary(4, 2, spares=True)
+        True
+    """
+    over = sorted(set(tree.parents[tree.planned + 1 :]))
+    first = tree.size
+    return Tree(tree.planned, (*tree.parents, *over), tuple(range(first, first + len(over))))
+
+
+def knomial(agents: int, k: int = 2, *, spares: bool = False) -> Tree:
+    """Return the k-nomial tree: the further to the right a subtree is, the more agents it has.
+
+    In the k-nomial tree over processes that all take part, the process with the number ``i`` has
+    the children ``i + j * k**level``. Here only leaves take part, so each agent that would have
+    children is itself the first child of a junction that has them. While a place passes a wave to
+    its large subtrees, its small ones answer already.
+
+    With ``spares``, every place with junctions below it has one more, which stands in for them.
+
+    Args:
+        agents: How many.
+        k: Grows from one level to the next: a place whose largest subtree is of level ``m`` has
+            at most ``m * (k - 1) + k`` children.
+        spares: Whether there are spare junctions.
+
+    Raises:
+        ConfigurationError: ``k`` is less than two, or there is no agent.
+
+    Example:
+        >>> tree = knomial(8)
+        >>> [tree.children(rank) for rank in (0, *tree.junctions)]
+        [[1, 2, 9, 10], [3, 4], [5, 6, 11], [7, 8]]
+    """
+    if k < 2:
+        raise ConfigurationError("the k of a k-nomial tree must be at least 2", where=f"k={k}")
+    if agents < 1:
+        raise ConfigurationError("this tree needs at least one agent", where=f"agents={agents}")
+    parents = list(flat(agents).parents)
+    todo = [(ROOT, 1, agents)]
+    for above, first, count in todo:
+        parents[first] = above
+        step = 1
+        while step < count:
+            for start in range(step, min(count, k * step), step):
+                share = min(step, count - start)
+                if share == 1:
+                    parents[first + start] = above
+                    continue
+                parents.append(above)
+                todo.append((len(parents) - 1, first + start, share))
+            step *= k
+    tree = Tree(agents, tuple(parents))
+    return with_spares(tree) if spares else tree
 
 
 def by_host(agents: Sequence[int]) -> tuple[Tree, tuple[int, ...]]:

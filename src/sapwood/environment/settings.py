@@ -71,6 +71,13 @@ class ClusterSettings(Section, frozen=True):
     fanout: Annotated[
         Count, about("Children of each junction; 0 means all agents directly below the root.")
     ] = 0
+    shape: Annotated[
+        str,
+        about(
+            "Shape of the tree on one machine, instead of fanout: flat, kary:K, knomial:K or "
+            "file:PATH; empty means by fanout."
+        ),
+    ] = ""
     spares: Annotated[
         bool,
         about("Whether spare junctions stand in for lost ones until these are replaced."),

@@ -17,7 +17,7 @@ import msgspec
 from sapwood.comm import values
 from sapwood.comm.content import ContentRef, FileStamp
 from sapwood.comm.groups.handle import GroupOptions
-from sapwood.comm.messages import StreamSpec
+from sapwood.comm.messages import FilterAt, StreamSpec
 from sapwood.comm.messages.groups import GroupNumber
 from sapwood.comm.shared_memory import SharedRef
 from sapwood.core.errors import SapwoodError
@@ -108,14 +108,17 @@ class StreamPort(Protocol):
     ) -> WaveResult:
         """Send a value to all members and return the reduction of their answers."""
 
-    def sweep(self, action: str) -> Future[SweepResult]:
-        """Flush, quiesce, resume or query the stream; the future is done when that is."""
+    def sweep(self, action: str, filters: tuple[FilterAt, ...] = ()) -> Future[SweepResult]:
+        """Flush, quiesce, resume or query the stream; the future is done when that is.
+
+        With ``stage``, all places load ``filters`` and report whether they can.
+        """
 
     def read(self, counts: dict[int, int]) -> None:
         """Say how many values that agents have sent of themselves were read."""
 
-    def configure(self, parameters: bytes) -> None:
-        """Give the filters other parameters, from the next wave on."""
+    def configure(self, parameters: bytes, code: str = "") -> None:
+        """Give the filters other parameters, or staged code, from the next wave on."""
 
     def close(self, reason: SapwoodError | None = None) -> None:
         """Close the stream; what its agents do for it is cancelled.

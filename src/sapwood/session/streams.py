@@ -200,11 +200,14 @@ class StreamHandle:
         self._thread.post(begin, encoded, future)
         return future
 
-    def sweep(self, action: str) -> "Future[SweepResult]":
-        """Flush, quiesce, resume or query the stream; the future is done when that is."""
+    def sweep(self, action: str, filters: tuple[FilterAt, ...] = ()) -> "Future[SweepResult]":
+        """Flush, quiesce, resume or query the stream; the future is done when that is.
+
+        With ``stage``, all places load ``filters`` and report whether they can.
+        """
         future: Future[SweepResult] = Future()
         future.set_running_or_notify_cancel()
-        self._thread.post(self._begin_sweep, action, future)
+        self._thread.post(self._begin_sweep, action, filters, future)
         return future
 
     def read(self, counts: dict[int, int]) -> None:
@@ -212,9 +215,9 @@ class StreamHandle:
         with contextlib.suppress(ClosedError):  # what has come can be read after the end
             self._thread.post(self._read, counts)
 
-    def configure(self, parameters: bytes) -> None:
-        """Give the filters other parameters, from the next wave on."""
-        self._thread.post(self._post, ev.ConfigureStream(self.spec.stream, parameters))
+    def configure(self, parameters: bytes, code: str = "") -> None:
+        """Give the filters other parameters, or staged code, from the next wave on."""
+        self._thread.post(self._post, ev.ConfigureStream(self.spec.stream, parameters, code))
 
     def close(self, reason: SapwoodError | None = None) -> None:
         """Close the stream; what its agents do for it is cancelled.
@@ -259,7 +262,8 @@ class StreamHandle:
                 future.set_exception(error)
                 return
         ranks, late = effect.ranks, effect.late
-        result = WaveResult(total, ranks, effect.weight, effect.wave, missing, late)
+        weight, wave, version = effect.weight, effect.wave, effect.version
+        result = WaveResult(total, ranks, weight, wave, missing, late, version)
         self._shortcut.deliver(self, future, result)
 
     def contributed(self, effect: ev.Contributed) -> None:
@@ -336,7 +340,9 @@ class StreamHandle:
             for rank, count in counts.items():
                 self._post(ev.Read(self.spec.stream, rank, count))
 
-    def _begin_sweep(self, action: str, future: "Future[SweepResult]") -> None:
+    def _begin_sweep(
+        self, action: str, filters: tuple[FilterAt, ...], future: "Future[SweepResult]"
+    ) -> None:
         if self._closed is not None:
             future.set_exception(self._closed)
             return
@@ -344,7 +350,7 @@ class StreamHandle:
         self._next_sweep += 1
         self._sweeps[number] = future
         try:
-            self._post(ev.SweepStream(self.spec.stream, number, action))
+            self._post(ev.SweepStream(self.spec.stream, number, action, filters))
         except SapwoodError as error:
             del self._sweeps[number]
             future.set_exception(error)
@@ -355,6 +361,12 @@ class Filters(Protocol):
 
     def call(self, effect: ev.FilterWanted) -> None:
         """Call one; the answer is posted."""
+
+    def stage(self, effect: ev.FilterStaging) -> None:
+        """Load filters that a later version may use; the answer is posted."""
+
+    def unused(self, effect: ev.FilterUnused) -> None:
+        """Forget filters that no wave uses any more."""
 
     def stream_closed(self, stream: int) -> None:
         """Forget the filters of a stream."""
@@ -411,6 +423,8 @@ class StreamTable:
             ev.Contributed: self._contributed,
             ev.SweepDone: self._sweep_done,
             ev.FilterWanted: self._filter,
+            ev.FilterStaging: self._stage,
+            ev.FilterUnused: self._unused,
             ev.StreamClosed: self._stream_closed,
             ev.Released: self.released,
         }
@@ -529,6 +543,17 @@ class StreamTable:
             return
         error = SapwoodError("nobody calls own filters at this front end").to_record()
         self._post(ev.Filtered(effect.spec.stream, effect.ticket, b"", None, 0.0, error))
+
+    def _stage(self, effect: ev.FilterStaging) -> None:
+        if self.filters is not None:
+            self.filters.stage(effect)
+            return
+        error = SapwoodError("nobody calls own filters at this front end").to_record()
+        self._post(ev.FilterStaged(effect.stream, effect.number, error))
+
+    def _unused(self, effect: ev.FilterUnused) -> None:
+        if self.filters is not None:
+            self.filters.unused(effect)
 
     def _stream_closed(self, effect: ev.StreamClosed) -> None:
         if self.filters is not None:

@@ -17,6 +17,8 @@ class WaveResult(msgspec.Struct, frozen=True):
         wave: Number of the wave in its stream, from 1; 0 for what nobody asked for.
         missing: Members whose contributions are not in it.
         late: Agents whose contributions to earlier waves are in it.
+        version: Version of the stream's filters and their parameters that it went through at all
+            places, from 1; 0 without filters.
     """
 
     total: Any
@@ -25,6 +27,7 @@ class WaveResult(msgspec.Struct, frozen=True):
     wave: int = 0
     missing: Ranges = ()
     late: Ranges = ()
+    version: int = 0
 
     @property
     def agents(self) -> list[int]:

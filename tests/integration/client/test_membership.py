@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,10 @@ Until = Callable[[Callable[[], object]], None]
 
 
 def rank() -> int:
+    return sapwood.here().rank
+
+
+def rank_of(_value: Any) -> int:
     return sapwood.here().rank
 
 
@@ -96,7 +101,8 @@ def test_a_run_whose_agent_is_removed_says_so(
     make_cluster: MakeCluster, program: Programs, until: Until
 ) -> None:
     cluster = make_cluster(3)
-    run = cluster.run(program("Steps", steps=1_000_000), np.ones(6))
+    endless = program("Steps", steps=1_000_000)
+    run = cluster.run(endless, np.ones(6), on_agent_loss="fail")
     until(lambda: run.progress.iteration > 2)
     cluster.contract([2], timeout=1.0)
     with pytest.raises(AgentLostError, match="agent 2 left"):
@@ -130,3 +136,69 @@ def test_what_is_no_agent_cannot_be_removed(cluster: sapwood.Cluster) -> None:
 def test_a_stream_to_some_agents_follows_nobody(cluster: sapwood.Cluster) -> None:
     with pytest.raises(ConfigurationError, match="cannot follow"):
         cluster.stream(abs, agents=[1], follow=True)
+
+
+@pytest.mark.row("C3-SESS-2")
+@pytest.mark.parametrize("fanout", [0, 2])
+def test_a_run_goes_on_while_its_agents_leave(
+    make_cluster: MakeCluster, program: Programs, until: Until, fanout: int
+) -> None:
+    """Those that are there do the slices of those that left: each item counts once a wave."""
+    cluster = make_cluster(4, fanout)
+    run = cluster.run(program("Steps", steps=400), np.ones(12))
+    for leaving in ([2], [1, 4]):
+        seen = run.progress.iteration
+        until(lambda seen=seen: run.progress.iteration > seen + 3)  # type: ignore[misc]
+        cluster.contract(leaving)
+    assert run.result(TIMEOUT) == 12.0 * sum(range(1, 401))
+    assert run.statistics.iterations == 400
+    (last,) = [one for one in run.statistics.agents if one.agent == 3]
+    assert (last.start, last.stop, last.calls) == (0, 12, 400)
+
+
+@pytest.mark.row("C3-SESS-2")
+@pytest.mark.parametrize(
+    ("changes", "seed"), [(12, 1), pytest.param(100, 2, marks=pytest.mark.nightly)]
+)
+def test_agents_come_and_go_at_random_under_waves_and_a_run(
+    make_cluster: MakeCluster, program: Programs, tmp_path: Path, changes: int, seed: int
+) -> None:
+    """Every wave names its ranks, and none is lost or doubled; the run is what it would be."""
+    chance = random.Random(seed)  # noqa: S311 - which changes there are
+    cluster = make_cluster(4, 2)
+    run = cluster.run(program("Lasting", folder=str(tmp_path)), np.ones(30))
+    over = threading.Event()
+    waves: list[Any] = []
+
+    with cluster.stream(rank_of, follow=True) as stream:
+
+        def flow() -> None:
+            while not over.is_set():
+                several = [stream.broadcast() for _ in range(3)]
+                waves.extend(wave.result(TIMEOUT) for wave in several)
+
+        thread = threading.Thread(target=flow)
+        thread.start()
+        try:
+            for _ in range(changes):
+                there = agents(cluster)
+                if len(there) < 3 or (len(there) < 7 and chance.random() < 0.5):
+                    cluster.expand(chance.randint(1, 2))
+                else:
+                    cluster.contract(chance.sample(there, chance.randint(1, len(there) - 1)))
+                now = stream.broadcast().result(TIMEOUT)
+                assert now.agents == sorted(now.total) == agents(cluster)
+        finally:
+            over.set()
+            thread.join(TIMEOUT)
+    assert len(waves) >= 3
+    for wave in waves:
+        assert sorted(wave.total) == wave.agents
+        assert wave.missing_agents == []
+    numbers = [wave.wave for wave in waves]
+    assert numbers == sorted(set(numbers))
+    (tmp_path / "end").touch()
+    total = run.result(TIMEOUT)
+    steps = run.statistics.iterations
+    assert total == 30.0 * sum(range(1, steps + 1))
+    assert steps >= 2

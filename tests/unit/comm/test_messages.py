@@ -45,6 +45,9 @@ BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
         st.dictionaries(int64, st.binary(max_size=5), max_size=2),
         st.booleans(),
     ),
+    tuple[msg.FilterAt, ...]: st.lists(
+        st.builds(msg.FilterAt, st.text(max_size=5), st.binary()), max_size=2
+    ).map(tuple),
     tuple[msg.PlaceReport, ...]: st.lists(
         st.builds(msg.PlaceReport, int64, st.text(max_size=5), int64), max_size=3
     ).map(tuple),

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapwood.core.errors import ConfigurationError
-from sapwood.core.topology import ROOT, Tree, by_host, flat, kary, plan
+from sapwood.core.topology import ROOT, Tree, by_host, flat, kary, knomial, plan
 
 agents_and_fanouts = st.tuples(st.integers(1, 70), st.integers(2, 9))
 
@@ -199,3 +199,38 @@ def test_a_place_is_not_removed_twice() -> None:
         tree.without([1])
     with pytest.raises(ConfigurationError, match="cannot have children"):
         kary(4, 2).without([1, 2, 5]).with_agents({7: 5})
+
+
+@given(st.integers(1, 90), st.integers(2, 5))
+def test_a_k_nomial_tree_has_each_agent_once_below_few_children(agents: int, k: int) -> None:
+    tree = knomial(agents, k)
+    assert sorted(tree.subtree(ROOT)) == list(range(tree.size))
+    levels = 0
+    while k**levels < agents:
+        levels += 1
+    for rank in (ROOT, *tree.junctions):
+        leaves = tree.leaves(rank)
+        assert leaves == tuple(range(leaves[0], leaves[-1] + 1))
+        children = tree.children(rank)
+        assert len(children) <= levels * (k - 1) + 1
+        assert len(children) > 1 or agents == 1
+        assert tree.is_agent(children[0])
+        below = [len(tree.leaves(child)) for child in children[:-1]]
+        assert below == sorted(below)  # the last one has what is left
+    assert max(len(list(tree.ancestors(rank))) for rank in range(1, agents + 1)) <= max(1, levels)
+    assert knomial(agents, k, spares=True).parents[: tree.size] == tree.parents
+
+
+@pytest.mark.parametrize("level", range(1, 6))
+@pytest.mark.parametrize("k", [2, 3, 4])
+def test_a_whole_k_nomial_tree_is_made_of_k_smaller_ones(level: int, k: int) -> None:
+    whole, smaller = knomial(k**level, k), knomial(k ** (level - 1), k)
+    below = whole.children(ROOT)[1 - k :]  # the front end stands for the first of them
+    assert [len(whole.leaves(child)) for child in below] == [k ** (level - 1)] * (k - 1)
+    assert len(whole.children(ROOT)) - (k - 1) == len(smaller.children(ROOT))
+
+
+@pytest.mark.parametrize(("agents", "k"), [(0, 2), (3, 1), (3, 0)])
+def test_impossible_k_nomial_trees_are_refused(agents: int, k: int) -> None:
+    with pytest.raises(ConfigurationError, match=r"at least"):
+        knomial(agents, k)

@@ -110,6 +110,8 @@ class StreamSpec(msgspec.Struct, frozen=True, array_like=True):
         counted: Whether places count what passes.
         follows: Whether agents that come later take part, from the first wave after they are
             there, and the stream goes on without those that leave.
+        updates: Own filters that take the place of ``filters``, by the version from which on.
+        staged: Own filters that places have, and no version has yet.
     """
 
     stream: int
@@ -124,6 +126,8 @@ class StreamSpec(msgspec.Struct, frozen=True, array_like=True):
     parameters: dict[int, bytes] = {}
     counted: bool = False
     follows: bool = False
+    updates: dict[int, tuple[FilterAt, ...]] = {}
+    staged: tuple[FilterAt, ...] = ()
 
 
 class PlaceReport(msgspec.Struct, frozen=True, array_like=True):
@@ -143,6 +147,9 @@ class PlaceReport(msgspec.Struct, frozen=True, array_like=True):
         filter_seconds: Time in them, seconds.
         late: Contributions that came after their time.
         repeated: Contributions that came twice, or in an attempt that is over.
+        code: Name of the own filters that new waves use there, made of their hash.
+        staged: That of those that are staged there.
+        problem: Why those that were to be staged cannot be loaded there.
     """
 
     rank: int
@@ -158,6 +165,9 @@ class PlaceReport(msgspec.Struct, frozen=True, array_like=True):
     filter_seconds: float = 0.0
     late: int = 0
     repeated: int = 0
+    code: str = ""
+    staged: str = ""
+    problem: ErrorRecord | None = None
 
 
 class Hello(WireMessage, tag=1, frozen=True):
@@ -292,12 +302,14 @@ class Failed(WireMessage, tag=14, frozen=True):
 class Sweep(WireMessage, tag=30, frozen=True):
     """Goes through a stream behind all that was sent before it, and comes back.
 
-    ``action`` is ``flush``, ``quiesce``, ``resume`` or ``query``.
+    ``action`` is ``flush``, ``quiesce``, ``resume``, ``query`` or ``stage``: that brings own
+    filters, which places load and keep.
     """
 
     stream: int
     number: int
     action: str
+    filters: tuple[FilterAt, ...] = ()
 
 
 class Swept(WireMessage, tag=31, frozen=True):
@@ -326,11 +338,17 @@ class Without(WireMessage, tag=15, frozen=True):
 
 
 class Configure(WireMessage, tag=33, frozen=True):
-    """Parameters of the filters for the waves that name this version, downwards."""
+    """What the filters have in the waves that name this version, downwards.
+
+    Its code is what is staged under the name ``code``, or that of the version before. No wave
+    names a version before ``oldest`` any more.
+    """
 
     stream: int
     version: int
     parameters: bytes
+    oldest: int = 0
+    code: str = ""
 
 
 AnyMessage = (

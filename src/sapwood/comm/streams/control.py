@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
@@ -31,10 +33,14 @@ FLUSH = "flush"
 QUIESCE = "quiesce"
 RESUME = "resume"
 QUERY = "query"
+STAGE = "stage"
 """What a sweep does at each place."""
 
 ORDERLY = {FLUSH, QUIESCE}
 """Operations that come back behind all that agents had sent before."""
+
+UNORDERED = {QUERY, STAGE}
+"""Operations that come back with reports, and wait for no filter to do so."""
 
 MAX_SWEEPS = 64
 """Operations that are under way in one stream at a time."""
@@ -149,17 +155,43 @@ class ControlOperations:
                 moved.append(ev.StreamResumed(message.stream))
             moved += self._moving(now, stream)
         there = [child for child in stream.children if child in self._near.peers]
+        if message.action == STAGE:  # which is about places that have filters
+            there = [child for child in there if not self._near.router.tree.is_agent(child)]
         sweep = stream.sweeps[message.number] = PendingOperation(message, set(there))
+        if message.action == STAGE:
+            moved += self._stage(stream, sweep)
         if self._is_agent:
             sweep.reached.append((self._near.rank, self._near.rank + 1))
-        if not there:
+        if not sweep.waiting:
             own = stream.sent
             if own is not None and own.kept and message.action in ORDERLY:
                 sweep.sent = own.last  # answered when all that has arrived
                 return moved
             return moved + self._back(stream, sweep)
-        sent: Effects = [ev.Transmit(self._near.links_to(tuple(there)), message)]
+        sent: Effects = [ev.Transmit(self._near.links_to(tuple(there)), message)] if there else []
+        if message.action == STAGE:  # behind those staged before, which a version may have by now
+            return stream.outbox.put(sent) + moved
         return self._behind(stream, message, sent) + moved
+
+    def _stage(self, stream: NodeStream, sweep: PendingOperation) -> Effects:
+        """Keep filters for a later version, and have those of this place loaded."""
+        number = stream.spec.stream
+        unused = stream.stage(sweep.message.filters)
+        effects: Effects = [ev.FilterUnused(number, code) for code in unused]
+        own = stream.staged()
+        if own is not None:
+            sweep.waiting.add(self._near.rank)
+            effects.append(ev.FilterStaging(number, sweep.message.number, own.at, own.code))
+        return effects
+
+    def staged(self, stream: NodeStream, event: ev.FilterStaged) -> Effects:
+        """Filters of this place are loaded, or cannot be."""
+        sweep = stream.sweeps.get(event.number)
+        if sweep is None or self._near.rank not in sweep.waiting:
+            return []
+        sweep.problem = event.error
+        sweep.waiting.discard(self._near.rank)
+        return [] if sweep.waiting else self._back(stream, sweep)
 
     def _back(self, stream: NodeStream, sweep: PendingOperation) -> Effects:
         """All that are there have answered."""
@@ -171,8 +203,8 @@ class ControlOperations:
         if message.action == QUIESCE:
             self._advance(stream, StreamEvent.DRAINED)
         reached = joined(sweep.reached)
-        reports = (report(stream, self._near.rank), *sweep.reports)
-        if message.action != QUERY:
+        reports = (self._report(stream, sweep), *sweep.reports)
+        if message.action not in UNORDERED:
             reports = ()
         if self._near.rank == ROOT:
             done = ev.SweepDone(message.stream, message.number, reached, reports)
@@ -186,7 +218,19 @@ class ControlOperations:
             stream.advance(event)
 
     def _behind(self, stream: NodeStream, message: msg.Sweep, effects: Effects) -> Effects:
-        return effects if message.action == QUERY else stream.outbox.put(effects)
+        return effects if message.action in UNORDERED else stream.outbox.put(effects)
+
+    def _report(self, stream: NodeStream, sweep: PendingOperation) -> msg.PlaceReport:
+        found = report(stream, self._near.rank)
+        if self._is_agent or stream.filters is None:
+            return found
+        staged = stream.staged()
+        return msgspec.structs.replace(
+            found,
+            code=stream.filters_at(stream.version).code,
+            staged="" if staged is None else staged.code,
+            problem=sweep.problem,
+        )
 
 
 def report(stream: NodeStream, rank: int) -> msg.PlaceReport:

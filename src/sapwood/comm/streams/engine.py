@@ -136,6 +136,8 @@ class WaveEngine:
         if stream is None:
             return []
         effects: Effects = []
+        if stream.is_over(message.version):
+            return []
         if message.confirmed > stream.confirmed_to:
             stream.forget_abandoned(message.confirmed)
             self.bulk.over(message.stream, message.confirmed.__ge__)
@@ -143,29 +145,38 @@ class WaveEngine:
         return effects + stream.policy.on_down(link.last_heard, stream, message, payload)
 
     def configure(self, _now: float, event: ev.ConfigureStream) -> Effects:
-        """Root: give the user-defined filters other parameters from the next wave on.
+        """Root: give the user-defined filters other parameters, or code, from the next wave on.
 
         Each set of parameters has a version, and each wave names the one it began with: all places
         use the same for the same wave, however far apart they are. Places learn of a version before
-        any wave names it.
+        any wave names it, and of what is in it behind all waves that name another one: what they
+        forget then is asked for no more.
         """
         stream = self.open.get(event.stream)
         if stream is None:
             return []
         version = stream.version + 1
-        _set_parameters(stream, version, event.parameters)
-        links = self._near.links_to(stream.children)
-        return [ev.Transmit(links, msg.Configure(event.stream, version, event.parameters))]
+        oldest = stream.oldest_version()
+        message = msg.Configure(event.stream, version, event.parameters, oldest, event.code)
+        return self._configure(stream, message)
 
     def on_configure(self, link: Link, message: msg.Configure, _payload: Any) -> Effects:
         """The filters have other parameters from now on."""
         self._near.must_be_parent(link)
         stream = self.open.get(message.stream)
-        if stream is None:
+        if stream is None or self._at_agent is not None:
             return []
-        _set_parameters(stream, message.version, message.parameters)
+        return self._configure(stream, message)
+
+    def _configure(self, stream: NodeStream, message: msg.Configure) -> Effects:
+        version, parameters = message.version, message.parameters
+        unused = stream.configure(version, parameters, message.oldest, message.code)
+        over = set(stream.forget_versions())
+        if over:
+            self.bulk.over(message.stream, over.__contains__)
         links = self._near.links_to(stream.children)
-        return [ev.Transmit(links, message)] if links else []
+        effects = stream.outbox.put([ev.Transmit(links, message)]) if links else []
+        return effects + [ev.FilterUnused(stream.spec.stream, code) for code in unused]
 
     # --- up --------------------------------------------------------------------------------------
 
@@ -512,7 +523,9 @@ class PlainWaves(BaseWaves):
     ) -> Effects:
         del stream.waves[wave.number]
         number, ranks, late = stream.spec.stream, wave.ranks, wave.late
-        done = ev.WaveCompleted(number, wave.number, total, ranks, wave.weight, late, body, payload)
+        done = ev.WaveCompleted(
+            number, wave.number, total, ranks, wave.weight, late, body, payload, wave.version
+        )
         if wave.payload is None or (stream.counts_late and wave.number in stream.late_waves):
             return [done]  # who is late may have to be asked again
         return [ev.Released(wave.payload), done]
@@ -803,9 +816,9 @@ class GeneralWaves(PlainWaves):
         """Send a value down, through the filter if there is one."""
         if not stream.filters_down:
             return stream.outbox.put(self._spread(stream, message, payload))
-        assert stream.filters is not None  # noqa: S101 - filters_down says so
         effects: Effects = []
-        for child in stream.children if stream.filters.per_child else (ALL,):
+        per_child = stream.filters_at(message.version).at.per_child
+        for child in stream.children if per_child else (ALL,):
             effects += self._filter_down(stream, message, payload, child)
         return effects
 
@@ -815,8 +828,7 @@ class GeneralWaves(PlainWaves):
 
     def _filter_for(self, stream: NodeStream, wave: Wave, message: msg.Down, child: int) -> Effects:
         """Have the value made for a child, unless that is under way."""
-        assert stream.filters is not None  # noqa: S101 - a filter makes the value
-        whom = child if stream.filters.per_child else ALL
+        whom = child if stream.filters_at(wave.version).at.per_child else ALL
         if whom in self._made_for(stream, wave.number):
             return []
         plain = msgspec.structs.replace(message, attempt=wave.attempt, ranks=())
@@ -858,10 +870,11 @@ class GeneralWaves(PlainWaves):
         ticket = stream.outbox.reserve()
         stream.jobs[ticket] = job
         upward = not isinstance(job, tuple)
-        parameters = stream.versions.get(version, b"")
-        return [
-            ev.FilterWanted(stream.spec, ticket, upward, wave, parts, version, parameters, child)
-        ]
+        own, parameters = stream.filters_at(version), stream.parameters_of(version)
+        wanted = ev.FilterWanted(
+            stream.spec, ticket, upward, wave, parts, version, parameters, own.at, own.code, child
+        )
+        return [wanted]
 
     def _wave_filtered(self, stream: NodeStream, wave: Wave, event: ev.Filtered) -> Effects:
         if stream.waves.get(wave.number) is not wave:  # it failed meanwhile
@@ -1273,7 +1286,10 @@ class UnsynchronisedWaves(GeneralWaves):
     def _all_answered(self, stream: NodeStream, wave: Wave) -> Effects:
         """Root: tell that all members have answered."""
         del stream.waves[wave.number]
-        done = ev.WaveCompleted(stream.spec.stream, wave.number, None, wave.ranks, wave.weight)
+        version = stream.wave_versions.get(wave.number, 0)
+        done = ev.WaveCompleted(
+            stream.spec.stream, wave.number, None, wave.ranks, wave.weight, version=version
+        )
         return [*_free(wave.payload), done]
 
     def _send_one_up(self, stream: NodeStream, message: msg.Up, payload: Payload | None) -> Effects:
@@ -1484,12 +1500,3 @@ def _kept(message: msg.Up, payload: Payload | None) -> Kept:
 
 def _rank_of(part: ev.PartialContribution) -> int:
     return part.rank
-
-
-def _set_parameters(stream: NodeStream, version: int, parameters: bytes) -> None:
-    stream.version = version
-    stream.versions[version] = parameters
-    used = [wave.version for wave in stream.waves.values()]
-    oldest = min([*used, *stream.wave_versions.values(), version])
-    stream.versions = {known: value for known, value in stream.versions.items() if known >= oldest}
-    stream.spec = msgspec.structs.replace(stream.spec, parameters=stream.versions)

@@ -146,7 +146,11 @@ class Opening:
         self._near.must_be_parent(link)
         known = self.open.get(message.spec.stream)
         if known is not None:
-            return [] if known.waits else self._push.again(known) + self._pass_on(known, message)
+            news = not self._is_agent and known.take_versions(message.spec)
+            if not known.waits:
+                return self._push.again(known) + self._pass_on(known, message)
+            # Those below may lack what this place did.
+            return self._pass_on(known, msg.Open(known.spec)) if news else []
         stream = self._new_stream(message.spec)
         effects: Effects = [ev.StreamOpened(message.spec)] if self._is_agent else []
         return effects + self._pass_on(stream, message)

@@ -19,6 +19,7 @@ is chosen once, when the stream opens.
 from __future__ import annotations
 
 import enum
+import hashlib
 import itertools
 import math
 from collections import deque
@@ -48,6 +49,7 @@ from sapwood.comm.peers import Effects
 from sapwood.comm.routing import Router
 from sapwood.comm.streams.filters import ALL, NO_OUTBOX, NoOutbox, Outbox, Parts
 from sapwood.comm.streams.wave import Kept, NewGathering, Wave, WaveRequest
+from sapwood.core.errors import ErrorRecord, ProtocolError
 from sapwood.core.rankset import contains, to_ranges
 from sapwood.core.states import StateTable
 from sapwood.core.topology import ROOT
@@ -334,14 +336,15 @@ class PendingOperation:
 
     Attributes:
         message: What it does.
-        waiting: Children that have not answered.
+        waiting: Children that have not answered; this place itself while it loads filters.
         reached: Agents that have.
         reports: What places below reported.
         held: Whether it waits for large arrays that are on their way to this place.
         sent: At an agent: number of the last contribution that it had pushed.
+        problem: Why filters cannot be staged here.
     """
 
-    __slots__ = ("held", "message", "reached", "reports", "sent", "waiting")
+    __slots__ = ("held", "message", "problem", "reached", "reports", "sent", "waiting")
 
     def __init__(self, message: Sweep, waiting: set[int]) -> None:
         self.message = message
@@ -350,6 +353,7 @@ class PendingOperation:
         self.reports: list[PlaceReport] = []
         self.sent = 0
         self.held = False
+        self.problem: ErrorRecord | None = None
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -359,8 +363,15 @@ class Position(msgspec.Struct, frozen=True):
     depth: int = 0
 
 
-def filter_at(spec: StreamSpec, position: Position) -> FilterAt | None:
+def filter_at(
+    spec: StreamSpec, position: Position, filters: Sequence[FilterAt] = ()
+) -> FilterAt | None:
     """Return the user-defined filters of a place: by rank, by depth, or for all places.
+
+    Args:
+        spec: The stream.
+        position: The place.
+        filters: Filters to choose of; by default those with which the stream was opened.
 
     Example:
         >>> kinds = (FilterAt("*", b"all"), FilterAt("depth 1", b"one"))
@@ -368,11 +379,63 @@ def filter_at(spec: StreamSpec, position: Position) -> FilterAt | None:
         >>> filter_at(spec, Position(7, 1)).up, filter_at(spec, Position(0, 0)).up
         (b'one', b'all')
     """
-    places = {kind.where: kind for kind in spec.filters}
+    places = {kind.where: kind for kind in filters or spec.filters}
     for where in (f"rank {position.rank}", f"depth {position.depth}", "*"):
         if where in places:
             return places[where]
     return None
+
+
+class OwnFilters(msgspec.Struct, frozen=True):
+    """The user-defined filters of one place, in some version.
+
+    Attributes:
+        at: What they are.
+        code: Their name, made of their hash: the same code has the same name at all places.
+    """
+
+    at: FilterAt
+    code: str
+
+
+def code_name(filters: FilterAt | Sequence[FilterAt]) -> str:
+    """Return what user-defined filters are called.
+
+    Example:
+        >>> code_name(FilterAt("*", b"one")) == code_name(FilterAt("depth 1", b"one"))
+        True
+    """
+    several = (filters,) if isinstance(filters, FilterAt) else filters
+    what = [(one.up, one.down, one.per_child) for one in several]
+    if not isinstance(filters, FilterAt):
+        what += [(one.where.encode(), b"", False) for one in several]
+    return hashlib.sha256(msgspec.msgpack.encode(what)).hexdigest()[:16]
+
+
+def filters_in(spec: StreamSpec, version: int) -> tuple[FilterAt, ...]:
+    """Return the user-defined filters of all places in some version.
+
+    Example:
+        >>> first, second = (FilterAt("*", b"1"),), (FilterAt("*", b"2"),)
+        >>> spec = StreamSpec(1, "echo", (), filters=first, updates={3: second})
+        >>> [filters_in(spec, version)[0].up for version in (1, 2, 3, 4)]
+        [b'1', b'1', b'2', b'2']
+    """
+    since = max((known for known in spec.updates if known <= version), default=0)
+    return spec.updates.get(since, spec.filters)
+
+
+def with_versions(
+    spec: StreamSpec, parameters: dict[int, bytes], filters: dict[int, tuple[FilterAt, ...]]
+) -> StreamSpec:
+    """Return what a stream is with these versions, and no others."""
+    updates: dict[int, tuple[FilterAt, ...]] = {}
+    before = first = filters[min(parameters)]
+    for version in sorted(parameters):
+        if filters[version] != before:
+            before = updates[version] = filters[version]
+    parameters = dict(sorted(parameters.items()))
+    return msgspec.structs.replace(spec, parameters=parameters, filters=first, updates=updates)
 
 
 class NodeStream:
@@ -406,7 +469,9 @@ class NodeStream:
         counts_late: Whether late contributions count, in a later wave.
         deadlines: When which wave's time is over.
         outbox: What waits behind user-defined filters; where there are none, nothing does.
-        versions: Parameters of user-defined filters.
+        filters: User-defined filters of this place in the newest version; in all versions they
+            are for the same ways, up or down.
+        version: The newest version of them and their parameters.
         wave_versions: Which of them a wave uses, in a stream that does not wait.
         detained: What is to happen once the stream moves again.
         lent: Memory of user-defined filters' results on their way down, by wave.
@@ -419,6 +484,8 @@ class NodeStream:
 
     __slots__ = (
         "_asks",
+        "_own",
+        "_position",
         "_router",
         "_shares",
         "absent",
@@ -454,7 +521,6 @@ class NodeStream:
         "sweeps",
         "timeout",
         "version",
-        "versions",
         "waits",
         "wave_versions",
         "waves",
@@ -487,11 +553,13 @@ class NodeStream:
         self.quiet = False
         self.quiet_since = math.inf
         self.counters = Counters() if spec.counted else NOT_COUNTED
-        self.filters = filter_at(spec, position) if spec.filters else None
+        self._position = position
+        self._own: dict[int, OwnFilters | None] = {}
+        self.filters: FilterAt | None = None
+        self._know_filters()
         self.outbox: Outbox | NoOutbox = Outbox() if self.filters is not None else NO_OUTBOX
-        self.versions = dict(spec.parameters)
         self.wave_versions: dict[int, int] = {}
-        self.version = max(self.versions, default=0)
+        self.version = max(spec.parameters, default=0)
         self.absent: set[int] = set()
         self.late_waves: dict[int, Wave] = {}
         self.carried: list[tuple[Up | Failed, Payload | None]] = []
@@ -577,6 +645,112 @@ class NodeStream:
     def filters_down(self) -> bool:
         """Whether values go through a user-defined filter here on their way down."""
         return self.filters is not None and bool(self.filters.down)
+
+    # --- versions of user-defined filters ---------------------------------------------------------
+
+    def filters_at(self, version: int) -> OwnFilters:
+        """Return the user-defined filters of this place in some version."""
+        since = max((known for known in self._own if known <= version), default=0)
+        own = self._own[since]
+        if own is None:
+            raise ProtocolError(f"no filter works at rank {self._router.rank}")
+        return own
+
+    def parameters_of(self, version: int) -> bytes:
+        """Return the parameters of user-defined filters in some version."""
+        return self.spec.parameters.get(version, b"")
+
+    def oldest_version(self) -> int:
+        """Root: return the oldest version that a wave may still name."""
+        waves = [*self.waves.values(), *self.late_waves.values()]
+        used = [wave.version for wave in waves]
+        return min([*used, *self.wave_versions.values(), self.version])
+
+    def staged(self) -> OwnFilters | None:
+        """Return the user-defined filters of this place that are staged."""
+        return self._own_of(self.spec.staged)
+
+    def stage(self, filters: tuple[FilterAt, ...]) -> list[str]:
+        """Keep user-defined filters for a later version; return names that are not used now."""
+        before = self._names()
+        self.spec = msgspec.structs.replace(self.spec, staged=filters)
+        return sorted(before - self._names())
+
+    def configure(
+        self, version: int, parameters: bytes, oldest: int = 0, code: str = ""
+    ) -> list[str]:
+        """Take in what a version has; return names of filters that are not used any more.
+
+        Args:
+            version: The version.
+            parameters: Its parameters.
+            oldest: No wave names a version before this one.
+            code: Name of the staged filters that it has; by default those of the version before.
+
+        Raises:
+            ProtocolError: No such filters are staged.
+        """
+        spec, before = self.spec, self._names()
+        if code and version > self.version:
+            if not spec.staged or code_name(spec.staged) != code:
+                raise ProtocolError(f"no filters {code} are staged at rank {self._router.rank}")
+            newest = spec.staged
+            spec = msgspec.structs.replace(spec, staged=())
+        else:
+            newest = filters_in(spec, version)
+        filters = {known: filters_in(spec, known) for known in spec.parameters}
+        filters.setdefault(version, newest)
+        every = {version: parameters, **spec.parameters}
+        self.version = max(self.version, version)
+        kept = {known: every[known] for known in every if known >= oldest}
+        self.spec = with_versions(spec, kept or {version: parameters}, filters)
+        self._know_filters()
+        return sorted(before - self._names())
+
+    def is_over(self, version: int) -> bool:
+        """Whether the root has no wave of a version any more."""
+        return self.filters is not None and version < min(self.spec.parameters, default=0)
+
+    def forget_versions(self) -> list[int]:
+        """Drop waves of versions that the root has no wave of; return their numbers."""
+        first = min(self.spec.parameters, default=0)
+        over = [one.number for one in self.waves.values() if one.version < first]
+        late = [one.number for one in self.late_waves.values() if one.version < first]
+        for number in (*over, *late):
+            self.abandon(number)
+        self.wave_versions = {
+            wave: version for wave, version in self.wave_versions.items() if version >= first
+        }
+        return [*over, *late]
+
+    def take_versions(self, spec: StreamSpec) -> bool:
+        """Take in what a new parent knows of versions; return whether that was news."""
+        mine, before = self.spec, (self.spec.parameters, self.spec.updates, self.spec.staged)
+        if not spec.parameters or not mine.parameters:
+            return False
+        filters = {known: filters_in(spec, known) for known in spec.parameters}
+        filters |= {known: filters_in(mine, known) for known in mine.parameters}
+        mine = with_versions(mine, spec.parameters | mine.parameters, filters)
+        self.spec = msgspec.structs.replace(mine, staged=spec.staged or mine.staged)
+        self.version = max(self.spec.parameters)
+        self._know_filters()
+        return before != (self.spec.parameters, self.spec.updates, self.spec.staged)
+
+    def _own_of(self, filters: tuple[FilterAt, ...]) -> OwnFilters | None:
+        found = filter_at(self.spec, self._position, filters) if filters else None
+        return None if found is None else OwnFilters(found, code_name(found))
+
+    def _know_filters(self) -> None:
+        spec = self.spec
+        if not spec.filters:
+            return
+        known = {0: spec.filters, **spec.updates}
+        self._own = {version: self._own_of(filters) for version, filters in known.items()}
+        newest = self._own[max(self._own)]
+        self.filters = None if newest is None else newest.at
+
+    def _names(self) -> set[str]:
+        return {own.code for own in (*self._own.values(), self.staged()) if own is not None}
 
     def advance(self, event: StreamEvent) -> None:
         """Go to the next state of its life.

@@ -65,6 +65,7 @@ class Streams:
             ev.Filtered: engine.filtered,
             ev.ConfigureStream: engine.configure,
             ev.SweepStream: self._sweep,
+            ev.FilterStaged: self._staged,
         }
 
     def messages(self) -> dict[type[Any], OnMessage]:
@@ -150,9 +151,13 @@ class Streams:
         stream = self.open.get(event.stream)
         if stream is None:
             raise ProtocolError("the stream is closed")
-        message = msg.Sweep(event.stream, event.number, event.action)
+        message = msg.Sweep(event.stream, event.number, event.action, event.filters)
         effects = self._control.begin(now, stream, message)
         return effects + self._push.tell(stream) if stream.heard else effects
+
+    def _staged(self, _now: float, event: ev.FilterStaged) -> Effects:
+        stream = self.open.get(event.stream)
+        return [] if stream is None else self._control.staged(stream, event)
 
     def _on_sweep(self, link: Link, message: msg.Sweep, _payload: Any) -> Effects:
         return self._control.arrived(link, self.open.get(message.stream), message)

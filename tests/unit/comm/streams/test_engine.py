@@ -17,7 +17,7 @@ from sapwood.comm.link import LinkTiming
 from sapwood.comm.messages import FAIL, PARTIAL, REPLACE, FilterAt, StreamSpec, Synchronisation
 from sapwood.comm.messaging import events
 from sapwood.comm.reduction import WHOLE
-from sapwood.comm.streams.stream import StreamEvent
+from sapwood.comm.streams.stream import StreamEvent, code_name
 from sapwood.core.errors import ExecutionError, ProtocolError
 from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.core.topology import ROOT, Tree, kary, plan
@@ -361,6 +361,66 @@ def test_what_a_filter_raises_fails_the_wave_once() -> None:
     (failed,) = network.observed(ev.WaveFailed)
     assert failed.rank in {5, 6}
     assert open_waves(network) == 0
+
+
+def test_a_value_that_waits_in_a_filter_keeps_the_parameters_of_its_wave() -> None:
+    """Places forgot those of its wave when they heard of others, before the wave came by."""
+    seen: list[tuple[int, int, bytes, bytes]] = []
+
+    def look(rank: int, effect: ev.FilterWanted, parts: list[Any]) -> Any:
+        seen.append((rank, effect.wave, effect.parameters, effect.own.down))
+        return sum(parts) if effect.upward else parts[0]
+
+    network = Network(kary(4, 2), 2, lambda rank, _value: rank)
+    network.start()
+    network.filters.own = look
+    opened(network, filters=(FilterAt("*", b"up", b"old"),), parameters={1: b"first"})
+    network.run()
+    new = (FilterAt("*", b"up", b"new"),)
+    network.post(ROOT, ev.SweepStream(1, 1, "stage", new))
+    network.run()
+    network.broadcast(1, None)
+    network.post(ROOT, ev.ConfigureStream(1, b"second", code_name(new)))
+    network.broadcast(1, None)
+    network.run()
+    assert {wave: (parameters, code) for _, wave, parameters, code in seen} == {
+        1: (b"first", b"old"),
+        2: (b"second", b"new"),
+    }
+    assert len(set(seen)) == 2 * 3
+    waves = network.observed(ev.WaveCompleted)
+    assert [(wave.wave, wave.version) for wave in waves] == [(1, 1), (2, 2)]
+
+
+def test_filters_that_a_place_cannot_load_are_reported_with_the_place() -> None:
+    def loads(rank: int, _effect: ev.FilterStaging) -> None:
+        if rank == 6:
+            raise ExecutionError("not at 6")
+
+    network = Network(kary(4, 2), 2, lambda rank, _value: rank)
+    network.start()
+    network.filters.loads = loads
+    opened(network, filters=(FilterAt("*", b"old"),), parameters={1: b""})
+    network.post(ROOT, ev.SweepStream(1, 1, "stage", (FilterAt("*", b"new"),)))
+    network.run()
+    (done,) = network.observed(ev.SweepDone)
+    problems = {report.rank: report.problem for report in done.reports}
+    assert [rank for rank, problem in sorted(problems.items()) if problem is not None] == [6]
+    assert sorted(problems) == [0, 5, 6]
+    names = {report.code for report in done.reports}, {report.staged for report in done.reports}
+    assert names == ({code_name(FilterAt("*", b"old"))}, {code_name(FilterAt("*", b"new"))})
+    network.post(ROOT, ev.SweepStream(1, 2, "stage"))
+    network.run()
+    unused = network.observed(ev.FilterUnused)
+    assert [effect.code for effect in unused] == [code_name(FilterAt("*", b"new"))] * 3
+
+
+def test_what_is_not_staged_cannot_be_used() -> None:
+    network = Network(kary(4, 2), 2, lambda rank, _value: rank)
+    network.start()
+    opened(network, filters=(FilterAt("*", b"old"),), parameters={1: b""})
+    with pytest.raises(ProtocolError, match="staged"):
+        network.post(ROOT, ev.ConfigureStream(1, b"", "0123"))
 
 
 # --- time-outs: a late contribution counts once, wherever it is lost -----------------------------

@@ -1,0 +1,297 @@
+"""What ``sapwood topology`` shows: trees as outlines, shapes side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from rich.console import RenderableType
+from rich.text import Text
+
+from sapwood.cli.present import FittingTable, seconds, shortened
+from sapwood.cli.status_tables import status_of
+from sapwood.client.link_measurement import measure_links
+from sapwood.client.shape import agents_of_shape, read_topology, tree_of_shape
+from sapwood.core.errors import InputError
+from sapwood.core.rankset import fold
+from sapwood.core.topology import ROOT, Tree, by_host, flat, plan
+from sapwood.core.wave_cost import LinkCost, WaveCost, WaveLoad, predict
+from sapwood.environment.configuration import load_configuration
+from sapwood.environment.cores import usable_cores
+from sapwood.environment.units import describe_size, parse_duration, parse_size
+
+BY_HOST = "by-host"
+
+HOST_LATENCY = 50e-6
+"""Seconds that a message between machines is taken to be longer under way."""
+
+HOST_PER_BYTE = 1e-9
+"""Seconds for a byte between machines: a gigabyte a second."""
+
+AS_GOOD = 1.02
+"""Times that differ by less are the same: then the tree with fewer junctions is better."""
+
+MAX_LINES = 200
+"""Lines of an outline; ``--json`` has all of the tree."""
+
+
+class ShownTree(msgspec.Struct, frozen=True):
+    """A tree as it is shown.
+
+    Attributes:
+        agents: Number of agents.
+        junctions: Number of junctions.
+        depth: Links between the front end and the deepest agent.
+        parents: Parent of each place, by rank.
+        names: What each place is called: its host, or that of a node of a cluster.
+    """
+
+    agents: int
+    junctions: int
+    depth: int
+    parents: tuple[int, ...]
+    names: tuple[str, ...] = ()
+
+
+class ShapeCost(msgspec.Struct, frozen=True):
+    """What a wave costs in a tree of one shape."""
+
+    shape: str
+    recommended: bool
+    cost: WaveCost
+
+
+class ShapeComparison(msgspec.Struct, frozen=True):
+    """What a wave costs in several shapes, and by which figures."""
+
+    agents: int
+    hosts: int
+    cores: int
+    load: WaveLoad
+    local: LinkCost
+    remote: LinkCost
+    shapes: tuple[ShapeCost, ...]
+
+
+# --- trees ----------------------------------------------------------------------------------------
+
+
+def tree_of(shape: str, agents: int | None, hosts: int) -> ShownTree:
+    """Return the tree of a shape, by default the one that is configured."""
+    settings = load_configuration().settings.cluster
+    chosen = shape or settings.shape
+    count = agents or agents_of_shape(chosen) or settings.agents or usable_cores()
+    if not chosen:
+        tree = plan(count, settings.fanout, spares=settings.spares) if hosts == 1 else None
+        chosen = BY_HOST if tree is None else ""
+        if tree is not None:
+            return _shown(tree, ())
+    tree, numbers, names = _placed(chosen, count, hosts)
+    if not names and hosts > 1:
+        names = tuple(f"host {number}" if number else "" for number in numbers)
+    return _shown(tree, names)
+
+
+def control_tree(name: str, *, given: bool) -> ShownTree:
+    """Return the tree of the nodes of a cluster that is up, as its head has it.
+
+    Raises:
+        InputError: A shape was asked for besides.
+        NodeLostError: The cluster is not up.
+    """
+    if given:
+        raise InputError(
+            "a cluster that is up has its shape", hint="leave out its name, or the other options"
+        )
+    nodes = [one for one in status_of(name).nodes if one.record.state != "removed"]
+    names = ("", *(f"{one.record.name} ({one.record.state})" for one in nodes))
+    return _shown(flat(len(nodes)), names)
+
+
+def _shown(tree: Tree, names: tuple[str, ...]) -> ShownTree:
+    deepest = max((len(list(tree.ancestors(rank))) for rank in tree.agent_ranks), default=0)
+    return ShownTree(tree.agents, len(tree.junctions), deepest, tree.parents, names)
+
+
+def outline(shown: ShownTree) -> list[RenderableType]:
+    """Return a tree line by line: junctions with what is below them, agents folded."""
+    tree = Tree(shown.agents, shown.parents)
+    junctions = f"{shown.junctions} junction{'' if shown.junctions == 1 else 's'}"
+    agents = f"{shown.agents} agent{'' if shown.agents == 1 else 's'}"
+    lines = [f"{agents}, {junctions}, depth {shown.depth}", "front end"]
+    _outline(tree, ROOT, "", shown.names, lines)
+    if len(lines) > MAX_LINES:
+        left_out = len(lines) - MAX_LINES
+        lines = [*lines[:MAX_LINES], f"({left_out} more lines; --json has all)"]
+    return [Text(line) for line in lines]
+
+
+def _outline(tree: Tree, rank: int, margin: str, names: Sequence[str], lines: list[str]) -> None:
+    groups: list[tuple[str, list[int]]] = []
+    for child in tree.children(rank):
+        name = names[child] if names else ""
+        before, run = groups[-1] if groups else ("", [])
+        if run and name == before and tree.is_agent(child) and tree.is_agent(run[0]):
+            run.append(child)
+        else:
+            groups.append((name, [child]))
+    for index, (name, places) in enumerate(groups):
+        last = index == len(groups) - 1
+        is_agent = tree.is_agent(places[0])
+        text = fold("agent" if is_agent else "junction", places)
+        lines.append(f"{margin}{'└─' if last else '├─'} {text}" + (f" on {name}" if name else ""))
+        if not is_agent:
+            _outline(tree, places[0], margin + ("   " if last else "│  "), names, lines)
+
+
+# --- what a wave costs ----------------------------------------------------------------------------
+
+
+def links(local: str, remote: str, *, several: bool) -> tuple[LinkCost, LinkCost]:
+    """Return the figures of links on one machine and between machines, measured unless given."""
+    here = _link(local) if local else measure_links()
+    if remote and not several:
+        raise InputError("--host-link is for several machines", hint="give --hosts as well")
+    if remote:
+        return here, _link(remote)
+    return here, LinkCost(
+        here.latency + HOST_LATENCY, here.overhead, max(here.per_byte, HOST_PER_BYTE)
+    )
+
+
+def _link(text: str) -> LinkCost:
+    words = text.split(",")
+    try:
+        latency, overhead, rate = words
+        found = LinkCost(parse_duration(latency), parse_duration(overhead), 1 / parse_size(rate))
+    except (ValueError, ZeroDivisionError) as error:
+        raise InputError(
+            f"{text!r} does not say how fast a link is: {error}",
+            hint="write latency, overhead and bytes a second: 20us,5us,2GB",
+        ) from None
+    return found
+
+
+def load_of(nbytes: str, answer: str, *, grows: bool) -> WaveLoad:
+    """Return what goes through the tree in a wave."""
+    try:
+        down = parse_size(nbytes)
+        return WaveLoad(down, parse_size(answer) if answer else down, grows)
+    except ValueError as error:
+        raise InputError(str(error), where="--bytes") from None
+
+
+def compare(
+    shapes: Sequence[str],
+    agents: int,
+    hosts: int,
+    load: WaveLoad,
+    links: tuple[LinkCost, LinkCost],
+    cores: int = 0,
+) -> ShapeComparison:
+    """Return what a wave costs in trees of several shapes; the best one is recommended.
+
+    Example:
+        >>> link = LinkCost(20e-6, 5e-6, 1e-9)
+        >>> found = compare(["flat", "kary:8"], 64, 1, WaveLoad(64, 64), (link, link), cores=64)
+        >>> [one.shape for one in found.shapes if one.recommended]
+        ['kary:8']
+    """
+    if hosts > agents:
+        raise InputError(
+            f"{hosts} machines for {agents} agents", hint="a machine has at least one agent"
+        )
+    count = cores or usable_cores()
+    local, remote = links
+    costs: dict[str, WaveCost] = {}
+    for shape in dict.fromkeys(shapes or usual_shapes(agents, hosts)):
+        tree, numbers, _ = _placed(shape, agents, hosts)
+        cost = predict(tree, load, local, remote, numbers, count)
+        inner = tuple(one for one in cost.places if one.messages_down)  # all agents are alike
+        costs[shape] = msgspec.structs.replace(cost, places=inner)
+    least = min(cost.seconds for cost in costs.values())
+    good = [shape for shape, cost in costs.items() if cost.seconds <= AS_GOOD * least]
+    best = min(good, key=lambda shape: costs[shape].junctions)
+    found = tuple(ShapeCost(shape, shape == best, cost) for shape, cost in costs.items())
+    return ShapeComparison(agents, hosts, count, load, local, remote, found)
+
+
+def usual_shapes(agents: int, hosts: int) -> list[str]:
+    """Return the shapes that are worth a look.
+
+    Example:
+        >>> usual_shapes(20, 4)
+        ['flat', 'by-host', 'kary:2', 'kary:4', 'kary:8', 'kary:16', 'knomial:2', 'knomial:4']
+    """
+    widths = [width for width in (2, 4, 8, 16, 32, 64) if width < agents]
+    knomials = [f"knomial:{k}" for k in (2, 4) if k < agents]
+    several = [BY_HOST] if 1 < hosts < agents else []
+    return ["flat", *several, *(f"kary:{width}" for width in widths), *knomials]
+
+
+def _placed(shape: str, agents: int, hosts: int) -> tuple[Tree, tuple[int, ...], tuple[str, ...]]:
+    """Return a tree, the number of each place's host, and what these are called.
+
+    The front end is on a machine of its own where there are several; a junction is where the
+    first of its agents is.
+    """
+    if shape == BY_HOST:
+        shares = [agents // hosts + (number < agents % hosts) for number in range(hosts)]
+        return *by_host(shares), ()
+    if shape.startswith("file:"):
+        planned = read_topology(shape.removeprefix("file:"))
+        if planned.hosts and planned.tree.agents == agents:
+            known = {name: number for number, name in enumerate(dict.fromkeys(planned.hosts))}
+            return planned.tree, tuple(known[name] for name in planned.hosts), planned.hosts
+    tree = tree_of_shape(shape, agents)
+    if hosts == 1:
+        return tree, (0,) * tree.size, ()
+    numbers = [0] * tree.size
+    for rank in range(1, tree.size):
+        numbers[rank] = 1 + (tree.leaves(rank)[0] - 1) * hosts // agents
+    return tree, tuple(numbers), ()
+
+
+def compared(found: ShapeComparison) -> list[RenderableType]:
+    """Return the table of shapes, and by which figures it was made."""
+    columns = ["", "shape", "depth>", "junctions>", "msgs>", "busiest>", "its bytes>", "hosts>"]
+    rows = [_row(one, found.hosts) for one in found.shapes]
+    machines = f" on {found.hosts} machines" if found.hosts > 1 else ""
+    grows = "gathered" if found.load.grows else "reduced"
+    down, up = describe_size(found.load.down), describe_size(found.load.up)
+    lines = [
+        f"one wave: {down} to {found.agents} agents{machines}, {up} from each, {grows}",
+        f"links on a machine: {_figures(found.local)}",
+    ]
+    if found.hosts > 1:
+        lines.append(f"links between machines: {_figures(found.remote)}")
+    cores = f"{found.cores} core{'' if found.cores == 1 else 's'} a machine"
+    lines.append(f"{cores}; busiest: messages and bytes of the place with the most")
+    table = FittingTable(
+        "", [*columns, "time>"], shortened(rows), ("hosts", "depth") if found.hosts == 1 else ()
+    )
+    return [table, *map(Text, lines)]
+
+
+def _row(one: ShapeCost, hosts: int) -> tuple[str, ...]:
+    cost = one.cost
+    return (
+        "*" if one.recommended else "",
+        one.shape if len(one.shape) <= MAX_NAME else f"…{one.shape[1 - MAX_NAME :]}",
+        str(cost.depth),
+        str(cost.junctions),
+        str(cost.messages),
+        str(cost.busiest),
+        describe_size(cost.busiest_bytes),
+        describe_size(cost.between_hosts) if hosts > 1 else "-",
+        seconds(cost.seconds),
+    )
+
+
+MAX_NAME = 18
+"""Characters of a shape in the table."""
+
+
+def _figures(link: LinkCost) -> str:
+    rate = f"{describe_size(1 / link.per_byte)}/s" if link.per_byte else "no time for bytes"
+    return f"latency {seconds(link.latency)}, overhead {seconds(link.overhead)}, {rate}"
