@@ -74,7 +74,11 @@ class PeerTable:
 
     def unreachable(self, now: float, event: ev.Unreachable) -> Effects:
         """Nobody takes connections at a place."""
-        return self.attachment.unreachable(now, event.rank, self.router.parent)
+        return self.attachment.unreachable(now, event.rank, self.router.parent, absent=event.absent)
+
+    def try_again(self, _now: float, event: ev.TryAgain) -> Effects:
+        """A place nearer home may be reached now."""
+        return self.attachment.called(event.rank, self.router.parent)
 
     def link_opened(self, now: float, event: ev.LinkOpened) -> Effects:
         """A transport has a new connection."""
@@ -126,7 +130,7 @@ class PeerTable:
 
     def _admit(self, link: Link, hello: msg.Hello) -> Effects:
         newer = hello.rank >= self.router.size or hello.epoch > self.router.tree.epoch
-        if newer and self.identity.keys.accepts(hello.rank, hello.credential):
+        if newer and self.identity.accepts(hello.rank, hello.credential):
             # This place will hear of that epoch: who asks is to ask again, here or further up. So
             # nobody is attached to a place that knows less than it does of who there is.
             return [ev.Disconnect(link.number, f"epoch {hello.epoch} has not come here yet")]
@@ -159,7 +163,7 @@ class PeerTable:
     def _refusal(self, hello: msg.Hello) -> str:
         if not self.router.is_home(hello.rank):
             return f"rank {hello.rank} has no home below rank {self.rank}"
-        if not self.identity.keys.accepts(hello.rank, hello.credential):
+        if not self.identity.accepts(hello.rank, hello.credential):
             return "wrong credential"
         if self.router.knows(hello.rank, hello.incarnation, hello.attachment):
             return f"rank {hello.rank} is stale: a newer process has its place, or it was given up"

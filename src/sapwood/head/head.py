@@ -57,6 +57,7 @@ ORDERS = frozenset(
     {
         messages.OPEN,
         messages.CONFIGURE,
+        messages.LISTEN,
         messages.SPAWN,
         messages.KILL,
         messages.CLOSE,

@@ -690,6 +690,11 @@ class _Daemons:
         del setup, on_end
         return self._control.daemon_starter(host, on_report)
 
+    def listen(self, host: int, where: str) -> Future[str]:
+        """Return nothing ever: the control tree has no nodes below others."""
+        del host, where
+        return Future()
+
     def ready_hosts(self) -> list[int]:
         """Return nothing: a daemon begins on no other machine than its own."""
         return []

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -36,7 +36,7 @@ from sapwood.core.errors import (
     SapwoodError,
     SecurityError,
 )
-from sapwood.core.topology import ROOT
+from sapwood.core.topology import ROOT, gateways
 from sapwood.environment.log_ring import LogRing, kept_lines
 from sapwood.environment.logs import logger
 from sapwood.nodes import messages
@@ -49,6 +49,9 @@ from sapwood.session.agent import READY, Agent, Contribution, IncomingRequest
 from sapwood.session.folder import make_folder
 from sapwood.session.member import MemberConfiguration
 from sapwood.session.shared_reactor import SharedReactor
+
+if TYPE_CHECKING:
+    from sapwood.nodes.port import NodePort
 
 LOOKS = 8
 """A zygote that gives no sign of life at so many heartbeats is taken for dead."""
@@ -125,6 +128,8 @@ class SessionProcesses:
         )
         self._open = True
         self.gone = False
+        self._port: NodePort | None = None
+        self._delegations: list[Callable[[], None]] = []
 
     @property
     def zygote(self) -> int:
@@ -164,6 +169,28 @@ class SessionProcesses:
         """Give another configuration to processes that begin from now on."""
         self._configuration = configuration
         self._spawner.reconfigure(self._localised(configuration))
+        self._delegate()
+
+    def listen_at(self, port: NodePort) -> None:
+        """Give connections from other machines to the junctions here that they are for."""
+        self._port = port
+        self._delegate()
+
+    def _delegate(self) -> None:
+        self._end_delegations()
+        if self._port is None or not self._open:
+            return
+        found = typed.unpacker(MemberConfiguration)(self._configuration)
+        for rank in gateways(found.tree, found.hosts):
+            if found.hosts[rank] == self._order.host:
+                path = msgspec.structs.replace(found, folder=str(self._folder)).port_path(rank)
+                self._delegations.append(
+                    self._port.delegate(found.cluster, rank, path, lambda: self._credentials)
+                )
+
+    def _end_delegations(self) -> None:
+        while self._delegations:
+            self._delegations.pop()()
 
     def renew(self, credentials: Credentials) -> None:
         """Let processes that begin from now on show other credentials."""
@@ -191,6 +218,7 @@ class SessionProcesses:
     def close(self, done: Callable[[], None]) -> None:
         """End all processes; ``done`` is called on the loop when they are gone."""
         self._open = False
+        self._end_delegations()
         self._spawner.detach()
 
         def wait() -> None:
@@ -205,6 +233,7 @@ class SessionProcesses:
     def close_now(self) -> None:
         """End all processes and wait for that: the daemon ends."""
         self._open = False
+        self._end_delegations()
         self._spawner.detach()
         self._spawner.close()
         self._remove()
@@ -262,6 +291,7 @@ class NodeDaemon:
         self._sessions: dict[str, SessionProcesses] = {}
         self._opened: list[SessionProcesses] = []  # also those that are being closed
         self._renewal: Timer | None = None
+        self._port: NodePort | None = None
         self._take_place(joined)
 
     def _take_place(self, joined: Joined) -> None:
@@ -283,6 +313,7 @@ class NodeDaemon:
         self.agent.requests |= {
             messages.OPEN: partial(self._serve, self._open_session),
             messages.CONFIGURE: partial(self._serve, self._configure),
+            messages.LISTEN: partial(self._serve, self._listen),
             messages.SPAWN: partial(self._serve, self._spawn),
             messages.KILL: partial(self._serve, self._kill),
             messages.CLOSE: partial(self._serve, self._close_session),
@@ -293,8 +324,7 @@ class NodeDaemon:
         self._commands = CommandProcesses(self.loop, self._command_wrote, self._command_ended)
         for name, serve in self._commands.requests.items():
             self.agent.requests[name] = partial(self._serve, partial(_pass_on, serve))
-        for session in self._opened:
-            session.renew(joined.credentials)
+        self._renewed_credentials()
         self._plan_renewal()
 
     def run(self) -> None:
@@ -367,6 +397,8 @@ class NodeDaemon:
         for session in self._opened:
             session.close_now()
         self._end_orphans()
+        if self._port is not None:
+            self._port.close()
         self.agent.place.close()
         self.loop.close()
 
@@ -397,10 +429,16 @@ class NodeDaemon:
             self.credentials, certificate=certificate, key=key
         )
         self.agent.renew(self.credentials)
-        for session in self._opened:
-            session.renew(self.credentials)
+        self._renewed_credentials()
         _log.info("certificate renewed", until=round(valid_until(certificate)))
         self._plan_renewal()
+
+    def _renewed_credentials(self) -> None:
+        """Show other credentials from now on, wherever this machine shows some."""
+        if self._port is not None:
+            self._port.renew(self.credentials)
+        for session in self._opened:
+            session.renew(self.credentials)
 
     def when_ready(self, function: Callable[[], None]) -> None:
         """Have a function called when the head knows that the node is there; before it runs."""
@@ -445,6 +483,8 @@ class NodeDaemon:
         made.start()
         self._opened.append(made)
         self._sessions[order.session] = made
+        if self._port is not None:
+            made.listen_at(self._port)
         _log.info("session opened", session=order.session)
         request.reply(None)
 
@@ -452,6 +492,18 @@ class NodeDaemon:
         order = messages.from_value(request.value(), messages.ConfigureSession)
         self._session(order.session).reconfigure(order.configuration)
         request.reply(None)
+
+    def _listen(self, request: IncomingRequest) -> None:
+        order = messages.from_value(request.value(), messages.ListenForNodes)
+        if self._port is None:
+            # Only a node that has others below it needs it.
+            from sapwood.nodes.port import NodePort  # noqa: PLC0415 - see above
+
+            self._port = NodePort(order.listen, self.loop, self.credentials)
+            _log.info("listening for nodes", places=list(self._port.places))
+            for session in self._opened:
+                session.listen_at(self._port)
+        request.reply(list(self._port.places))
 
     def _spawn(self, request: IncomingRequest) -> None:
         order = messages.from_value(request.value(), messages.SpawnProcesses)

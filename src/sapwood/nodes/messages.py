@@ -22,6 +22,9 @@ CONFIGURE = "processes.configure"
 SPAWN = "processes.spawn"
 """Request to a node: begin processes."""
 
+LISTEN = "node.listen"
+"""Request: listen for other nodes, that is for places of sessions below those of this one."""
+
 KILL = "processes.kill"
 """Request to a node: end one process."""
 
@@ -90,6 +93,18 @@ class ConfigureSession(msgspec.Struct, frozen=True):
 
     session: str
     configuration: bytes
+
+
+class ListenForNodes(msgspec.Struct, frozen=True):
+    """Listen for other nodes; the answer is where, ``host:port`` each.
+
+    A node that listens already goes on where it does.
+
+    Attributes:
+        listen: ``host:port``; port 0 takes a free one.
+    """
+
+    listen: str
 
 
 class SpawnProcesses(msgspec.Struct, frozen=True):

@@ -109,6 +109,7 @@ class EmbeddedSession:
                 ev.Released: self._released,
             }
         )
+        host.ask = self.ask
         self._thread.on_error = self._broken
 
     # --- life --------------------------------------------------------------------------------
