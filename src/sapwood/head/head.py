@@ -57,6 +57,7 @@ ORDERS = frozenset(
     {
         messages.OPEN,
         messages.CONFIGURE,
+        messages.DETOUR,
         messages.LISTEN,
         messages.SPAWN,
         messages.KILL,

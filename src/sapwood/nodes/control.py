@@ -695,6 +695,13 @@ class _Daemons:
         del host, where
         return Future()
 
+    def name_of(self, host: int) -> str:
+        """Return what users call a node."""
+        return self._control.name_of(host)
+
+    def note_detour(self, session: str, host: int, rank: int, home: int, at: int) -> None:
+        """Do nothing: the home of each daemon is the root."""
+
     def ready_hosts(self) -> list[int]:
         """Return nothing: a daemon begins on no other machine than its own."""
         return []

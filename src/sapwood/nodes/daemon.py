@@ -130,6 +130,7 @@ class SessionProcesses:
         self.gone = False
         self._port: NodePort | None = None
         self._delegations: list[Callable[[], None]] = []
+        self._detours: dict[int, messages.Detour] = {}
 
     @property
     def zygote(self) -> int:
@@ -145,7 +146,14 @@ class SessionProcesses:
                 _activity(pid, since, rank) for pid, (rank, since) in self._processes.items()
             ],
             abandoned=self.abandoned,
+            detours=list(self._detours.values()),
         )
+
+    def note(self, detour: messages.Detour) -> None:
+        """Note where a place is attached."""
+        self._detours.pop(detour.rank, None)
+        if detour.home != detour.at:
+            self._detours[detour.rank] = detour
 
     def start(self) -> None:
         """Start the zygote.
@@ -313,6 +321,7 @@ class NodeDaemon:
         self.agent.requests |= {
             messages.OPEN: partial(self._serve, self._open_session),
             messages.CONFIGURE: partial(self._serve, self._configure),
+            messages.DETOUR: partial(self._serve, self._note_detour),
             messages.LISTEN: partial(self._serve, self._listen),
             messages.SPAWN: partial(self._serve, self._spawn),
             messages.KILL: partial(self._serve, self._kill),
@@ -491,6 +500,11 @@ class NodeDaemon:
     def _configure(self, request: IncomingRequest) -> None:
         order = messages.from_value(request.value(), messages.ConfigureSession)
         self._session(order.session).reconfigure(order.configuration)
+        request.reply(None)
+
+    def _note_detour(self, request: IncomingRequest) -> None:
+        order = messages.from_value(request.value(), messages.NoteDetour)
+        self._session(order.session).note(order.detour)
         request.reply(None)
 
     def _listen(self, request: IncomingRequest) -> None:

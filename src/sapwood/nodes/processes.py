@@ -387,6 +387,16 @@ class SessionNodes:
         self._access.ask(host, messages.LISTEN, value).add_done_callback(answered)
         return found
 
+    def name_of(self, host: int) -> str:
+        """Return what users call a node."""
+        return self._access.name_of(host)
+
+    def note_detour(self, session: str, host: int, rank: int, home: int, at: int) -> None:
+        """Have the node of a place know to which machine that is attached."""
+        order = messages.NoteDetour(session, messages.Detour(rank, home, at))
+        with contextlib.suppress(ClosedError):
+            self._access.ask(host, messages.DETOUR, messages.to_value(order))
+
     def ready_hosts(self) -> list[int]:
         """Return the numbers of the nodes that are there."""
         return [one.host for one in self._access.nodes if self._access.is_ready(one.host)]

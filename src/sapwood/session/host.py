@@ -102,6 +102,7 @@ class SessionHost:
         self._keys = SessionKeys(options.tree, options.hosts)
         self._hosts = options.hosts
         self._addresses: dict[int, str] = {}
+        self._detours: set[int] = set()
         self.ask: Callable[[int, str, Any], Any] = _nobody_asks
         self._have_machines_listen()
         timing = msgspec.structs.replace(options.timing, give_up_after=options.ready_timeout)
@@ -146,7 +147,7 @@ class SessionHost:
     def connect(self, handlers: Handlers) -> None:
         """Give the effects of the root to whoever wants them; before anything is started."""
         own: Handlers = {
-            ev.PlaceJoined: self.supervisor.joined,
+            ev.PlaceJoined: self._joined,
             ev.PlacesLost: self.supervisor.lost,
         }
         self.place = NodeDriver(self.node, {**own, **handlers}, self._loop, _problem)
@@ -350,6 +351,31 @@ class SessionHost:
         return self._beginning(self._configuration)
 
     # --- machines below machines ---------------------------------------------------------------
+
+    def _joined(self, effect: ev.PlaceJoined) -> None:
+        self.supervisor.joined(effect)
+        if self._nodes is not None and self._hosts and self._lender is None:
+            self._note_detour(effect.rank, self._nodes)
+
+    def _note_detour(self, rank: int, nodes: NodeSource) -> None:
+        """Say which place is not below the machine that it should be below."""
+        placed = self.node.router.placed(rank)
+        if placed is None or rank not in self.tree:
+            return
+        home, at = self._hosts[self.tree.parents[rank]], self._hosts[placed.parent]
+        if (home != at) == (rank in self._detours):
+            return
+        self._detours.symmetric_difference_update([rank])
+        mine = self._hosts[rank]
+        names = {host: nodes.name_of(host) if host else "the root" for host in (mine, home, at)}
+        (_log.warning if home != at else _log.info)(
+            "attached elsewhere" if home != at else "attached at home",
+            rank=rank,
+            machine=names[mine],
+            home=names[home],
+            at=names[at],
+        )
+        nodes.note_detour(self.node.identity.cluster, mine, rank, home, at)
 
     def _gateways(self) -> list[int]:
         """Return the junctions that have places of other machines below them."""

@@ -117,6 +117,20 @@ class NodeSource(Protocol):
             where: ``host:port``; port 0 takes a free one.
         """
 
+    def name_of(self, host: int) -> str:
+        """Return what users call a machine."""
+
+    def note_detour(self, session: str, host: int, rank: int, home: int, at: int) -> None:
+        """Let a machine know where a place there is attached.
+
+        Args:
+            session: Name of the session.
+            host: Number of the machine.
+            rank: The place.
+            home: The machine at which it is to be attached.
+            at: The machine at which it is.
+        """
+
     def ready_hosts(self) -> list[int]:
         """Return the numbers of the machines on which processes can begin now."""
 
