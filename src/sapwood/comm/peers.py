@@ -158,7 +158,20 @@ class PeerTable:
         self.peers[link.rank] = link
         effects += self._told(msg.Attached((placed,), link.rank))
         effects += self.listener.child_came(link.rank, fresh=link.attachment == 1)
-        return effects + self.listener.places_came((link.rank,))
+        effects += self.listener.places_came((link.rank,))
+        return effects if link.same_machine else effects + self._send_home(link)
+
+    def _send_home(self, link: Link) -> Effects:
+        """Tell a child that was long on its way here that a place nearer its home is there again.
+
+        On one machine that place takes longer to begin than the child to come.
+        """
+        for above in self.router.tree.ancestors(link.rank):
+            if above == self.rank:
+                break
+            if self.router.placed(above) is not None:
+                return [ev.Transmit((link.number,), msg.Return(above))]
+        return []
 
     def _refusal(self, hello: msg.Hello) -> str:
         if not self.router.is_home(hello.rank):

@@ -88,7 +88,7 @@ def _grow(above: list[int], machines: range, radix: int) -> None:
 
 
 def read_host_tree(text: str, names: Sequence[str], where: str) -> list[int]:
-    """Return the machine above each, as a file says it.
+    r"""Return the machine above each, as a file says it.
 
     The file is TOML: each key is a machine, its value the machines below it, also folded ones.
     ``head`` is the machine of the root. Machines that the file does not put anywhere are below it.
@@ -102,7 +102,7 @@ def read_host_tree(text: str, names: Sequence[str], where: str) -> list[int]:
         ConfigurationError: It is malformed, names no machine of these, or goes round in a circle.
 
     Example:
-        >>> read_host_tree('head = ["n1"]\\nn1 = ["n[2-3]"]', ["n1", "n2", "n3"], "tree.toml")
+        >>> read_host_tree('head = ["n1"]\nn1 = ["n[2-3]"]', ["n1", "n2", "n3"], "tree.toml")
         [0, 1, 1]
     """
     try:

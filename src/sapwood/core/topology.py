@@ -320,7 +320,7 @@ def kary(agents: int, fanout: int, *, spares: bool = False) -> Tree:
 
 
 def by_host(agents: Sequence[int], above: Sequence[int] = ()) -> tuple[Tree, tuple[int, ...]]:
-    """Return a tree with a junction on each machine, over all its agents, and the host of each rank.
+    """Return a tree with a junction on each machine, over all its agents, and each rank's host.
 
     So one contribution leaves a machine, whatever it has of agents, and whatever comes from
     machines below it. A machine with a single agent and none below needs no junction. Machines are

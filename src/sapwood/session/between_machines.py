@@ -101,7 +101,7 @@ class JunctionPort:
         self._port.serve(protocol, handler)
         Path(path).unlink(missing_ok=True)  # that of the process before this one
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.setblocking(False)
+        self._socket.settimeout(0)
         self._socket.bind(path)
         loop.add_reader(self._socket.fileno(), self._readable)
         self._loop = loop

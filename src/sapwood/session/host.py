@@ -362,11 +362,11 @@ class SessionHost:
         placed = self.node.router.placed(rank)
         if placed is None or rank not in self.tree:
             return
+        mine = self._hosts[rank]
         home, at = self._hosts[self.tree.parents[rank]], self._hosts[placed.parent]
-        if (home != at) == (rank in self._detours):
+        if mine == home or (home != at) == (rank in self._detours):
             return
         self._detours.symmetric_difference_update([rank])
-        mine = self._hosts[rank]
         names = {host: nodes.name_of(host) if host else "the root" for host in (mine, home, at)}
         (_log.warning if home != at else _log.info)(
             "attached elsewhere" if home != at else "attached at home",

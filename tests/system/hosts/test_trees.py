@@ -1,7 +1,8 @@
-"""Trees between hosts: a machine may be below another one, and everything is as with one machine."""
+"""Trees between hosts: a machine may be below another one, and results are the same."""
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -33,7 +34,6 @@ from sapwood.environment.settings import CommSettings, NodeSettings, RestartSett
 from sapwood.session.embedded import embedded
 
 SIZE = 250_000  # float64: 2 MB
-agents = sapwood.here
 
 
 def part(value):
@@ -59,6 +59,7 @@ def say(value):
 with sapwood.ssh(["n1", "n2", "n3", "n4"], 8, topology="kary:2", settings=settings) as cluster:
     host = embedded(cluster.session).host
     tree, hosts = host.tree, host.hosts
+    hosts_of = range(1, tree.size)
     links = lambda: [one.rank for one in host.place.figures()]
     expected = lambda n: n * np.arange(SIZE, dtype="f8") * sum(range(1, 9))
     with cluster.stream(part, reduce="sum") as stream:
@@ -69,7 +70,7 @@ with sapwood.ssh(["n1", "n2", "n3", "n4"], 8, topology="kary:2", settings=settin
             "parents": tree.parents,
             "attached": {rank: placed.parent for rank, placed in host.node.router._placed.items()},
             "links": [hosts[rank] for rank in links()],
-            "pids": {place.rank: place.pid for place in embedded(cluster.session).supervisor.places},
+            "pids": {place.rank: place.pid for place in embedded(cluster.session).places(hosts_of)},
         })
         for line in sys.stdin:
             count = int(line)
@@ -100,8 +101,6 @@ class Front:
         self.first = self.hear()
 
     def hear(self) -> Any:
-        import json
-
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
