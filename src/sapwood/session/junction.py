@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from sapwood.comm import events as ev
 from sapwood.comm import plain
+from sapwood.comm.content import ContentChunk
 from sapwood.comm.groups import events as gev
 from sapwood.comm.links import Handlers
 from sapwood.comm.payload import Payload
@@ -78,6 +79,8 @@ class Junction:
         owner = effect.payload.owner
         if isinstance(owner, SharedBlock):
             self._pool.give_back(owner)
+        elif isinstance(owner, ContentChunk):
+            owner.taken()
         elif owner is not None:
             self.on_lent(effect.payload)
 

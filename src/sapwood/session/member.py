@@ -315,6 +315,12 @@ class TreeMember:
             self._far = self._between_machines()
         self._far.connect(rank, address, handler, failed)
 
+    def content_sources(self) -> tuple[int, ...]:
+        """Return the places that may have content for this machine, nearest first."""
+        near = self.configuration.is_near
+        above = self.configuration.tree.above(self.rank)
+        return (*(rank for rank in above if rank != ROOT and not near(rank)), ROOT)
+
     def renew(self, credentials: Credentials) -> None:
         """Show other credentials on connections that are made from now on."""
         self.configuration = msgspec.structs.replace(self.configuration, credentials=credentials)
