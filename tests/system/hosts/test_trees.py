@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -73,6 +74,12 @@ with sapwood.ssh(["n1", "n2", "n3", "n4"], 8, topology="kary:2", settings=settin
             "pids": {place.rank: place.pid for place in embedded(cluster.session).places(hosts_of)},
         })
         for line in sys.stdin:
+            if not line[0].isdigit():
+                program = sapwood.load_program(f"{line.strip()}/sums.py::Sums")
+                total = cluster.run(program, np.arange(80.0)).result(100)
+                sent = embedded(cluster.session).content.sent
+                say({"right": total == sum(range(80)), "sent": max(sent.values())})
+                continue
             count = int(line)
             right = all(
                 np.array_equal(stream.exchange(float(n), timeout=100).total, expected(float(n)))
@@ -86,6 +93,53 @@ BYTES = 2_000_000
 """Of one partial result."""
 
 
+SUMS_C = """
+#include <stdint.h>
+unsigned char large[{size}] = {{1, {seed}}};
+double total(const double *x, int64_t n) {{
+    double sum = large[0] - 1;
+    for (int64_t i = 0; i < n; i++) sum += x[i];
+    return sum;
+}}
+"""
+
+SUMS_PY = """
+import numpy as np
+import sapwood
+
+
+class Sums(sapwood.Program):
+    sources = ["sums.c"]
+    inputs = ("x",)
+    reduce = {"sum": "sum"}
+    total = sapwood.native("total")
+
+    def init(self, data):
+        return {"sum": np.zeros(1), "done": False}
+
+    def map(self, part, state):
+        x = np.ascontiguousarray(part.x, "f8").ravel()
+        return {"sum": np.array([self.total(x, len(x))])}
+
+    def update(self, state, total):
+        return {"sum": total["sum"], "done": True}
+
+    def done(self, state):
+        return state["done"]
+
+    def result(self, state):
+        return float(state["sum"][0])
+"""
+
+
+def write_program(folder: Path, size: int, seed: int) -> Path:
+    """Write a program whose library is large; machines do not see where it is built."""
+    folder.mkdir()
+    (folder / "sums.c").write_text(SUMS_C.format(size=size, seed=seed))
+    (folder / "sums.py").write_text(SUMS_PY)
+    return folder
+
+
 class Front:
     """A front end on the head, with a cluster over four machines of which two are below others."""
 
@@ -97,8 +151,13 @@ class Front:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            env=os.environ | {"XDG_CACHE_HOME": str(hosts.folder / "cache0")},
         )
-        self.first = self.hear()
+        try:
+            self.first = self.hear()
+        except BaseException:
+            self.kill()
+            raise
 
     def hear(self) -> Any:
         assert self.process.stdout is not None
@@ -108,11 +167,26 @@ class Front:
             pytest.fail(self.process.stderr.read())
         return json.loads(line)
 
-    def waves(self, count: int) -> Any:
+    def order(self, what: object) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(f"{count}\n")
+        self.process.stdin.write(f"{what}\n")
         self.process.stdin.flush()
+
+    def waves(self, count: int) -> Any:
+        self.order(count)
         return self.hear()
+
+    def junction(self, machine: int) -> int:
+        """Return the process id of the junction of a machine that is below the root."""
+        for rank, parent in self.first["attached"].items():
+            if parent == 0 and self.first["hosts"][int(rank)] == machine:
+                return int(self.first["pids"][rank])
+        pytest.fail(f"machine {machine} is not below the root")
+
+    def kill(self) -> None:
+        """End it, if it is there still."""
+        self.process.kill()
+        self.process.communicate()
 
     def end(self) -> str:
         _, said = self.process.communicate(timeout=60)
@@ -126,6 +200,14 @@ def sent(hosts: Network, name: str) -> int:
     found = re.search(r"eth0:\s*(.*)", shown)
     assert found is not None
     return int(found.group(1).split()[8])
+
+
+@pytest.fixture
+def front(hosts: Network) -> Iterator[Front]:
+    """A front end with its cluster."""
+    made = Front(hosts)
+    yield made
+    made.kill()
 
 
 @pytest.fixture
@@ -175,16 +257,8 @@ def test_one_partial_result_leaves_each_machine(hosts: Network, tmp_path: Path) 
         for name in hosts.names:
             assert 5 * BYTES < sent(hosts, name) - before[name] < 5 * 1.3 * BYTES, name
         # A junction with machines below it is killed, and what is below heals.
-        junction = next(
-            int(rank)
-            for rank, parent in first["attached"].items()
-            if parent == 0 and first["hosts"][int(rank)] == 1
-        )
-        pid = first["pids"][str(junction)]
-        assert front.process.stdin is not None
-        front.process.stdin.write("8\n")
-        front.process.stdin.flush()
-        subprocess.run(["kill", "-9", str(pid)], check=True)
+        front.order(8)
+        os.kill(front.junction(1), signal.SIGKILL)
         assert front.hear()["right"]
         until(lambda: front.waves(1)["attached"] == first["attached"], 60)
         said = front.end()
@@ -204,10 +278,9 @@ def test_one_partial_result_leaves_each_machine(hosts: Network, tmp_path: Path) 
 
 
 def test_a_machine_that_nobody_can_connect_to_has_nobody_below_it(
-    hosts: Network, firewall: str
+    firewall: str, front: Front
 ) -> None:
     assert firewall == "n3"
-    front = Front(hosts)
     first = front.first
     assert first["right"]
     above = {
@@ -221,3 +294,29 @@ def test_a_machine_that_nobody_can_connect_to_has_nobody_below_it(
     assert "attached elsewhere" in said
     assert "n4" in said
     assert "n3" in said
+
+
+def test_content_leaves_the_root_once_for_each_machine_below_it(
+    hosts: Network, front: Front, tmp_path: Path
+) -> None:
+    size = 8 * 2**20
+    program = write_program(tmp_path / "first", size, os.getpid() % 251)
+    front.order(program)
+    told = front.hear()
+    assert told["right"]
+    assert 2 * size < told["sent"] < 2.2 * size  # of four machines two are below the root
+    for name in hosts.names:
+        folder = hosts.folder / f"cache{name[1:]}" / "sapwood" / "content"
+        assert [path for path in folder.iterdir() if path.stat().st_size > size]
+        assert not list(folder.glob("*.part"))
+    front.order(program)
+    assert front.hear() == told
+    # The junction that passes it on is killed while it does.
+    front.order(write_program(tmp_path / "second", 8 * size, 1 + os.getpid() % 251))
+    below = hosts.folder / "cache2" / "sapwood" / "content"
+    until(lambda: [one for one in below.iterdir() if one.stat().st_size > 8 * size])
+    os.kill(front.junction(1), signal.SIGKILL)
+    told = front.hear()
+    assert told["right"]
+    assert told["sent"] < 3.2 * 8 * size
+    front.end()
