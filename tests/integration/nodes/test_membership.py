@@ -238,12 +238,12 @@ def test_a_machine_that_others_are_below_is_gone(
     cluster = cluster_over(head.control, 6, settings=settings)
     head.clusters.append(cluster)
     host = embedded(cluster.session).host
-    inner = [rank for rank in host.tree.junctions if host.hosts[rank] == 1]
-    below = [rank for rank in host.tree.junctions if host.hosts[rank] == 2]
+    inner = [rank for rank in host.tree.junctions if host.hosts[rank] == 2]
+    below = [rank for rank in host.tree.junctions if host.hosts[rank] == 3]
     assert host.tree.parents[below[0]] == inner[0]
     assert total(cluster) == 6
-    head.control.remove_node(1)
-    until(lambda: len(cluster.agents) == left and 1 not in hosts(cluster))
+    head.control.remove_node(2)
+    until(lambda: len(cluster.agents) == left and 2 not in hosts(cluster))
     until(lambda: all(place.is_ready for place in cluster.session.places()))
     assert total(cluster) == left
     until(lambda: total(cluster) == left and host.node.router.placed(below[0]) is not None)
