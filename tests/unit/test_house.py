@@ -103,7 +103,15 @@ def test_the_wheel_has_no_simulator() -> None:
     assert wheel["packages"] == ["src/sapwood"]
 
 
-AGENT_SIDE = {"agent", "agent_groups", "content_cache", "junction", "member", "secondary_tree"}
+AGENT_SIDE = {
+    "agent",
+    "agent_groups",
+    "content_cache",
+    "content_relay",
+    "junction",
+    "member",
+    "secondary_tree",
+}
 """What agents and junctions are made of; what runs in them imports it."""
 
 

@@ -20,6 +20,7 @@ from sapwood.code.runner.options import RunnerOptions
 from sapwood.code.runner.runner_host import Job, JobOutcome, Preparation, RunnerHost
 from sapwood.comm import events as ev
 from sapwood.comm import plain
+from sapwood.comm.content import RELAY
 from sapwood.comm.links import Handlers
 from sapwood.comm.loop import Loop
 from sapwood.comm.messages import FAIL, FilterAt
@@ -34,6 +35,7 @@ from sapwood.session.member import MemberConfiguration, OutgoingRequests, read_c
 
 if TYPE_CHECKING:
     from sapwood.session.content_cache import HeldContent
+    from sapwood.session.content_relay import ContentRelay
 
 
 _Waiting = tuple[Callable[[], None], Callable[[SapwoodError], None]]
@@ -341,6 +343,9 @@ class FilteringJunction(Junction):
         settings = decode_settings(shared.extra)
         self.loop = self.member.loop
         options = msgspec.structs.replace(settings.runner, content=content_folder(settings))
+        self._needed = NeededContent(self, settings)
+        self._relay: ContentRelay | None = None
+        self.requests[RELAY] = self._pass_on
         self._filters = FilterHost(
             Position(rank, sum(1 for _ in shared.tree.ancestors(rank))),
             self.member.loop,
@@ -348,9 +353,22 @@ class FilteringJunction(Junction):
             lambda: runner_factory,
             self.member.place.post,
             self._printed,
-            NeededContent(self, settings),
+            self._needed,
         )
         self.on_lent = self._filters.released
+
+    def content_sources(self) -> tuple[int, ...]:
+        """Return the places that may have content for this machine, nearest first."""
+        return self.member.content_sources()
+
+    def _pass_on(self, asked: ev.Asked) -> None:
+        """Give a machine below a chunk of content."""
+        if self._relay is None:
+            # Only junctions that have other machines below them need it.
+            from sapwood.session.content_relay import ContentRelay  # noqa: PLC0415 - see above
+
+            self._relay = ContentRelay(self._needed.opened_cache(), self.answer, self.fail)
+        self._relay.asked(asked)
 
     def _filter(self, effect: ev.FilterWanted) -> None:
         self._filters.call(effect)

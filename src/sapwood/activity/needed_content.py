@@ -27,6 +27,9 @@ class AskingPlace(Protocol):
     def ask(self) -> AskRoot:
         """Sends a request."""
 
+    def content_sources(self) -> tuple[int, ...]:
+        """Return the places that may have content for this machine, nearest first."""
+
 
 class NeededContent:
     """Content by the name of the work that needs it.
@@ -76,7 +79,7 @@ class NeededContent:
             self._fetches.pop(name, None)
             on_error(error)
 
-        fetch = self._opened_cache().fetch(refs, done, failed)
+        fetch = self.opened_cache().fetch(refs, done, failed)
         if not ended:
             self._fetches[name] = fetch
 
@@ -94,7 +97,8 @@ class NeededContent:
         for name in [*self._fetches, *self._held]:
             self.drop(name)
 
-    def _opened_cache(self) -> ContentCache:
+    def opened_cache(self) -> ContentCache:
+        """Return the content folder of the node."""
         if self._cache is None:
             # Only places that do not share the machine of the root need it.
             from sapwood.session.content_cache import ContentCache  # noqa: PLC0415 - see above
@@ -102,7 +106,8 @@ class NeededContent:
             settings, place = self._settings, self._place
             folder = content_folder(settings)
             limit = settings.content_cache or sys.maxsize
-            self._cache = ContentCache(folder, limit, place.ask, place.loop)
+            sources = place.content_sources()
+            self._cache = ContentCache(folder, limit, place.ask, place.loop, sources)
         return self._cache
 
 

@@ -35,6 +35,8 @@ class RunParticipants:
         self._replace = replace
         self._changed = threading.Condition()
         self._unready = set(opening)
+        self._asked: dict[int, Future[Any]] = {}
+        self._attached_again: set[int] = set()
         self._failure: SapwoodError | None = None
         self._stream: StreamPort | None = None
         self._unsubscribe = session.subscribe(self._places_changed)
@@ -95,12 +97,22 @@ class RunParticipants:
     def _open(self, rank: int) -> None:
         value = msgspec.to_builtins(self._opening[rank], builtin_types=(bytes,))
         future = self._session.ask(rank, agent_requests.OPEN_RUN, value)
+        with self._changed:
+            self._asked[rank] = future
+            self._attached_again.discard(rank)
         future.add_done_callback(lambda done: self._opened(rank, done))
 
     def _opened(self, rank: int, done: "Future[Any]") -> None:
+        with self._changed:
+            if self._asked.get(rank) is not done:
+                return  # it was asked again meanwhile
+            del self._asked[rank]
+            is_there = rank in self._attached_again
         error = done.exception()
         if isinstance(error, AgentLostError) and self._replace:
-            return  # it is replaced, or attached elsewhere, and opened again
+            if is_there:
+                self._open(rank)
+            return  # else it is replaced, or attached elsewhere, and opened again
         if error is not None:
             self.fail(_as_sapwood(error).located(f"agent {rank}"))
             return
@@ -116,8 +128,12 @@ class RunParticipants:
             if not change.disconnected:
                 self.replaced += len(mine)
             with self._changed:
-                unready = [rank for rank in mine if rank in self._unready]
-            for rank in unready:
+                unready = {rank for rank in mine if rank in self._unready}
+                if change.disconnected:  # the same process is still about to get ready
+                    still = unready & self._asked.keys()
+                    self._attached_again |= still
+                    unready -= still
+            for rank in sorted(unready):
                 self._open(rank)
             return
         if change.disconnected:

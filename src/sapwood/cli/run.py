@@ -44,6 +44,13 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
         int | None,
         typer.Option(metavar="K", min=2, help="Children of a junction; default: a flat tree."),
     ] = None,
+    topology: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHAPE",
+            help="How machines are below each other: flat, kary:16, knomial:2 or file:PATH.",
+        ),
+    ] = None,
     parameter: Annotated[
         list[str] | None,
         typer.Option(
@@ -121,6 +128,7 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
             "cluster.on": on,
             "cluster.agents": agents,
             "cluster.fanout": fanout,
+            "nodes.topology": topology,
             "limits.time": time_limit,
             "limits.run_time": run_time_limit,
             "limits.iterations": max_iterations,

@@ -78,12 +78,27 @@ def explanations(status: calls.TreeStatus) -> list[str]:
         if 0 < one.certificate_end < status.time and record.state != "removed":
             why += f"; its certificate ended {moment_shown(one.certificate_end, status.time)}"
         lines.append(f"{record.name} is {record.state}{since}" + (f": {why}" if why else ""))
+    lines += detours(status.nodes)
     for refusal in status.refusals:
         if status.time - refusal.time < RECENT:
             who = f"'{refusal.name}'" if refusal.name else refusal.address
             at = moment_shown(refusal.time, status.time)
             lines.append(f"{who} was not let in at {at}: {refusal.reason}")
     return list(dict.fromkeys(lines))
+
+
+def detours(nodes: Sequence[calls.NodeStatus]) -> list[str]:
+    """Return which places of sessions are attached elsewhere, as their home cannot be reached."""
+    names = {0: "the root"} | {one.record.host: one.record.name for one in nodes}
+    return [
+        f"{one.record.name} reaches {names.get(detour.at, detour.at)} instead of "
+        f"{names.get(detour.home, detour.home)}, which it cannot reach: rank {detour.rank} of "
+        f"{session.session}"
+        for one in nodes
+        if one.activity is not None
+        for session in one.activity.sessions
+        for detour in session.detours
+    ]
 
 
 def _link_row(one: calls.NodeStatus, now: float) -> tuple[str, ...]:

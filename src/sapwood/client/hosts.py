@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,6 +24,7 @@ from sapwood.contexts.launchers.ray import RayLauncher
 from sapwood.contexts.launchers.slurm import SlurmLauncher
 from sapwood.contexts.launchers.ssh import SshLauncher
 from sapwood.core.errors import ConfigurationError
+from sapwood.core.host_tree import parse_shape, read_host_tree, shaped
 from sapwood.core.hostset import split_hosts
 from sapwood.core.topology import Tree, by_host, flat
 from sapwood.core.whole import whole
@@ -44,6 +46,7 @@ def ssh(
     agents: int | None = None,
     *,
     agents_per_node: int | None = None,
+    topology: str = "",
     settings: Settings | None = None,
     options: Sequence[str] = (),
 ) -> Cluster:
@@ -58,6 +61,8 @@ def ssh(
             ``@FILE`` names a file with one a line.
         agents: Agents altogether; they are spread evenly.
         agents_per_node: Agents on each machine; by default as many as it has cores.
+        topology: How the machines are below each other: ``flat``, ``kary:4``, ``knomial:2`` or
+            ``file:PATH``; by default ``nodes.topology``.
         settings: All settings; by default those of configuration files and variables. The table
             ``nodes`` says where this machine listens and which Python the others have.
         options: More arguments for ``ssh``, such as ``["-p", "2222"]``.
@@ -73,6 +78,9 @@ def ssh(
                 print(cluster.submit(pow, 2, 10).result())
     """
     chosen = load_configuration().settings if settings is None else check_settings(settings)
+    if topology:
+        nodes = msgspec.structs.replace(chosen.nodes, topology=topology)
+        chosen = msgspec.structs.replace(chosen, nodes=nodes)
     names = [hosts] if isinstance(hosts, str) else list(hosts)
     launcher = SshLauncher(names, [*chosen.nodes.ssh, *options])
     return start_on(launcher, agents, agents_per_node=agents_per_node, settings=chosen)
@@ -372,7 +380,7 @@ def several(nodes: int, agents: int | None = None, *, settings: Settings | None 
 
 def _on_loopback(settings: Settings) -> Settings:
     """Return settings by which the head listens for this machine only."""
-    here = msgspec.structs.replace(settings.nodes, listen="127.0.0.1:0")
+    here = msgspec.structs.replace(settings.nodes, listen="127.0.0.1:0", node_listen="127.0.0.1:0")
     return msgspec.structs.replace(settings, nodes=here)
 
 
@@ -430,7 +438,7 @@ def cluster_over(
     exports = site_variables(settings)
     base = session_options(settings, exports)
     shares = _shares(control, agents, agents_per_node, settings)
-    tree, hosts = by_host(shares)
+    tree, hosts = by_host(shares, _above(shares, control, settings.nodes.topology))
     runners = runner_options(max(shares), settings, usable_cores())
     options = msgspec.structs.replace(
         base,
@@ -453,6 +461,26 @@ def cluster_over(
         )
 
     return new_cluster(settings, exports, tree, runners, new_session)
+
+
+def _above(shares: Sequence[int], control: NodePool, shape: str) -> list[int]:
+    """Return the machine above each, by number; those without agents are below the root."""
+    if shape.startswith("file:"):
+        path = Path(parse_shape(shape)[1]).expanduser()
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeError) as error:
+            raise ConfigurationError(
+                f"the file of the topology cannot be read: {error}", where=str(path)
+            ) from error
+        name_of = {node.host: node.name for node in control.nodes}
+        names = [name_of.get(host, f"node {host}") for host in range(1, len(shares) + 1)]
+        return read_host_tree(text, names, str(path))
+    used = [host for host, share in enumerate(shares, start=1) if share]
+    above = [0] * len(shares)
+    for host, parent in zip(used, shaped(shape, len(used)), strict=True):
+        above[host - 1] = used[parent - 1] if parent else 0
+    return above
 
 
 def _shares(

@@ -150,6 +150,7 @@ def session_options(settings: Settings, exports: dict[str, str]) -> SessionOptio
         environment=exports,
         lost_nodes=settings.cluster.lost_nodes,
         node_patience=settings.cluster.node_patience,
+        node_listen=settings.nodes.node_listen,
     )
 
 

@@ -154,8 +154,11 @@ class Attachment:
         self.advance(AttachmentEvent.CALLED)
         return self._seek(to)
 
-    def unreachable(self, now: float, rank: int, parent: int) -> Effects:
-        """The place that was sought cannot be reached, or does not answer."""
+    def unreachable(self, now: float, rank: int, parent: int, *, absent: bool = False) -> Effects:
+        """The place that was sought cannot be reached, or does not answer.
+
+        If it is absent, there is nobody who could begin to answer.
+        """
         if self.sought < 0 or rank != self.sought:
             return []
         self.link = 0
@@ -170,7 +173,7 @@ class Attachment:
             return []
         self.advance(AttachmentEvent.UNREACHABLE)
         waited = now - self._since
-        if not self._ever and waited < self._timing.failure_after:
+        if not self._ever and not absent and waited < self._timing.failure_after:
             return self._seek(rank, RETRY_PAUSE)  # the processes of a tree start together
         if above is not None:
             return self._seek(above)

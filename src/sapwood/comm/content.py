@@ -8,6 +8,7 @@ node, each under the name of its hash.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -19,6 +20,9 @@ CHUNK: Final = 2**20
 
 GET: Final = "content.get"
 """Request to the front end for a chunk: SHA-256, offset, number of bytes."""
+
+RELAY: Final = "content.relay"
+"""Request to a junction for a chunk: SHA-256, size of the content, offset, number of bytes."""
 
 NAME: Final = "content.name"
 """Request to the front end for the SHA-256 of a part of a file: path, offset, number of bytes."""
@@ -73,6 +77,19 @@ class ContentRef(msgspec.Struct, frozen=True, array_like=True):
     nbytes: int
     file: FileStamp | None = None
     offset: int = 0
+
+
+class ContentChunk:
+    """The owner of a chunk that is on its way: makes room for the next one when it was taken.
+
+    Args:
+        taken: Called once the chunk was taken, or never will be.
+    """
+
+    __slots__ = ("taken",)
+
+    def __init__(self, taken: Callable[[], None]) -> None:
+        self.taken = taken
 
 
 class ContentFolder:

@@ -42,7 +42,17 @@ class WavesPassed(Event, frozen=True):
 
 
 class Unreachable(Event, frozen=True):
-    """Nobody takes connections at a place that :class:`Connect` wanted."""
+    """Nobody takes connections at a place that :class:`Connect` wanted.
+
+    If it is absent, not even its machine answers: it is no use to wait for it.
+    """
+
+    rank: int
+    absent: bool = False
+
+
+class TryAgain(Event, frozen=True):
+    """A place above may be reached now that could not be before."""
 
     rank: int
 

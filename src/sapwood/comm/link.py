@@ -158,6 +158,10 @@ class Identity(msgspec.Struct):
             attachment,
         )
 
+    def accepts(self, rank: int, credential: bytes) -> bool:
+        """Whether a place below this one showed what it has to."""
+        return self.keys.accepts(rank, credential, at=self.rank)
+
     def welcome(self, window: int = WINDOW) -> Welcome:
         """Return the answer of the side that accepts."""
         return Welcome(PROTOCOL_VERSION, self.rank, self.pid, self.machine, window)

@@ -394,7 +394,7 @@ class LinkTable:
 
     def _forget_former(self, hello: msg.Hello, now: float) -> None:
         """A process that greets anew does not go on where it, or one before it, had been."""
-        if not self._node.identity.keys.accepts(hello.rank, hello.credential):
+        if not self._node.identity.accepts(hello.rank, hello.credential):
             return
         for number in list(self._broken):
             link = self.channels[number].link
@@ -504,7 +504,7 @@ class LinkTable:
         """Return the channel that a peer may go on with."""
         identity = self._node.identity
         check_greeting(message, identity)
-        if not identity.keys.accepts(message.rank, message.credential):
+        if not identity.accepts(message.rank, message.credential):
             return None
         for channel in self.channels.values():
             link = channel.link

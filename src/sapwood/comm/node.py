@@ -74,6 +74,7 @@ class Node:
             ev.LinkClosed: near.link_closed,
             ev.Begin: near.attachment.begin,
             ev.Unreachable: near.unreachable,
+            ev.TryAgain: near.try_again,
             ev.Tick: self._tick,
             ev.Leave: near.leave,
             ev.ChangeTree: epochs.change,

@@ -74,7 +74,11 @@ class PeerTable:
 
     def unreachable(self, now: float, event: ev.Unreachable) -> Effects:
         """Nobody takes connections at a place."""
-        return self.attachment.unreachable(now, event.rank, self.router.parent)
+        return self.attachment.unreachable(now, event.rank, self.router.parent, absent=event.absent)
+
+    def try_again(self, _now: float, event: ev.TryAgain) -> Effects:
+        """A place nearer home may be reached now."""
+        return self.attachment.called(event.rank, self.router.parent)
 
     def link_opened(self, now: float, event: ev.LinkOpened) -> Effects:
         """A transport has a new connection."""
@@ -126,7 +130,7 @@ class PeerTable:
 
     def _admit(self, link: Link, hello: msg.Hello) -> Effects:
         newer = hello.rank >= self.router.size or hello.epoch > self.router.tree.epoch
-        if newer and self.identity.keys.accepts(hello.rank, hello.credential):
+        if newer and self.identity.accepts(hello.rank, hello.credential):
             # This place will hear of that epoch: who asks is to ask again, here or further up. So
             # nobody is attached to a place that knows less than it does of who there is.
             return [ev.Disconnect(link.number, f"epoch {hello.epoch} has not come here yet")]
@@ -154,12 +158,25 @@ class PeerTable:
         self.peers[link.rank] = link
         effects += self._told(msg.Attached((placed,), link.rank))
         effects += self.listener.child_came(link.rank, fresh=link.attachment == 1)
-        return effects + self.listener.places_came((link.rank,))
+        effects += self.listener.places_came((link.rank,))
+        return effects if link.same_machine else effects + self._send_home(link)
+
+    def _send_home(self, link: Link) -> Effects:
+        """Tell a child that was long on its way here that a place nearer its home is there again.
+
+        On one machine that place takes longer to begin than the child to come.
+        """
+        for above in self.router.tree.ancestors(link.rank):
+            if above == self.rank:
+                break
+            if self.router.placed(above) is not None:
+                return [ev.Transmit((link.number,), msg.Return(above))]
+        return []
 
     def _refusal(self, hello: msg.Hello) -> str:
         if not self.router.is_home(hello.rank):
             return f"rank {hello.rank} has no home below rank {self.rank}"
-        if not self.identity.keys.accepts(hello.rank, hello.credential):
+        if not self.identity.accepts(hello.rank, hello.credential):
             return "wrong credential"
         if self.router.knows(hello.rank, hello.incarnation, hello.attachment):
             return f"rank {hello.rank} is stale: a newer process has its place, or it was given up"

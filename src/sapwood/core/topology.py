@@ -374,14 +374,17 @@ def knomial(agents: int, k: int = 2, *, spares: bool = False) -> Tree:
     return with_spares(tree) if spares else tree
 
 
-def by_host(agents: Sequence[int]) -> tuple[Tree, tuple[int, ...]]:
-    """Return a tree with a junction on each host, over all its agents, and the host of each rank.
+def by_host(agents: Sequence[int], above: Sequence[int] = ()) -> tuple[Tree, tuple[int, ...]]:
+    """Return a tree with a junction on each machine, over all its agents, and each rank's host.
 
-    So one contribution leaves a host, whatever it has of agents. A host with a single agent needs
-    no junction. Hosts are counted from 1; 0 is that of the root.
+    So one contribution leaves a machine, whatever it has of agents, and whatever comes from
+    machines below it. A machine with a single agent and none below needs no junction. Machines are
+    counted from 1; 0 is that of the root.
 
     Args:
-        agents: How many agents each host has.
+        agents: How many agents each machine has.
+        above: The machine above each (:mod:`~sapwood.core.host_tree`); none: all are below the
+            root.
 
     Raises:
         ConfigurationError: There is no agent at all.
@@ -390,24 +393,50 @@ def by_host(agents: Sequence[int]) -> tuple[Tree, tuple[int, ...]]:
         >>> tree, hosts = by_host([2, 1])
         >>> tree.parents, hosts
         ((-1, 4, 4, 0, 0), (0, 1, 1, 2, 1))
+        >>> tree, hosts = by_host([1, 1, 1], [0, 1, 1])
+        >>> tree.parents, hosts
+        ((-1, 4, 4, 4, 0), (0, 1, 2, 3, 1))
     """
     count = sum(agents)
     if count < 1:
         raise ConfigurationError("this tree needs at least one agent", where=f"agents={count}")
-    parents = list(flat(count).parents)
-    hosts = [0] * (count + 1)
+    below: list[list[int]] = [[] for _ in range(len(agents) + 1)]
+    for host, parent in enumerate(above or [0] * len(agents), start=1):
+        below[parent].append(host)
+    parents, hosts = list(flat(count).parents), [0] * (count + 1)
     first = 1
-    for host, share in enumerate(agents, start=1):
+    waiting = [(host, ROOT) for host in reversed(below[0])]
+    while waiting:  # a machine, then those below it: so a junction covers adjacent agents
+        host, top = waiting.pop()
+        share = agents[host - 1]
         mine = range(first, first + share)
         first += share
-        for rank in mine:
-            hosts[rank] = host
-        if share > 1:
-            for rank in mine:
-                parents[rank] = len(parents)
-            parents.append(ROOT)
+        if share > 1 or below[host]:
+            parents.append(top)
             hosts.append(host)
+            top = len(parents) - 1
+        for rank in mine:
+            parents[rank], hosts[rank] = top, host
+        waiting += [(child, top) for child in reversed(below[host])]
     return Tree(count, tuple(parents)), tuple(hosts)
+
+
+def gateways(tree: Tree, hosts: Sequence[int]) -> frozenset[int]:
+    """Return the junctions that have places of other machines below them.
+
+    Args:
+        tree: The tree.
+        hosts: The machine of each place, by rank; none where all are on one.
+
+    Example:
+        >>> sorted(gateways(*by_host([2, 2, 2], [0, 1, 0])))
+        [7]
+    """
+    found: set[int] = set()
+    for rank, host in enumerate(hosts):
+        if rank in tree:
+            found.update(one for one in tree.above(rank) if one != ROOT and hosts[one] != host)
+    return frozenset(found)
 
 
 def plan(agents: int, fanout: int, *, spares: bool = False) -> Tree:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from sapwood.core.errors import ConfigurationError
+from sapwood.core.host_tree import parse_shape
 
 Level = Literal["debug", "info", "warning", "error", "critical", "off"]
 """From which severity on messages are shown; ``off`` shows none."""
@@ -134,6 +135,20 @@ class NodeSettings(Section, frozen=True):
     listen: Annotated[
         str, about("Where this machine listens for its nodes, host:port; port 0 is a free one.")
     ] = "0.0.0.0:0"
+    topology: Annotated[
+        str,
+        about(
+            "How machines are below each other: flat, kary:K (as many below each one), knomial:K, "
+            "or file:PATH."
+        ),
+    ] = "kary:16"
+    node_listen: Annotated[
+        str,
+        about(
+            "Where a node listens that has others below it, host:port; port 0 is a free one. "
+            "Other nodes never listen."
+        ),
+    ] = "0.0.0.0:0"
     ssh: Annotated[
         list[str], about('Arguments for ssh, such as ["-p", "2222"]; ~/.ssh/config counts anyway.')
     ] = []
@@ -184,6 +199,10 @@ class NodeSettings(Section, frozen=True):
             "entry points; the head's setting counts."
         ),
     ] = []
+
+    def __post_init__(self) -> None:
+        """Refuse a shape that no tree can have."""
+        parse_shape(self.topology)
 
 
 class LimitSettings(Section, frozen=True):

@@ -62,6 +62,8 @@ ORDERS = frozenset(
         messages.OPEN,
         messages.RESUME,
         messages.CONFIGURE,
+        messages.DETOUR,
+        messages.LISTEN,
         messages.SPAWN,
         messages.KILL,
         messages.CLOSE,

@@ -797,6 +797,18 @@ class _Daemons:
         del setup, on_end
         return self._control.daemon_starter(host, on_report)
 
+    def listen(self, host: int, where: str) -> Future[str]:
+        """Return nothing ever: the control tree has no nodes below others."""
+        del host, where
+        return Future()
+
+    def name_of(self, host: int) -> str:
+        """Return what users call a node."""
+        return self._control.name_of(host)
+
+    def note_detour(self, session: str, host: int, rank: int, home: int, at: int) -> None:
+        """Do nothing: the home of each daemon is the root."""
+
     def ready_hosts(self) -> list[int]:
         """Return nothing: a daemon begins on no other machine than its own."""
         return []

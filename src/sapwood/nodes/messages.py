@@ -28,6 +28,12 @@ CONFIGURE = "processes.configure"
 SPAWN = "processes.spawn"
 """Request to a node: begin processes."""
 
+DETOUR = "processes.detour"
+"""Request to a node: note that a place there is attached elsewhere, or at home again."""
+
+LISTEN = "node.listen"
+"""Request: listen for other nodes, that is for places of sessions below those of this one."""
+
 KILL = "processes.kill"
 """Request to a node: end one process."""
 
@@ -123,6 +129,39 @@ class ConfigureSession(msgspec.Struct, frozen=True):
 
     session: str
     configuration: bytes
+
+
+class ListenForNodes(msgspec.Struct, frozen=True):
+    """Listen for other nodes; the answer is where, ``host:port`` each.
+
+    A node that listens already goes on where it does.
+
+    Attributes:
+        listen: ``host:port``; port 0 takes a free one.
+    """
+
+    listen: str
+
+
+class Detour(msgspec.Struct, frozen=True):
+    """Where a place is attached whose home is a place of another machine.
+
+    Attributes:
+        rank: The place.
+        home: Number of the machine of its home; 0 is that of the root.
+        at: Number of the machine at which it is attached; the same where it is at home.
+    """
+
+    rank: int
+    home: int
+    at: int
+
+
+class NoteDetour(msgspec.Struct, frozen=True):
+    """Note where a place of a session is attached."""
+
+    session: str
+    detour: Detour
 
 
 class SpawnProcesses(msgspec.Struct, frozen=True):
@@ -248,12 +287,14 @@ class SessionActivity(msgspec.Struct, frozen=True, kw_only=True):
         zygote: The process that begins the others.
         processes: Those that hold places of its tree; runners are below them.
         abandoned: Whether nobody orders anything any more: it ends with its last process.
+        detours: Its places that are attached to another machine than planned.
     """
 
     session: str
     zygote: ProcessActivity
     processes: list[ProcessActivity]
     abandoned: bool = False
+    detours: list[Detour] = []
 
 
 class CommandActivity(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""The port of a head: where its nodes reach it, and the roots of all sessions beside it."""
+"""Ports: where nodes reach the head and the roots of sessions, and where they reach each other."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from sapwood.core.errors import ClosedError
 from sapwood.environment.logs import logger
 from sapwood.nodes.joining import JOIN_PROTOCOL, JoinServer
 from sapwood.security.credentials import Credentials
+from sapwood.session.between_machines import hand_over, protocol_of
 from sapwood.session.member import tree_protocol
 from sapwood.session.shared_reactor import SharedReactor
 
@@ -53,14 +54,7 @@ class HeadPort:
         self._node = credentials.node
         self._joining: JoinServer | None = None
         self._served: Listener | None = None
-        number = self._port.address.rpartition(":")[2]
-        host = listen.rpartition(":")[0].strip("[]")
-        found = own_addresses() if host in ANY else [host]
-        if host == "0.0.0.0":  # noqa: S104 - see ANY
-            found = [one for one in found if ":" not in one]
-        self.places = tuple(
-            f"[{one}]:{number}" if ":" in one else f"{one}:{number}" for one in found
-        )
+        self.places = _places_of(listen, self._port)
 
     @property
     def address(self) -> str:
@@ -149,6 +143,67 @@ class SessionRootPort:
         if self._end is not None:
             self._end()
         self._port.close()
+
+
+class NodePort:
+    """Where a node is reached by other nodes: their connections are for junctions of sessions.
+
+    Args:
+        listen: ``host:port``; port 0 takes a free one.
+        loop: The loop of the daemon.
+        credentials: What the node shows to those that are for no junction.
+
+    Raises:
+        CommunicationError: The port is taken, or the address is none of this machine.
+    """
+
+    def __init__(self, listen: str, loop: SharedReactor, credentials: Credentials) -> None:
+        self._port = TlsPort(listen, loop, credentials, refused=log_refusals)
+        found = _places_of(listen, self._port)
+        self.places = tuple(one for one in found if interface_of(one) != "lo") or found
+
+    def delegate(
+        self, tree: str, rank: int, path: str, credentials: Callable[[], Credentials]
+    ) -> Callable[[], None]:
+        """Have a junction get the connections that are for it.
+
+        Args:
+            tree: Its tree.
+            rank: The junction.
+            path: Where it takes them.
+            credentials: Returns what it is to show.
+
+        Returns:
+            A function that ends that.
+        """
+
+        def take(sock: socket.socket, peer: str) -> None:
+            try:
+                hand_over(path, sock, peer, credentials())
+            except OSError:  # it has not begun, or has ended: whoever comes is told so at once
+                self._port.take(sock, peer)
+            else:
+                sock.close()
+
+        return self._port.delegate(protocol_of(tree_protocol(tree), rank), take)
+
+    def renew(self, credentials: Credentials) -> None:
+        """Show other credentials from now on."""
+        self._port.renew(credentials)
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._port.close()
+
+
+def _places_of(listen: str, port: TlsPort) -> tuple[str, ...]:
+    """Return where a port can be reached, ``host:port`` each."""
+    number = port.address.rpartition(":")[2]
+    host = listen.rpartition(":")[0].strip("[]")
+    found = own_addresses() if host in ANY else [host]
+    if host == "0.0.0.0":  # noqa: S104 - see ANY
+        found = [one for one in found if ":" not in one]
+    return tuple(f"[{one}]:{number}" if ":" in one else f"{one}:{number}" for one in found)
 
 
 def own_addresses() -> list[str]:

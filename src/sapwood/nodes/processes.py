@@ -11,7 +11,9 @@ from functools import partial
 from threading import Lock
 from typing import Any, Protocol
 
+from sapwood.comm.transport.tls import parse_address
 from sapwood.contexts import orders
+from sapwood.core import typed
 from sapwood.core.errors import AgentLostError, ClosedError
 from sapwood.nodes import messages
 from sapwood.nodes.joining import NodeFacts
@@ -114,6 +116,14 @@ class PooledNode(Protocol):
         """Its number."""
 
     @property
+    def name(self) -> str:
+        """What users call it."""
+
+    @property
+    def node(self) -> str:
+        """Its id in certificates."""
+
+    @property
     def facts(self) -> NodeFacts | None:
         """What it says of itself."""
 
@@ -181,6 +191,7 @@ class NodeProcesses:
         self._ask(messages.OPEN, messages.to_value(opening))
         for handler, value in waiting:
             self._ask(handler, value)
+        self._on_loop(self._setup.node_opened, self.host)
 
     def listen(self, loop: SharedReactor) -> None:
         """Report on a loop from now on; called on its thread."""
@@ -457,6 +468,34 @@ class SessionNodes:
     ) -> ProcessStarter:
         """Return what begins processes on one node."""
         return NodeProcesses(self._access, host, setup, on_report, on_end)
+
+    def listen(self, host: int, where: str) -> Future[str]:
+        """Have a node listen for others; what is returned gets its address."""
+        found: Future[str] = Future()
+
+        def answered(answer: Future[Any]) -> None:
+            try:
+                places = ",".join(typed.convert(answer.result(), list[str]))
+                node = next(one.node for one in self._access.nodes if one.host == host)
+                address = f"tls://{node}@{places}"
+                parse_address(address)
+                found.set_result(address)
+            except Exception as error:  # noqa: BLE001 - whoever waits is told
+                found.set_exception(error)
+
+        value = messages.to_value(messages.ListenForNodes(where))
+        self._access.ask(host, messages.LISTEN, value).add_done_callback(answered)
+        return found
+
+    def name_of(self, host: int) -> str:
+        """Return what users call a node."""
+        return self._access.name_of(host)
+
+    def note_detour(self, session: str, host: int, rank: int, home: int, at: int) -> None:
+        """Have the node of a place know to which machine that is attached."""
+        order = messages.NoteDetour(session, messages.Detour(rank, home, at))
+        with contextlib.suppress(ClosedError):
+            self._access.ask(host, messages.DETOUR, messages.to_value(order))
 
     def ready_hosts(self) -> list[int]:
         """Return the numbers of the nodes that are there."""

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,6 +19,7 @@ from sapwood.contexts.process import children
 from sapwood.contexts.spawner import Spawner
 from sapwood.core import typed
 from sapwood.core.errors import ClosedError, ResourceError, SapwoodError
+from sapwood.core.topology import gateways
 from sapwood.environment.component import ComponentContext, ComponentEvent
 from sapwood.environment.lifecycle import State
 from sapwood.environment.logs import logger
@@ -29,6 +31,9 @@ from sapwood.session.agent import IncomingRequest
 from sapwood.session.folder import make_folder
 from sapwood.session.member import MemberConfiguration
 from sapwood.session.shared_reactor import SharedReactor
+
+if TYPE_CHECKING:
+    from sapwood.nodes.port import NodePort
 
 LOOKS = 8
 """A zygote that gives no sign of life at so many heartbeats is taken for dead."""
@@ -84,6 +89,9 @@ class SessionProcesses:
         self._closing: threading.Thread | None = None
         self._done: list[Callable[[], None]] = []
         self.gone = False
+        self._port: NodePort | None = None
+        self._delegations: list[Callable[[], None]] = []
+        self._detours: dict[int, messages.Detour] = {}
 
     @property
     def is_open(self) -> bool:
@@ -105,7 +113,14 @@ class SessionProcesses:
                 for pid, (one, since) in self._processes.items()
             ],
             abandoned=self.abandoned,
+            detours=list(self._detours.values()),
         )
+
+    def note(self, detour: messages.Detour) -> None:
+        """Note where a place is attached."""
+        self._detours.pop(detour.rank, None)
+        if detour.home != detour.at:
+            self._detours[detour.rank] = detour
 
     @property
     def life(self) -> int:
@@ -139,6 +154,28 @@ class SessionProcesses:
         """Give another configuration to processes that begin from now on."""
         self._configuration = configuration
         self._spawner.reconfigure(self._localised(configuration))
+        self._delegate()
+
+    def listen_at(self, port: NodePort) -> None:
+        """Give connections from other machines to the junctions here that they are for."""
+        self._port = port
+        self._delegate()
+
+    def _delegate(self) -> None:
+        self._end_delegations()
+        if self._port is None or not self._open:
+            return
+        found = typed.unpacker(MemberConfiguration)(self._configuration)
+        for rank in gateways(found.tree, found.hosts):
+            if found.hosts[rank] == self._order.host:
+                path = msgspec.structs.replace(found, folder=str(self._folder)).port_path(rank)
+                self._delegations.append(
+                    self._port.delegate(found.cluster, rank, path, lambda: self._credentials)
+                )
+
+    def _end_delegations(self) -> None:
+        while self._delegations:
+            self._delegations.pop()()
 
     def renew(self, credentials: Credentials) -> None:
         """Let processes that begin from now on show other credentials."""
@@ -174,6 +211,7 @@ class SessionProcesses:
                 self._loop.call_soon(self._tell_done)
             return
         self._open = False
+        self._end_delegations()
         self._spawner.detach()
         self._closing = threading.Thread(target=self._wait, name="sapwood-close", daemon=True)
         self._closing.start()
@@ -247,10 +285,13 @@ class SessionZygotes:
         self._sessions: dict[str, SessionProcesses] = {}
         self._former: dict[str, SessionProcesses] = {}  # those that a former head had begun
         self._opened: list[SessionProcesses] = []  # also those that are being closed
+        self._port: NodePort | None = None
         self.requests: dict[str, Callable[[IncomingRequest], None]] = {
             messages.OPEN: self._open_session,
             messages.RESUME: self._resume_session,
             messages.CONFIGURE: self._configure,
+            messages.DETOUR: self._note_detour,
+            messages.LISTEN: self._listen,
             messages.SPAWN: self._spawn,
             messages.KILL: self._kill,
             messages.CLOSE: self._close_session,
@@ -269,6 +310,8 @@ class SessionZygotes:
     def receive(self, event: ComponentEvent) -> None:
         """Show other credentials, if the certificate was renewed."""
         if event.topic in {JOINED, RENEWED}:
+            if self._port is not None:
+                self._port.renew(self._link.credentials)
             for session in self._left():
                 session.renew(self._link.credentials)
 
@@ -307,7 +350,9 @@ class SessionZygotes:
                 session.close(_nothing)
 
     def wait_closed(self) -> None:
-        """Wait until all processes are gone, after :meth:`stop`."""
+        """Wait until all processes are gone, after :meth:`stop`; listen no more."""
+        if self._port is not None:
+            self._port.close()
         for session in self._opened:
             session.wait_closed()
 
@@ -331,6 +376,8 @@ class SessionZygotes:
         made.start()
         self._opened.append(made)
         self._sessions[order.session] = made
+        if self._port is not None:
+            made.listen_at(self._port)
         _log.info("session opened", session=order.session)
         request.reply(None)
 
@@ -347,6 +394,23 @@ class SessionZygotes:
         order = messages.from_value(request.value(), messages.ConfigureSession)
         self._session(order.session).reconfigure(order.configuration)
         request.reply(None)
+
+    def _note_detour(self, request: IncomingRequest) -> None:
+        order = messages.from_value(request.value(), messages.NoteDetour)
+        self._session(order.session).note(order.detour)
+        request.reply(None)
+
+    def _listen(self, request: IncomingRequest) -> None:
+        order = messages.from_value(request.value(), messages.ListenForNodes)
+        if self._port is None:
+            # Only a node that has others below it needs it.
+            from sapwood.nodes.port import NodePort  # noqa: PLC0415 - see above
+
+            self._port = NodePort(order.listen, self._link.loop, self._link.credentials)
+            _log.info("listening for nodes", places=list(self._port.places))
+            for session in self._left():
+                session.listen_at(self._port)
+        request.reply(list(self._port.places))
 
     def _spawn(self, request: IncomingRequest) -> None:
         order = messages.from_value(request.value(), messages.SpawnProcesses)

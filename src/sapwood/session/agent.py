@@ -18,6 +18,7 @@ from sapwood.contexts.plan import Main
 from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.errors import ProtocolError, SapwoodError
 from sapwood.session.member import (
+    READDRESS,
     MemberConfiguration,
     OutgoingRequests,
     TreeMember,
@@ -137,7 +138,10 @@ class Agent(TreeMember):
             "echo": _echo,
             READY: self._note_readiness,
         }
-        self.requests: dict[str, Callable[[IncomingRequest], None]] = {"ping": _ping}
+        self.requests: dict[str, Callable[[IncomingRequest], None]] = {
+            "ping": _ping,
+            READDRESS: self._readdressed,
+        }
         self.on_stream_closed: Callable[[int], None] = _ignore
         self.on_stream_resumed: Callable[[int], None] = _ignore
         self.on_released: Callable[[Payload], None] = _not_mine
@@ -168,6 +172,10 @@ class Agent(TreeMember):
             handler(request)
         except SapwoodError as error:
             request.fail(error)
+
+    def _readdressed(self, request: IncomingRequest) -> None:
+        self.readdress(request.asked)
+        request.reply(None)
 
     def _note_readiness(self, contribution: Contribution) -> None:
         self.all_ready = True

@@ -16,7 +16,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from sapwood.comm.content import CHUNK, ContentRef, FileStamp, checked_sha256
+from sapwood.comm.content import (
+    CHUNK,
+    ContentChunk,
+    ContentRef,
+    FileStamp,
+    checked_sha256,
+)
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import SharedRef
 from sapwood.core import typed
@@ -27,19 +33,6 @@ MAX_UNDER_WAY: Final = 32 * 2**20
 """Bytes of chunks that were sent and not taken yet, to all agents together."""
 
 _PartKey = tuple[FileStamp, int, int]
-
-
-class ContentChunk:
-    """The owner of a chunk that is on its way: makes room for the next one when it was taken.
-
-    Args:
-        taken: Called once the chunk was taken, or never will be.
-    """
-
-    __slots__ = ("taken",)
-
-    def __init__(self, taken: Callable[[], None]) -> None:
-        self.taken = taken
 
 
 class _OpenSource:

@@ -6,6 +6,13 @@
     SHA256.part    somebody is fetching it, or was killed while fetching it
     .room          locked while room is made
 
+A partial file has room for all of the content, from its beginning on what is here of it, and at its
+end the number of these bytes. So others can pass that on meanwhile, and whoever goes on in place of
+a process that was killed does so from the byte at which it was.
+
+Content comes from the nearest junction above that is on another machine, and from the root where
+there is none, or where that does not have it.
+
 Whoever fetches holds a lock on the partial file; the others of the node wait until it is whole, or
 until its holder has ended, and then fetch it themselves. Whoever uses content holds a shared lock
 on it, so that nobody removes it. Locks end with the process that holds them.
@@ -20,6 +27,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import struct
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -28,7 +36,7 @@ from typing import Any, Final, Protocol
 
 from sapwood.comm import events as ev
 from sapwood.comm import plain
-from sapwood.comm.content import CHUNK, GET, NAME, ContentRef, checked_sha256
+from sapwood.comm.content import CHUNK, GET, NAME, RELAY, ContentRef, checked_sha256
 from sapwood.comm.loop import Loop, Timer
 from sapwood.core.errors import DataValueError, ResourceError, SapwoodError
 from sapwood.core.topology import ROOT
@@ -41,6 +49,9 @@ PAUSE: Final = 0.01
 
 ATTEMPTS: Final = 2
 """How often content is fetched whose bytes are not those that its hash says."""
+
+COUNT: Final = struct.Struct("<Q")
+"""How a partial file says at its end how many bytes of the content are there."""
 
 PART: Final = ".part"
 _ROOM = ".room"
@@ -91,11 +102,24 @@ class ContentCache:
     Args:
         folder: The folder; it is made when it is needed.
         limit: Bytes that it may hold; what was used longest ago and nobody has open goes first.
-        ask: Asks the front end.
+        ask: Asks another place.
         loop: The loop of the process.
+        sources: The places that may have content, nearest first.
+
+    Attributes:
+        on_written: Told when more of some content is in the folder.
     """
 
-    def __init__(self, folder: str, limit: int, ask: AskRoot, loop: Loop) -> None:
+    def __init__(
+        self,
+        folder: str,
+        limit: int,
+        ask: AskRoot,
+        loop: Loop,
+        sources: Sequence[int] = (ROOT,),
+    ) -> None:
+        self.sources = tuple(sources)
+        self.on_written: Callable[[], None] = _nobody_waits
         self.folder = Path(folder)
         self.limit = limit
         self.ask = ask
@@ -174,15 +198,33 @@ class ContentCache:
             os.utime(fd, ns=(time.time_ns(), os.fstat(fd).st_mtime_ns))
         self.verified.add(_identity(fd))
 
-    def lead(self, sha256: str) -> int | None:
-        """Return a locked descriptor of a new partial file; None while another process has it."""
-        path = self.folder / (sha256 + PART)
+    def part_of(self, sha256: str) -> Path:
+        """Return the partial file of some content."""
+        return self.folder / (sha256 + PART)
+
+    def progress(self, fd: int, nbytes: int) -> int:
+        """Return how many bytes of content are in a file, partial or whole."""
+        status = os.fstat(fd)
+        if status.st_size == nbytes and not status.st_mode & 0o222:
+            return nbytes
+        if status.st_size != nbytes + COUNT.size:
+            return 0
+        found = os.pread(fd, COUNT.size, nbytes)  # it may become whole in this moment
+        return min(COUNT.unpack(found)[0], nbytes) if len(found) == COUNT.size else nbytes
+
+    def lead(self, sha256: str, nbytes: int) -> int | None:
+        """Return a locked descriptor of a partial file; None while another process has it.
+
+        It is empty, or has what a process that was killed had fetched of content of this size.
+        """
+        path = self.part_of(sha256)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if path.stat().st_ino != os.fstat(fd).st_ino:
                 raise BlockingIOError  # it became whole, or was removed, before it was locked
-            os.ftruncate(fd, 0)
+            if os.fstat(fd).st_size != nbytes + COUNT.size:
+                os.ftruncate(fd, 0)
         except _BUSY:
             os.close(fd)
             return None
@@ -192,12 +234,14 @@ class ContentCache:
         return fd
 
     def reserve(self, fd: int, nbytes: int, sha256: str) -> bool:
-        """Make room for content and take it; False while another process makes room.
+        """Make room for content and take it, if that was not done; False while another one does so.
 
         Raises:
             ResourceError: What is in use leaves too little.
             OSError: The disk is full.
         """
+        if os.fstat(fd).st_size:
+            return True
         lock = os.open(self.folder / _ROOM, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -212,7 +256,8 @@ class ContentCache:
             while self._free() < nbytes:
                 if not self.remove_oldest():
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.ftruncate(fd, nbytes)  # from here on it counts, though nothing is written yet
+            # From here on it counts, though nothing is written yet.
+            os.ftruncate(fd, nbytes + COUNT.size)
         except BlockingIOError:
             return False
         finally:
@@ -353,11 +398,13 @@ class ContentFetch:
             else:
                 self._verify(fd, hashlib.sha256(), 0)
             return
-        fd = cache.lead(ref.sha256)
+        fd = cache.lead(ref.sha256, ref.nbytes)
         if fd is None:
             self._later()
             return
-        download = _Download(cache, ref, fd, self._fetched)
+        # What junctions have passed on was wrong: the root has it right.
+        sources = (ROOT,) if self._attempts else cache.sources
+        download = _Download(cache, ref, fd, sources, self._fetched)
         try:
             if (cache.folder / ref.sha256).exists() or not cache.reserve(
                 fd, ref.nbytes, ref.sha256
@@ -369,7 +416,7 @@ class ContentFetch:
             download.abandon()
             raise
         self._download = download
-        download.ask_for_more()
+        download.begin()
 
     def _later(self) -> None:
         self._timer = self._cache.loop.call_later(PAUSE, self._guarded, self._begin)
@@ -452,18 +499,33 @@ class _Download:
         cache: ContentCache,
         ref: ContentRef,
         fd: int,
+        sources: tuple[int, ...],
         on_end: Callable[[int, SapwoodError | OSError | None], None],
     ) -> None:
         self._cache = cache
         self._ref = ref
         self._fd = fd
+        self._sources = sources
         self._on_end = on_end
-        self._part = cache.folder / (ref.sha256 + PART)
+        self._part = cache.part_of(ref.sha256)
         self._hasher = hashlib.sha256()
         self._asked = 0
         self._written = 0
         self._early: dict[int, bytes] = {}
         self._under_way = 0
+
+    def begin(self) -> None:
+        """Begin; what a process before this one has fetched is hashed first, a chunk at a time."""
+        if self._fd < 0:
+            return
+        end = self._cache.progress(self._fd, self._ref.nbytes)
+        data = os.pread(self._fd, min(CHUNK, end - self._written), self._written)
+        if data:
+            self._hasher.update(data)
+            self._written = self._asked = self._written + len(data)
+            self._cache.loop.call_later(0.0, self.begin)
+        else:
+            self.ask_for_more()
 
     def ask_for_more(self) -> None:
         """Ask for the next chunks; without any, this is all."""
@@ -472,21 +534,39 @@ class _Download:
             offset, count = self._asked, min(CHUNK, nbytes - self._asked)
             self._asked += count
             self._under_way += 1
-            body = plain.encode([self._ref.sha256, offset, count])
-            self._cache.ask(ROOT, GET, body, partial(self._came, offset))
+            self._ask(offset, count)
         if self._written == nbytes and self._fd >= 0:
             self._finish()
 
-    def _came(self, offset: int, answer: ev.Answered) -> None:
-        self._under_way -= 1
+    def _ask(self, offset: int, count: int) -> None:
+        """Ask the nearest place for a chunk that may have it."""
+        source, ref = self._sources[0], self._ref
+        came = partial(self._came, source, offset, count)
+        if source == ROOT:
+            self._cache.ask(ROOT, GET, plain.encode([ref.sha256, offset, count]), came)
+        else:
+            body = plain.encode([ref.sha256, ref.nbytes, offset, count])
+            self._cache.ask(source, RELAY, body, came)
+
+    def _came(self, source: int, offset: int, count: int, answer: ev.Answered) -> None:
         if self._fd < 0:
             return
         try:
             if answer.error is not None:
                 raise SapwoodError.from_record(answer.error)
             data = b"" if answer.payload is None else bytes(answer.payload.view)
-            if len(data) != min(CHUNK, self._ref.nbytes - offset):
+            if len(data) != count:
                 raise self._damaged(f"a chunk of {len(data)} bytes")
+        except SapwoodError as error:
+            if source == ROOT:
+                self._ended(error)
+                return
+            if source == self._sources[0]:  # else the others have said so already
+                self._sources = self._sources[1:]
+            self._ask(offset, count)
+            return
+        self._under_way -= 1
+        try:
             self._early[offset] = data
             while (data := self._early.pop(self._written, b"")) != b"":
                 self._hasher.update(data)
@@ -497,21 +577,29 @@ class _Download:
             self.ask_for_more()
 
     def _write(self, data: bytes) -> None:
+        """Write what comes next, then how much there is now: so nobody reads what is not there."""
+        self._put(data, self._written)
+        self._written += len(data)
+        self._put(COUNT.pack(self._written), self._ref.nbytes)
+        self._cache.on_written()
+
+    def _put(self, data: bytes, offset: int) -> None:
         view = memoryview(data)
         while view:
             try:
-                count = os.pwrite(self._fd, view, self._written)
+                count = os.pwrite(self._fd, view, offset)
             except OSError as error:
                 if error.errno in _NO_SPACE and self._cache.remove_oldest():
                     continue
                 raise
-            self._written += count
+            offset += count
             view = view[count:]
 
     def _finish(self) -> None:
         try:
             if self._hasher.hexdigest() != self._ref.sha256:
                 raise self._damaged(f"content with the hash {self._hasher.hexdigest()[:16]}…")
+            os.ftruncate(self._fd, self._ref.nbytes)
             os.fchmod(self._fd, 0o400)
             whole = self._cache.folder / self._ref.sha256
             self._part.rename(whole)
@@ -543,6 +631,10 @@ class _Download:
             self._part.unlink(missing_ok=True)
             os.close(self._fd)
             self._fd = -1
+
+
+def _nobody_waits() -> None:
+    pass
 
 
 def _identity(fd: int) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from sapwood.comm import events as ev
 from sapwood.comm import values
-from sapwood.comm.content import GET, NAME
+from sapwood.comm.content import GET, NAME, ContentChunk
 from sapwood.comm.loop import Loop
 from sapwood.comm.pool import BlockPool
 from sapwood.comm.streams.control import FLUSH
@@ -31,7 +31,7 @@ from sapwood.environment.lifecycle import Lifecycle, State
 from sapwood.environment.logs import logger
 from sapwood.session.agent import READY
 from sapwood.session.back_pressure import ByteLimiter
-from sapwood.session.content import ContentChunk, ContentStore
+from sapwood.session.content import ContentStore
 from sapwood.session.front_end_groups import FrontEndGroups
 from sapwood.session.host import SessionHost
 from sapwood.session.loop_thread import LoopThread
@@ -109,6 +109,7 @@ class EmbeddedSession:
                 ev.Released: self._released,
             }
         )
+        host.ask = self.ask
         self._thread.on_error = self._broken
 
     # --- life --------------------------------------------------------------------------------

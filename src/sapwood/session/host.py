@@ -6,11 +6,13 @@ thread. What users of the session hold is a port (``port.py``).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from functools import partial
 from typing import Any
 
@@ -21,19 +23,19 @@ from sapwood.comm.driver import NodeDriver
 from sapwood.comm.link import Identity
 from sapwood.comm.machine import machine_id
 from sapwood.comm.node import Node
-from sapwood.comm.place_keys import PlaceKeys
 from sapwood.comm.pool import BlockPool
 from sapwood.comm.reduction import gathering
 from sapwood.comm.transport.base import Listener
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.contexts import orders
 from sapwood.contexts.plan import ZygotePlan
-from sapwood.core.errors import ConfigurationError, ResourceError, SapwoodError
+from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, SapwoodError
 from sapwood.core.rankset import fold
-from sapwood.core.topology import ROOT, Tree
+from sapwood.core.topology import ROOT, Tree, gateways
 from sapwood.environment.logs import logger
 from sapwood.session.folder import make_folder
-from sapwood.session.member import MemberConfiguration
+from sapwood.session.keys import SessionKeys
+from sapwood.session.member import READDRESS, MemberConfiguration
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.places import census_of
 from sapwood.session.port import NewAgent
@@ -52,8 +54,8 @@ from sapwood.session.supervisor import (
 _log = logger("session")
 
 
-KEY = 32
-"""Bytes of a secret or token."""
+LISTEN_TIMEOUT = 10.0
+"""Seconds that machines get to say where they listen; who says nothing is passed by."""
 
 Handlers = Mapping[type[ev.Effect], Callable[[Any], None]]
 """What the port does with the effects of the root that concern it."""
@@ -75,6 +77,7 @@ class SessionHost:
         node: The root.
         supervisor: Supervises the processes.
         place: The root at work; there after :meth:`connect`.
+        ask: Asks a place to do something, and waits for nothing; whoever has the host sets it.
     """
 
     def __init__(
@@ -96,20 +99,24 @@ class SessionHost:
         self._listeners: list[Callable[[PlacesChanged], None]] = []
         self._server: Listener | None = None
         self._next_stream = 1
-        self._keys = new_keys(options.hosts)
+        self._keys = SessionKeys(options.tree, options.hosts)
         self._hosts = options.hosts
+        self._addresses: dict[int, str] = {}
+        self._detours: set[int] = set()
+        self.ask: Callable[[int, str, Any], Any] = _nobody_asks
+        self._have_machines_listen()
         timing = msgspec.structs.replace(options.timing, give_up_after=options.ready_timeout)
         configuration = MemberConfiguration(
             cluster=self._folder.name if self._folder else f"sapwood-{secrets.token_hex(8)}",
             folder=str(self._folder or ""),
-            keys=self._keys[0],
+            keys=self._keys.root,
             machine=machine_id() if options.shared_memory else "",
             tree=options.tree,
             timing=timing,
             inline_limit=options.inline_limit,
             extra=options.extra,
             hosts=options.hosts,
-            addresses={} if self._port is None else {ROOT: self._port.address},
+            addresses=self._directory(),
         )
         self._configuration = configuration
         identity = Identity(
@@ -140,7 +147,7 @@ class SessionHost:
     def connect(self, handlers: Handlers) -> None:
         """Give the effects of the root to whoever wants them; before anything is started."""
         own: Handlers = {
-            ev.PlaceJoined: self.supervisor.joined,
+            ev.PlaceJoined: self._joined,
             ev.PlacesLost: self.supervisor.lost,
         }
         self.place = NodeDriver(self.node, {**own, **handlers}, self._loop, _problem)
@@ -254,7 +261,7 @@ class SessionHost:
             self._hosts = (*known, *(place.host for place in places))
         for rank, place in zip(ranks, places, strict=True):
             if place.host:
-                self._add_keys(rank, place.host)
+                self._keys.renew(rank)
         beginning = self._change(changed)
         keys = starter_keys(changed, beginning)
         self.supervisor.expand(changed, beginning, {rank: keys.get(rank, ()) for rank in ranks})
@@ -288,8 +295,13 @@ class SessionHost:
         ranks = [one for one in self.tree.subtree(ROOT) if self._hosts[one] == gone]
         if self.options.lost_nodes == "leave":
             return self._leave(ranks, reason)
-        if self.options.lost_nodes != "move" or self._nodes is None:
+        return self.options.lost_nodes == "move" and self._move(ranks, reason)
+
+    def _move(self, ranks: Sequence[int], reason: str) -> bool:
+        """Begin places of one machine, parents first, on another one, if there is one."""
+        if self._nodes is None:
             return False
+        gone = self._hosts[ranks[0]]
         load = Counter(self._hosts[one] for one in self.tree.agent_ranks)
         others = [host for host in self._nodes.ready_hosts() if host != gone]
         if not others:
@@ -299,8 +311,11 @@ class SessionHost:
         moved = set(ranks)
         self._hosts = tuple(target if one in moved else at for one, at in enumerate(self._hosts))
         for one in ranks:
-            self._add_keys(one, target)
-        self._configuration = msgspec.structs.replace(self._configuration, hosts=self._hosts)
+            self._keys.renew(one)
+        self._configuration = msgspec.structs.replace(
+            self._configuration, hosts=self._hosts, addresses=self._directory()
+        )
+        self._look_where(target)
         try:
             self.supervisor.move(self._beginning(self._configuration), OnHost(target), ranks)
         except ResourceError as error:
@@ -312,6 +327,12 @@ class SessionHost:
         """Go on without places, if others stay."""
         if not set(self.tree.agent_ranks) - set(ranks):
             return False
+        # A junction that others are below has its place in the tree still: it begins elsewhere.
+        inner = set(self._gateways())
+        staying = [rank for rank in ranks if rank in inner]
+        if staying and not self._move(staying, reason):
+            return False
+        ranks = [rank for rank in ranks if rank not in inner]
         self.drain(ranks)
         self.contract(ranks, reason)
         return True
@@ -329,13 +350,94 @@ class SessionHost:
         self.post(ev.ChangeTree(tree))
         return self._beginning(self._configuration)
 
-    def _add_keys(self, rank: int, host: int) -> None:
-        token = secrets.token_bytes(KEY)
-        self._keys[0].expected[rank] = token
-        mine = self._keys.get(host)
-        if mine is None:
-            mine = self._keys[host] = PlaceKeys(secrets.token_bytes(KEY))
-        self._keys[host] = PlaceKeys(mine.secret, {**mine.tokens, rank: token})
+    # --- machines below machines ---------------------------------------------------------------
+
+    def _joined(self, effect: ev.PlaceJoined) -> None:
+        self.supervisor.joined(effect)
+        if self._nodes is not None and self._hosts and self._lender is None:
+            self._note_detour(effect.rank, self._nodes)
+
+    def _note_detour(self, rank: int, nodes: NodeSource) -> None:
+        """Say which place is not below the machine that it should be below."""
+        placed = self.node.router.placed(rank)
+        if placed is None or rank not in self.tree:
+            return
+        mine = self._hosts[rank]
+        home, at = self._hosts[self.tree.parents[rank]], self._hosts[placed.parent]
+        if mine == home or (home != at) == (rank in self._detours):
+            return
+        self._detours.symmetric_difference_update([rank])
+        names = {host: nodes.name_of(host) if host else "the root" for host in (mine, home, at)}
+        (_log.warning if home != at else _log.info)(
+            "attached elsewhere" if home != at else "attached at home",
+            rank=rank,
+            machine=names[mine],
+            home=names[home],
+            at=names[at],
+        )
+        nodes.note_detour(self.node.identity.cluster, mine, rank, home, at)
+
+    def _gateways(self) -> list[int]:
+        """Return the junctions that have places of other machines below them."""
+        return sorted(gateways(self.tree, self._hosts))
+
+    def _have_machines_listen(self) -> None:
+        """Have machines listen that others are below, before anything begins on those."""
+        if self._nodes is None or self._lender is not None:
+            return
+        where = self.options.node_listen
+        hosts = {self._hosts[rank] for rank in self._gateways()} - {0}
+        asked = {host: self._nodes.listen(host, where) for host in sorted(hosts)}
+        wait(asked.values(), LISTEN_TIMEOUT)
+        for host, answer in asked.items():
+            self._take_address(host, answer)
+
+    def _take_address(self, host: int, answer: Future[str]) -> None:
+        """Note where a machine listens."""
+        if answer.done() and answer.exception() is None:
+            self._addresses[host] = answer.result()
+        else:
+            reason = answer.exception() if answer.done() else "it does not say"
+            _log.warning("a machine does not listen for others", host=host, reason=str(reason))
+
+    def _directory(self) -> dict[int, str]:
+        """Return where places listen for other machines, by rank."""
+        found = {} if self._port is None else {ROOT: self._port.address}
+        for rank in self._gateways():
+            if self._hosts[rank] in self._addresses:
+                found[rank] = self._addresses[self._hosts[rank]]
+        return found
+
+    def _look_where(self, host: int) -> None:
+        """Ask a machine on which processes can begin where it listens, if others are below it."""
+        mine = any(self._hosts[rank] == host for rank in self._gateways())
+        if self._nodes is None or self._lender is not None or not mine:
+            return
+
+        def answered(answer: Future[str]) -> None:
+            with contextlib.suppress(ClosedError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._listens, host, answer)
+
+        with contextlib.suppress(ClosedError):
+            self._nodes.listen(host, self.options.node_listen).add_done_callback(answered)
+
+    def _listens(self, host: int, answer: Future[str]) -> None:
+        """Tell the places below a machine where it listens now."""
+        known = self._addresses.get(host)
+        self._take_address(host, answer)
+        if self._addresses.get(host) == known:
+            return
+        self._configuration = msgspec.structs.replace(
+            self._configuration, addresses=self._directory()
+        )
+        self.supervisor.reconfigure(self._beginning(self._configuration))
+        news = {
+            rank: self._addresses[host] for rank in self._gateways() if self._hosts[rank] == host
+        }
+        below = {one for rank in news for one in self.tree.subtree(rank)}
+        for one in sorted(below):
+            if self._hosts[one] != host and self.supervisor.places[one].is_ready:
+                self.ask(one, READDRESS, [[rank, where] for rank, where in news.items()])
 
     # --- how processes begin -----------------------------------------------------------------
 
@@ -367,11 +469,13 @@ class SessionHost:
             options.zygote,
             partial(self._configuration_of, configuration),
             options.node_patience,
+            self._look_where,
         )
 
     def _configuration_of(self, configuration: MemberConfiguration, host: int) -> bytes:
         """Return what the places of a machine share: it has keys of its own."""
-        local = msgspec.structs.replace(configuration, keys=self._keys[host])
+        keys = self._keys.of(host, configuration.tree, configuration.hosts)
+        local = msgspec.structs.replace(configuration, keys=keys)
         return msgspec.msgpack.encode(local)
 
     def _entry(self, rank: int) -> str:
@@ -382,15 +486,5 @@ def _problem(text: str) -> None:
     _log.warning("peer cut off", reason=text)
 
 
-def new_keys(hosts: Sequence[int]) -> dict[int, PlaceKeys]:
-    """Return new keys for each machine of a tree.
-
-    Args:
-        hosts: The machine of each place, by rank; none for one machine.
-    """
-    tokens = {rank: secrets.token_bytes(KEY) for rank, host in enumerate(hosts) if host}
-    keys = {0: PlaceKeys(secrets.token_bytes(KEY), expected=tokens)}
-    for host in sorted({host for host in hosts if host}):
-        mine = {rank: token for rank, token in tokens.items() if hosts[rank] == host}
-        keys[host] = PlaceKeys(secrets.token_bytes(KEY), mine)
-    return keys
+def _nobody_asks(_rank: int, _handler: str, _value: Any) -> None:
+    pass

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 
 from sapwood.comm import events as ev
+from sapwood.comm import plain
+from sapwood.comm.content import ContentChunk
 from sapwood.comm.groups import events as gev
 from sapwood.comm.links import Handlers
 from sapwood.comm.payload import Payload
@@ -11,7 +13,13 @@ from sapwood.comm.reduction import gathering
 from sapwood.comm.shared_memory import SharedBlock
 from sapwood.contexts.plan import Main
 from sapwood.contexts.runner_factory import RunnerFactory
-from sapwood.session.member import MemberConfiguration, TreeMember, read_configuration
+from sapwood.core.errors import ProtocolError, SapwoodError
+from sapwood.session.member import (
+    READDRESS,
+    MemberConfiguration,
+    TreeMember,
+    read_configuration,
+)
 
 
 class Junction:
@@ -25,6 +33,7 @@ class Junction:
 
     Attributes:
         member: The process with its place.
+        requests: What to do with a request, by its handler.
         on_lent: Given memory of others that was lent to this place and is needed no more.
     """
 
@@ -33,14 +42,45 @@ class Junction:
     ) -> None:
         self._pool = BlockPool(shared.inline_limit)
         self.on_lent: Callable[[Payload], None] = _nobody
-        handlers: Handlers = {ev.Released: self._released, gev.Discarded: _discarded, **more}
+        self.requests: dict[str, Callable[[ev.Asked], None]] = {READDRESS: self._readdressed}
+        handlers: Handlers = {
+            ev.Released: self._released,
+            ev.Asked: self._asked,
+            gev.Discarded: _discarded,
+            **more,
+        }
         gather = gathering(self._pool.place)
         self.member = TreeMember(shared, rank, incarnation, handlers, gather)
+
+    def answer(self, asked: ev.Asked, payload: Payload | None = None) -> None:
+        """Answer a request, with bytes or without."""
+        body = plain.encode(None)
+        self.member.place.post(ev.Answer(asked.source, asked.number, body, payload))
+
+    def fail(self, asked: ev.Asked, error: SapwoodError) -> None:
+        """Answer a request with an error."""
+        record = error.to_record()
+        self.member.place.post(ev.Answer(asked.source, asked.number, b"", None, record))
+
+    def _asked(self, asked: ev.Asked) -> None:
+        handler = self.requests.get(asked.handler)
+        try:
+            if handler is None:
+                raise ProtocolError(f"no request handler '{asked.handler}' at a junction")
+            handler(asked)
+        except SapwoodError as error:
+            self.fail(asked, error)
+
+    def _readdressed(self, asked: ev.Asked) -> None:
+        self.member.readdress(asked)
+        self.answer(asked)
 
     def _released(self, effect: ev.Released) -> None:
         owner = effect.payload.owner
         if isinstance(owner, SharedBlock):
             self._pool.give_back(owner)
+        elif isinstance(owner, ContentChunk):
+            owner.taken()
         elif owner is not None:
             self.on_lent(effect.payload)
 

@@ -1,15 +1,19 @@
 """What agents and junctions have in common: a process with a place, held by its parent."""
 
+from __future__ import annotations
+
 import functools
 import gc
 import os
 import sys
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from sapwood.comm import events as ev
+from sapwood.comm import plain
 from sapwood.comm.driver import NodeDriver, reconnect
 from sapwood.comm.link import Identity, LinkTiming
 from sapwood.comm.links import Handlers
@@ -17,15 +21,27 @@ from sapwood.comm.node import Node
 from sapwood.comm.place_keys import PlaceKeys
 from sapwood.comm.reactor import Reactor
 from sapwood.comm.streams.wave import NewGathering
-from sapwood.comm.transport.base import ConnectionHandler, Failed, Transport
+from sapwood.comm.transport.base import ConnectionHandler, Failed
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core import typed
-from sapwood.core.errors import CommunicationError
-from sapwood.core.topology import Tree
+from sapwood.core.errors import CommunicationError, ProtocolError
+from sapwood.core.topology import ROOT, Tree
 from sapwood.security.credentials import Credentials
+
+if TYPE_CHECKING:
+    from sapwood.session.between_machines import JunctionPort, MachineLinks
 
 GARBAGE_THRESHOLD = 20_000
 """Objects that a member makes before Python looks for garbage among them."""
+
+READDRESS = "tree.readdress"
+"""Request of the root: places listen elsewhere now; addresses by rank."""
+
+MACHINE_PAUSE = 0.05
+"""Seconds before a place of another machine is tried again, which has not begun yet."""
+
+HOME_PAUSE = 30.0
+"""Seconds until a place of a machine that did not answer is tried again."""
 
 
 class MemberConfiguration(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +82,15 @@ class MemberConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     def socket_path(self, rank: int) -> str:
         """Return where a place of this machine listens."""
         return f"{self.folder}/{rank}.sock"
+
+    def port_path(self, rank: int) -> str:
+        """Return where a junction of this machine is given connections from other machines."""
+        return f"{self.folder}/{rank}.port"
+
+    def is_gateway(self, rank: int) -> bool:
+        """Whether places of other machines are below a junction of this one."""
+        hosts = self.hosts
+        return bool(hosts) and any(hosts[one] != self.host for one in self.tree.subtree(rank))
 
 
 def tree_protocol(cluster: str) -> str:
@@ -167,7 +192,9 @@ class TreeMember:
             ev.EpochBegun: self._tree_changed,
         }
         self._near = UnixTransport()
-        self._far: Transport | None = None
+        self._far: MachineLinks | None = None
+        self._port: JunctionPort | None = None
+        self._absent: set[int] = set()
         self.place = NodeDriver(
             node, {**own, **handlers}, self.loop, self._problem, self._reconnect
         )
@@ -188,7 +215,27 @@ class TreeMember:
         """Take the place; the loop may run already."""
         if not self.configuration.tree.is_agent(self.rank):
             self._near.listen(self.configuration.socket_path(self.rank), self.place, self.loop)
+            if self.configuration.is_gateway(self.rank):
+                self._listen_for_machines()
         self._stand()
+
+    def _listen_for_machines(self) -> None:
+        from sapwood.session.between_machines import (  # noqa: PLC0415 - on one machine nobody needs it
+            JunctionPort,
+            protocol_of,
+        )
+
+        configuration = self.configuration
+        if configuration.credentials is None:
+            return
+        self._port = JunctionPort(
+            configuration.port_path(self.rank),
+            protocol_of(tree_protocol(configuration.cluster), self.rank),
+            self.place,
+            self.loop,
+            configuration.credentials,
+            lambda address, reason: self._problem(f"{address} was not let in: {reason}"),
+        )
 
     def end(self) -> None:
         """Let :meth:`run` return."""
@@ -200,16 +247,54 @@ class TreeMember:
         self.place.start()
 
     def _connect(self, effect: ev.Connect) -> None:
-        if effect.pause:
-            self.loop.call_later(effect.pause, self._try_to_reach, effect.rank)
+        pause = effect.pause
+        if pause:
+            if not self.configuration.is_near(effect.rank):
+                pause = max(pause, MACHINE_PAUSE)
+            self.loop.call_later(pause, self._try_to_reach, effect.rank)
         else:
             self._try_to_reach(effect.rank)
 
     def _try_to_reach(self, rank: int) -> None:
-        self._dial(rank, self.place, partial(self._unreachable, rank))
+        if rank in self._absent:  # each loss of a parent would wait for it anew
+            self.loop.call_soon(self.place.post, ev.Unreachable(rank, absent=True))
+        else:
+            self._dial(rank, self.place, partial(self._unreachable, rank))
 
-    def _unreachable(self, rank: int, _error: CommunicationError) -> None:
-        self.place.post(ev.Unreachable(rank))
+    def _unreachable(self, rank: int, error: CommunicationError) -> None:
+        absent = rank != ROOT and not self.configuration.is_near(rank) and self._is_absent(error)
+        if absent and rank in self.configuration.addresses:
+            self._problem(f"rank {rank} cannot be reached, the next above it is: {error}")
+            self._absent.add(rank)
+            self.loop.call_later(HOME_PAUSE, self._try_again, rank)
+        self.place.post(ev.Unreachable(rank, absent))
+
+    @staticmethod
+    def _is_absent(error: CommunicationError) -> bool:
+        from sapwood.comm.transport.tls import is_unserved  # noqa: PLC0415 - as above
+
+        return not is_unserved(error)  # else it may be about to begin
+
+    def _try_again(self, rank: int) -> None:
+        self._absent.discard(rank)
+        self.place.post(ev.TryAgain(rank))
+
+    def readdress(self, asked: ev.Asked) -> None:
+        """Take in that places listen elsewhere now, as the root says.
+
+        Raises:
+            ProtocolError: It is not the root, or the addresses are malformed.
+        """
+        if asked.source != ROOT:
+            raise ProtocolError(f"rank {asked.source} says where places listen")
+        try:
+            addresses = dict(typed.convert(plain.decode(asked.body), list[tuple[int, str]]))
+        except msgspec.ValidationError as error:
+            raise ProtocolError(f"malformed addresses: {error}") from error
+        known = self.configuration.addresses | addresses
+        self.configuration = msgspec.structs.replace(self.configuration, addresses=known)
+        for rank in addresses:
+            self._try_again(rank)
 
     def _reconnect(self, link: int, attempt: int) -> None:
         connect = partial(self._dial, self.place.channels[link].link.rank)
@@ -228,21 +313,25 @@ class TreeMember:
             return
         if self._far is None:
             self._far = self._between_machines()
-        self._far.connect(address, handler, self.loop, failed)
+        self._far.connect(rank, address, handler, failed)
+
+    def content_sources(self) -> tuple[int, ...]:
+        """Return the places that may have content for this machine, nearest first."""
+        near = self.configuration.is_near
+        above = self.configuration.tree.above(self.rank)
+        return (*(rank for rank in above if rank != ROOT and not near(rank)), ROOT)
 
     def renew(self, credentials: Credentials) -> None:
         """Show other credentials on connections that are made from now on."""
         self.configuration = msgspec.structs.replace(self.configuration, credentials=credentials)
         self._far = None
 
-    def _between_machines(self) -> Transport:
-        from sapwood.comm.transport.tls import (  # noqa: PLC0415 - on one machine nobody needs it
-            TlsTransport,
-        )
+    def _between_machines(self) -> MachineLinks:
+        from sapwood.session.between_machines import MachineLinks  # noqa: PLC0415 - as above
 
         credentials = self.configuration.credentials
         assert credentials is not None  # noqa: S101 - whoever is on another machine has some
-        return TlsTransport(credentials, tree_protocol(self.configuration.cluster))
+        return MachineLinks(credentials, tree_protocol(self.configuration.cluster), self.loop)
 
     def _parent_lost(self, _effect: ev.ParentLost) -> None:
         self.end()

@@ -17,6 +17,7 @@ import math
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, cast
@@ -108,6 +109,28 @@ class NodeSource(Protocol):
     def close(self) -> None:
         """Note that the session is over."""
 
+    def listen(self, host: int, where: str) -> Future[str]:
+        """Have a machine listen for others, and return the address at which they reach it.
+
+        Args:
+            host: Number of the machine.
+            where: ``host:port``; port 0 takes a free one.
+        """
+
+    def name_of(self, host: int) -> str:
+        """Return what users call a machine."""
+
+    def note_detour(self, session: str, host: int, rank: int, home: int, at: int) -> None:
+        """Let a machine know where a place there is attached.
+
+        Args:
+            session: Name of the session.
+            host: Number of the machine.
+            rank: The place.
+            home: The machine at which it is to be attached.
+            at: The machine at which it is.
+        """
+
     def ready_hosts(self) -> list[int]:
         """Return the numbers of the machines on which processes can begin now."""
 
@@ -155,6 +178,10 @@ def _no_configuration(_host: int) -> bytes:
     return b""
 
 
+def _nothing_to_do(_host: int) -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class ProcessSetup:
     """How the processes of a tree begin.
@@ -173,6 +200,7 @@ class ProcessSetup:
         configuration_of: Returns the configuration of the places of a machine: it has secrets of
             its own.
         node_patience: Seconds for which places wait for a machine that may come back; 0 for ever.
+        node_opened: Told of a machine on which processes can begin now, on the session's loop.
     """
 
     session: str
@@ -186,6 +214,7 @@ class ProcessSetup:
     zygote: bool = True
     configuration_of: Callable[[int], bytes] = _no_configuration
     node_patience: float = 0.0
+    node_opened: Callable[[int], None] = _nothing_to_do
 
 
 class SupervisionTimeouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -513,6 +542,11 @@ class ProcessSupervisor:
         self._starters.add(keys, self._loop)
         self._starters.spawn(self._specs(sorted(keys)))
 
+    def reconfigure(self, beginning: ProcessSetup) -> None:
+        """Have processes begin in another way from now on."""
+        self._beginning = beginning
+        self._starters.reconfigure(beginning.configuration_of)
+
     def drain(self, tree: Tree, beginning: ProcessSetup) -> None:
         """Take in that the tree of the next epoch lacks places; their processes go on so far."""
         self._change(tree, beginning)
@@ -528,8 +562,7 @@ class ProcessSupervisor:
         Raises:
             ResourceError: Processes cannot be begun there.
         """
-        self._beginning = beginning
-        self._starters.reconfigure(beginning.configuration_of)
+        self.reconfigure(beginning)
         self._starters.remove(ranks)
         self._starters.add(dict.fromkeys(ranks, key), self._loop)
         for rank in ranks:
@@ -570,9 +603,9 @@ class ProcessSupervisor:
             self._ready.set()
 
     def _change(self, tree: Tree, beginning: ProcessSetup) -> None:
-        self._tree, self._beginning = tree, beginning
+        self._tree = tree
         self.places.change(tree)
-        self._starters.reconfigure(beginning.configuration_of)
+        self.reconfigure(beginning)
 
     def detach(self) -> None:
         """Hear of nothing any more."""

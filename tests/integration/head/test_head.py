@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 import sapwood
+from sapwood.environment.settings import NodeSettings, Settings
+from sapwood.session.embedded import embedded
 from sapwood.store.sqlite import SqliteStore
 
 from .conftest import PATIENCE, SECRET, Cli, Until
@@ -328,3 +330,27 @@ def test_a_store_with_something_else_in_it_is_named(cli: Cli) -> None:
     said = cli.run("up", "--no-node", status=5)
     assert "entry 'generation' cannot be read" in said
     assert "move" in said
+
+
+def test_a_node_may_be_below_another_one(cli: Cli, head: Any, until: Until, tmp_path: Path) -> None:
+    """Where it cannot reach that one it reaches the root, and people are told."""
+    cli.join(head["join"], "one")
+    cli.join(head["join"], "two")
+    shape = tmp_path / "tree.toml"
+    shape.write_text('one = ["two"]\n')
+
+    def parents_where(listen: str, said: str) -> list[int]:
+        """Return where junctions are attached, once people were told of it."""
+        nodes = NodeSettings(topology=f"file:{shape}", node_listen=listen)
+        with sapwood.connect(agents=4, settings=Settings(nodes=nodes)) as cluster:
+            router, tree = embedded(cluster.session).host.node.router, cluster.session.tree
+            assert [tree.parents[rank] for rank in tree.junctions] == [0, 5]
+            assert total(cluster) == 4
+            until(lambda: said in " ".join(cli.run("tree", "status").split()))
+            placed = [router.placed(rank) for rank in tree.junctions]
+            return [one.parent for one in placed if one is not None]
+
+    # A node that listens goes on doing so: the address that is none of its own comes first.
+    told = "two reaches the root instead of one, which it cannot reach: rank 6"
+    assert parents_where("192.0.2.1:0", told) == [0, 0]
+    assert parents_where("127.0.0.1:0", "") == [0, 5]

@@ -224,6 +224,32 @@ def test_a_cluster_may_go_on_without_the_agents_of_a_node(head: Head, until: Unt
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.nightly
+@pytest.mark.parametrize(("lost_nodes", "left"), [("leave", 4), ("move", 6)])
+def test_a_machine_that_others_are_below_is_gone(
+    head: Head, until: Until, lost_nodes: str, left: int
+) -> None:
+    for number in range(1, 4):
+        head.join()
+        until(lambda number=number: list(head.nodes()) == list(range(1, number + 1)))
+    nodes = msgspec.structs.replace(SETTINGS.nodes, topology="kary:2", node_listen="127.0.0.1:0")
+    how = msgspec.structs.replace(SETTINGS.cluster, lost_nodes=lost_nodes)
+    settings = msgspec.structs.replace(SETTINGS, cluster=how, nodes=nodes)
+    cluster = cluster_over(head.control, 6, settings=settings)
+    head.clusters.append(cluster)
+    host = embedded(cluster.session).host
+    inner = [rank for rank in host.tree.junctions if host.hosts[rank] == 2]
+    below = [rank for rank in host.tree.junctions if host.hosts[rank] == 3]
+    assert host.tree.parents[below[0]] == inner[0]
+    assert total(cluster) == 6
+    head.control.remove_node(2)
+    until(lambda: len(cluster.agents) == left and 2 not in hosts(cluster))
+    until(lambda: all(place.is_ready for place in cluster.session.places()))
+    assert total(cluster) == left
+    until(lambda: total(cluster) == left and host.node.router.placed(below[0]) is not None)
+
+
+@pytest.mark.timeout(240)
 def test_without_another_node_agents_wait_for_theirs(head: Head, until: Until) -> None:
     head.join()
     until(lambda: list(head.nodes()) == [1])

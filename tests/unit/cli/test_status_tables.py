@@ -17,6 +17,7 @@ from sapwood.head.calls import NodeRecord, NodeStatus, TreeStatus
 from sapwood.nodes.control import RefusedMachine
 from sapwood.nodes.messages import (
     CommandActivity,
+    Detour,
     NodeActivity,
     ProcessActivity,
     SessionActivity,
@@ -81,6 +82,31 @@ def test_a_link_is_a_row() -> None:
 def test_a_clock_that_cannot_be_told_from_a_right_one_is_not_said_to_be_wrong() -> None:
     right = node("n1", link=LINK, skew=0.0004)
     assert "±1.00 ms" in text(*links_shown(status(right)))[1]
+
+
+def test_a_place_that_is_attached_elsewhere_is_named() -> None:
+    session = SessionActivity(
+        session="sapwood-x1",
+        zygote=ProcessActivity(pid=1, since=NOW, memory=0),
+        processes=[],
+        detours=[Detour(12, home=1, at=0)],
+    )
+    activity = NodeActivity(
+        clock=NOW,
+        daemon=ProcessActivity(pid=1, since=NOW, memory=0),
+        sessions=[session],
+        commands=[],
+    )
+    below = node("n4", activity=activity)
+    (line,) = explanations(
+        status(
+            node("n3"),
+            msgspec.structs.replace(below, record=msgspec.structs.replace(below.record, host=4)),
+        )
+    )
+    assert line == (
+        "n4 reaches the root instead of n3, which it cannot reach: rank 12 of sapwood-x1"
+    )
 
 
 def test_who_is_not_there_is_explained() -> None:

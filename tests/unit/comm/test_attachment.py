@@ -78,6 +78,17 @@ def test_before_the_first_attachment_home_is_tried_again_for_a_while() -> None:
     assert attachment.state is AttachmentState.ENDED
 
 
+def test_nobody_waits_for_a_machine_that_does_not_answer() -> None:
+    attachment = seeking()
+    assert attachment.unreachable(0.1, HOME, -1, absent=True) == [ev.Connect(ABOVE, 0.0)]
+    assert attachment.unreachable(0.2, ABOVE, -1) == [ev.Connect(ABOVE, RETRY_PAUSE)]
+    attachment.asked(2)
+    attachment.welcomed()
+    assert attachment.called(HOME, ABOVE) == [ev.Connect(HOME, 0.0)]
+    assert attachment.unreachable(9.0, HOME, ABOVE, absent=True) == []
+    assert attachment.state is AttachmentState.ATTACHED
+
+
 def test_a_place_that_was_attached_goes_up_at_once() -> None:
     attachment = attached()
     assert attachment.lost(5.0) == [ev.Connect(HOME, 0.0)]

@@ -311,3 +311,31 @@ def test_leaving_ends_what_is_below() -> None:
     network.post(ROOT, ev.Leave("done"))
     network.run()
     assert list(network.nodes) == [ROOT]
+
+
+# --- who comes late ------------------------------------------------------------------------------
+
+
+def admitted(node: Node, link: int, rank: int, machine: str) -> list[ev.Effect]:
+    node.step(0.0, ev.LinkOpened(link, initiator=False))
+    who = Identity("cluster", rank, 1, 100 + rank, machine, PlaceKeys(b"secret"))
+    return node.step(0.0, ev.Received(link, who.hello(2**20, link, 2, ROOT), None))
+
+
+def sent_home(effects: list[ev.Effect]) -> list[int]:
+    return [
+        effect.message.parent
+        for effect in effects
+        if isinstance(effect, ev.Transmit) and isinstance(effect.message, msg.Return)
+    ]
+
+
+@pytest.mark.parametrize(("machine", "told"), [("there", [5]), ("here", [])])
+def test_a_place_that_comes_after_its_home_is_back_is_told_so(
+    machine: str, told: list[int]
+) -> None:
+    """It was on its way from another machine, and would stay where it is for ever."""
+    node = Node(ME, kary(4, 2), TIMING)
+    assert sent_home(admitted(node, 1, 5, machine)) == []
+    assert sent_home(admitted(node, 2, 1, machine)) == told
+    assert sent_home(admitted(node, 3, 3, machine)) == []  # its home, 6, is not there

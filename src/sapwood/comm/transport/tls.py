@@ -128,6 +128,11 @@ def _context(credentials: Credentials, protocol: int) -> ssl.SSLContext:
     return context
 
 
+def is_unserved(error: CommunicationError) -> bool:
+    """Whether a node that was dialled is there, and only nobody serves the protocol there."""
+    return isinstance(error.__cause__, _NotServedError)
+
+
 def is_node(text: str) -> bool:
     """Return whether a text can be a node id.
 
@@ -708,6 +713,10 @@ class _Farewell:
             self.end()
 
 
+class _NotServedError(ConnectionRefusedError):
+    """The node is there, and says that nobody serves the protocol."""
+
+
 class _Dial:
     """The search for a place where a node answers.
 
@@ -855,7 +864,7 @@ class _Dial:
 
         def done() -> None:
             if sock.selected_alpn_protocol() != self._protocol:
-                failed(ConnectionRefusedError(f"nobody serves {self._protocol} there"))
+                failed(_NotServedError(f"nobody serves {self._protocol} there"))
             elif _node_of(sock) != self._node:
                 failed(ConnectionError("its certificate does not name one node"))
             else:
@@ -887,9 +896,11 @@ class _Dial:
         reasons = [f"{place}: {_reason(error)}" for place, error in self._refusals.items()]
         failure = CommunicationError(f"cannot connect: {'; '.join(reasons)}", where=self._address)
         errors = [*self._refusals.values()]
+        # What the node itself says counts more than what other machines say at its addresses.
+        unserved = [error for error in errors if isinstance(error, _NotServedError)]
         refused = [error for error in errors if isinstance(error, ConnectionRefusedError)]
         others = [error for error in errors if not isinstance(error, ConnectionRefusedError)]
-        failure.__cause__ = (others or refused)[0]
+        failure.__cause__ = (unserved or others or refused)[0]
         self._failed(failure)
 
 
