@@ -555,8 +555,7 @@ class NodeStream:
         self.counters = Counters() if spec.counted else NOT_COUNTED
         self._position = position
         self._own: dict[int, OwnFilters | None] = {}
-        self.filters: FilterAt | None = None
-        self._know_filters()
+        self.filters = self._known_filters()
         self.outbox: Outbox | NoOutbox = Outbox() if self.filters is not None else NO_OUTBOX
         self.wave_versions: dict[int, int] = {}
         self.version = max(spec.parameters, default=0)
@@ -704,7 +703,7 @@ class NodeStream:
         self.version = max(self.version, version)
         kept = {known: every[known] for known in every if known >= oldest}
         self.spec = with_versions(spec, kept or {version: parameters}, filters)
-        self._know_filters()
+        self.filters = self._known_filters()
         return sorted(before - self._names())
 
     def is_over(self, version: int) -> bool:
@@ -733,21 +732,22 @@ class NodeStream:
         mine = with_versions(mine, spec.parameters | mine.parameters, filters)
         self.spec = msgspec.structs.replace(mine, staged=spec.staged or mine.staged)
         self.version = max(self.spec.parameters)
-        self._know_filters()
+        self.filters = self._known_filters()
         return before != (self.spec.parameters, self.spec.updates, self.spec.staged)
 
     def _own_of(self, filters: tuple[FilterAt, ...]) -> OwnFilters | None:
         found = filter_at(self.spec, self._position, filters) if filters else None
         return None if found is None else OwnFilters(found, code_name(found))
 
-    def _know_filters(self) -> None:
+    def _known_filters(self) -> FilterAt | None:
+        """Note the filters of this place in each version; return those of the newest."""
         spec = self.spec
         if not spec.filters:
-            return
+            return None
         known = {0: spec.filters, **spec.updates}
         self._own = {version: self._own_of(filters) for version, filters in known.items()}
         newest = self._own[max(self._own)]
-        self.filters = None if newest is None else newest.at
+        return None if newest is None else newest.at
 
     def _names(self) -> set[str]:
         return {own.code for own in (*self._own.values(), self.staged()) if own is not None}
