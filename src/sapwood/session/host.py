@@ -274,6 +274,10 @@ class SessionHost:
         """The machine of each place, by rank; none where all are on one."""
         return self._hosts
 
+    def ready_hosts(self) -> list[int]:
+        """Return the other machines on which processes can begin now; from any thread."""
+        return [] if self._nodes is None else self._nodes.ready_hosts()
+
     def contract(self, ranks: Sequence[int], reason: str) -> None:
         """End the processes of places that were taken out of the tree."""
         self.supervisor.contract(ranks, reason)

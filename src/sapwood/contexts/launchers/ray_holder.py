@@ -413,8 +413,9 @@ class Holder:
                 if carried.done():
                     with contextlib.suppress(OSError):
                         channel.send(b"%d" % carried.result())
-                running.close()
                 carried.cancel()
+                await asyncio.wait([carried])  # it watches the streams, whose numbers come again
+                running.close()
                 await running.end()
 
     async def _streams(self, channel: socket.socket) -> list[int]:
