@@ -549,9 +549,13 @@ class ControlTree:
             known = [rank for rank, (node, _, _) in self._facts.items() if node == peer]
             if known:
                 incarnation = self._awaited.pop(known[0], 0)
-                if not incarnation:
+                if incarnation:
+                    return known[0], incarnation
+                if known[0] not in self._given_up:
                     raise CommunicationError("the node is not known to be gone yet")
-                return known[0], incarnation
+        for rank in known:  # its place was lost too often; the node is there, so it gets another
+            self.session.begin_contract([rank])
+            self.session.host.contract([rank], "it came again, and has another place")
         rank = self._add_node(request.facts.name)
         with self._lock:
             return rank, self._awaited.pop(rank)

@@ -15,6 +15,13 @@ from typing import Any
 import pytest
 
 import sapwood
+from sapwood.cli.head_connection import connected
+from sapwood.cli.status_tables import status_of
+from sapwood.client.local import session_options, site_variables
+from sapwood.environment.settings import NodeSettings, Settings
+from sapwood.head import calls
+from sapwood.head.folder import head_folder
+from sapwood.head.head import Head
 from sapwood.store.sqlite import SqliteStore
 
 from .conftest import PATIENCE, SECRET, Cli, Until
@@ -264,3 +271,31 @@ def test_a_store_with_something_else_in_it_is_named(own_cli: Cli) -> None:
     said = own_cli.run("up", "--no-node", status=5)
     assert "entry 'generation' cannot be read" in said
     assert "move" in said
+
+
+def test_drains_leave_room_for_questions(own_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits as long as somebody works there, and status is answered meanwhile."""
+    monkeypatch.setattr("sapwood.head.head.SLOW_CALLS", 1)
+    monkeypatch.setattr("sapwood.head.head.REMOVALS", 1)
+    settings = Settings()
+    options = session_options(settings, site_variables(settings))
+    head = Head("default", head_folder("default"), options, NodeSettings(listen="127.0.0.1:0"))
+    head.start()
+    try:
+        line = own_cli.json("token", "create", "--uses", "2")["text"]
+        own_cli.join(line, "one")
+        own_cli.join(line, "two")
+        with connected("default") as access, sapwood.connect(agents=2) as cluster:
+            drains = [
+                access.client.ask(calls.REMOVE_NODE, {"name": name, "drain": 600.0})
+                for name in ("one", "two")
+            ]
+            states = [one.record.state for one in status_of("default").nodes]
+            assert states == ["draining", "draining"]
+            assert total(cluster) == 2
+            assert not any(one.done() for one in drains)
+            cluster.close()
+            for one in drains:
+                assert one.result(PATIENCE)["state"] == "removed"
+    finally:
+        head.close()

@@ -63,3 +63,19 @@ def test_a_request_that_is_refused_takes_no_place(second: ControlTree) -> None:
 def test_certificates_of_others_make_no_nodes(second: ControlTree, peer: str) -> None:
     with pytest.raises(SecurityError, match="needs a join token"):
         ask(second, peer)
+
+
+def test_a_node_that_was_lost_too_often_gets_another_place(second: ControlTree) -> None:
+    """Who is given up and comes again is a node like those that come for the first time."""
+    first = ask(second, "n7-1.grove")
+    places = second.session.supervisor.places
+
+    def lose_for_good() -> None:
+        second.session.supervisor._give_up_on(first.rank)
+
+    second.session._thread.call(lose_for_good)
+    again = ask(second, "n7-1.grove")
+    assert (again.node, again.name) == (first.node, first.name)
+    assert again.rank > first.rank
+    assert [view.host for view in second.nodes] == [again.rank]
+    assert places[first.rank].state.value == "left"
