@@ -49,7 +49,7 @@ RELEASE_TIMEOUT = 15.0
 """Seconds that the process which holds the machines may take to give them back."""
 
 LISTEN_TIMEOUT = 2.0
-"""Seconds in which what that process said at last is read: another one may have its errors still."""
+"""Seconds in which its last words are read: another process may have its standard error still."""
 
 MAX_SAID = 16 * 1024
 """Characters of what that process says that are kept."""
