@@ -98,7 +98,8 @@ class SessionHost:
         self._next_stream = 1
         self._keys = new_keys(options.hosts)
         self._hosts = options.hosts
-        timing = msgspec.structs.replace(options.timing, give_up_after=options.ready_timeout)
+        search = options.search_timeout or options.ready_timeout
+        timing = msgspec.structs.replace(options.timing, give_up_after=search)
         configuration = MemberConfiguration(
             cluster=self._folder.name if self._folder else f"sapwood-{secrets.token_hex(8)}",
             folder=str(self._folder or ""),

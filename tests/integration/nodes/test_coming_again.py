@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
@@ -50,6 +51,23 @@ def test_a_certificate_is_for_one_place(second: ControlTree) -> None:
     ask(second, "n7-1.grove")
     with pytest.raises(CommunicationError, match="not known to be gone"):
         ask(second, "n7-1.grove")
+    assert len(second.nodes) == 1
+
+
+def test_a_node_whose_answer_got_lost_asks_again(
+    second: ControlTree, until: Callable[[Callable[[], object]], None]
+) -> None:
+    """It gets its place, which no process took; what was answered before is void."""
+    first = ask(second, "n7-1.grove")
+    found: list[JoinAnswer] = []
+
+    def is_let_in() -> bool:
+        with contextlib.suppress(CommunicationError):
+            found.append(ask(second, "n7-1.grove"))
+        return bool(found)
+
+    until(is_let_in)
+    assert (found[0].rank, found[0].incarnation) == (first.rank, first.incarnation + 1)
     assert len(second.nodes) == 1
 
 
