@@ -792,7 +792,11 @@ class ProcessSupervisor:
                 self._loop.call_later(pause, self._spawn_again, self._specs(ranks))
 
     def _spawn_again(self, specs: list[orders.ProcessSpec]) -> None:
-        wanted = [spec for spec in specs if self.places[spec.rank].incarnation == spec.incarnation]
+        wanted = [
+            spec
+            for spec in specs
+            if self._is_there(spec.rank) and self.places[spec.rank].incarnation == spec.incarnation
+        ]
         if self._loop is not None and wanted:
             self._starters.spawn(wanted)
 
