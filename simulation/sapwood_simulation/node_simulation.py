@@ -62,7 +62,7 @@ FIRST_PAUSE = 0.2
 WAY = 0.002
 """Mean virtual time that a request to join takes to the head, and its answer back."""
 
-LOST_ANSWERS = 0.05
+LOST_ANSWERS = 0.2
 """Part of the answers to machines that join that are lost on their way."""
 
 SEARCH = 2.0
@@ -169,6 +169,7 @@ class NodeSimulation(Simulation):
     what = "nodes"
     census = True
     timing = msgspec.structs.replace(TIMING, give_up_after=SEARCH)
+    join_timeout = 0.0
 
     def __init__(self, options: SimulationOptions) -> None:
         faults = options.faults

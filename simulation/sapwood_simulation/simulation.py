@@ -124,6 +124,9 @@ class Simulation:
     timing = TIMING
     """When links speak and worry."""
 
+    join_timeout = JOIN
+    """Virtual seconds in which a new process must join the tree; 0 for ever."""
+
     census = False
     """Whether all places are told who is gone: only messages and policies on loss need it."""
 
@@ -155,7 +158,7 @@ class Simulation:
             RestartSettings(limit=1_000_000, window=1.0, backoff=0.001, backoff_max=0.05),
             SupervisionTimeouts(
                 attach=2 * TIMING.failure_after,
-                join=JOIN,
+                join=self.join_timeout,
                 heartbeat=TIMING.heartbeat,
                 silence=TIMING.failure_after,
             ),
