@@ -55,6 +55,8 @@ torture: $(VENV)/with-test
 	    --clog 0.001 --split 0.1
 	$(BIN)/sapwood simulate --what membership --seeds $(SEEDS) --agents 14 --fanout 3 --waves 8 --pipelined 3 --split 0.1 \
 	    --crash 0.002 --pause 0.0005 --zygote 0.0001 --sever 0.005 --clog 0.001 --partition 0.0003
+	$(BIN)/sapwood simulate --what nodes --seeds $(SEEDS) --agents 9 --waves 4 --split 0.1 \
+	    --crash 0.001 --pause 0.0005 --sever 0.005 --clog 0.001 --partition 0.001
 	@set -e; for what in streams groups messages; do \
 	    $(BIN)/sapwood simulate --what $$what --seeds $(SEEDS) --agents 40 --fanout 3 --waves 4 \
 	    --crash 0.0005 --pause 0.0002 --zygote 0.0001 --sever 0.01 --clog 0.0005 --split 0.1 \

@@ -5,6 +5,7 @@ import gc
 import operator
 import os
 import secrets
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 
 # libuv keeps a pipe for signals from the first loop of a process on: let it be there already.
 uvloop.new_event_loop().close()
+
+# A shell lets what it begins in the background ignore Ctrl-C, and that is inherited: commands that
+# tests interrupt would go on, and the tests wait for them in vain.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example may take says nothing where many processes share the processors. The same
 # examples each time: a change is not refused for what was there before; `make torture` draws

@@ -135,6 +135,7 @@ class FaultInjector:
 
     Attributes:
         touched: When something went wrong at each place, virtual seconds.
+        crashing: Whether a process ends because of this.
     """
 
     def __init__(self, simulation: FaultySimulation, faults: Faults, chance: random.Random) -> None:
@@ -144,6 +145,7 @@ class FaultInjector:
         self._faults = faults
         self._links: list[SimulatedLink] = []
         self._stopped = False
+        self.crashing = False
         self.touched: dict[int, list[float]] = {rank: [] for rank in range(simulation.tree.size)}
         self._kinds: dict[str, Callable[[int], None]] = {
             "crash": self._crash,
@@ -195,7 +197,9 @@ class FaultInjector:
     def _crash(self, rank: int) -> None:
         self.crashes += 1
         self._touch(rank)
+        self.crashing = True
         self._simulation.network.kill(rank)
+        self.crashing = False
 
     def _pause(self, rank: int) -> None:
         self.pauses += 1
@@ -276,6 +280,7 @@ class FaultInjector:
                 across = (link.source in cut) != (link.target in cut)
                 if across and (both or link.source in cut):
                     self._stop_up(link)
+                    network.apart_links.append(link)
         simulation.loop.call_later(self._some_time(), self._reunite)
 
     def _reunite(self) -> None:
@@ -284,6 +289,9 @@ class FaultInjector:
         for rank in network.nodes:
             for link in network.links(rank):
                 link.unclog()
+        for link in network.apart_links:  # also the ends of connections
+            link.unclog()
+        network.apart_links.clear()
 
     def _stop_up(self, link: SimulatedLink) -> None:
         if not self._stopped:

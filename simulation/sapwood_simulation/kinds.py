@@ -6,6 +6,7 @@ from sapwood.core.errors import ConfigurationError
 from sapwood_simulation.group_simulation import GroupSimulation
 from sapwood_simulation.membership_simulation import MembershipSimulation
 from sapwood_simulation.message_simulation import MessageSimulation
+from sapwood_simulation.node_simulation import NodeSimulation
 from sapwood_simulation.piece_simulation import PieceSimulation
 from sapwood_simulation.simulation import Simulation, SimulationOptions
 from sapwood_simulation.stream_simulation import StreamKind, StreamSimulation
@@ -19,9 +20,10 @@ KINDS: dict[str, type[Simulation]] = {
         MessageSimulation,
         PieceSimulation,
         MembershipSimulation,
+        NodeSimulation,
     )
 }
-"""``waves``, ``streams``, ``groups``, ``messages``, ``pieces`` and ``membership``."""
+"""``waves``, ``streams``, ``groups``, ``messages``, ``pieces``, ``membership`` and ``nodes``."""
 
 
 def made(what: str, options: SimulationOptions, kind: StreamKind | None = None) -> Simulation:

@@ -230,6 +230,7 @@ class Network:
         loss: How often messages go astray.
         astray: How many did.
         partition: Places that the others do not hear at present.
+        apart_links: The links on which nothing arrives because of that.
         clock: The time.
         filters: The own filters of streams.
         on_end: Told of places whose process ends.
@@ -268,6 +269,7 @@ class Network:
         self.loss = Loss()
         self.astray = Counts()
         self.partition: frozenset[int] = frozenset()
+        self.apart_links: list[SimulatedLink] = []
         self.answer = answer
         self._timing = timing or LinkTiming()
         self.chance = random.Random(seed)  # noqa: S311 - chance that can be repeated is the point
@@ -526,6 +528,8 @@ class Network:
             former = self._links.get(link.source, [])
             self._links[link.source] = [*(one for one in former if one.is_in_use), link]
             link.clogged = link.source in self.partition and link.target not in self.partition
+            if link.clogged:
+                self.apart_links.append(link)
         up.handler, down.handler = self.places[parent], handler
         up.number = up.handler.connection_opened(LinkEnd(down), initiator=False)
         down.number = handler.connection_opened(LinkEnd(up), initiator=True)

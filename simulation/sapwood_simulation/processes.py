@@ -54,6 +54,10 @@ class VirtualLoop:
         """Have a function called later."""
         heapq.heappush(self._due, (self.time() + delay, next(self._order), function, args))
 
+    def call_soon(self, function: Callable[..., Any], *args: Any) -> None:
+        """Have a function called next."""
+        self.call_later(0.0, function, *args)
+
     def run_due(self) -> None:
         """Call what is due."""
         while self._due and self._due[0][0] <= self.time():

@@ -124,12 +124,15 @@ class Simulation:
     timing = TIMING
     """When links speak and worry."""
 
+    join_timeout = JOIN
+    """Virtual seconds in which a new process must join the tree; 0 for ever."""
+
     census = False
     """Whether all places are told who is gone: only messages and policies on loss need it."""
 
     def __init__(self, options: SimulationOptions) -> None:
         self.options = options
-        self.tree: Tree = plan(options.agents, options.fanout, spares=options.spares)
+        self.tree: Tree = self._first_tree()
         self.pids: dict[int, tuple[int, SimulatedSpawner]] = {}
         self._random = random.Random(options.seed)  # noqa: S311 - chance that can be repeated
         self._pids = itertools.count(100)
@@ -151,20 +154,29 @@ class Simulation:
         self.supervisor = SimulatedSupervisor(
             self,
             self.tree,
-            ProcessSetup(
-                "simulated",
-                lambda _rank: "none:none",
-                orders.ConfigureProcesses("", b""),
-                ZygotePlan(()),
-            ),
+            self._setup(),
             RestartSettings(limit=1_000_000, window=1.0, backoff=0.001, backoff_max=0.05),
             SupervisionTimeouts(
                 attach=2 * TIMING.failure_after,
-                join=JOIN,
+                join=self.join_timeout,
                 heartbeat=TIMING.heartbeat,
                 silence=TIMING.failure_after,
             ),
             self._places_changed,
+        )
+
+    def _first_tree(self) -> Tree:
+        """Return the tree with which it begins."""
+        options = self.options
+        return plan(options.agents, options.fanout, spares=options.spares)
+
+    def _setup(self) -> ProcessSetup:
+        """Return how processes begin."""
+        return ProcessSetup(
+            "simulated",
+            lambda _rank: "none:none",
+            orders.ConfigureProcesses("", b""),
+            ZygotePlan(()),
         )
 
     def run(self) -> SimulationReport:
@@ -414,7 +426,8 @@ def patience(tree: Tree, faults: Faults, timing: LinkTiming) -> float:
     """
     if not faults.drop:
         return PATIENCE
-    places = 4 * max(sum(1 for _ in tree.above(rank)) for rank in range(1, tree.agents + 1))
+    depths = (sum(1 for _ in tree.above(rank)) for rank in range(1, tree.agents + 1))
+    places = 4 * max(depths, default=1)
     tries = math.log(IN_VAIN) / math.log(1 - (1 - faults.drop) ** places)
     longest = RESEND * LONGEST_PATIENCE * timing.heartbeat / (1 - faults.skew)
     return PATIENCE + math.ceil(tries) * longest

@@ -23,6 +23,7 @@ from sapwood.core.errors import (
     ConfigurationError,
     NodeLostError,
     SapwoodError,
+    StoreInUseError,
 )
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
@@ -128,13 +129,16 @@ def _new_head(request: UpRequest) -> Head:
     configure_logging(settings.log)
     nodes = msgspec.structs.replace(settings.nodes, listen=request.listen)
     launcher = LocalLauncher(1, [NodeFacts.here().name]) if request.own_node else None
-    return Head(
-        request.name,
-        head_folder(request.name),
-        session_options(settings, site_variables(settings)),
-        nodes,
-        launcher,
-    )
+    try:
+        return Head(
+            request.name,
+            head_folder(request.name),
+            session_options(settings, site_variables(settings)),
+            nodes,
+            launcher,
+        )
+    except StoreInUseError as error:  # it began a moment ago, or ends
+        raise _second(request.name, error.what) from error
 
 
 def _answer_of(name: str) -> UpAnswer:
@@ -174,9 +178,13 @@ def _refuse_second(name: str) -> None:
             pid = head.facts.pid
     except (NodeLostError, CommunicationError):
         return  # there is none
-    raise ConfigurationError(
+    raise _second(name, f"process {pid}")
+
+
+def _second(name: str, where: str) -> ConfigurationError:
+    return ConfigurationError(
         f"the cluster '{name}' is up already",
-        where=f"process {pid}",
+        where=where,
         hint="`sapwood token create` shows how to join it, `sapwood down` ends it",
     )
 

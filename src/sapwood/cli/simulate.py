@@ -35,6 +35,7 @@ class What(StrEnum):
     MESSAGES = "messages"
     PIECES = "pieces"
     MEMBERSHIP = "membership"
+    NODES = "nodes"
 
 
 class Sync(StrEnum):

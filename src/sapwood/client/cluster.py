@@ -1,6 +1,7 @@
 """A cluster as users hold it."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from html import escape
@@ -36,18 +37,44 @@ NewTree = Callable[[Tree, SessionPort], SessionPort]
 """Makes a further tree over the agents of a session."""
 
 
-def homes_for(tree: Tree, count: int) -> list[NewAgent]:
-    """Return where more agents have their homes, so that no place gets many.
+def homes_for(
+    tree: Tree, count: int, hosts: Sequence[int] = (), ready: Sequence[int] = ()
+) -> list[NewAgent]:
+    """Return where more agents have their homes, so that no place and no machine gets many.
+
+    Args:
+        tree: The tree.
+        count: How many agents.
+        hosts: The machine of each place, by rank; none where all are on one.
+        ready: The machines on which processes can begin now, where there are several.
 
     Example:
         >>> [new.parent for new in homes_for(plan(4, 2), 3)]
         [5, 6, 5]
+        >>> from sapwood.core.topology import by_host
+        >>> tree, hosts = by_host([2, 2])
+        >>> [(new.parent, new.host) for new in homes_for(tree, 3, hosts, [1, 2, 3])]
+        [(0, 3), (0, 3), (5, 1)]
     """
     homes: list[NewAgent] = []
+    at = list(hosts)
     for _ in range(count):
-        homes.append(NewAgent(tree.parent_for_more()))
+        if any(at):
+            homes.append(_home_on_a_machine(tree, at, ready))
+            at.append(homes[-1].host)
+        else:
+            homes.append(NewAgent(tree.parent_for_more()))
         tree = tree.with_agents({tree.size: homes[-1].parent})
     return homes
+
+
+def _home_on_a_machine(tree: Tree, hosts: Sequence[int], ready: Sequence[int]) -> NewAgent:
+    """Return a home on the machine with the fewest agents: at its junction, if it has one."""
+    load = Counter(hosts[rank] for rank in tree.agent_ranks)
+    host = min(ready or sorted(load), key=lambda one: (load[one], one))
+    junctions = [rank for rank in tree.junctions if hosts[rank] == host]
+    parent = min(junctions, key=lambda rank: (len(tree.children(rank)), rank), default=ROOT)
+    return NewAgent(parent, host)
 
 
 class AgentView(msgspec.Struct, frozen=True):
@@ -233,7 +260,8 @@ class Cluster(TreeWork, Messaging, Submitting):
         """Add agents while the cluster works, and wait until they are ready.
 
         They take tasks at once and part in what begins from now on: runs, groups, streams to all
-        agents. What is open keeps its agents, except streams that say ``follow=True``.
+        agents. What is open keeps its agents, except streams that say ``follow=True``. Of several
+        machines, those with the fewest agents get them; also such as came after the cluster began.
 
         Args:
             agents: How many.
@@ -261,7 +289,8 @@ class Cluster(TreeWork, Messaging, Submitting):
                 f"{self.settings.limits.agents}",
                 hint="raise limits.agents if this is meant",
             )
-        return self._session.expand(homes_for(tree, count))
+        session = self._session
+        return session.expand(homes_for(tree, count, session.hosts, session.ready_hosts()))
 
     def contract(self, agents: Iterable[int], timeout: float = 10.0) -> None:
         """Remove agents while the cluster works; what they were asked for is done first.

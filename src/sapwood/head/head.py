@@ -15,7 +15,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,10 @@ ORDERS = frozenset(
 """What front ends may ask of nodes."""
 
 SLOW_CALLS = 16
-"""Calls that wait for something at a time; more wait for them."""
+"""Questions to nodes that are answered at a time; more wait for them."""
+
+REMOVALS = 16
+"""Nodes that leave at a time; more wait for them."""
 
 SHORTEST_LIFE, LONGEST_LIFE = 1.0, 30 * 24 * 3600.0
 """Seconds that a join token may live."""
@@ -149,7 +152,7 @@ class Head:
         self._lock = threading.Lock()  # for what follows, which several threads use
         self._joined: dict[int, float] = {}
         self._removed: dict[int, calls.NodeRecord] = {}
-        self._removals: dict[int, Future[Any]] = {}
+        self._removals: dict[int, _Removal] = {}
         self._draining: dict[int, float] = {}  # until when, monotonic
         self._sessions: dict[tuple[str, int], _RemoteSession] = {}
         self._causes = NodeCauses()
@@ -160,6 +163,7 @@ class Head:
         self._pool = ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
         self._ready_seconds: float | None = None
         self._look_planned = False
+        self._leaving = ThreadPoolExecutor(REMOVALS, "sapwood-leaving")
         try:
             self._generation = self._next_generation()
             kept = (*self._kept(), self._generation)
@@ -242,7 +246,8 @@ class Head:
         with contextlib.suppress(SapwoodError):
             self.control.dismiss("the cluster is down")
         self.control.close()
-        self._pool.shutdown(cancel_futures=True)
+        for pool in (self._pool, self._leaving):
+            pool.shutdown(cancel_futures=True)
         self._thread.stop()
         self._supervisor.stop()
         self._store.stop()  # also where the supervisor was not started
@@ -277,7 +282,11 @@ class Head:
     def _stop_listening(self) -> None:
         self._supervisor.detach()
         self._socket.stop()
-        self._service.close()
+        with self._lock:
+            waiting = list(self._removals.values())
+        for one in waiting:
+            one.end(error=ClosedError("the head ends"))
+        self._thread.post(self._service.close)  # after these answers
 
     def _kept(self) -> tuple[Authority, Tokens]:
         """Return authority and tokens of the cluster, which the first head makes."""
@@ -439,20 +448,35 @@ class Head:
             under_way = self._removals.get(record.host)
             if under_way is not None:  # who comes second may be in more of a hurry
                 self._draining[record.host] = min(self._draining[record.host], until)
-                return under_way
+                return under_way.done
             self._draining[record.host] = until
-            made = self._removals[record.host] = self._pool.submit(self._remove, record)
-        return made
+            how = "it was drained and removed" if wanted.drain > 0 else "it was removed"
+            removal = self._removals[record.host] = _Removal(record, how)
+        self._tell_nodes([record.host])
+        self._drain(removal)
+        return removal.done
 
-    def _remove(self, record: calls.NodeRecord) -> Any:
-        host = record.host
-        self._tell_nodes([host])
+    def _drain(self, removal: _Removal) -> None:
+        """Look whether a node is idle, or its time over, and then remove it; on the loop.
+
+        It takes no thread: a drain may last for hours.
+        """
+        if self.ended.is_set():
+            return
+        host = removal.record.host
         with self._lock:
-            drained = self._draining[host] > time.monotonic()
-        how = "it was drained and removed" if drained else "it was removed"
-        gone = msgspec.structs.replace(record, state=GONE, reason=how, since=time.time())
+            late = time.monotonic() >= self._draining[host]
+            busy = any(one == host for _, one in self._sessions)
+        if late or not (busy or self._commands.are_on(host)):
+            self._leaving.submit(self._remove, removal)
+        else:
+            self._thread.loop.call_later(LOOK, self._drain, removal)
+
+    def _remove(self, removal: _Removal) -> None:
+        record = removal.record
+        host = record.host
+        gone = msgspec.structs.replace(record, state=GONE, reason=removal.reason, since=time.time())
         try:
-            self._wait_until_idle(host)
             if self.ended.is_set():
                 raise ClosedError("the head ends")
             if record.node:
@@ -462,24 +486,16 @@ class Head:
                 for old in list(self._removed)[:-MAX_REMOVED]:
                     del self._removed[old]
             self.control.remove_node(host, LAST_WORD)
-        except BaseException:
+        except BaseException as error:  # noqa: BLE001 - handed to those who wait
             with self._lock:
                 self._removed.pop(host, None)
-            raise
-        finally:
-            with self._lock:
-                del self._draining[host], self._removals[host]
-                self._joined.pop(host, None)
-        return _plain(gone)
-
-    def _wait_until_idle(self, host: int) -> None:
-        """Wait until no session and no command is on a node, or its time is over."""
-        while not self.ended.wait(LOOK):
-            with self._lock:
-                late = time.monotonic() >= self._draining[host]
-                busy = any(one == host for _, one in self._sessions)
-            if late or not (busy or self._commands.are_on(host)):
-                return
+            failed: BaseException | None = error
+        else:
+            failed = None
+        with self._lock:
+            del self._draining[host], self._removals[host]
+            self._joined.pop(host, None)
+        removal.end(_plain(gone), failed)
 
     def _create_token(self, caller: ServiceCaller, value: Any) -> Any:
         del caller
@@ -649,6 +665,30 @@ class Head:
 
 GONE = "removed"
 """State of a node that has left for good."""
+
+
+class _Removal:
+    """A node that is to leave.
+
+    Attributes:
+        record: The node.
+        reason: Why it leaves.
+        done: Has the answer to those who wait for that.
+    """
+
+    def __init__(self, record: calls.NodeRecord, reason: str) -> None:
+        self.record = record
+        self.reason = reason
+        self.done: Future[Any] = Future()
+        self.done.set_running_or_notify_cancel()
+
+    def end(self, answer: Any = None, error: BaseException | None = None) -> None:
+        """Answer those who wait, if they have no answer yet."""
+        with contextlib.suppress(InvalidStateError):
+            if error is not None:
+                self.done.set_exception(error)
+            else:
+                self.done.set_result(answer)
 
 
 class _RemoteSession:

@@ -67,6 +67,9 @@ from sapwood.session.requests import ServedRequest
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.supervisor import NodeSource, ProcessSetup, ProcessStarter
 
+SHORTEST_SEARCH = 10.0
+"""Seconds for which a daemon that was cut off looks for the head at least, before it ends."""
+
 LEAVE_TIMEOUT = 2.0
 """Seconds that a node may take to say that it leaves."""
 
@@ -189,6 +192,7 @@ class ControlTree:
         self._components_listeners: list[Callable[[int, bool], None]] = []
         self._signs = True
         self._restart = options.restart
+        self._answered: dict[int, int] = {}  # incarnations of those that were let in
         self._refusals: deque[RefusedMachine] = deque(maxlen=MAX_REFUSALS)
         self._token_users: dict[str, deque[str]] = {}
         self._port: HeadPort | None = None
@@ -202,7 +206,7 @@ class ControlTree:
                 hint="each node has one of that name already",
             )
         count = len(self.hosts)
-        self.session = EmbeddedSession(
+        self.session = self._new_session(
             msgspec.structs.replace(
                 options,
                 tree=flat(count),
@@ -213,9 +217,13 @@ class ControlTree:
                 ready_timeout=SEND_TIMEOUT + 2 * settings.start_timeout + JOIN_TIMEOUT,
                 join_timeout=0.0,
                 attach_timeout=settings.loss_timeout / 2,  # for each of two levels
-            ),
-            nodes=_Daemons(self),
+                # Who is taken for lost finds no place any more.
+                search_timeout=max(settings.loss_timeout, SHORTEST_SEARCH),
+            )
         )
+
+    def _new_session(self, options: SessionOptions) -> EmbeddedSession:
+        return EmbeddedSession(options, nodes=_Daemons(self))
 
     def _issue(self) -> Credentials:
         key, request = make_request()
@@ -599,6 +607,7 @@ class ControlTree:
             node = self._authority.node_id(name)
             self._facts[rank] = (node, request.facts, skew)
             self._certificate_ends[rank] = valid_until(certificate)
+            self._answered[rank] = incarnation
             self._trouble.pop(rank, None)
             decided = self._is_decided()
         if decided:
@@ -643,11 +652,19 @@ class ControlTree:
             raise SecurityError("the node was removed", hint="join with a new token")
         with self._lock:
             known = [rank for rank, (node, _, _) in self._facts.items() if node == peer]
-            if known:
-                incarnation = self._awaited.pop(known[0], 0)
-                if not incarnation:
-                    raise CommunicationError("the node is not known to be gone yet")
-                return known[0], incarnation
+            incarnation = self._awaited.pop(known[0], 0) if known else 0
+            given_up = bool(known) and known[0] in self._given_up
+        if incarnation:
+            return known[0], incarnation
+        if known and not given_up:
+            with self._lock:
+                answered = self._answered.get(known[0], 0)
+            # That it was let in may have got lost on its way.
+            self.session.supervisor.begin_again(known[0], answered, "its node asks again")
+            raise CommunicationError("the node is not known to be gone yet")
+        if given_up:  # its place was lost too often; the node is there, so it gets another one
+            self.session.begin_contract(known)
+            self.session.host.contract(known, "it came again, and has another place")
         rank = self._add_node(request.facts.name)
         with self._lock:
             return rank, self._awaited.pop(rank)
@@ -729,6 +746,7 @@ class ControlTree:
                         self._facts,
                         self._trouble,
                         self._awaited,
+                        self._answered,
                         self._certificate_ends,
                     ):
                         known.pop(rank, None)

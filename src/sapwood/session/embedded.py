@@ -136,6 +136,15 @@ class EmbeddedSession:
         return self.host.tree
 
     @property
+    def hosts(self) -> tuple[int, ...]:
+        """The machine of each place, by rank; none where all are on one."""
+        return self.host.hosts
+
+    def ready_hosts(self) -> list[int]:
+        """Return the other machines on which processes can begin now."""
+        return self.host.ready_hosts()
+
+    @property
     def supervisor(self) -> ProcessSupervisor:
         """Supervises the processes."""
         return self.host.supervisor

@@ -105,7 +105,8 @@ class SessionHost:
         self._detours: set[int] = set()
         self.ask: Callable[[int, str, Any], Any] = _nobody_asks
         self._have_machines_listen()
-        timing = msgspec.structs.replace(options.timing, give_up_after=options.ready_timeout)
+        search = options.search_timeout or options.ready_timeout
+        timing = msgspec.structs.replace(options.timing, give_up_after=search)
         configuration = MemberConfiguration(
             cluster=self._folder.name if self._folder else f"sapwood-{secrets.token_hex(8)}",
             folder=str(self._folder or ""),
@@ -280,6 +281,10 @@ class SessionHost:
     def hosts(self) -> tuple[int, ...]:
         """The machine of each place, by rank; none where all are on one."""
         return self._hosts
+
+    def ready_hosts(self) -> list[int]:
+        """Return the other machines on which processes can begin now; from any thread."""
+        return [] if self._nodes is None else self._nodes.ready_hosts()
 
     def contract(self, ranks: Sequence[int], reason: str) -> None:
         """End the processes of places that were taken out of the tree."""

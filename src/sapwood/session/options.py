@@ -36,6 +36,8 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
         zygote: Whether there is a zygote on the root's machine though no place is there.
         attach_timeout: How long a place that was cut off may take, for each level of the tree,
             until it is attached again; 0 for twice the silence after which a neighbour is lost.
+        search_timeout: How long a place that was cut off looks for one that takes it, before it
+            ends; 0 for ``ready_timeout``.
         lost_nodes: What becomes of places whose node is gone: ``move``, ``leave`` or ``fail``.
         node_patience: How long they wait for one that may come back; 0 for ever.
         node_listen: Where nodes listen for places of other nodes below theirs, ``host:port``.
@@ -62,6 +64,7 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[int, ...] = ()
     zygote: bool = True
     attach_timeout: float = 0.0
+    search_timeout: float = 0.0
     lost_nodes: str = "move"
     node_patience: float = 10.0
     node_listen: str = ""

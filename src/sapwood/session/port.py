@@ -185,6 +185,13 @@ class SessionPort(Protocol):
         """Its tree, as it is now."""
 
     @property
+    def hosts(self) -> tuple[int, ...]:
+        """The machine of each place, by rank; none where all are on one."""
+
+    def ready_hosts(self) -> list[int]:
+        """Return the other machines on which processes can begin now."""
+
+    @property
     def groups(self) -> GroupPort:
         """The groups that the front end takes part in."""
 

@@ -575,6 +575,12 @@ class ProcessSupervisor:
         self.restarts += 1
         self._starters.spawn(self._specs(ranks))
 
+    def begin_again(self, rank: int, incarnation: int, reason: str) -> None:
+        """Have a process of a place begun anew, if it is still on its way into the tree."""
+        record = self.places[rank]
+        if record.state is PlaceState.STARTING and record.incarnation == incarnation:
+            self._repair([rank], reason)
+
     def contract(self, ranks: Sequence[int], reason: str) -> None:
         """End the processes of places that the tree does not have any more."""
         ranks = [rank for rank in ranks if self.places[rank].state is not PlaceState.LEFT]
@@ -819,7 +825,11 @@ class ProcessSupervisor:
                 self._loop.call_later(pause, self._spawn_again, self._specs(ranks))
 
     def _spawn_again(self, specs: list[orders.ProcessSpec]) -> None:
-        wanted = [spec for spec in specs if self.places[spec.rank].incarnation == spec.incarnation]
+        wanted = [
+            spec
+            for spec in specs
+            if self._is_there(spec.rank) and self.places[spec.rank].incarnation == spec.incarnation
+        ]
         if self._loop is not None and wanted:
             self._starters.spawn(wanted)
 

@@ -15,8 +15,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+from typer.testing import CliRunner
+
+from sapwood.cli.main import app
 
 PATIENCE = 60.0
 
@@ -24,7 +28,11 @@ Until = Callable[[Callable[[], object]], None]
 
 
 class Cli:
-    """The command line, with folders of the test's own."""
+    """The command line, with folders of the test's own.
+
+    Attributes:
+        nodes: Those that this test has begun.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -36,9 +44,19 @@ class Cli:
             "SAPWOOD_COMM__FAILURE_AFTER": "4",
         }
         self.nodes: list[subprocess.Popen[str]] = []
+        self._former = 0
 
     def run(self, *words: str, status: int = 0) -> str:
-        """Run a command; return what it writes, to standard error if it fails."""
+        """Run a command in this process; return what it writes, to standard error if it fails."""
+        if words[0] == "up" or words[:2] == ("node", "join"):  # they make processes their own
+            return self.run_apart(*words, status=status)
+        with patch.dict(os.environ, self.environment):
+            done = CliRunner().invoke(app, words, prog_name="sapwood")
+        assert done.exit_code == status, (words, done.exit_code, done.stdout, done.stderr)
+        return done.stderr if status else done.stdout
+
+    def run_apart(self, *words: str, status: int = 0) -> str:
+        """The same in a process of its own."""
         done = subprocess.run(
             [sys.executable, "-m", "sapwood", *words],
             env=self.environment,
@@ -53,6 +71,10 @@ class Cli:
     def json(self, *words: str) -> Any:
         """Run a command; return what it writes as JSON."""
         return json.loads(self.run(*words, "--json"))
+
+    def up(self) -> Any:
+        """Start a cluster with no node of its own; return what `sapwood up` says."""
+        return self.json("up", "--listen", "127.0.0.1:0", "--no-node")
 
     def join(self, line: str, label: str, *before: str) -> subprocess.Popen[str]:
         """Begin a node in the foreground, behind some words; it has joined."""
@@ -69,13 +91,28 @@ class Cli:
         assert said.startswith("joined as "), said + node.stdout.read()
         return node
 
+    def records(self) -> list[Any]:
+        """The nodes that came after those of former tests."""
+        return [one for one in self.json("node", "list")["nodes"] if one["host"] > self._former]
+
     def states(self) -> dict[str, str]:
-        """The states of all nodes, by name."""
-        return {one["name"]: one["state"] for one in self.json("node", "list")["nodes"]}
+        """Their states, by name."""
+        return {one["name"]: one["state"] for one in self.records()}
+
+    def forget(self) -> None:
+        """Remove the nodes of this test from a head that stays."""
+        for name, state in self.states().items():
+            if state != "removed":
+                self.run("node", "remove", name)
+        self._former = max([one["host"] for one in self.records()], default=self._former)
+        self.close()
 
     def close(self) -> None:
-        for node in self.nodes:
+        """End the nodes."""
+        nodes, self.nodes = self.nodes, []
+        for node in nodes:
             node.send_signal(signal.SIGTERM)
+        for node in nodes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 node.wait(10)
             node.kill()
@@ -83,33 +120,62 @@ class Cli:
             if node.stdout is not None:
                 node.stdout.close()
 
+    def end_head(self) -> None:
+        """End what is up, and with it its nodes."""
+        info = self.folder / "state/sapwood/heads/default/head.json"
+        if info.exists():
+            pid = json.loads(info.read_text())["pid"]
+            with contextlib.suppress(ProcessLookupError):
+                watch = os.pidfd_open(pid)
+                os.kill(pid, signal.SIGTERM)
+                select.select([watch], [], [], 20.0)
+                os.close(watch)
+
 
 @pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
+def own_cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
     """The command line; what is up at the end of the test is ended."""
     made = Cli(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", made.environment["XDG_STATE_HOME"])
     yield made
+    made.end_head()
     made.close()
-    info = tmp_path / "state/sapwood/heads/default/head.json"
-    if info.exists():
-        pid = json.loads(info.read_text())["pid"]
-        with contextlib.suppress(ProcessLookupError):
-            watch = os.pidfd_open(pid)
-            os.kill(pid, signal.SIGTERM)
-            wait_for_end(watch)
-            os.close(watch)
-
-
-def wait_for_end(watch: int) -> None:
-    """Wait for the end of a process."""
-    select.select([watch], [], [], 20.0)
 
 
 @pytest.fixture
-def head(cli: Cli) -> Any:
-    """A cluster that is up, with no node of its own: what `sapwood up` says."""
-    return cli.json("up", "--listen", "127.0.0.1:0", "--no-node")
+def own_head(own_cli: Cli) -> Any:
+    """A cluster that is up, for a test that ends its head: what `sapwood up` says."""
+    return own_cli.up()
+
+
+@pytest.fixture(scope="module")
+def _standing(
+    nothing_is_left_behind_by_all: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Cli, Any]]:
+    del nothing_is_left_behind_by_all  # it looks when the head has ended
+    made = Cli(tmp_path_factory.mktemp("standing"))
+    try:
+        yield made, made.up()
+    finally:
+        made.end_head()
+
+
+@pytest.fixture
+def cli(_standing: tuple[Cli, Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
+    """The command line; the nodes of the test are removed at its end."""
+    made, _ = _standing
+    monkeypatch.setenv("XDG_STATE_HOME", made.environment["XDG_STATE_HOME"])
+    try:
+        yield made
+        made.forget()
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def head(_standing: tuple[Cli, Any]) -> Any:
+    """The head of the module, which no test ends: what `sapwood up` says."""
+    return _standing[1]
 
 
 @pytest.fixture

@@ -115,7 +115,7 @@ def install(folder: Path, name: str, entry: str) -> None:
 
 
 @pytest.fixture
-def moody(cli: Cli, tmp_path: Path) -> Path:
+def moody(own_cli: Cli, tmp_path: Path) -> Path:
     """A head whose nodes run components of packages: the folder that moves one of them."""
     installed, folder = tmp_path / "installed", tmp_path / "moody"
     folder.mkdir()
@@ -123,7 +123,7 @@ def moody(cli: Cli, tmp_path: Path) -> Path:
     install(installed, "disk-watch", entry_of("disk-watch"))
     (installed / "moody.py").write_text(MOODY)
     shutil.copy(EXAMPLE / "sapwood_disk_watch.py", installed)
-    cli.environment |= {
+    own_cli.environment |= {
         "PYTHONPATH": str(installed),
         "MOODY": str(folder),
         "DISK_WATCH_FOLDER": str(folder),
@@ -131,19 +131,19 @@ def moody(cli: Cli, tmp_path: Path) -> Path:
         "SAPWOOD_NODES__COMPONENTS": '["moody", "disk-watch"]',
         "SAPWOOD_RESTART__LIMIT": "2",
     }
-    cli.join(cli.json("up", "--listen", "127.0.0.1:0", "--no-node")["join"], "n1")
+    own_cli.join(own_cli.json("up", "--listen", "127.0.0.1:0", "--no-node")["join"], "n1")
     return folder
 
 
 @pytest.mark.row("A-ENV-1")
 @pytest.mark.row("A-ENV-6")
 def test_sessions_lose_a_node_whose_zygotes_stop_and_nothing_of_their_waves(
-    cli: Cli, head: Any, until: Until, monkeypatch: pytest.MonkeyPatch
+    own_cli: Cli, own_head: Any, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SAPWOOD_CLUSTER__NODE_PATIENCE", "1")
     monkeypatch.setenv("SAPWOOD_RESTART__LIMIT", "100")  # a busy machine takes more than one try
-    cli.join(head["join"], "n1")
-    cli.join(head["join"], "n2")
+    own_cli.join(own_head["join"], "n1")
+    own_cli.join(own_head["join"], "n2")
     with (
         sapwood.connect(agents=4) as cluster,
         cluster.stream(abs, reduce=operator.add) as stream,
@@ -156,7 +156,7 @@ def test_sessions_lose_a_node_whose_zygotes_stop_and_nothing_of_their_waves(
         os.kill(session.zygote.pid, signal.SIGKILL)
         assert stream.broadcast(-2).result(PATIENCE).total == 8
         # The component restarts: the processes end, and begin again.
-        shown = cli.run("node", "restart", "zygotes", "--node", "n1")
+        shown = own_cli.run("node", "restart", "zygotes", "--node", "n1")
         assert shown.splitlines()[1].split()[:3] == ["n1", "zygotes", "ready"]
         assert stream.broadcast(-3).result(PATIENCE).total == 12
         assert component("n1", "zygotes").works
@@ -164,13 +164,13 @@ def test_sessions_lose_a_node_whose_zygotes_stop_and_nothing_of_their_waves(
         assert act("zygotes", ComponentAction.STOP, "n1").state == "stopped"
         assert stream.broadcast(-4).result(PATIENCE).total == 16
         until(lambda: not (activity := nodes()["n1"].activity) or not activity.sessions)
-        listed = cli.json("node", "list")["nodes"]
+        listed = own_cli.json("node", "list")["nodes"]
         found = {one["name"]: (one["state"], one["reason"]) for one in listed}
         assert found == {
             "n1": ("closed", "its component 'zygotes' is stopped"),
             "n2": ("ready", ""),
         }
-        assert cli.run("exec", "--on", "head", "--", "echo", "hi") == "n[1-2]: hi\n"
+        assert own_cli.run("exec", "--on", "head", "--", "echo", "hi") == "n[1-2]: hi\n"
         with connected("default") as access:
             assert [one.name for one in access.nodes] == ["n2"]  # what a new session would get
         assert act("zygotes", ComponentAction.START, "n1").state == "ready"
@@ -183,10 +183,10 @@ def test_sessions_lose_a_node_whose_zygotes_stop_and_nothing_of_their_waves(
 
 @pytest.mark.row("A-ENV-1")
 def test_what_may_not_be_done_says_what_to_do_instead(
-    cli: Cli, head: Any, tmp_path: Path, until: Until
+    own_cli: Cli, own_head: Any, tmp_path: Path, until: Until
 ) -> None:
-    cli.join(head["join"], "n1")
-    assert "sapwood node remove" in cli.run("node", "stop", "link", status=2)
+    own_cli.join(own_head["join"], "n1")
+    assert "sapwood node remove" in own_cli.run("node", "stop", "link", status=2)
     with pytest.raises(InputError, match="no component 'zygots'") as misspelt:
         act("zygots", ComponentAction.STOP, "n1")
     assert misspelt.value.hint == "did you mean 'zygotes'?"
@@ -204,19 +204,19 @@ def test_what_may_not_be_done_says_what_to_do_instead(
     words = ["sh", "-c", f"touch {ready}; exec sleep 600"]
     command = subprocess.Popen(
         [sys.executable, "-m", "sapwood", "exec", "--on", "head", "--", *words],
-        env=cli.environment,
+        env=own_cli.environment,
     )
     until(ready.exists)
     assert act("commands", ComponentAction.STOP, "n1").state == "stopped"
     assert command.wait(PATIENCE) == 137
-    said = cli.run("exec", "--on", "head", "--", "true", status=6)
+    said = own_cli.run("exec", "--on", "head", "--", "true", status=6)
     assert "component 'commands' is stopped" in said
     assert act("commands", ComponentAction.START, "n1").state == "ready"
-    assert cli.run("exec", "--on", "head", "--", "echo", "hi") == "hi\n"
+    assert own_cli.run("exec", "--on", "head", "--", "echo", "hi") == "hi\n"
     # Without its monitor a node says nothing of itself, but its components are known.
     act("monitor", ComponentAction.STOP, "n1")
     assert "component 'monitor' is stopped" in nodes()["n1"].unanswered
-    shown = cli.run("node", "status", "--node", "n1")
+    shown = own_cli.run("node", "status", "--node", "n1")
     assert ["n1", "monitor", "stopped"] in [line.split()[:3] for line in shown.splitlines()]
     assert max(map(len, shown.splitlines())) <= 80
     act("monitor", ComponentAction.START, "n1")
@@ -224,7 +224,9 @@ def test_what_may_not_be_done_says_what_to_do_instead(
 
 
 @pytest.mark.row("A-ENV-1")
-def test_components_of_the_head_restart_while_it_works(cli: Cli, head: Any, until: Until) -> None:
+def test_components_of_the_head_restart_while_it_works(
+    own_cli: Cli, own_head: Any, until: Until
+) -> None:
     assert act("store", ComponentAction.RESTART, "head").state == "ready"
     first = Path(find_head().socket)
     assert act("service", ComponentAction.RESTART, "head").state == "ready"
@@ -237,15 +239,15 @@ def test_components_of_the_head_restart_while_it_works(cli: Cli, head: Any, unti
     # While the authority is stopped, whoever joins waits.
     assert act("authority", ComponentAction.STOP, "head").state == "stopped"
     joining = subprocess.Popen(
-        [sys.executable, "-m", "sapwood", "node", "join", head["join"], "--as", "n1"],
-        env=cli.environment,
+        [sys.executable, "-m", "sapwood", "node", "join", own_head["join"], "--as", "n1"],
+        env=own_cli.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-    cli.nodes.append(joining)
+    own_cli.nodes.append(joining)
     until(lambda: Path(f"/proc/{joining.pid}/stat").exists())
-    assert cli.states() == {}
+    assert own_cli.states() == {}
     assert act("authority", ComponentAction.START, "head").state == "ready"
     assert joining.stdout is not None
     assert joining.stdout.readline().startswith("joined as n1")
@@ -262,7 +264,7 @@ def test_components_of_the_head_restart_while_it_works(cli: Cli, head: Any, unti
 @pytest.mark.row("A-ENV-5")
 @pytest.mark.row("A-ENV-6")
 def test_a_component_of_a_package_is_restarted_and_given_up_as_the_policy_says(
-    cli: Cli, moody: Path, until: Until
+    own_cli: Cli, moody: Path, until: Until
 ) -> None:
     def heard() -> list[str]:
         return (moody / "heard").read_text().splitlines()
@@ -285,10 +287,10 @@ def test_a_component_of_a_package_is_restarted_and_given_up_as_the_policy_says(
     (moody / "fail").touch()
     until(lambda: view("moody").state == "stopped")
     assert view("moody").reason == "given up: RuntimeError: told to"
-    shown = cli.run("node", "status")
+    shown = own_cli.run("node", "status")
     assert "given up:" in shown
-    assert cli.states() == {"n1": "ready"}
-    cli.run("node", "start", "moody", status=5)
+    assert own_cli.states() == {"n1": "ready"}
+    own_cli.run("node", "start", "moody", status=5)
     until(lambda: view("moody").state == "stopped")
     # The cause is gone: a user starts it again. With the last one, all are ready, and are told.
     (moody / "fail").unlink()
@@ -301,7 +303,7 @@ def test_a_component_of_a_package_is_restarted_and_given_up_as_the_policy_says(
 
 @pytest.mark.nightly
 @pytest.mark.row("A-ENV-6")
-def test_a_node_whose_link_fails_joins_again(cli: Cli, moody: Path, until: Until) -> None:
+def test_a_node_whose_link_fails_joins_again(own_cli: Cli, moody: Path, until: Until) -> None:
     assert component("n1", "link").state == "ready"
     (moody / "cut").touch()
     until(lambda: not (moody / "cut").exists())
@@ -313,7 +315,7 @@ def test_a_node_whose_link_fails_joins_again(cli: Cli, moody: Path, until: Until
         )
 
     until(is_back)
-    until(lambda: cli.states() == {"n1": "ready"})
+    until(lambda: own_cli.states() == {"n1": "ready"})
     assert "link.joined link" in (moody / "heard").read_text()
     with sapwood.connect(agents=2) as cluster:
         assert cluster.submit(pow, 2, 3).result(PATIENCE) == 8

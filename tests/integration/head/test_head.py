@@ -15,7 +15,13 @@ from typing import Any
 import pytest
 
 import sapwood
+from sapwood.cli.head_connection import connected
+from sapwood.cli.status_tables import status_of
+from sapwood.client.local import session_options, site_variables
 from sapwood.environment.settings import NodeSettings, Settings
+from sapwood.head import calls
+from sapwood.head.folder import head_folder
+from sapwood.head.head import Head
 from sapwood.session.embedded import embedded
 from sapwood.store.sqlite import SqliteStore
 
@@ -27,27 +33,29 @@ def total(cluster: sapwood.Cluster) -> Any:
         return stream.broadcast(-1).result(PATIENCE).total
 
 
-def test_a_line_makes_a_machine_a_node(cli: Cli, head: Any) -> None:
-    cli.join(head["join"], "one")
-    cli.join(head["join"], "two")
-    assert cli.states() == {"one": "ready", "two": "ready"}
-    with sapwood.connect(agents=4) as cluster:
-        assert total(cluster) == 4
-    with sapwood.connect(agents=2) as again:
-        assert total(again) == 2
-    assert "is down" in cli.run("down")
-    for node in cli.nodes:
+def test_a_cluster_outlives_its_certificates(own_cli: Cli, until: Until) -> None:
+    """From up to down: machines join, programs run, also two at a time, and commands do."""
+    life = 6.0
+    own_cli.environment["SAPWOOD_NODES__CERTIFICATE_LIFE"] = str(life)
+    head = own_cli.up()
+    own_cli.join(head["join"], "one")
+    begun = time.monotonic()
+    with sapwood.connect(agents=2) as first, sapwood.connect(agents=3) as second:
+        assert [total(first), total(second)] == [2, 3]
+        assert own_cli.run_apart("exec", "--on", "head", "--", "echo", "hi") == "hi\n"
+        until(lambda: time.monotonic() - begun > 1.2 * life)  # the first certificates have ended
+        assert total(first) == 2
+        with sapwood.connect(agents=2) as other:  # its processes connect by new certificates
+            assert total(other) == 2
+    own_cli.join(head["join"], "two")
+    assert own_cli.states() == {"one": "ready", "two": "ready"}
+    with sapwood.connect(agents=4) as again:
+        assert total(again) == 4
+    assert "is down" in own_cli.run("down")
+    for node in own_cli.nodes:
         assert node.wait(PATIENCE) == 0
         assert node.stdout is not None
         assert "the cluster is down" in node.stdout.read()
-
-
-def test_a_program_runs_on_it(cli: Cli, head: Any) -> None:
-    """And two programs at a time do."""
-    cli.join(head["join"], "one")
-    with sapwood.connect(agents=2) as first, sapwood.connect(agents=3) as second:
-        assert [total(first), total(second)] == [2, 3]
-        assert cli.run("exec", "--on", "head", "--", "echo", "hi") == "hi\n"
 
 
 def test_machines_come_and_go_while_sessions_run(cli: Cli, head: Any, until: Until) -> None:
@@ -117,15 +125,6 @@ def below(pid: int) -> list[int]:
     return found[1:]
 
 
-def test_a_node_that_is_killed_is_named(cli: Cli, head: Any, until: Until) -> None:
-    cli.join(head["join"], "one")
-    two = cli.join(head["join"], "two")
-    two.kill()
-    until(lambda: cli.states()["two"] != "ready")
-    with sapwood.connect(agents=2) as cluster:
-        assert total(cluster) == 2  # on what is there
-
-
 def test_secrets_are_in_no_command_line_log_or_store(cli: Cli, head: Any) -> None:
     node = cli.join(head["join"], "one")
     secret = SECRET.search(head["join"])
@@ -154,22 +153,9 @@ def test_tokens_are_for_so_many_machines_and_names(cli: Cli, head: Any) -> None:
     assert "revoked" in cli.run("node", "join", made["text"], status=7)
 
 
-def test_what_is_no_line_of_a_head_is_refused(cli: Cli) -> None:
-    assert "names no place" in cli.run("node", "join", "swd1.x", status=2)
-    assert "no join token" in cli.run("node", "join", "x@127.0.0.1:1", status=7)
-
-
-def test_a_head_has_its_authority_and_tokens_when_it_comes_again(
-    cli: Cli, head: Any, until: Until
-) -> None:
-    """Killed, not ended: a line that was shown before is good still."""
-    os.kill(head["pid"], signal.SIGKILL)
-    until(lambda: "does not answer" in cli.run("node", "list", status=6))
-    port = head["places"][0].rpartition(":")[2]
-    again = cli.json("up", "--listen", f"127.0.0.1:{port}", "--no-node")
-    assert again["pid"] != head["pid"]
-    cli.join(head["join"], "one")
-    assert cli.states() == {"one": "ready"}
+def test_what_is_no_line_of_a_head_is_refused(own_cli: Cli) -> None:
+    assert "names no place" in own_cli.run("node", "join", "swd1.x", status=2)
+    assert "no join token" in own_cli.run("node", "join", "x@127.0.0.1:1", status=7)
 
 
 def test_a_second_head_of_the_same_name_is_refused(cli: Cli, head: Any) -> None:
@@ -180,8 +166,8 @@ def test_a_second_head_of_the_same_name_is_refused(cli: Cli, head: Any) -> None:
     cli.run("down", "--name", "other")
 
 
-def test_without_a_head_the_error_says_what_to_do(cli: Cli) -> None:
-    del cli
+def test_without_a_head_the_error_says_what_to_do(own_cli: Cli) -> None:
+    del own_cli
     with pytest.raises(sapwood.NodeLostError, match="sapwood up"):
         sapwood.connect()
 
@@ -194,40 +180,46 @@ def test_a_port_that_is_taken_is_named(cli: Cli, head: Any) -> None:
 
 
 def test_sessions_go_on_while_the_head_is_dead_and_nodes_come_back_to_the_next(
-    cli: Cli, head: Any, until: Until
+    own_cli: Cli, own_head: Any, until: Until
 ) -> None:
-    node = cli.join(head["join"], "one")
+    """The next head has authority and tokens of the former one, which was killed."""
+    node = own_cli.join(own_head["join"], "one")
     with (
         sapwood.connect(agents=2) as cluster,
         cluster.stream(abs, reduce=operator.add) as stream,
     ):
         assert stream.exchange(-1).total == 2
-        os.kill(head["pid"], signal.SIGKILL)
-        port = head["places"][0].rpartition(":")[2]
-        until(lambda: "does not answer" in cli.run("node", "list", status=6))
+        os.kill(own_head["pid"], signal.SIGKILL)
+        port = own_head["places"][0].rpartition(":")[2]
+        until(lambda: "does not answer" in own_cli.run("node", "list", status=6))
         assert stream.exchange(-2).total == 4
-        cli.json("up", "--listen", f"127.0.0.1:{port}", "--no-node")
-        until(lambda: cli.states() == {"one": "ready"})
+        again = own_cli.json("up", "--listen", f"127.0.0.1:{port}", "--no-node")
+        assert again["pid"] != own_head["pid"]
+        until(lambda: own_cli.states() == {"one": "ready"})
         assert stream.exchange(-3).total == 6
         with sapwood.connect(agents=3) as other:
             assert total(other) == 3
+    own_cli.join(own_head["join"], "two")  # by a line that was shown before
+    assert own_cli.states() == {"one": "ready", "two": "ready"}
     until(lambda: len(below(node.pid)) <= 1)  # what stands beside commands may be there
 
 
-def test_the_next_head_gives_a_session_new_processes(cli: Cli, head: Any, until: Until) -> None:
+def test_the_next_head_gives_a_session_new_processes(
+    own_cli: Cli, own_head: Any, until: Until
+) -> None:
     for name in ("one", "two"):
-        cli.join(head["join"], name)
+        own_cli.join(own_head["join"], name)
     with (
         sapwood.connect(agents=4) as cluster,
         cluster.stream(abs, reduce=operator.add) as stream,
     ):
         assert stream.exchange(-1).total == 4
         before = {place.rank: place.pid for place in cluster.session.places()}
-        os.kill(head["pid"], signal.SIGKILL)
+        os.kill(own_head["pid"], signal.SIGKILL)
         os.kill(before[2], signal.SIGKILL)  # nobody can begin another one yet
         until(lambda: not cluster.session.places([2])[0].is_ready)
-        port = head["places"][0].rpartition(":")[2]
-        cli.json("up", "--listen", f"127.0.0.1:{port}", "--no-node")
+        port = own_head["places"][0].rpartition(":")[2]
+        own_cli.json("up", "--listen", f"127.0.0.1:{port}", "--no-node")
         until(lambda: all(place.is_ready for place in cluster.session.places()))
         assert stream.exchange(-2).total == 8
         after = {place.rank: place.pid for place in cluster.session.places()}
@@ -236,14 +228,16 @@ def test_the_next_head_gives_a_session_new_processes(cli: Cli, head: Any, until:
         until(lambda: cluster.session.places([1])[0].pid not in {0, after[1]})
         until(lambda: all(place.is_ready for place in cluster.session.places()))
         assert stream.exchange(-3).total == 12
-    until(lambda: all(len(below(node.pid)) <= 1 for node in cli.nodes))
+    until(lambda: all(len(below(node.pid)) <= 1 for node in own_cli.nodes))
 
 
-def test_a_session_says_that_its_cluster_was_ended(cli: Cli, head: Any, until: Until) -> None:
-    cli.join(head["join"], "one")
+def test_a_session_says_that_its_cluster_was_ended(
+    own_cli: Cli, own_head: Any, until: Until
+) -> None:
+    own_cli.join(own_head["join"], "one")
     with sapwood.connect(agents=1) as cluster:
         assert total(cluster) == 1
-        cli.run("down")
+        own_cli.run("down")
         until(lambda: cluster.session.failure is not None)
         assert "gone" in str(cluster.session.failure)
 
@@ -257,23 +251,6 @@ def test_a_node_that_was_removed_does_not_come_back(cli: Cli, head: Any) -> None
     assert two.wait(PATIENCE) in {0, 7}  # it may find that it was told, or ask again
     assert two.stdout is not None
     assert "was removed" in two.stdout.read()
-
-
-def test_certificates_are_renewed_over_the_link(cli: Cli, until: Until) -> None:
-    """Nothing is refused though each certificate ended long ago."""
-    life = 6.0
-    cli.environment["SAPWOOD_NODES__CERTIFICATE_LIFE"] = str(life)
-    head = cli.json("up", "--listen", "127.0.0.1:0", "--no-node")
-    cli.join(head["join"], "one")
-    begun = time.monotonic()
-    with sapwood.connect(agents=2) as cluster:
-        assert total(cluster) == 2
-        until(lambda: time.monotonic() - begun > 2 * life)
-        assert total(cluster) == 2
-        with sapwood.connect(agents=2) as other:  # its processes connect by new certificates
-            assert total(other) == 2
-    cli.join(head["join"], "two")
-    assert cli.states() == {"one": "ready", "two": "ready"}
 
 
 def test_who_is_in_a_hurry_ends_a_drain(cli: Cli, head: Any, until: Until) -> None:
@@ -295,21 +272,22 @@ def test_who_is_in_a_hurry_ends_a_drain(cli: Cli, head: Any, until: Until) -> No
 
 def test_what_a_node_in_the_background_says(cli: Cli, head: Any) -> None:
     """Errors are those of the foreground, and the name is that which the head gave."""
-    line = head["join"]
+    del head
+    line = cli.json("token", "create", "--uses", "9")["text"]
     for label in ("one", "one"):
         said = cli.run("node", "join", line, "--as", label, "--background")
-        assert re.fullmatch(r"joined as one(-2)? at 127\.0\.0\.1:\d+, process \d+\n", said)
-    assert set(cli.states()) == {"one", "one-2"}
+        assert re.fullmatch(r"joined as one(-\d+)? at 127\.0\.0\.1:\d+, process \d+\n", said)
+    assert "one" in cli.states()
+    assert len(cli.states()) == 2
     said = cli.run("node", "join", line, "--as", "../x", "--background", status=7)
     assert "no node can be called '../x'" in said
     assert "by --as" in said
     cli.run("token", "revoke", line.split(".")[1])
     assert "revoked" in cli.run("node", "join", line, "--background", status=7)
-    cli.run("down")
 
 
 def test_modules_of_the_current_folder_are_not_run(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever may write in a folder cannot have their code run by a head that begins there."""
     (tmp_path / "sapwood").mkdir()
@@ -318,16 +296,18 @@ def test_modules_of_the_current_folder_are_not_run(
     monkeypatch.chdir(tmp_path)
     command = Path(sys.executable).parent / "sapwood"
     words = [str(command), "up", "--no-node"]
-    done = subprocess.run(words, env=cli.environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        words, env=own_cli.environment, capture_output=True, text=True, check=False
+    )
     assert "is up" in done.stdout, done.stderr
 
 
-def test_a_store_with_something_else_in_it_is_named(cli: Cli) -> None:
-    folder = cli.folder / "state/sapwood/heads/default"
+def test_a_store_with_something_else_in_it_is_named(own_cli: Cli) -> None:
+    folder = own_cli.folder / "state/sapwood/heads/default"
     store = SqliteStore(folder)
     store.put("generation", b"many")
     store.close()
-    said = cli.run("up", "--no-node", status=5)
+    said = own_cli.run("up", "--no-node", status=5)
     assert "entry 'generation' cannot be read" in said
     assert "move" in said
 
@@ -354,3 +334,31 @@ def test_a_node_may_be_below_another_one(cli: Cli, head: Any, until: Until, tmp_
     told = "two reaches the root instead of one, which it cannot reach: rank 6"
     assert parents_where("192.0.2.1:0", told) == [0, 0]
     assert parents_where("127.0.0.1:0", "") == [0, 5]
+
+
+def test_drains_leave_room_for_questions(own_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits as long as somebody works there, and status is answered meanwhile."""
+    monkeypatch.setattr("sapwood.head.head.SLOW_CALLS", 1)
+    monkeypatch.setattr("sapwood.head.head.REMOVALS", 1)
+    settings = Settings()
+    options = session_options(settings, site_variables(settings))
+    head = Head("default", head_folder("default"), options, NodeSettings(listen="127.0.0.1:0"))
+    head.start()
+    try:
+        line = own_cli.json("token", "create", "--uses", "2")["text"]
+        own_cli.join(line, "one")
+        own_cli.join(line, "two")
+        with connected("default") as access, sapwood.connect(agents=2) as cluster:
+            drains = [
+                access.client.ask(calls.REMOVE_NODE, {"name": name, "drain": 600.0})
+                for name in ("one", "two")
+            ]
+            states = [one.record.state for one in status_of("default").nodes]
+            assert states == ["draining", "draining"]
+            assert total(cluster) == 2
+            assert not any(one.done() for one in drains)
+            cluster.close()
+            for one in drains:
+                assert one.result(PATIENCE)["state"] == "removed"
+    finally:
+        head.close()

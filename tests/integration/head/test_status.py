@@ -175,7 +175,7 @@ def test_links_have_their_round_trips_and_clocks_and_certificates(
             ["n2", "ready", "127.0.0.1", "lo"],
         ]
         assert max(map(len, shown.splitlines())) <= 80
-        cli.close()
+        cli.forget()
 
 
 def test_why_a_node_is_not_there_is_said(cli: Cli, head: Any, until: Until) -> None:
@@ -189,6 +189,8 @@ def test_why_a_node_is_not_there_is_said(cli: Cli, head: Any, until: Until) -> N
     before = time.time()
     n1.kill()
     until(lambda: nodes()["n1"].record.state == "lost")
+    with sapwood.connect(agents=2) as cluster:  # on what is there
+        assert len(cluster.agents) == 2
     killed = nodes()["n1"]
     assert killed.link is None
     assert killed.record.reason

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
@@ -53,6 +54,23 @@ def test_a_certificate_is_for_one_place(second: ControlTree) -> None:
     assert len(second.nodes) == 1
 
 
+def test_a_node_whose_answer_got_lost_asks_again(
+    second: ControlTree, until: Callable[[Callable[[], object]], None]
+) -> None:
+    """It gets its place, which no process took; what was answered before is void."""
+    first = ask(second, "n7-1.grove")
+    found: list[JoinAnswer] = []
+
+    def is_let_in() -> bool:
+        with contextlib.suppress(CommunicationError):
+            found.append(ask(second, "n7-1.grove"))
+        return bool(found)
+
+    until(is_let_in)
+    assert (found[0].rank, found[0].incarnation) == (first.rank, first.incarnation + 1)
+    assert len(second.nodes) == 1
+
+
 def test_a_request_that_is_refused_takes_no_place(second: ControlTree) -> None:
     with pytest.raises(SecurityError, match="malformed"):
         ask(second, "n7-1.grove", b"none")
@@ -63,3 +81,19 @@ def test_a_request_that_is_refused_takes_no_place(second: ControlTree) -> None:
 def test_certificates_of_others_make_no_nodes(second: ControlTree, peer: str) -> None:
     with pytest.raises(SecurityError, match="needs a join token"):
         ask(second, peer)
+
+
+def test_a_node_that_was_lost_too_often_gets_another_place(second: ControlTree) -> None:
+    """Who is given up and comes again is a node like those that come for the first time."""
+    first = ask(second, "n7-1.grove")
+    places = second.session.supervisor.places
+
+    def lose_for_good() -> None:
+        second.session.supervisor._give_up_on(first.rank)
+
+    second.session._thread.call(lose_for_good)
+    again = ask(second, "n7-1.grove")
+    assert (again.node, again.name) == (first.node, first.name)
+    assert again.rank > first.rank
+    assert [view.host for view in second.nodes] == [again.rank]
+    assert places[first.rank].state.value == "left"

@@ -260,3 +260,18 @@ def test_without_another_node_agents_wait_for_theirs(head: Head, until: Until) -
     head.join()  # another machine
     until(lambda: hosts(cluster) == {2})
     assert total(cluster) == 2
+
+
+@pytest.mark.timeout(240)
+def test_agents_that_are_added_are_spread_over_the_nodes_that_are_there_then(
+    head: Head, until: Until
+) -> None:
+    head.join()
+    until(lambda: list(head.nodes()) == [1])
+    cluster = head.cluster(2)
+    head.join()
+    until(lambda: list(head.nodes()) == [1, 2])
+    session = embedded(cluster.session)
+    assert [session.hosts[rank] for rank in cluster.expand(3)] == [2, 2, 1]
+    assert total(cluster) == 5
+    assert list(cluster.map(abs, [-1, -2, -3])) == [1, 2, 3]

@@ -111,7 +111,8 @@ def test_a_command_runs_on_each_machine(ray: RayCluster, tmp_path: Path) -> None
     ("how", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]
 )
 def test_a_command_leaves_nothing(ray: RayCluster, how: signal.Signals, status: int) -> None:
-    script = "trap '' HUP; setsid sleep 600 & echo ready; sleep 600"
+    # `wait`, and no command: dash loses a Ctrl-C that comes while it starts one.
+    script = "trap '' HUP; setsid sleep 600 & echo ready; wait"
     words = ray.program("exec", "--on", "ray:2", "--no-label", "--", "sh", "-c", script)
     with ray.popen(*words, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
@@ -294,3 +295,38 @@ def test_a_machine_that_ray_loses_is_named(ray: RayCluster) -> None:
     finally:
         ray.start_ray("n2")
         until(lambda: ray.asked()["nodes"] == 3)
+
+
+MOVED = """
+import sys
+import sapwood
+with sapwood.ray(2, 4) as cluster:
+    with cluster.stream(lambda x: x, reduce="sum", on_loss="replace") as stream:
+        assert stream.exchange(1, timeout=60).total == 4
+        print("ready", flush=True)
+        sys.stdin.readline()
+        print(stream.exchange(2, timeout=100).total, flush=True)
+"""
+
+
+@pytest.mark.nightly  # a Ray cluster is slow, and takes the memory of the tests beside it
+@pytest.mark.parametrize("how", ["killed", "cut off"])
+def test_agents_of_a_machine_that_ray_loses_move_to_another(ray: RayCluster, how: str) -> None:
+    try:
+        with ray.popen(sys.executable, "-c", MOVED, stdin=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            if how == "killed":
+                ray.kill_node("n2")
+            else:
+                ray.cut("n2")
+            out, err = process.communicate("\n", timeout=150)
+        assert process.returncode == 0, err
+        assert out == "8\n", err
+    finally:
+        ray.heal("n2")
+        ray.kill_node("n2")
+        until(lambda: ray.asked()["nodes"] == 2, 60)
+        ray.start_ray("n2")
+        until(lambda: ray.asked()["nodes"] == 3)
+    until(ray.is_clean)

@@ -51,6 +51,13 @@ ACCEPT_TURN = 16
 ACCEPT_PAUSE = 0.1
 """Seconds until a process that had no descriptors left looks for connections again."""
 
+UNHEARD_TIMEOUT = 10.0
+"""Seconds after which a connection is broken whose peer's machine confirms nothing that was sent.
+
+The kernel of a process that is stopped confirms; that of a machine that is cut off does not, and
+would be asked again for a quarter of an hour.
+"""
+
 STAGGER = 0.05
 """Seconds between the tries of a node's addresses, while none has answered."""
 
@@ -1203,9 +1210,14 @@ def _listen_at(address: str) -> socket.socket:
 
 
 def _prepare(sock: socket.socket) -> None:
-    """Set what all sockets of links have: they never block, and small messages do not wait."""
+    """Set what all sockets of links have.
+
+    They never block, small messages do not wait, and a machine that is gone is noticed.
+    """
     sock.settimeout(0)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    milliseconds = round(1000 * UNHEARD_TIMEOUT)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
 
 def _shown(name: Sequence[Any]) -> str:

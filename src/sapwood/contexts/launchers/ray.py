@@ -48,6 +48,9 @@ CONNECT_TIMEOUT = 30.0
 RELEASE_TIMEOUT = 15.0
 """Seconds that the process which holds the machines may take to give them back."""
 
+LISTEN_TIMEOUT = 2.0
+"""Seconds in which its last words are read: another process may have its standard error still."""
+
 MAX_SAID = 16 * 1024
 """Characters of what that process says that are kept."""
 
@@ -291,7 +294,7 @@ class RayLauncher:
                 os.killpg(held.pid, signal.SIGKILL)
             held.wait()
         for thread in self._threads:
-            thread.join()
+            thread.join(LISTEN_TIMEOUT)
         front.close()
 
 

@@ -297,8 +297,8 @@ class Holder:
         self._group = placement_group(wanted, strategy="STRICT_SPREAD")
         began = time.monotonic()
         pause, next_look = FIRST_LOOK, 0.0
-        while not self._group.wait(TICK):
-            if select.select([self._front], [], [], 0)[0]:  # it asks nothing yet: it has ended
+        while not self._group.wait(0):  # Ray takes whole seconds, and less as none
+            if select.select([self._front], [], [], TICK)[0]:  # it asks nothing yet: it has ended
                 return False
             waited = time.monotonic() - began
             if waited >= next_look:
@@ -413,8 +413,9 @@ class Holder:
                 if carried.done():
                     with contextlib.suppress(OSError):
                         channel.send(b"%d" % carried.result())
-                running.close()
                 carried.cancel()
+                await asyncio.wait([carried])  # it watches the streams, whose numbers come again
+                running.close()
                 await running.end()
 
     async def _streams(self, channel: socket.socket) -> list[int]:

@@ -1,0 +1,142 @@
+"""Machines that come at the same time, say nothing, or have another clock."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sapwood
+from sapwood.cli.status_tables import status_of
+from sapwood.nodes.joining import JOIN_PROTOCOL
+
+from .conftest import PATIENCE, Cli, Until
+
+SILENT = 300
+"""Peers that connect, and then say nothing: half of them not even a word of TLS."""
+
+WRONG_BY = 3000
+"""Seconds by which the clock of a machine is wrong: 50 minutes."""
+
+CLOCK = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <time.h>
+
+static long wrong_by(void) { return atol(getenv("WRONG_BY")); }
+
+int clock_gettime(clockid_t which, struct timespec *now) {
+    static int (*next)(clockid_t, struct timespec *);
+    if (!next) next = dlsym(RTLD_NEXT, "clock_gettime");
+    int status = next(which, now);
+    if (!status && which == CLOCK_REALTIME) now->tv_sec += wrong_by();
+    return status;
+}
+
+time_t time(time_t *kept) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (kept) *kept = now.tv_sec;
+    return now.tv_sec;
+}
+
+int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+    struct timespec exact;
+    (void)zone;
+    clock_gettime(CLOCK_REALTIME, &exact);
+    now->tv_sec = exact.tv_sec;
+    now->tv_usec = exact.tv_nsec / 1000;
+    return 0;
+}
+"""
+"""A library that, preloaded, gives a process another time."""
+
+
+@contextmanager
+def silent_peers(place: str) -> Iterator[None]:
+    host, _, port = place.rpartition(":")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols([JOIN_PROTOCOL])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4 * SILENT)), hard))
+    try:
+        with ExitStack() as stack:
+            for number in range(SILENT):
+                made = stack.enter_context(socket.create_connection((host, int(port)), PATIENCE))
+                if number % 2:
+                    stack.enter_context(context.wrap_socket(made))
+            yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_node_joins_beside_silent_peers(cli: Cli, head: Any) -> None:
+    with silent_peers(head["places"][0]):
+        cli.join(head["join"], "one")
+        assert cli.states() == {"one": "ready"}
+        with sapwood.connect(agents=2) as cluster:
+            assert list(cluster.map(abs, [-1, -2])) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "sign", [1, pytest.param(-1, marks=pytest.mark.nightly)], ids=["ahead", "behind"]
+)
+def test_a_clock_that_is_wrong_by_fifty_minutes_is_shown(
+    cli: Cli, head: Any, until: Until, tmp_path: Path, sign: int
+) -> None:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    source, library = tmp_path / "clock.c", tmp_path / "clock.so"
+    source.write_text(CLOCK)
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True
+    )
+    wrong_by = sign * WRONG_BY
+    cli.join(head["join"], "n1", "env", f"LD_PRELOAD={library}", f"WRONG_BY={wrong_by}")
+
+    def skew() -> float | None:
+        (one,) = (one for one in status_of("default").nodes if one.record.name == "n1")
+        return one.skew if one.skew_error is not None else None
+
+    until(lambda: skew() is not None)
+    assert abs((skew() or 0) - wrong_by) < 10
+    with sapwood.connect(agents=2) as cluster:
+        assert list(cluster.map(abs, [-1, -2])) == [1, 2]
+
+
+def test_of_two_heads_that_begin_at_once_one_is_up(own_cli: Cli) -> None:
+    words = [sys.executable, "-m", "sapwood", "up", "--no-node", "--json"]
+    both = [
+        subprocess.Popen(
+            words,
+            env=own_cli.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    said = [(one.communicate(timeout=PATIENCE), one.returncode) for one in both]
+    (up,) = [json.loads(out) for (out, _), status in said if status == 0]
+    ((_, error),) = [what for what, status in said if status]
+    assert "the cluster 'default' is up already" in error
+    assert f"process {up['pid']}" in error
+    assert os.getpgid(up["pid"])
+    assert own_cli.json("node", "list") == {"nodes": []}
+    assert "is down" in own_cli.run("down")
