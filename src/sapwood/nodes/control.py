@@ -113,6 +113,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
         skew: Seconds by which its clock is ahead of the head's.
         trouble: Why it is not there; empty if it is.
         certificate_end: When its certificate ends, seconds since 1970; 0 before it has one.
+        way: The launcher through which it reaches the head, such as ``ssh``; empty where it does
+            so directly.
     """
 
     host: int
@@ -123,6 +125,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     skew: float
     trouble: str
     certificate_end: float = 0.0
+    way: str = ""
 
 
 class ControlTree:
@@ -168,6 +171,7 @@ class ControlTree:
         self._lock = Lock()
         self._facts: dict[int, tuple[str, NodeFacts, float]] = {}
         self._trouble: dict[int, str] = {}
+        self._ways: dict[int, str] = {}
         self._sessions: dict[tuple[str, int], SessionOnNode] = {}
         self._started = False
         self._given_up: dict[int, str] = {}
@@ -230,7 +234,7 @@ class ControlTree:
         """The nodes, as they are now."""
         with self._lock:
             facts, trouble = dict(self._facts), dict(self._trouble)
-            ends = dict(self._certificate_ends)
+            ends, ways = dict(self._certificate_ends), dict(self._ways)
         found: list[NodeView] = []
         for place in self.session.places():
             node, said, skew = facts.get(place.rank, ("", None, 0.0))
@@ -244,6 +248,7 @@ class ControlTree:
                     skew=skew,
                     trouble="" if place.is_ready else trouble.get(place.rank, ""),
                     certificate_end=ends.get(place.rank, 0.0),
+                    way=ways.get(place.rank, ""),
                 )
             )
         return found
@@ -431,6 +436,7 @@ class ControlTree:
             on_report,
             partial(self._note_trouble, host),
             self._settings,
+            partial(self._note_way, host),
         )
 
     def _renew(self) -> None:
@@ -594,6 +600,11 @@ class ControlTree:
         if record.is_new and rank in self.session.tree:
             self.session.begin_contract([rank])
             self.session.host.contract([rank], "it joined and did not take its place")
+
+    def _note_way(self, host: int, way: str) -> None:
+        """Note how a node reaches the head."""
+        with self._lock:
+            self._ways[host] = way
 
     def _note_trouble(self, host: int, trouble: NodeTrouble) -> bool:
         """Note why a node is not there; say whether to try again."""

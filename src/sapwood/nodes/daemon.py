@@ -32,6 +32,7 @@ from sapwood.contexts.spawner import Spawner
 from sapwood.core import typed
 from sapwood.core.errors import (
     ClosedError,
+    CommunicationError,
     ResourceError,
     SapwoodError,
     SecurityError,
@@ -41,7 +42,8 @@ from sapwood.environment.log_ring import LogRing, kept_lines
 from sapwood.environment.logs import logger
 from sapwood.nodes import messages
 from sapwood.nodes.command_processes import CommandProcesses, Done
-from sapwood.nodes.joining import Joined, join, join_again
+from sapwood.nodes.head_way import HeadWay
+from sapwood.nodes.joining import MAX_ATTEMPT, FirstAnswer, Joined, join, join_again
 from sapwood.security.authority import make_request, valid_until
 from sapwood.security.credentials import Credentials
 from sapwood.security.tokens import JoinToken
@@ -75,11 +77,13 @@ class DaemonOrder(msgspec.Struct, frozen=True):
         token: The join token.
         addresses: Where the head may be, ``host:port`` each.
         environment: Variables to be set.
+        way: Whether the launcher can lead connections to the head if none of these answers.
     """
 
     token: str
     addresses: list[str]
     environment: dict[str, str] = {}
+    way: bool = False
 
 
 class SessionProcesses:
@@ -91,6 +95,7 @@ class SessionProcesses:
         loop: The loop of the daemon.
         heartbeat: Seconds between two looks at the zygote.
         tell: Tells the head something.
+        way: How the launcher leads connections to the head; None if it does not.
 
     Attributes:
         gone: Whether all processes have ended.
@@ -104,8 +109,10 @@ class SessionProcesses:
         loop: SharedReactor,
         heartbeat: float,
         tell: Callable[[messages.ProcessesReported], None],
+        way: HeadWay | None = None,
     ) -> None:
         self._order = order
+        self._way = way
         self._loop = loop
         self._heartbeat = heartbeat
         self._tell = tell
@@ -180,6 +187,7 @@ class SessionProcesses:
             folder=str(self._folder),
             host=self._order.host,
             machine=f"{machine_id()}/{node}" if found.machine else "",
+            addresses=self._way.added_to(found.addresses) if self._way else found.addresses,
             credentials=self._credentials,
         )
         return msgspec.msgpack.encode(local)
@@ -247,12 +255,18 @@ class NodeDaemon:
         patience: Seconds for which it looks for its place when the link is gone; by default what
             the head says.
         lines: What it has logged.
+        way: How the launcher leads connections to the head; None if it does not.
     """
 
     def __init__(
-        self, joined: Joined, patience: float | None = None, lines: LogRing | None = None
+        self,
+        joined: Joined,
+        patience: float | None = None,
+        lines: LogRing | None = None,
+        way: HeadWay | None = None,
     ) -> None:
         self.loop = SharedReactor()
+        self._way = way
         self._lines = lines or LogRing()
         self._since = time.time()
         self._patience = patience
@@ -268,7 +282,7 @@ class NodeDaemon:
         """Get ready for a link with the head."""
         self.credentials = joined.credentials
         configuration = typed.unpacker(MemberConfiguration)(joined.answer.configuration)
-        answer, timing = joined.answer, configuration.timing
+        answer, timing, found = joined.answer, configuration.timing, configuration.addresses
         if self._patience is not None:
             timing = msgspec.structs.replace(timing, give_up_after=self._patience)
         local = msgspec.structs.replace(
@@ -276,6 +290,7 @@ class NodeDaemon:
             timing=timing,
             folder="",  # a leaf listens nowhere
             host=answer.rank,
+            addresses=self._way.added_to(found) if self._way else found,
             credentials=joined.credentials,
         )
         self._heartbeat = configuration.timing.heartbeat
@@ -441,7 +456,9 @@ class NodeDaemon:
         old = self._sessions.pop(order.session, None)
         if old is not None:
             old.close_now()
-        made = SessionProcesses(order, self.credentials, self.loop, self._heartbeat, self._tell)
+        made = SessionProcesses(
+            order, self.credentials, self.loop, self._heartbeat, self._tell, self._way
+        )
         made.start()
         self._opened.append(made)
         self._sessions[order.session] = made
@@ -520,6 +537,7 @@ class NodeDaemon:
                 session.close(_nothing)
         found = children(os.getpid())  # first: what a command forks meanwhile is not looked at
         known = {session.zygote for session in self._opened} | self._commands.processes()
+        known |= {self._way.pid} if self._way else set()
         for pid in found:
             if pid not in known:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -573,23 +591,53 @@ def main(told: dict[str, Any]) -> None:
         told: A :class:`DaemonOrder`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the front end decides
-    try:
-        order = typed.convert(told, DaemonOrder)
-        os.environ.update(order.environment)
-        adopt_orphans()
-        joined = join(JoinToken.parse(order.token), _addresses(order.addresses))
-        lines = LogRing()
-        daemon = NodeDaemon(joined, lines=lines)
-    except SapwoodError as error:
-        _say(error=str(error))
-        sys.exit(error.exit_code)
-    os.chdir(Path.home() if Path.home().is_dir() else "/")
-    _say(joined=joined.answer.node, address=joined.address, pid=os.getpid())
-    watch_channel(daemon.loop, sys.stdin.fileno(), daemon.loop.stop)
-    signal.signal(signal.SIGTERM, lambda *_: daemon.end())
-    with kept_lines(lines):
-        daemon.run()
+    with contextlib.ExitStack() as stack:
+        try:
+            order = typed.convert(told, DaemonOrder)
+            os.environ.update(order.environment)
+            adopt_orphans()
+            joined, way = _joined(order, stack)
+            lines = LogRing()
+            daemon = NodeDaemon(joined, lines=lines, way=way)
+        except SapwoodError as error:
+            stack.close()
+            _say(error=str(error))
+            sys.exit(error.exit_code)
+        os.chdir(Path.home() if Path.home().is_dir() else "/")
+        _say(joined=joined.answer.node, address=joined.address, pid=os.getpid())
+        watch_channel(daemon.loop, sys.stdin.fileno(), daemon.loop.stop)
+        signal.signal(signal.SIGTERM, lambda *_: daemon.end())
+        with kept_lines(lines):
+            daemon.run()
     os._exit(0)  # threads of the interpreter's own end are nobody's business here
+
+
+def _joined(order: DaemonOrder, stack: contextlib.ExitStack) -> tuple[Joined, HeadWay | None]:
+    """Join the head directly, or else by the way of the launcher; also return that way.
+
+    Args:
+        order: What the launcher said.
+        stack: Closes the way.
+    """
+    token, addresses = JoinToken.parse(order.token), _addresses(order.addresses)
+    if not order.way:
+        return join(token, addresses), None
+    answer = FirstAnswer(addresses)
+    if answer.address:
+        with contextlib.suppress(CommunicationError):
+            return join(token, [answer.address], MAX_ATTEMPT, answer=answer), None
+    way = HeadWay()
+    stack.callback(way.close)
+    _say(way=way.path)
+    heard = json.loads(sys.stdin.buffer.readline() or b"{}")
+    refused = heard.get("refused", "the launcher's channel has ended")
+    if refused:
+        raise CommunicationError(
+            f"the head cannot be reached, and {refused}",
+            where=", ".join(addresses),
+            hint="let this machine connect to one of these addresses",
+        )
+    return join(token, [way.place]), way
 
 
 def join_by_hand(

@@ -9,7 +9,7 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from sapwood.contexts import orders
 from sapwood.contexts.launchers.local import LocalLauncher
 from sapwood.contexts.orders import ProcessSpec
 from sapwood.contexts.runtime import Runtime
+from sapwood.core.errors import ResourceError
 from sapwood.environment.settings import NodeSettings
 from sapwood.nodes import starting, stub
 from sapwood.nodes.daemon import DaemonOrder
@@ -263,21 +264,42 @@ class Before(LocalLauncher):
         return super().start(host, f"{self.before}\n{command}")
 
 
+class Leading(LocalLauncher):
+    """Leads machines to the head, or says why it does not."""
+
+    def __init__(self, refuses: str = "") -> None:
+        super().__init__(1)
+        self.refuses = refuses
+        self.forwarded: list[tuple[str, str]] = []
+        self.settled: list[subprocess.Popen[bytes]] = []
+
+    def forward(self, channel: subprocess.Popen[bytes], path: str, target: str) -> None:
+        assert channel.poll() is None
+        self.forwarded.append((path, target))
+        if self.refuses:
+            raise ResourceError(self.refuses)
+
+    def settle(self, channel: subprocess.Popen[bytes]) -> None:
+        self.settled.append(channel)
+
+
 class Started:
     """A starter, and all that it tells."""
 
-    def __init__(self, launcher: LocalLauncher, **named: Any) -> None:
+    def __init__(self, launcher: LocalLauncher, places: Sequence[str] = (), **named: Any) -> None:
         self.reports: list[orders.Report] = []
+        self.ways: list[str] = []
         self.trouble: list[NodeTrouble] = []
         self.gate = threading.Semaphore(1)
         self.starter = DaemonStarter(
             launcher,
             "local1",
             self.gate,
-            lambda rank, incarnation: DaemonOrder(f"{SECRET} {rank} {incarnation}", []),
+            lambda rank, incarnation: DaemonOrder(f"{SECRET} {rank} {incarnation}", list(places)),
             self.reports.append,
             self.noted,
             NodeSettings(runtime="send", **named),
+            self.ways.append,
         )
         self.starter.listen(Loop())  # type: ignore[arg-type]  # all of a loop that it needs
 
@@ -301,8 +323,8 @@ def start(
     monkeypatch.setattr(starting, "own_runtime", lambda: runtime)
     made: list[Started] = []
 
-    def begin(before: str = ":", **named: Any) -> Started:
-        made.append(Started(Before(before), **named))
+    def begin(before: str = ":", launcher: LocalLauncher | None = None, **named: Any) -> Started:
+        made.append(Started(launcher or Before(before), **named))
         return made[-1]
 
     yield begin
@@ -322,6 +344,47 @@ def test_a_daemon_is_started_and_ends_with_its_starter(start: Start) -> None:
     one.starter.close()
     assert not Path(f"/proc/{report.pid}").exists()
     assert not one.trouble
+
+
+WAY_DAEMON = """
+import json, os, sys
+def main(told):
+    assert told["way"] is True, told
+    print(json.dumps({"way": "/x/head.sock"}), flush=True)
+    refused = json.loads(sys.stdin.buffer.readline())["refused"]
+    if refused:
+        print(json.dumps({"error": refused}), flush=True)
+        sys.exit(1)
+    print(json.dumps({"joined": "n1", "pid": os.getpid()}), flush=True)
+    sys.stdin.read()
+"""
+"""What stands for a daemon that reaches the head by no address."""
+
+
+def test_a_machine_that_reaches_the_head_by_no_address_is_led_there(
+    start: Start, runtime: Runtime
+) -> None:
+    runtime._files["sapwood/nodes/daemon.py"].write_text(WAY_DAEMON)
+    launcher = Leading()
+    one = start(launcher=launcher, places=("10.0.0.1:7", "127.0.0.1:7"))
+    one.spawn()
+    assert isinstance(one.first(), orders.Spawned)
+    assert launcher.forwarded == [("/x/head.sock", "127.0.0.1:7")]
+    assert one.ways == [launcher.name]
+    assert len(launcher.settled) == 1
+
+
+def test_a_machine_that_cannot_be_led_to_the_head_is_named_with_the_cause(
+    start: Start, runtime: Runtime
+) -> None:
+    runtime._files["sapwood/nodes/daemon.py"].write_text(WAY_DAEMON)
+    launcher = Leading("ssh forwards nothing")
+    one = start(launcher=launcher, places=("127.0.0.1:7",))
+    one.spawn()
+    assert isinstance(one.first(), orders.Exited)
+    assert [trouble.reason for trouble in one.trouble] == ["ssh forwards nothing"]
+    assert len(launcher.settled) == 1
+    assert not one.ways
 
 
 NOISE = r"""
