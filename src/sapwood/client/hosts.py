@@ -393,6 +393,7 @@ def start_on(
         ControlTree,
     )
 
+    _check_transport(settings)
     base = session_options(settings, site_variables(settings))
     control = ControlTree(launcher, base, settings.nodes)
     with configure_logging(settings.log):
@@ -404,6 +405,15 @@ def start_on(
     except BaseException:
         control.close()
         raise
+
+
+def _check_transport(settings: Settings) -> None:
+    if settings.comm.transport not in {"", "unix"}:
+        raise ConfigurationError(
+            f"the transport {settings.comm.transport!r} links no machines: TLS does",
+            where="comm.transport",
+            hint="it is for clusters on one machine; leave it empty",
+        )
 
 
 def cluster_over(
@@ -427,6 +437,7 @@ def cluster_over(
         ConfigurationError: A number or a setting is out of range, or there is no node.
         ResourceError: Its processes cannot be started.
     """
+    _check_transport(settings)
     exports = site_variables(settings)
     base = session_options(settings, exports)
     shares = _shares(control, agents, agents_per_node, settings)

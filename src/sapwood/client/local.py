@@ -60,7 +60,11 @@ SPARE_FILES = 48
 
 
 def local(
-    agents: int | None = None, *, fanout: int | None = None, settings: Settings | None = None
+    agents: int | None = None,
+    *,
+    fanout: int | None = None,
+    transport: str | None = None,
+    settings: Settings | None = None,
 ) -> Cluster:
     """Start a cluster on this machine.
 
@@ -68,10 +72,13 @@ def local(
         agents: Number of agents; by default ``cluster.agents``, or else one for each GPU where
             there are several, or one for each core that this process may use.
         fanout: Children of each junction; by default ``cluster.fanout``; 0 for no junctions.
+        transport: The name of an installed transport, which then links all processes and carries
+            everything, arrays as well; by default ``comm.transport``, and Unix sockets with shared
+            memory beside them if that is empty.
         settings: All settings; by default those of configuration files and variables.
 
     Raises:
-        ConfigurationError: A number or a setting is out of range.
+        ConfigurationError: A number or a setting is out of range, or the transport does not work.
         ResourceError: The machine has not enough memory or processes for the agents.
 
     Example:
@@ -86,6 +93,12 @@ def local(
         count = agents_by_default()
     _check_count(count, chosen)
     width = chosen.cluster.fanout if fanout is None else whole(fanout, "fanout", ConfigurationError)
+    linked_by = chosen.comm.transport if transport is None else transport
+    if linked_by == "unix":
+        linked_by = ""
+    if linked_by:
+        comm = msgspec.structs.replace(chosen.comm, fastpath=False, shared_memory=False)
+        chosen = msgspec.structs.replace(chosen, comm=comm)
     exports = site_variables(chosen)
     runners = runner_options(count, chosen, usable_cores())
     tree = plan(count, width, spares=chosen.cluster.spares)
@@ -93,8 +106,9 @@ def local(
         session_options(chosen, exports),
         tree=tree,
         interpreters=_interpreters(chosen.cluster, tree.size),
-        spin=chosen.limits.spin,
+        spin=0.0 if linked_by else chosen.limits.spin,
         fastpath=chosen.comm.fastpath,
+        transport=linked_by,
         extra=agent_settings(runners, chosen),
     )
 

@@ -306,6 +306,13 @@ class CommSettings(Section, frozen=True):
         bool,
         about("Whether waves and calls of one machine may pass by a small compiled library."),
     ] = True
+    transport: Annotated[
+        str,
+        about(
+            "What links the places of a cluster on this machine: the name of an installed "
+            "transport, which then carries everything; empty means Unix sockets."
+        ),
+    ] = ""
     max_message: Annotated[Bytes, about("Largest message that is accepted.")] = 2**30
     window: Annotated[
         Bytes, about("What one neighbour may send before this side has dealt with it.")

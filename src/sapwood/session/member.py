@@ -44,6 +44,7 @@ class MemberConfiguration(msgspec.Struct, frozen=True, kw_only=True):
         hosts: The machine of each place, by rank; none where all are on one.
         addresses: Where places listen for other machines, by rank.
         credentials: What this machine shows to others; None where there is only one.
+        transport: What links the places of a machine; empty for Unix sockets.
     """
 
     cluster: str
@@ -58,6 +59,7 @@ class MemberConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[int, ...] = ()
     addresses: dict[int, str] = {}
     credentials: Credentials | None = None
+    transport: str = ""
 
     def is_near(self, rank: int) -> bool:
         """Whether a place is on this machine."""
@@ -66,6 +68,20 @@ class MemberConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     def socket_path(self, rank: int) -> str:
         """Return where a place of this machine listens."""
         return f"{self.folder}/{rank}.sock"
+
+    def new_transport(self) -> Transport:
+        """Return what links the places of this machine.
+
+        Raises:
+            ConfigurationError: It is of somebody else, and cannot be loaded here.
+        """
+        if not self.transport:
+            return UnixTransport()
+        from sapwood.comm.transport.registry import (  # noqa: PLC0415 - it looks at all packages
+            transport_of_machine,
+        )
+
+        return transport_of_machine(self.transport)
 
 
 def tree_protocol(cluster: str) -> str:
@@ -166,7 +182,7 @@ class TreeMember:
             ev.Connect: self._connect,
             ev.EpochBegun: self._tree_changed,
         }
-        self._near = UnixTransport()
+        self._near = configuration.new_transport()
         self._far: Transport | None = None
         self.place = NodeDriver(
             node, {**own, **handlers}, self.loop, self._problem, self._reconnect

@@ -38,6 +38,7 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
             until it is attached again; 0 for twice the silence after which a neighbour is lost.
         lost_nodes: What becomes of places whose node is gone: ``move``, ``leave`` or ``fail``.
         node_patience: How long they wait for one that may come back; 0 for ever.
+        transport: What links the places of a machine; empty for Unix sockets.
     """
 
     tree: Tree
@@ -63,6 +64,7 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     attach_timeout: float = 0.0
     lost_nodes: str = "move"
     node_patience: float = 10.0
+    transport: str = ""
 
 
 class PlacesChanged(msgspec.Struct, frozen=True):
