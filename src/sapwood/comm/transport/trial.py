@@ -126,7 +126,7 @@ def try_transport(name: str, transport: Transport, address: str) -> None:
         except Exception as error:
             raise ConfigurationError(
                 f"the transport {name!r} fails {trial.step}: "
-                f"{getattr(error, 'what', '') or error or type(error).__name__}",
+                f"{getattr(error, 'what', '') or str(error) or type(error).__name__}",
                 where="comm.transport",
                 hint="its author finds the cause with the checks of sapwood.testing.transports",
             ) from error
