@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,7 @@ from sapwood.session.port import SessionPort
 
 if TYPE_CHECKING:
     from sapwood.nodes.control import ControlTree
-    from sapwood.nodes.processes import NodePool
+    from sapwood.nodes.processes import NodePool, PooledNode
 
 
 def ssh(
@@ -466,11 +467,30 @@ def cluster_over(
     return new_cluster(settings, exports, tree, runners, new_session)
 
 
+def _check_pythons(nodes: Sequence[PooledNode]) -> None:
+    """Refuse nodes that cannot exchange functions with this process.
+
+    Raises:
+        ConfigurationError: Their Python is of another minor version.
+    """
+    here = platform.python_version()
+    minor = ".".join(here.split(".")[:2])
+    others = {one.facts.python for one in nodes if one.facts is not None}
+    wrong = sorted(one for one in others if one.split(".")[:2] != minor.split("."))
+    if wrong:
+        raise ConfigurationError(
+            f"the Python of the nodes is {', '.join(wrong)}, and this one is {here}: functions do "
+            "not travel between versions",
+            hint=f"run this by a Python {'.'.join(wrong[0].split('.')[:2])}",
+        )
+
+
 def _shares(
     control: NodePool, agents: int | None, agents_per_node: int | None, settings: Settings
 ) -> list[int]:
     """Return how many agents each node gets, by its number; none of those that have left."""
     nodes = control.nodes
+    _check_pythons(nodes)
     count = len(nodes)
     if not count:
         raise ConfigurationError("the cluster has no nodes", hint="let machines join it first")

@@ -143,6 +143,13 @@ class NodeSettings(Section, frozen=True):
         list[str],
         about("Command that starts Python on a node; empty means the first that is new enough."),
     ] = []
+    packages: Annotated[
+        list[PathText],
+        about(
+            "Folders with Sapwood's libraries for nodes of another architecture, one for each, "
+            "as `pip install --target` makes them; a node without one says with which command."
+        ),
+    ] = []
     runtime: Annotated[
         Literal["auto", "send"],
         about("Whether Sapwood is sent to a node even where the node sees the same files: send."),

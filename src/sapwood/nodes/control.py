@@ -44,6 +44,7 @@ from sapwood.nodes.joining import (
     JoinServer,
     NodeFacts,
     check_facts,
+    check_python,
 )
 from sapwood.nodes.port import HeadPort, SessionRootPort, log_refusals
 from sapwood.nodes.processes import SessionNodes, SessionOnNode
@@ -504,6 +505,7 @@ class ControlTree:
 
     def _admitted(self, request: JoinRequest, peer: str) -> JoinAnswer:
         check_facts(request.facts)
+        check_python(request.facts.python)
         if request.token:
             rank, incarnation = self._by_token(request)
             name = f"n{rank}-{self._generation}" if self._generation else f"n{rank}"

@@ -150,6 +150,25 @@ def check_facts(facts: NodeFacts) -> None:
         raise SecurityError("what the machine says of itself cannot be")
 
 
+def check_python(version: str) -> None:
+    """Refuse a Python with which this one cannot exchange functions.
+
+    Args:
+        version: What the machine says of its Python.
+
+    Raises:
+        SecurityError: It is of another minor version.
+    """
+    here = platform.python_version()
+    if version.split(".")[:2] != here.split(".")[:2]:
+        minor = ".".join(here.split(".")[:2])
+        raise SecurityError(
+            f"its Python is {version}, and that of the head is {here}: functions do not travel "
+            "between versions",
+            hint=f"join with a Python {minor} that has Sapwood",
+        )
+
+
 class JoinGreeting(msgspec.Struct, frozen=True, tag="greeting"):
     """The head's authority, PEM."""
 

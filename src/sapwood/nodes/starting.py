@@ -18,8 +18,8 @@ import msgspec
 
 from sapwood.contexts import orders
 from sapwood.contexts.launchers.base import ForwardingLauncher, Launcher
-from sapwood.contexts.runtime import Runtime, own_runtime
-from sapwood.core.errors import NodeLostError, SapwoodError
+from sapwood.contexts.runtime import Runtime, own_runtime, runtime_for
+from sapwood.core.errors import NodeLostError, ResourceError, SapwoodError
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import NodeSettings
 from sapwood.nodes import stub
@@ -113,6 +113,7 @@ class DaemonStarter:
         self._on_trouble = on_trouble
         self._mode = settings.runtime
         self._python = tuple(settings.python)
+        self._packages = tuple(settings.packages)
         self._loop: SharedReactor | None = None
         self._early: list[orders.Report] = []
         self._lock = threading.Lock()
@@ -268,7 +269,10 @@ class DaemonStarter:
         patience.begin(self._timeout, f"it did not answer within {self._timeout:g} s")
         channel.stdin.write(b"%d\n" % len(text) + text)
         _write(channel, runtime.offer(self._mode))
-        found = self._hear(channel, "runtime")
+        found = self._hear(channel, "runtime", "abi")
+        if "runtime" not in found:
+            runtime = self._other_runtime(channel, found)
+            found = self._hear(channel, "runtime")
         if found.get("runtime") == "wanted":
             patience.begin(
                 SEND_TIMEOUT, f"Sapwood could not be sent to it within {SEND_TIMEOUT:g} s"
@@ -301,6 +305,17 @@ class DaemonStarter:
         if not isinstance(pid, int) or pid < 1:
             raise NodeLostError("its daemon has no process id", where=self._host)
         return pid
+
+    def _other_runtime(self, channel: subprocess.Popen[bytes], found: dict[str, Any]) -> Runtime:
+        """Offer a machine the runtime for its own Python, or say there why there is none."""
+        try:
+            runtime = runtime_for(found["abi"], str(found.get("python", "")), self._packages)
+        except ResourceError as error:
+            _write(channel, {"refused": error.what})
+            self._hear(channel, "runtime")  # it says that, and ends
+            raise
+        _write(channel, runtime.offer("send"))
+        return runtime
 
     def _lead_to_head(
         self, channel: subprocess.Popen[bytes], path: str, places: Sequence[str]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import re
 import subprocess
 import sys
 import sysconfig
@@ -180,11 +182,24 @@ def test_a_folder_that_cannot_be_made_is_named(
         assert str(tmp_path / "file") in error
 
 
-def test_another_python_is_named_before_anything_is_sent(node: Stub, runtime: Runtime) -> None:
+def test_another_python_is_told_before_anything_is_sent(node: Stub, runtime: Runtime) -> None:
     node.tell(runtime.offer("send") | {"abi": "cpython-399-riscv64-linux-gnu"})
-    error = node.hear()["error"]
-    assert "cpython-399-riscv64-linux-gnu" in error
-    assert str(sysconfig.get_config_var("SOABI")) in error
+    assert node.hear() == {
+        "abi": str(sysconfig.get_config_var("SOABI")),
+        "python": platform.python_version(),
+    }
+    node.tell({"refused": "there is none for it"})
+    assert node.hear() == {"error": "there is none for it"}
+    assert node.process.wait(PATIENCE) == 3
+
+
+def test_a_head_may_have_a_runtime_for_another_python(node: Stub, runtime: Runtime) -> None:
+    node.tell(runtime.offer("send") | {"abi": "cpython-399-riscv64-linux-gnu"})
+    node.hear()
+    node.tell(runtime.offer("send"))
+    assert node.hear()["runtime"] == "wanted"
+    send_archive(node, runtime)
+    assert node.hear() == {"runtime": "received"}
 
 
 def test_a_stub_whose_head_is_gone_ends(node: Stub, runtime: Runtime) -> None:
@@ -344,6 +359,29 @@ def test_a_daemon_is_started_and_ends_with_its_starter(start: Start) -> None:
     one.starter.close()
     assert not Path(f"/proc/{report.pid}").exists()
     assert not one.trouble
+
+
+@pytest.mark.row("A-CODE-3")
+@pytest.mark.parametrize(
+    ("abi", "reason"),
+    [
+        ("cpython-399-x86_64-linux-gnu", "name a Python 3.* of that machine in nodes.python"),
+        ("", "functions do not travel between versions"),
+        ("cpython-{}-riscv64-linux-gnu", "pip install --target FOLDER .*manylinux2014_riscv64"),
+    ],
+)
+def test_a_machine_whose_python_does_not_fit_is_named_with_what_to_do(
+    start: Start, runtime: Runtime, abi: str, reason: str
+) -> None:
+    """The machine is this one; it is the head whose Python seems to be another."""
+    told = abi.format("".join(map(str, sys.version_info[:2])))
+    runtime._abi = "another"
+    one = start(f"""printf '%s\\n' '{json.dumps({"abi": told, "python": "3.99"})}'; """)
+    one.spawn()
+    assert isinstance(one.first(), orders.Exited)
+    (trouble,) = one.trouble
+    assert re.search(reason, trouble.reason), trouble.reason
+    assert "its Python is 3.99" in trouble.reason
 
 
 WAY_DAEMON = """
