@@ -132,7 +132,8 @@ def runtime_for(abi: str, version: str, folders: tuple[str, ...]) -> Runtime:
             f"Python {minor} of that machine in nodes.python, for functions do not travel between "
             "versions"
         )
-    fitting = [Path(one) for one in folders if [*Path(one, "msgspec").glob(f"*.{abi}.so")]]
+    known = [Path(one).expanduser() for one in folders]
+    fitting = [one for one in known if [*(one / "msgspec").glob(f"*.{abi}.so")]]
     if not fitting:
         raise ResourceError(
             f"its Python is {version} for {abi}, for which the head has no libraries: make a "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,13 +18,6 @@ TREE = (3, 2)
 ORDERS = [">f8", ">f4", ">i4", ">u2", ">c16"]
 SOURCE = """
 #include <stdint.h>
-
-/** @array x[n] */
-double total(const double *x, int64_t n) {
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += x[i];
-    return sum;
-}
 
 /** @array data[n] */
 void sums(const double *data, int64_t n, double *total) {
@@ -48,17 +42,20 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "sums.py"
 
 
-def test_data_of_a_native_program(standing: sapwood.Cluster, path: Path) -> None:
+@pytest.mark.parametrize("kind", ["array", "npy", "npz", "fields"])
+def test_data_of_a_native_program(
+    standing: sapwood.Cluster, path: Path, tmp_path: Path, kind: str
+) -> None:
     data = np.random.default_rng(8).random(30_001)
-    found = standing.run(path, data.astype(">f8")).result(PATIENCE)
+    swapped: Any = data.astype(">f8")
+    if kind == "fields":
+        swapped = {"data": swapped}
+    elif kind != "array":
+        file = tmp_path / f"data.{kind}"
+        np.save(file, swapped) if kind == "npy" else np.savez(file, data=swapped)
+        swapped = file
+    found = standing.run(path, swapped).result(PATIENCE)
     np.testing.assert_allclose(found["total"], data.sum(), rtol=1e-12)
-
-
-def test_arguments_of_a_native_function(standing: sapwood.Cluster, path: Path) -> None:
-    program = sapwood.load_program(path)
-    data = np.arange(5000.0)
-    task = standing.submit(program["total"], data.astype(">f8"), len(data))
-    assert task.result(PATIENCE) == data.sum()
 
 
 @pytest.mark.parametrize("dtype", ORDERS)

@@ -6,6 +6,7 @@ import contextlib
 import socket
 import ssl
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -370,6 +371,15 @@ def test_what_a_machine_cannot_be_is_refused(change: dict[str, Any]) -> None:
     check_facts(facts)
     with pytest.raises(SecurityError):
         check_facts(msgspec.structs.replace(facts, **change))
+
+
+@pytest.mark.parametrize("version", ["3.99.1", "4.0.0", "3", ""])
+def test_a_python_of_another_minor_version_is_refused_and_told_which_to_use(version: str) -> None:
+    minor = f"{sys.version_info.major}.{sys.version_info.minor}"
+    with pytest.raises(SecurityError, match=f"its Python is {version}, and that of the") as caught:
+        check_python(version)
+    assert caught.value.hint == f"join with a Python {minor} that has Sapwood"
+    check_python(f"{minor}.99")
 
 
 def test_the_end_of_the_head_ends_those_that_join(
