@@ -163,9 +163,8 @@ def packages_command(abi: str, minor: str) -> str:
         'manylinux2014_aarch64'
     """
     _, _, architecture, *rest = [*abi.split("-"), "", "", ""]
-    kinds = ("manylinux2014", "manylinux_2_28", "manylinux_2_34")
-    if "musl" in rest:
-        kinds = ("musllinux_1_1", "musllinux_1_2")
+    gnu, musl = ("manylinux2014", "manylinux_2_28", "manylinux_2_34"), ("musllinux_1_2",)
+    kinds = musl if "musl" in rest else gnu
     platforms = "".join(f" --platform {kind}_{architecture}" for kind in kinds)
     return (
         f"pip install --target FOLDER --only-binary=:all:{platforms} --python-version {minor} "

@@ -28,6 +28,7 @@ from sapwood.nodes.joining import (
     JoinRequest,
     NodeFacts,
     check_facts,
+    check_python,
     join,
 )
 from sapwood.security.authority import HEAD, Authority, is_issued_by, make_request

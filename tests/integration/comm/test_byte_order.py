@@ -71,8 +71,10 @@ class BigEndianPeer:
             dtype = dtype_named(text)
             assert offset % STEP == 0
             size = int(np.prod(shape)) * dtype.itemsize
-            bare = np.frombuffer(payload[offset : offset + size], dtype) if size else []
-            return Foreign(code, swapped(np.array(bare, dtype).reshape(shape)))
+            held: Array = np.zeros(shape, dtype)
+            if size:
+                held = np.frombuffer(payload[offset : offset + size], dtype).reshape(shape)
+            return Foreign(code, swapped(held))
         if code == SCALAR:
             text, raw = msgspec.msgpack.decode(data)
             dtype = dtype_named(text)
