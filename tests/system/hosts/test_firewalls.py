@@ -127,6 +127,7 @@ def test_the_way_in_use_is_told_and_found_again_by_another_daemon(clean: Network
     assert process.returncode == 0, err
 
 
+@pytest.mark.nightly  # without a firewall, all other tests of this folder take it
 def test_the_direct_way_is_taken_where_there_is_one(clean: Network) -> None:
     with clean.refusing("n1", "n2"):
         process = begun(clean)
