@@ -150,3 +150,24 @@ def test_nothing_is_left_when_the_front_end_is_ended(clean: Network, how: signal
         process.communicate(timeout=60)
         until(clean.is_clean)
     assert not list(Path(SHORT).glob(masters))
+
+
+@pytest.mark.nightly  # what ssh is asked for is tested without hosts, too
+def test_a_master_of_the_user_s_own_is_used_and_lives_on(
+    clean: Network, tmp_path: Path, picture: bytes
+) -> None:
+    config = tmp_path / "config"
+    shared = f"Host *\n  ControlMaster auto\n  ControlPath {tmp_path}/%h\n"
+    config.write_text((clean.folder / "ssh_config").read_text() + shared)
+    ssh = ["ssh", "-F", str(config)]
+    there = tmp_path / "there.png"
+    clean.run("head", *ssh, "-fN", "n1", capture_output=False)  # the user is logged in already
+    try:
+        words = ("--on", "ssh:n1", "--set", f'nodes.ssh=["-F", "{config}"]', "-o", str(there))
+        with clean.refusing("head"):
+            answer(clean.sapwood("run", *PROGRAM, *words))
+        assert there.read_bytes() == picture
+        assert "Master running" in clean.run("head", *ssh, "-O", "check", "n1").stderr
+        assert list(clean.sockets("n1").iterdir()) == []
+    finally:
+        clean.run("head", *ssh, "-O", "exit", "n1")
