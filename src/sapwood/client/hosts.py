@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +39,7 @@ from sapwood.session.port import SessionPort
 
 if TYPE_CHECKING:
     from sapwood.nodes.control import ControlTree
-    from sapwood.nodes.processes import NodePool
+    from sapwood.nodes.processes import NodePool, PooledNode
 
 
 def ssh(
@@ -401,6 +402,7 @@ def start_on(
         ControlTree,
     )
 
+    _check_transport(settings)
     base = session_options(settings, site_variables(settings))
     control = ControlTree(launcher, base, settings.nodes)
     with configure_logging(settings.log):
@@ -412,6 +414,15 @@ def start_on(
     except BaseException:
         control.close()
         raise
+
+
+def _check_transport(settings: Settings) -> None:
+    if settings.comm.transport not in {"", "unix"}:
+        raise ConfigurationError(
+            f"the transport {settings.comm.transport!r} links no machines: TLS does",
+            where="comm.transport",
+            hint="it is for clusters on one machine; leave it empty",
+        )
 
 
 def cluster_over(
@@ -435,6 +446,7 @@ def cluster_over(
         ConfigurationError: A number or a setting is out of range, or there is no node.
         ResourceError: Its processes cannot be started.
     """
+    _check_transport(settings)
     exports = site_variables(settings)
     base = session_options(settings, exports)
     shares = _shares(control, agents, agents_per_node, settings)
@@ -483,11 +495,30 @@ def _above(shares: Sequence[int], control: NodePool, shape: str) -> list[int]:
     return above
 
 
+def _check_pythons(nodes: Sequence[PooledNode]) -> None:
+    """Refuse nodes that cannot exchange functions with this process.
+
+    Raises:
+        ConfigurationError: Their Python is of another minor version.
+    """
+    here = platform.python_version()
+    minor = ".".join(here.split(".")[:2])
+    others = {one.facts.python for one in nodes if one.facts is not None}
+    wrong = sorted(one for one in others if one.split(".")[:2] != minor.split("."))
+    if wrong:
+        raise ConfigurationError(
+            f"the Python of the nodes is {', '.join(wrong)}, and this one is {here}: functions do "
+            "not travel between versions",
+            hint=f"run this by a Python {'.'.join(wrong[0].split('.')[:2])}",
+        )
+
+
 def _shares(
     control: NodePool, agents: int | None, agents_per_node: int | None, settings: Settings
 ) -> list[int]:
     """Return how many agents each node gets, by its number; none of those that have left."""
     nodes = control.nodes
+    _check_pythons(nodes)
     count = len(nodes)
     if not count:
         raise ConfigurationError("the cluster has no nodes", hint="let machines join it first")

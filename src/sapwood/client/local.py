@@ -65,6 +65,7 @@ def local(
     *,
     fanout: int | None = None,
     shape: str | None = None,
+    transport: str | None = None,
     settings: Settings | None = None,
 ) -> Cluster:
     """Start a cluster on this machine.
@@ -75,10 +76,13 @@ def local(
         fanout: Children of each junction; by default ``cluster.fanout``; 0 for no junctions.
         shape: Of the tree, instead of ``fanout``: ``flat``, ``kary:K``, ``knomial:K`` or
             ``file:PATH``; by default ``cluster.shape``.
+        transport: The name of an installed transport, which then links all processes and carries
+            everything, arrays as well; by default ``comm.transport``, and Unix sockets with shared
+            memory beside them if that is empty.
         settings: All settings; by default those of configuration files and variables.
 
     Raises:
-        ConfigurationError: A number or a setting is out of range.
+        ConfigurationError: A number or a setting is out of range, or the transport does not work.
         ResourceError: The machine has not enough memory or processes for the agents.
 
     Example:
@@ -97,6 +101,12 @@ def local(
         raise ConfigurationError("fanout and shape are both given", hint="leave one of them out")
     width = chosen.cluster.fanout if fanout is None else whole(fanout, "fanout", ConfigurationError)
     spares = chosen.cluster.spares
+    linked_by = chosen.comm.transport if transport is None else transport
+    if linked_by == "unix":
+        linked_by = ""
+    if linked_by:
+        comm = msgspec.structs.replace(chosen.comm, fastpath=False, shared_memory=False)
+        chosen = msgspec.structs.replace(chosen, comm=comm)
     exports = site_variables(chosen)
     runners = runner_options(count, chosen, usable_cores())
     tree = tree_of_shape(text, count, spares=spares) if text else plan(count, width, spares=spares)
@@ -104,8 +114,9 @@ def local(
         session_options(chosen, exports),
         tree=tree,
         interpreters=_interpreters(chosen.cluster, tree.size),
-        spin=chosen.limits.spin,
+        spin=0.0 if linked_by else chosen.limits.spin,
         fastpath=chosen.comm.fastpath,
+        transport=linked_by,
         extra=agent_settings(runners, chosen),
     )
 

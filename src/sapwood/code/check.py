@@ -187,6 +187,7 @@ def _check_value(
     lengths = {key: item for key, item in program.parameters.items() if type(item) is int}
     if place is arrays:
         value = value[:1]  # one item tells the type of all; whole data may be large
+        value = value.astype(value.dtype.newbyteorder("="))  # as it is published
     if isinstance(value, np.ndarray) and (place is arrays or parameter.role is Role.INOUT):
         value = np.array(value, order="C")  # as the call gets it: contiguous, a copy
     checker.check(value, lengths)

@@ -1,7 +1,8 @@
 """The runtime as an archive: what a node needs of Sapwood, and of the libraries that it uses.
 
 The archive is made once, of the files that this interpreter has, and known by its hash. It fits
-nodes whose Python has the same ABI. Nothing is resolved or installed on a node.
+nodes whose Python has the same ABI. For those of another architecture, the libraries come from a
+folder that the user has made. Nothing is resolved or installed on a node.
 """
 
 from __future__ import annotations
@@ -35,18 +36,25 @@ class Runtime:
     Args:
         files: Where the files of the archive lie, by their names in it.
         stamps: Some of them, by which a node tells whether it sees the same files.
+        abi: Of the Pythons that it is for; by default that of this one.
 
     Attributes:
         identity: A hash of what the archive is made of; nodes keep it under this name.
     """
 
-    def __init__(self, files: Mapping[str, Path], stamps: Sequence[Path]) -> None:
+    def __init__(self, files: Mapping[str, Path], stamps: Sequence[Path], abi: str = "") -> None:
         self._files = dict(files)
+        self._abi = abi or own_abi()
         self._stamps = [_stamp(path) for path in stamps]
         self._lock = threading.Lock()
         self._archive: tuple[bytes, str] | None = None
         listing = [(name, *_stamp(path)[1:]) for name, path in sorted(self._files.items())]
-        self.identity = hashlib.sha256(repr((listing, _abi())).encode()).hexdigest()
+        self.identity = hashlib.sha256(repr((listing, self._abi)).encode()).hexdigest()
+
+    @property
+    def files(self) -> Mapping[str, Path]:
+        """Where its files lie, by their names in the archive."""
+        return self._files
 
     @property
     def archive(self) -> tuple[bytes, str]:
@@ -67,7 +75,7 @@ class Runtime:
             "identity": self.identity,
             "files": self._stamps,
             "path": [entry for entry in sys.path if entry],
-            "abi": _abi(),
+            "abi": self._abi,
             "mode": mode,
         }
 
@@ -105,8 +113,73 @@ def own_runtime() -> Runtime:
     return Runtime(files, stamps)
 
 
-def _abi() -> str:
+@functools.cache
+def runtime_for(abi: str, version: str, folders: tuple[str, ...]) -> Runtime:
+    """Return the runtime for a Python of another ABI than this one.
+
+    Args:
+        abi: That of the Python, for example ``cpython-311-aarch64-linux-gnu``.
+        version: Its version, for people.
+        folders: Those with libraries for other machines; each is for one ABI.
+
+    Raises:
+        ResourceError: There is none; the error says why, and what to do about it.
+    """
+    here, minor = own_abi(), f"{sys.version_info.major}.{sys.version_info.minor}"
+    if abi.split("-")[:2] != here.split("-")[:2]:
+        raise ResourceError(
+            f"its Python is {version} ({abi}), and that of the head is {minor} ({here}): name a "
+            f"Python {minor} of that machine in nodes.python, for functions do not travel between "
+            "versions"
+        )
+    known = [Path(one).expanduser() for one in folders]
+    fitting = [one for one in known if [*(one / "msgspec").glob(f"*.{abi}.so")]]
+    if not fitting:
+        raise ResourceError(
+            f"its Python is {version} for {abi}, for which the head has no libraries: make a "
+            f"folder by `{packages_command(abi, minor)}` and name it in nodes.packages"
+        )
+    folder = fitting[0]
+    missing = [one for one in LIBRARIES if not (folder / one).is_dir()]
+    if missing:
+        raise ResourceError(
+            f"the folder {folder} of nodes.packages lacks {', '.join(missing)}: make it again by "
+            f"`{packages_command(abi, minor)}`"
+        )
+    own = {name: path for name, path in own_runtime().files.items() if _is_sapwood(name)}
+    found = {
+        name: path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not _is_left_out(f"/{(name := str(path.relative_to(folder)))}")
+    }
+    return Runtime({**found, **own}, [], abi)
+
+
+def packages_command(abi: str, minor: str) -> str:
+    """Return the command that makes a folder with libraries for machines of another architecture.
+
+    Example:
+        >>> packages_command("cpython-311-aarch64-linux-gnu", "3.11").split(" --platform ")[1]
+        'manylinux2014_aarch64'
+    """
+    _, _, architecture, *rest = [*abi.split("-"), "", "", ""]
+    gnu, musl = ("manylinux2014", "manylinux_2_28", "manylinux_2_34"), ("musllinux_1_2",)
+    kinds = musl if "musl" in rest else gnu
+    platforms = "".join(f" --platform {kind}_{architecture}" for kind in kinds)
+    return (
+        f"pip install --target FOLDER --only-binary=:all:{platforms} --python-version {minor} "
+        f"{' '.join(LIBRARIES)}"
+    )
+
+
+def own_abi() -> str:
+    """Return the ABI of this interpreter, as its extensions' names have it."""
     return str(sysconfig.get_config_var("SOABI") or "")
+
+
+def _is_sapwood(name: str) -> bool:
+    """Whether a file is of Sapwood, and for all architectures."""
+    return name.partition("/")[0].startswith("sapwood") and not name.endswith(".so")
 
 
 def _is_left_out(name: str) -> bool:

@@ -165,6 +165,13 @@ class NodeSettings(Section, frozen=True):
         list[str],
         about("Command that starts Python on a node; empty means the first that is new enough."),
     ] = []
+    packages: Annotated[
+        list[PathText],
+        about(
+            "Folders with Sapwood's libraries for nodes of another architecture, one for each, "
+            "as `pip install --target` makes them; a node without one says with which command."
+        ),
+    ] = []
     runtime: Annotated[
         Literal["auto", "send"],
         about("Whether Sapwood is sent to a node even where the node sees the same files: send."),
@@ -339,6 +346,13 @@ class CommSettings(Section, frozen=True):
         bool,
         about("Whether waves and calls of one machine may pass by a small compiled library."),
     ] = True
+    transport: Annotated[
+        str,
+        about(
+            "What links the places of a cluster on this machine: the name of an installed "
+            "transport, which then carries everything; empty means Unix sockets."
+        ),
+    ] = ""
     max_message: Annotated[Bytes, about("Largest message that is accepted.")] = 2**30
     window: Annotated[
         Bytes, about("What one neighbour may send before this side has dealt with it.")

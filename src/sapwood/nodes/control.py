@@ -47,6 +47,7 @@ from sapwood.nodes.joining import (
     JoinServer,
     NodeFacts,
     check_facts,
+    check_python,
 )
 from sapwood.nodes.port import HeadPort, SessionRootPort, log_refusals
 from sapwood.nodes.processes import SessionNodes, SessionOnNode
@@ -120,6 +121,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
         trouble: Why it is not there; empty if it is.
         certificate_end: When its certificate ends, seconds since 1970; 0 before it has one.
         components: How its components are; None before it has said so.
+        way: The launcher through which it reaches the head, such as ``ssh``; empty where it does
+            so directly.
     """
 
     host: int
@@ -131,6 +134,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     trouble: str
     certificate_end: float = 0.0
     components: messages.NodeComponents | None = None
+    way: str = ""
 
     @property
     def closed(self) -> str:
@@ -181,6 +185,7 @@ class ControlTree:
         self._lock = Lock()
         self._facts: dict[int, tuple[str, NodeFacts, float]] = {}
         self._trouble: dict[int, str] = {}
+        self._ways: dict[int, str] = {}
         self._sessions: dict[tuple[str, int], SessionOnNode] = {}
         self._started = False
         self._given_up: dict[int, str] = {}
@@ -260,7 +265,7 @@ class ControlTree:
         """The nodes, as they are now."""
         with self._lock:
             facts, trouble = dict(self._facts), dict(self._trouble)
-            ends = dict(self._certificate_ends)
+            ends, ways = dict(self._certificate_ends), dict(self._ways)
             components = dict(self._components)
         found: list[NodeView] = []
         for place in self.session.places():
@@ -276,6 +281,7 @@ class ControlTree:
                     trouble="" if place.is_ready else trouble.get(place.rank, ""),
                     certificate_end=ends.get(place.rank, 0.0),
                     components=components.get(place.rank),
+                    way=ways.get(place.rank, ""),
                 )
             )
         return found
@@ -524,6 +530,7 @@ class ControlTree:
             on_report,
             partial(self._note_trouble, host),
             self._settings,
+            partial(self._note_way, host),
         )
 
     def _renew(self) -> None:
@@ -593,6 +600,7 @@ class ControlTree:
     def _admitted(self, request: JoinRequest, peer: str) -> JoinAnswer:
         self._check_signs()
         check_facts(request.facts)
+        check_python(request.facts.python)
         if request.token:
             rank, incarnation = self._by_token(request)
             name = f"n{rank}-{self._generation}" if self._generation else f"n{rank}"
@@ -707,6 +715,11 @@ class ControlTree:
         if record.is_new and rank in self.session.tree:
             self.session.begin_contract([rank])
             self.session.host.contract([rank], "it joined and did not take its place")
+
+    def _note_way(self, host: int, way: str) -> None:
+        """Note how a node reaches the head."""
+        with self._lock:
+            self._ways[host] = way
 
     def _note_trouble(self, host: int, trouble: NodeTrouble) -> bool:
         """Note why a node is not there; say whether to try again."""

@@ -21,6 +21,7 @@ from sapwood.environment.component import ComponentContext, ComponentEvent
 from sapwood.environment.lifecycle import State
 from sapwood.environment.logs import logger
 from sapwood.nodes import messages
+from sapwood.nodes.head_way import HeadWay
 from sapwood.nodes.joining import Joined
 from sapwood.security.authority import make_request, valid_until
 from sapwood.session.agent import Agent, IncomingRequest
@@ -55,19 +56,26 @@ class ControlLink:
         patience: Seconds for which it looks for its place when the link is gone; by default what
             the head says.
         serve: Answers requests of the head.
+        way: How the launcher leads connections to the head; None if it does not.
 
     Attributes:
         agent: The place.
         credentials: What this machine shows.
         heartbeat: Seconds between two looks at what may be silent.
+        way: See above.
         linked: Whether what is asked of the head may reach it.
     """
 
     name = "link"
 
     def __init__(
-        self, joined: Joined, patience: float | None, serve: Callable[[str, IncomingRequest], None]
+        self,
+        joined: Joined,
+        patience: float | None,
+        serve: Callable[[str, IncomingRequest], None],
+        way: HeadWay | None = None,
     ) -> None:
+        self.way = way
         self.loop = SharedReactor()
         self.linked = False
         self._patience = patience
@@ -85,6 +93,7 @@ class ControlLink:
         answer = joined.answer
         configuration = typed.unpacker(MemberConfiguration)(answer.configuration)
         timing = configuration.timing
+        found = configuration.addresses
         if self._patience is not None:
             timing = msgspec.structs.replace(timing, give_up_after=self._patience)
         local = msgspec.structs.replace(
@@ -92,6 +101,7 @@ class ControlLink:
             timing=timing,
             folder="",  # a leaf listens nowhere
             host=answer.rank,
+            addresses=self.way.added_to(found) if self.way else found,
             credentials=joined.credentials,
         )
         self.heartbeat = configuration.timing.heartbeat

@@ -8,6 +8,7 @@ and all that it began ends with it, when the launcher's channel ends or the head
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -23,7 +24,7 @@ import msgspec
 from sapwood.comm.loop import Loop
 from sapwood.contexts.process import adopt_orphans
 from sapwood.core import typed
-from sapwood.core.errors import ResourceError, SapwoodError, SecurityError
+from sapwood.core.errors import CommunicationError, ResourceError, SapwoodError, SecurityError
 from sapwood.core.topology import ROOT
 from sapwood.environment.component import (
     Component,
@@ -37,7 +38,8 @@ from sapwood.environment.settings import Settings
 from sapwood.environment.supervisor import ALL_READY, Supervisor
 from sapwood.nodes import messages
 from sapwood.nodes.control_link import CertificateRenewal, ControlLink
-from sapwood.nodes.joining import Joined, join, join_again
+from sapwood.nodes.head_way import HeadWay
+from sapwood.nodes.joining import MAX_ATTEMPT, FirstAnswer, Joined, join, join_again
 from sapwood.nodes.monitor import NodeMonitor, OrphanReaper
 from sapwood.nodes.node_commands import NodeCommands
 from sapwood.nodes.session_processes import SessionZygotes
@@ -78,11 +80,13 @@ class DaemonOrder(msgspec.Struct, frozen=True):
         token: The join token.
         addresses: Where the head may be, ``host:port`` each.
         environment: Variables to be set.
+        way: Whether the launcher can lead connections to the head if none of these answers.
     """
 
     token: str
     addresses: list[str]
     environment: dict[str, str] = {}
+    way: bool = False
 
 
 class NodeDaemon:
@@ -92,14 +96,17 @@ class NodeDaemon:
         joined: Its place in the cluster.
         patience: Seconds for which it looks for its place when the link is gone; by default what
             the head says.
+        way: How the launcher leads connections to the head; None if it does not.
     """
 
-    def __init__(self, joined: Joined, patience: float | None = None) -> None:
+    def __init__(
+        self, joined: Joined, patience: float | None = None, way: HeadWay | None = None
+    ) -> None:
         self.left = ""
         self._stopped = False
         self._ready_seconds: float | None = None
         self._telling = False
-        self._link = ControlLink(joined, patience, self._serve)
+        self._link = ControlLink(joined, patience, self._serve, way)
         self.loop = self._link.loop
         self._zygotes = SessionZygotes(self._link, self._tell)
         self._commands = NodeCommands(self._link)
@@ -262,7 +269,9 @@ class NodeDaemon:
 
     def _known(self) -> set[int]:
         """Return the children that somebody looks after."""
-        return self._zygotes.processes() | self._commands.processes() | self.supervisor.processes
+        way = {self._link.way.pid} if self._link.way else set()
+        known = self._zygotes.processes() | self._commands.processes()
+        return known | self.supervisor.processes | way
 
     def _heard(self, event: ComponentEvent) -> None:
         """Take note of what happens to components, and tell the head of it."""
@@ -319,21 +328,51 @@ def main(told: dict[str, Any]) -> None:
         told: A :class:`DaemonOrder`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the front end decides
-    try:
-        order = typed.convert(told, DaemonOrder)
-        os.environ.update(order.environment)
-        adopt_orphans()
-        joined = join(JoinToken.parse(order.token), _addresses(order.addresses))
-        daemon = NodeDaemon(joined)
-    except SapwoodError as error:
-        _say(error=str(error))
-        sys.exit(error.exit_code)
-    os.chdir(Path.home() if Path.home().is_dir() else "/")
-    _say(joined=joined.answer.node, address=joined.address, pid=os.getpid())
-    watch_channel(daemon.loop, sys.stdin.fileno(), daemon.loop.stop)
-    signal.signal(signal.SIGTERM, lambda *_: daemon.end())
-    daemon.run()
+    with contextlib.ExitStack() as stack:
+        try:
+            order = typed.convert(told, DaemonOrder)
+            os.environ.update(order.environment)
+            adopt_orphans()
+            joined, way = _joined(order, stack)
+            daemon = NodeDaemon(joined, way=way)
+        except SapwoodError as error:
+            stack.close()
+            _say(error=str(error))
+            sys.exit(error.exit_code)
+        os.chdir(Path.home() if Path.home().is_dir() else "/")
+        _say(joined=joined.answer.node, address=joined.address, pid=os.getpid())
+        watch_channel(daemon.loop, sys.stdin.fileno(), daemon.loop.stop)
+        signal.signal(signal.SIGTERM, lambda *_: daemon.end())
+        daemon.run()
     os._exit(0)  # threads of the interpreter's own end are nobody's business here
+
+
+def _joined(order: DaemonOrder, stack: contextlib.ExitStack) -> tuple[Joined, HeadWay | None]:
+    """Join the head directly, or else by the way of the launcher; also return that way.
+
+    Args:
+        order: What the launcher said.
+        stack: Closes the way.
+    """
+    token, addresses = JoinToken.parse(order.token), _addresses(order.addresses)
+    if not order.way:
+        return join(token, addresses), None
+    answer = FirstAnswer(addresses)
+    if answer.address:
+        with contextlib.suppress(CommunicationError):
+            return join(token, [answer.address], MAX_ATTEMPT, answer=answer), None
+    way = HeadWay()
+    stack.callback(way.close)
+    _say(way=way.path)
+    heard = json.loads(sys.stdin.buffer.readline() or b"{}")
+    refused = heard.get("refused", "the launcher's channel has ended")
+    if refused:
+        raise CommunicationError(
+            f"the head cannot be reached, and {refused}",
+            where=", ".join(addresses),
+            hint="let this machine connect to one of these addresses",
+        )
+    return join(token, [way.place]), way
 
 
 def join_by_hand(

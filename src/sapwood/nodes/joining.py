@@ -23,6 +23,7 @@ import re
 import socket
 import ssl
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -62,6 +63,13 @@ JOIN_TIMEOUT = 15.0
 
 MAX_ATTEMPT = 10.0
 """Seconds for one attempt at one address."""
+
+ANSWER_TIMEOUT = 2.0
+"""Seconds for which a machine tries to reach the head directly if there is another way: as long as
+TCP takes to repeat a first packet that was lost."""
+
+STAGGER = 0.1
+"""Seconds between the first tries of two addresses."""
 
 MAX_PAUSE = 2.0
 """Seconds between two attempts at most."""
@@ -141,6 +149,25 @@ def check_facts(facts: NodeFacts) -> None:
     possible = 1 <= facts.cores <= MAX_CORES and facts.pid > 0 and math.isfinite(facts.clock)
     if not shown or not possible or len(facts.addresses) > MAX_ADDRESSES:
         raise SecurityError("what the machine says of itself cannot be")
+
+
+def check_python(version: str) -> None:
+    """Refuse a Python with which this one cannot exchange functions.
+
+    Args:
+        version: What the machine says of its Python.
+
+    Raises:
+        SecurityError: It is of another minor version.
+    """
+    here = platform.python_version()
+    if version.split(".")[:2] != here.split(".")[:2]:
+        minor = ".".join(here.split(".")[:2])
+        raise SecurityError(
+            f"its Python is {version}, and that of the head is {here}: functions do not travel "
+            "between versions",
+            hint=f"join with a Python {minor} that has Sapwood",
+        )
 
 
 class JoinGreeting(msgspec.Struct, frozen=True, tag="greeting"):
@@ -329,20 +356,30 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def join(
-    token: JoinToken, addresses: Sequence[str], timeout: float = JOIN_TIMEOUT, name: str = ""
+    token: JoinToken,
+    addresses: Sequence[str],
+    timeout: float = JOIN_TIMEOUT,
+    name: str = "",
+    answer: FirstAnswer | None = None,
 ) -> Joined:
     """Join a cluster.
 
     Args:
         token: The token.
-        addresses: Where the head may be, ``host:port`` each; they are tried in turn.
+        addresses: Where the head may be, ``host:port`` or a Unix socket each; they are tried in
+            turn.
         timeout: Seconds to try.
         name: What this node calls itself; empty for the machine's name.
+        answer: A connection that there is already, which is tried before all others.
 
     Raises:
         SecurityError: The head is not the one that made the token, or it refuses.
         CommunicationError: It cannot be reached.
     """
+    if answer is not None and answer.sock is not None:
+        with contextlib.suppress(OSError):
+            left = min(timeout, MAX_ATTEMPT)
+            return _join_at(token, name, answer.address, left, answer.sock)
     return _try_each(addresses, timeout, partial(_join_at, token, name))
 
 
@@ -410,12 +447,18 @@ def _try_each(
     )
 
 
-def _join_at(token: JoinToken, name: str, address: str, timeout: float) -> Joined:
+def _join_at(
+    token: JoinToken,
+    name: str,
+    address: str,
+    timeout: float,
+    plain: socket.socket | None = None,
+) -> Joined:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # the token's pin decides, below
-    with _reached(context, address, timeout, None) as (secure, end):
+    with _reached(context, address, timeout, None, plain) as (secure, end):
         greeting = _greeting(secure, end)
         certificate = secure.getpeercert(binary_form=True) or b""
         if pin_of(greeting.authority) != token.pin or not is_head(certificate, greeting.authority):
@@ -437,17 +480,79 @@ def _join_again_at(credentials: Credentials, name: str, address: str, timeout: f
 
 @contextlib.contextmanager
 def _reached(
-    context: ssl.SSLContext, address: str, timeout: float, head: str | None
+    context: ssl.SSLContext,
+    address: str,
+    timeout: float,
+    head: str | None,
+    plain: socket.socket | None = None,
 ) -> Iterator[tuple[ssl.SSLSocket, float]]:
     """Be connected to a head; also given: when the time is over."""
     context.set_alpn_protocols([JOIN_PROTOCOL])
-    _, ((host, port),) = parse_address(f"head@{address}")
     end = time.monotonic() + timeout
     with (
-        socket.create_connection((host, port), timeout) as plain,
-        context.wrap_socket(plain, server_hostname=head) as secure,
+        plain or _connected(address, timeout) as found,
+        context.wrap_socket(found, server_hostname=head) as secure,
     ):
         yield secure, end
+
+
+def _connected(address: str, timeout: float) -> socket.socket:
+    """Return a connection with what is at an address."""
+    _, ((host, port),) = parse_address(f"head@{address}")
+    if not host.startswith("/"):
+        return socket.create_connection((host, port), timeout)
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.settimeout(timeout)
+        sock.connect(host)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+class FirstAnswer:
+    """Connects to several addresses side by side: a firewall may drop what goes to one, unheard.
+
+    Each begins a little after the one before, so that most often only one connection is made.
+
+    Args:
+        addresses: ``host:port`` each.
+        timeout: Seconds to wait for the first that answers.
+
+    Attributes:
+        address: The one that answered first; empty if none did.
+        sock: The connection; None if none did. Whoever takes it closes it.
+    """
+
+    def __init__(self, addresses: Sequence[str], timeout: float = ANSWER_TIMEOUT) -> None:
+        self.address = ""
+        self.sock: socket.socket | None = None
+        self._lock = threading.Lock()
+        self._left = len(addresses)
+        self._over = threading.Event()
+        for number, address in enumerate(addresses):
+            work = partial(self._try, address, number * STAGGER, timeout)
+            threading.Thread(target=work, name="sapwood-dial", daemon=True).start()
+        if addresses:
+            self._over.wait(timeout)
+        with self._lock:
+            self._over.set()
+
+    def _try(self, address: str, pause: float, timeout: float) -> None:
+        sock = None
+        if not self._over.wait(pause):
+            with contextlib.suppress(OSError, CommunicationError):
+                sock = _connected(address, timeout)
+        with self._lock:
+            self._left -= 1
+            if sock is not None and not self._over.is_set():
+                self.address, self.sock, sock = address, sock, None
+                self._over.set()
+            elif not self._left:
+                self._over.set()
+        if sock is not None:
+            sock.close()
 
 
 def _greeting(secure: ssl.SSLSocket, end: float) -> JoinGreeting:

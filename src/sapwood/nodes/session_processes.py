@@ -25,6 +25,7 @@ from sapwood.environment.lifecycle import State
 from sapwood.environment.logs import logger
 from sapwood.nodes import messages
 from sapwood.nodes.control_link import JOINED, RENEWED, ControlLink
+from sapwood.nodes.head_way import HeadWay
 from sapwood.nodes.monitor import process_activity
 from sapwood.security.credentials import Credentials
 from sapwood.session.agent import IncomingRequest
@@ -53,6 +54,7 @@ class SessionProcesses:
         loop: The loop of the daemon.
         heartbeat: Seconds between two looks at the zygote.
         tell: Tells the head something.
+        way: How the launcher leads connections to the head; None if it does not.
 
     Attributes:
         gone: Whether all processes have ended.
@@ -66,8 +68,10 @@ class SessionProcesses:
         loop: SharedReactor,
         heartbeat: float,
         tell: Callable[[messages.ProcessesReported], None],
+        way: HeadWay | None = None,
     ) -> None:
         self._order = order
+        self._way = way
         self._loop = loop
         self._heartbeat = heartbeat
         self._tell = tell
@@ -192,6 +196,7 @@ class SessionProcesses:
             folder=str(self._folder),
             host=self._order.host,
             machine=f"{machine_id()}/{node}" if found.machine else "",
+            addresses=self._way.added_to(found.addresses) if self._way else found.addresses,
             credentials=self._credentials,
         )
         return msgspec.msgpack.encode(local)
@@ -371,7 +376,12 @@ class SessionZygotes:
             if old is not None:
                 old.wait_closed()
         made = SessionProcesses(
-            order, self._link.credentials, self._link.loop, self._link.heartbeat, self._tell
+            order,
+            self._link.credentials,
+            self._link.loop,
+            self._link.heartbeat,
+            self._tell,
+            self._link.way,
         )
         made.start()
         self._opened.append(made)

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from sapwood.contexts import orders
-from sapwood.contexts.launchers.base import Launcher
-from sapwood.contexts.runtime import Runtime, own_runtime
-from sapwood.core.errors import NodeLostError, SapwoodError
+from sapwood.contexts.launchers.base import ForwardingLauncher, Launcher
+from sapwood.contexts.runtime import Runtime, own_runtime, runtime_for
+from sapwood.core.errors import NodeLostError, ResourceError, SapwoodError
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import NodeSettings
 from sapwood.nodes import stub
@@ -88,6 +88,8 @@ class DaemonStarter:
         on_report: Told what becomes of it, on the loop of the control tree.
         on_trouble: Told why it is not there, on any thread; says whether to try again.
         settings: How machines become nodes.
+        on_way: Told, on any thread, how the machine reaches the head: the name of the launcher
+            that leads it there, or nothing where it does so directly.
     """
 
     def __init__(
@@ -99,8 +101,10 @@ class DaemonStarter:
         on_report: Callable[[orders.Report], None],
         on_trouble: Callable[[NodeTrouble], bool],
         settings: NodeSettings,
+        on_way: Callable[[str], None],
     ) -> None:
         self._timeout = settings.start_timeout
+        self._on_way = on_way
         self._launcher = launcher
         self._host = host
         self._gate = gate
@@ -109,6 +113,7 @@ class DaemonStarter:
         self._on_trouble = on_trouble
         self._mode = settings.runtime
         self._python = tuple(settings.python)
+        self._packages = tuple(settings.packages)
         self._loop: SharedReactor | None = None
         self._early: list[orders.Report] = []
         self._lock = threading.Lock()
@@ -248,6 +253,8 @@ class DaemonStarter:
             raise
         finally:
             patience.end()
+            if isinstance(self._launcher, ForwardingLauncher):
+                self._launcher.settle(channel)
 
     def _talk(
         self,
@@ -262,7 +269,10 @@ class DaemonStarter:
         patience.begin(self._timeout, f"it did not answer within {self._timeout:g} s")
         channel.stdin.write(b"%d\n" % len(text) + text)
         _write(channel, runtime.offer(self._mode))
-        found = self._hear(channel, "runtime")
+        found = self._hear(channel, "runtime", "abi")
+        if "runtime" not in found:
+            runtime = self._other_runtime(channel, found)
+            found = self._hear(channel, "runtime")
         if found.get("runtime") == "wanted":
             patience.begin(
                 SEND_TIMEOUT, f"Sapwood could not be sent to it within {SEND_TIMEOUT:g} s"
@@ -276,16 +286,51 @@ class DaemonStarter:
             JOIN_TIMEOUT + self._timeout,
             f"it did not join within {JOIN_TIMEOUT + self._timeout:g} s",
         )
-        _write(channel, msgspec.to_builtins(self._order(spec.rank, spec.incarnation)))
-        joined = self._hear(channel, "joined")
-        _log.info("node joined", host=self._host, runtime=found["runtime"], node=joined["joined"])
+        launcher = self._launcher
+        order = self._order(spec.rank, spec.incarnation)
+        leads = isinstance(launcher, ForwardingLauncher) and bool(order.addresses)
+        _write(channel, msgspec.to_builtins(msgspec.structs.replace(order, way=leads)))
+        joined = self._hear(channel, "joined", "way")
+        way = ""
+        if leads and isinstance(joined.get("way"), str):
+            way = launcher.name
+            self._lead_to_head(channel, joined["way"], order.addresses)
+            joined = self._hear(channel, "joined")
+        self._on_way(way)
+        told = {"way": way} if way else {}
+        _log.info(
+            "node joined", host=self._host, runtime=found["runtime"], node=joined["joined"], **told
+        )
         pid = joined.get("pid")
         if not isinstance(pid, int) or pid < 1:
             raise NodeLostError("its daemon has no process id", where=self._host)
         return pid
 
-    def _hear(self, channel: subprocess.Popen[bytes], what: str) -> dict[str, Any]:
-        """Return the next line of a machine that tells of something.
+    def _other_runtime(self, channel: subprocess.Popen[bytes], found: dict[str, Any]) -> Runtime:
+        """Offer a machine the runtime for its own Python, or say there why there is none."""
+        try:
+            runtime = runtime_for(found["abi"], str(found.get("python", "")), self._packages)
+        except ResourceError as error:
+            _write(channel, {"refused": error.what})
+            self._hear(channel, "runtime")  # it says that, and ends
+            raise
+        _write(channel, runtime.offer("send"))
+        return runtime
+
+    def _lead_to_head(
+        self, channel: subprocess.Popen[bytes], path: str, places: Sequence[str]
+    ) -> None:
+        """Lead connections from a machine to the head, or say there why that cannot be."""
+        refused = ""
+        try:
+            assert isinstance(self._launcher, ForwardingLauncher)  # noqa: S101 - it was asked
+            self._launcher.forward(channel, path, places[-1])  # loopback, where there is that
+        except SapwoodError as error:
+            refused = error.what + (f" ({error.hint})" if error.hint else "")
+        _write(channel, {"refused": refused})
+
+    def _hear(self, channel: subprocess.Popen[bytes], *what: str) -> dict[str, Any]:
+        """Return the next line of a machine that tells of one of some things.
 
         Other lines come from its login scripts.
 
@@ -306,7 +351,7 @@ class DaemonStarter:
                 continue
             if isinstance(found.get("error"), str):
                 raise NodeLostError(found["error"], where=self._host)
-            if isinstance(found.get(what), str):
+            if any(isinstance(found.get(one), str) for one in what):
                 return found
 
     def _hear_last(self, channel: subprocess.Popen[bytes]) -> None:
@@ -318,7 +363,7 @@ class DaemonStarter:
         assert channel.stdout is not None  # noqa: S101 - launchers make pipes
         os.set_blocking(channel.stdout.fileno(), False)  # another process may have the other end
         with contextlib.suppress(OSError, EOFError):
-            self._hear(channel, "")
+            self._hear(channel)
 
     def _failed(self, spec: orders.ProcessSpec, error: SapwoodError) -> None:
         with self._lock:

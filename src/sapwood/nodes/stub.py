@@ -93,7 +93,10 @@ def main() -> None:
     version = platform.python_version()
     facts = {"python": version, "abi": abi, "host": platform.node()}
     if abi != offer["abi"]:
-        fail(f"its Python is {version} ({abi}), and that of the head is {offer['abi']}")
+        say(abi=abi, python=version)
+        offer = hear()  # one that fits this Python, or why there is none
+        if "refused" in offer:
+            fail(offer["refused"])
     if offer["mode"] != "send" and is_here(offer["files"]):
         path = offer["path"]
         say(runtime="shared", **facts)

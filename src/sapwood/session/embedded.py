@@ -69,6 +69,7 @@ class EmbeddedSession:
         nodes: What begins the processes of places on other machines.
 
     Raises (from :meth:`start`):
+        ConfigurationError: The transport that links places is not there, or does not work.
         ResourceError: Processes cannot be started.
         AgentLostError: A process ended before it was ready, again and again.
     """
@@ -119,6 +120,7 @@ class EmbeddedSession:
         self.life.move(State.STARTING)
         begin = time.perf_counter()
         try:
+            self.host.try_transport()
             self.supervisor.start()
             self._thread.start()
             self._thread.post(self.host.listen)

@@ -26,7 +26,6 @@ from sapwood.comm.node import Node
 from sapwood.comm.pool import BlockPool
 from sapwood.comm.reduction import gathering
 from sapwood.comm.transport.base import Listener
-from sapwood.comm.transport.unix import UnixTransport
 from sapwood.contexts import orders
 from sapwood.contexts.plan import ZygotePlan
 from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, SapwoodError
@@ -118,6 +117,7 @@ class SessionHost:
             extra=options.extra,
             hosts=options.hosts,
             addresses=self._directory(),
+            transport=options.transport,
         )
         self._configuration = configuration
         identity = Identity(
@@ -162,6 +162,20 @@ class SessionHost:
             return self._lender.platforms
         return tuple((zygote.architecture, zygote.libc) for zygote in self.supervisor.zygotes)
 
+    def try_transport(self) -> None:
+        """Try what links the places, if it is of somebody else; before anything is started.
+
+        Raises:
+            ConfigurationError: There is no such transport, or it does not work.
+        """
+        name = self.options.transport
+        if name and self._lender is None:
+            from sapwood.comm.transport.trial import (  # noqa: PLC0415 - nobody else needs it
+                try_transport,
+            )
+
+            try_transport(name, self._configuration.new_transport(), self._address)
+
     def subscribe(self, listener: Callable[[PlacesChanged], None]) -> Callable[[], None]:
         """Have a function told of lost and replaced places, on the loop's thread.
 
@@ -194,7 +208,8 @@ class SessionHost:
         """Take connections of the places below, and begin to supervise."""
         try:
             if self._folder is not None:
-                self._server = UnixTransport().listen(self._address, self.place, self._loop)
+                transport = self._configuration.new_transport()
+                self._server = transport.listen(self._address, self.place, self._loop)
             if self._port is not None:
                 self._port.serve(self.node.identity.cluster, self.place)
         except SapwoodError as error:

@@ -21,7 +21,7 @@ from sapwood.comm.node import Node
 from sapwood.comm.place_keys import PlaceKeys
 from sapwood.comm.reactor import Reactor
 from sapwood.comm.streams.wave import NewGathering
-from sapwood.comm.transport.base import ConnectionHandler, Failed
+from sapwood.comm.transport.base import ConnectionHandler, Failed, Transport
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError, ProtocolError
@@ -60,6 +60,7 @@ class MemberConfiguration(msgspec.Struct, frozen=True, kw_only=True):
         hosts: The machine of each place, by rank; none where all are on one.
         addresses: Where places listen for other machines, by rank.
         credentials: What this machine shows to others; None where there is only one.
+        transport: What links the places of a machine; empty for Unix sockets.
     """
 
     cluster: str
@@ -74,6 +75,7 @@ class MemberConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[int, ...] = ()
     addresses: dict[int, str] = {}
     credentials: Credentials | None = None
+    transport: str = ""
 
     def is_near(self, rank: int) -> bool:
         """Whether a place is on this machine."""
@@ -91,6 +93,20 @@ class MemberConfiguration(msgspec.Struct, frozen=True, kw_only=True):
         """Whether places of other machines are below a junction of this one."""
         hosts = self.hosts
         return bool(hosts) and any(hosts[one] != self.host for one in self.tree.subtree(rank))
+
+    def new_transport(self) -> Transport:
+        """Return what links the places of this machine.
+
+        Raises:
+            ConfigurationError: It is of somebody else, and cannot be loaded here.
+        """
+        if not self.transport:
+            return UnixTransport()
+        from sapwood.comm.transport.registry import (  # noqa: PLC0415 - it looks at all packages
+            transport_of_machine,
+        )
+
+        return transport_of_machine(self.transport)
 
 
 def tree_protocol(cluster: str) -> str:
@@ -191,7 +207,7 @@ class TreeMember:
             ev.Connect: self._connect,
             ev.EpochBegun: self._tree_changed,
         }
-        self._near = UnixTransport()
+        self._near = configuration.new_transport()
         self._far: MachineLinks | None = None
         self._port: JunctionPort | None = None
         self._absent: set[int] = set()

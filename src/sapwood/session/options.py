@@ -41,6 +41,7 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
         lost_nodes: What becomes of places whose node is gone: ``move``, ``leave`` or ``fail``.
         node_patience: How long they wait for one that may come back; 0 for ever.
         node_listen: Where nodes listen for places of other nodes below theirs, ``host:port``.
+        transport: What links the places of a machine; empty for Unix sockets.
     """
 
     tree: Tree
@@ -68,6 +69,7 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     lost_nodes: str = "move"
     node_patience: float = 10.0
     node_listen: str = ""
+    transport: str = ""
 
 
 class PlacesChanged(msgspec.Struct, frozen=True):

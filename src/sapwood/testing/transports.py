@@ -267,6 +267,25 @@ def takes_nobody_in_after_it_listens_no_more(setting: Setting) -> None:
         pair.until(lambda: bytes(pair.there.received[0]) == b"still there")
 
 
+def listens_again_at_an_address_that_was_given_up(setting: Setting) -> None:
+    """A place that is replaced listens where the one before did."""
+    with Pair(setting) as pair:
+        pair.listen_no_more()
+        again = End()
+        listener = setting.transport.listen(pair.address, again, setting.loop)
+        try:
+            late = End()
+            connect(setting, pair.address, late)
+            setting.until(lambda: again.connections)
+            late.connections[0].write([b"again"])
+            setting.until(lambda: bytes(again.received[0]) == b"again")
+            late.connections[0].abort()
+            setting.until(lambda: again.closed[0] is not None and late.closed[0] is not None)
+        finally:
+            listener.close()
+        assert not pair.there.received[1:], "the listener before has taken the connection"
+
+
 Check = Callable[[Setting], None]
 
 CHECKS: Sequence[Check] = (
@@ -280,5 +299,6 @@ CHECKS: Sequence[Check] = (
     keeps_connections_apart,
     says_that_nobody_listens,
     takes_nobody_in_after_it_listens_no_more,
+    listens_again_at_an_address_that_was_given_up,
 )
 """Everything that a transport must do."""

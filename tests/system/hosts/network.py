@@ -38,7 +38,7 @@ UsePAM no
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
-SetEnv XDG_CACHE_HOME={folder}/cache{number} TMPDIR=/tmp
+SetEnv XDG_CACHE_HOME={folder}/cache{number} XDG_RUNTIME_DIR={folder}/run{number} TMPDIR=/tmp
 """
 
 
@@ -120,6 +120,7 @@ class Network:
             _SSHD_CONFIG.format(address=self.address(name), folder=self.folder, number=number)
         )
         (self.folder / f"cache{number}").mkdir()
+        self.sockets(name).mkdir(mode=0o700)
         hidden = self.folder / "cache0"  # the head's, which a host of its own would not see
         log = self.folder / f"sshd{number}.log"
         server = f"mount -t tmpfs none {hidden} && exec {SSHD} -f {configuration} -E {log}"
@@ -176,6 +177,25 @@ class Network:
     def heal(self, name: str) -> None:
         """Put it in again."""
         _run("ip", "-n", self.namespace("switch"), "link", "set", name, "up")
+
+    def sockets(self, name: str) -> Path:
+        """Return the folder in which processes on a host have their sockets."""
+        return self.folder / f"run{name[1:]}"
+
+    @contextlib.contextmanager
+    def refusing(self, *names: str) -> Iterator[None]:
+        """Have hosts drop without a word, while a block runs, whoever connects except by ssh."""
+        rule = "iifname eth0 tcp dport != 22 tcp flags & (syn|ack) == syn drop"
+        made = (
+            "add table inet wall; "
+            "add chain inet wall door { type filter hook input priority 0; }; "
+            f"add rule inet wall door {rule}"
+        )
+        with contextlib.ExitStack() as stack:
+            for name in names:
+                self.run(name, "nft", made)
+                stack.callback(self.run, name, "nft", "delete table inet wall")
+            yield
 
     def processes(self, name: str) -> list[int]:
         """Return the processes on a host, without its ssh server."""

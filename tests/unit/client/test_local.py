@@ -8,7 +8,7 @@ import pytest
 import sapwood
 from sapwood.client.local import AGENT_MEMORY, BASE_MEMORY
 from sapwood.core.errors import ConfigurationError, ResourceError
-from sapwood.environment.settings import LimitSettings, LogSettings, Settings
+from sapwood.environment.settings import CommSettings, LimitSettings, LogSettings, Settings
 
 LOCAL = sys.modules["sapwood.client.local"]  # its name in the room is the function
 
@@ -44,3 +44,18 @@ def test_a_cluster_without_agents() -> None:
 def test_settings_made_in_python_are_checked_as_those_of_files(settings: Any, what: str) -> None:
     with pytest.raises(ConfigurationError, match=what):
         sapwood.local(agents=1, settings=settings)
+
+
+def test_a_transport_that_is_not_installed_is_named() -> None:
+    with pytest.raises(ConfigurationError, match="no transport 'unx'") as caught:
+        sapwood.local(agents=1, transport="unx")
+    assert caught.value.hint == "did you mean unix?"
+    with pytest.raises(ConfigurationError, match="no transport 'pigeon'") as caught:
+        sapwood.local(agents=1, settings=Settings(comm=CommSettings(transport="pigeon")))
+    assert caught.value.hint.startswith("known: ")
+
+
+def test_a_transport_links_no_machines() -> None:
+    settings = Settings(comm=CommSettings(transport="pigeon"))
+    with pytest.raises(ConfigurationError, match="links no machines"):
+        sapwood.on("nodes:1", settings=settings)

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from sapwood.client.local import AGENT_ENTRY, JUNCTION_ENTRY, RUNNER_ENTRY, RUNNER_LIBRARIES
-from sapwood.contexts.runtime import Runtime, own_runtime
+from sapwood.contexts.runtime import LIBRARIES, Runtime, own_abi, own_runtime, runtime_for
+from sapwood.core.errors import ResourceError
 
 Make = Callable[[], Runtime]
 
@@ -136,3 +137,43 @@ def test_all_that_a_node_imports_is_in_the_archive(unpacked: Path) -> None:
     ours = [line for line in done.stdout.splitlines() if "-packages" in line or "/src/" in line]
     assert ours == []
     assert str(unpacked / "sapwood" / "nodes" / "daemon.py") in done.stdout
+
+
+# --- for Pythons of other machines ----------------------------------------------------------------
+
+OTHER = "-".join([*own_abi().split("-")[:2], "riscv64", "linux", "gnu"])
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> Path:
+    """What `pip install --target` makes for another machine."""
+    for library in LIBRARIES:
+        (tmp_path / "made" / library / "tests").mkdir(parents=True)
+        (tmp_path / "made" / library / "__init__.py").touch()
+        (tmp_path / "made" / library / "tests" / "test_it.py").touch()
+    (tmp_path / "made" / "msgspec" / f"_core.{OTHER}.so").write_bytes(b"\x7fELF")
+    return tmp_path / "made"
+
+
+@pytest.mark.row("A-CODE-3")
+def test_another_machine_gets_this_sapwood_and_its_own_libraries(packages: Path) -> None:
+    found = runtime_for(OTHER, "3.x", ("/nowhere", str(packages)))
+    with tarfile.open(fileobj=io.BytesIO(found.archive[0])) as archive:
+        names = set(archive.getnames())
+    assert {"sapwood/__init__.py", "msgspec/__init__.py", f"msgspec/_core.{OTHER}.so"} <= names
+    assert not [name for name in names if "/tests/" in name]
+    assert not [name for name in names if own_abi() in name]
+    offer = found.offer("send")
+    assert offer["abi"] == OTHER
+    assert offer["identity"] != own_runtime().identity
+
+
+def test_a_folder_that_lacks_libraries_is_named(packages: Path) -> None:
+    (packages / "cffi").rename(packages.parent / "away")
+    with pytest.raises(ResourceError, match=r"lacks cffi: make it again by `pip install"):
+        runtime_for(OTHER, "3.x", (str(packages),))
+
+
+def test_a_machine_for_which_there_is_no_folder_says_how_to_make_one() -> None:
+    with pytest.raises(ResourceError, match=r"manylinux_2_28_riscv64 .*in nodes\.packages"):
+        runtime_for(OTHER, "3.x", ())

@@ -49,6 +49,27 @@ def test_a_reference_travels_as_msgpack() -> None:
         assert open_slice(again, MappedBlocks()).x.tolist() == [1, 2]
 
 
+@pytest.mark.row("A-DATA-2")
+@pytest.mark.parametrize("dtype", [">f8", ">i2", ">u4", ">c8"])
+def test_a_slice_of_a_front_end_with_the_other_byte_order_is_native(
+    dtype: str, tmp_path: Path
+) -> None:
+    held = np.arange(6).reshape(3, 2).astype(dtype)
+    (tmp_path / "held").write_bytes(bytes(3) + held.tobytes())
+    status = (tmp_path / "held").stat()
+    place = FilePlace(
+        path=str(tmp_path / "held"),
+        offset=3,
+        nbytes=held.nbytes,
+        size=status.st_size,
+        mtime_ns=status.st_mtime_ns,
+    )
+    found = open_slice(SliceRef(0, 3, (FieldRef("x", dtype, (2,), place),)), MappedBlocks()).x
+    assert found.dtype.isnative
+    assert not found.flags.writeable
+    np.testing.assert_array_equal(found, held)
+
+
 def test_fields_are_attributes_and_items() -> None:
     part = Slice(3, 5, {"points": np.ones((2, 2))})
     assert part.points is part["points"] is part.arrays["points"]

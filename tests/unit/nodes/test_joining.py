@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,11 +22,13 @@ from sapwood.nodes import joining
 from sapwood.nodes.joining import (
     JOIN_PROTOCOL,
     MAX_REQUEST,
+    FirstAnswer,
     JoinGreeting,
     JoinRefused,
     JoinRequest,
     NodeFacts,
     check_facts,
+    check_python,
     join,
 )
 from sapwood.security.authority import HEAD, Authority, is_issued_by, make_request
@@ -117,6 +121,71 @@ def test_nobody_there_is_told_with_each_address() -> None:
     with pytest.raises(CommunicationError, match="cannot be reached") as caught:
         join(token, [nobody], SHORT)
     assert f"{nobody}: Connection refused" in caught.value.where
+
+
+def test_a_machine_joins_through_a_unix_socket(head: Head, tmp_path: Path) -> None:
+    path = tmp_path / "head.sock"
+    host, _, port = head.place.rpartition(":")
+    with socket.socket(socket.AF_UNIX) as tunnel:
+        tunnel.bind(str(path))
+        tunnel.listen()
+
+        def pump(one: socket.socket, other: socket.socket) -> None:
+            with contextlib.suppress(OSError):
+                while data := one.recv(65_536):
+                    other.sendall(data)
+                other.shutdown(socket.SHUT_WR)
+
+        def carry() -> None:
+            outer, _ = tunnel.accept()
+            with outer, socket.create_connection((host, int(port))) as inner:
+                back = threading.Thread(target=pump, args=(inner, outer))
+                back.start()
+                pump(outer, inner)
+                back.join()
+
+        thread = threading.Thread(target=carry)
+        thread.start()
+        joined = join(head.tokens.create(slot=4), [str(path)])
+        thread.join()
+    assert joined.address == str(path)
+    assert joined.answer.rank == 4
+
+
+# --- several addresses side by side -----------------------------------------------------------
+
+
+def test_the_first_that_answers_is_taken_and_joined_over_the_same_connection(head: Head) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0), backlog=0)) as full:
+        silent = f"127.0.0.1:{full.getsockname()[1]}"
+        others = [socket.socket() for _ in range(4)]
+        for one in others:  # whoever connects from now on hears nothing
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+        answer = FirstAnswer([silent, head.place])
+        for one in others:
+            one.close()
+    assert answer.address == head.place
+    assert answer.sock is not None
+    joined = join(head.tokens.create(slot=5), ["nobody:1"], SHORT, answer=answer)
+    assert joined.address == head.place
+    assert joined.answer.rank == 5
+
+
+def test_where_nobody_answers_there_is_no_address() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        nobody = f"127.0.0.1:{taken.getsockname()[1]}"
+    found = FirstAnswer([nobody, "no place"], 5.0)
+    assert (found.address, found.sock) == ("", None)
+    assert FirstAnswer([]).sock is None
+
+
+def test_a_connection_with_somebody_else_leads_to_the_next_address(head: Head) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as other:
+        answer = FirstAnswer([f"127.0.0.1:{other.getsockname()[1]}"])
+        other.accept()[0].close()  # it speaks no TLS
+        joined = join(head.tokens.create(), [head.place], answer=answer)
+    assert joined.address == head.place
 
 
 def test_a_token_lets_one_machine_in(head: Head) -> None:
@@ -303,6 +372,15 @@ def test_what_a_machine_cannot_be_is_refused(change: dict[str, Any]) -> None:
     check_facts(facts)
     with pytest.raises(SecurityError):
         check_facts(msgspec.structs.replace(facts, **change))
+
+
+@pytest.mark.parametrize("version", ["3.99.1", "4.0.0", "3", ""])
+def test_a_python_of_another_minor_version_is_refused_and_told_which_to_use(version: str) -> None:
+    minor = f"{sys.version_info.major}.{sys.version_info.minor}"
+    with pytest.raises(SecurityError, match=f"its Python is {version}, and that of the") as caught:
+        check_python(version)
+    assert caught.value.hint == f"join with a Python {minor} that has Sapwood"
+    check_python(f"{minor}.99")
 
 
 def test_the_end_of_the_head_ends_those_that_join(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import re
 import subprocess
 import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -22,6 +24,7 @@ from sapwood.contexts import orders
 from sapwood.contexts.launchers.local import LocalLauncher
 from sapwood.contexts.orders import ProcessSpec
 from sapwood.contexts.runtime import Runtime
+from sapwood.core.errors import ResourceError
 from sapwood.environment.settings import NodeSettings
 from sapwood.nodes import starting, stub
 from sapwood.nodes.daemon import DaemonOrder
@@ -179,11 +182,24 @@ def test_a_folder_that_cannot_be_made_is_named(
         assert str(tmp_path / "file") in error
 
 
-def test_another_python_is_named_before_anything_is_sent(node: Stub, runtime: Runtime) -> None:
+def test_another_python_is_told_before_anything_is_sent(node: Stub, runtime: Runtime) -> None:
     node.tell(runtime.offer("send") | {"abi": "cpython-399-riscv64-linux-gnu"})
-    error = node.hear()["error"]
-    assert "cpython-399-riscv64-linux-gnu" in error
-    assert str(sysconfig.get_config_var("SOABI")) in error
+    assert node.hear() == {
+        "abi": str(sysconfig.get_config_var("SOABI")),
+        "python": platform.python_version(),
+    }
+    node.tell({"refused": "there is none for it"})
+    assert node.hear() == {"error": "there is none for it"}
+    assert node.process.wait(PATIENCE) == 3
+
+
+def test_a_head_may_have_a_runtime_for_another_python(node: Stub, runtime: Runtime) -> None:
+    node.tell(runtime.offer("send") | {"abi": "cpython-399-riscv64-linux-gnu"})
+    node.hear()
+    node.tell(runtime.offer("send"))
+    assert node.hear()["runtime"] == "wanted"
+    send_archive(node, runtime)
+    assert node.hear() == {"runtime": "received"}
 
 
 def test_a_stub_whose_head_is_gone_ends(node: Stub, runtime: Runtime) -> None:
@@ -263,21 +279,42 @@ class Before(LocalLauncher):
         return super().start(host, f"{self.before}\n{command}")
 
 
+class Leading(LocalLauncher):
+    """Leads machines to the head, or says why it does not."""
+
+    def __init__(self, refuses: str = "") -> None:
+        super().__init__(1)
+        self.refuses = refuses
+        self.forwarded: list[tuple[str, str]] = []
+        self.settled: list[subprocess.Popen[bytes]] = []
+
+    def forward(self, channel: subprocess.Popen[bytes], path: str, target: str) -> None:
+        assert channel.poll() is None
+        self.forwarded.append((path, target))
+        if self.refuses:
+            raise ResourceError(self.refuses)
+
+    def settle(self, channel: subprocess.Popen[bytes]) -> None:
+        self.settled.append(channel)
+
+
 class Started:
     """A starter, and all that it tells."""
 
-    def __init__(self, launcher: LocalLauncher, **named: Any) -> None:
+    def __init__(self, launcher: LocalLauncher, places: Sequence[str] = (), **named: Any) -> None:
         self.reports: list[orders.Report] = []
+        self.ways: list[str] = []
         self.trouble: list[NodeTrouble] = []
         self.gate = threading.Semaphore(1)
         self.starter = DaemonStarter(
             launcher,
             "local1",
             self.gate,
-            lambda rank, incarnation: DaemonOrder(f"{SECRET} {rank} {incarnation}", []),
+            lambda rank, incarnation: DaemonOrder(f"{SECRET} {rank} {incarnation}", list(places)),
             self.reports.append,
             self.noted,
             NodeSettings(runtime="send", **named),
+            self.ways.append,
         )
         self.starter.listen(Loop())  # type: ignore[arg-type]  # all of a loop that it needs
 
@@ -301,8 +338,8 @@ def start(
     monkeypatch.setattr(starting, "own_runtime", lambda: runtime)
     made: list[Started] = []
 
-    def begin(before: str = ":", **named: Any) -> Started:
-        made.append(Started(Before(before), **named))
+    def begin(before: str = ":", launcher: LocalLauncher | None = None, **named: Any) -> Started:
+        made.append(Started(launcher or Before(before), **named))
         return made[-1]
 
     yield begin
@@ -322,6 +359,70 @@ def test_a_daemon_is_started_and_ends_with_its_starter(start: Start) -> None:
     one.starter.close()
     assert not Path(f"/proc/{report.pid}").exists()
     assert not one.trouble
+
+
+@pytest.mark.row("A-CODE-3")
+@pytest.mark.parametrize(
+    ("abi", "reason"),
+    [
+        ("cpython-399-x86_64-linux-gnu", "name a Python 3.* of that machine in nodes.python"),
+        ("", "functions do not travel between versions"),
+        ("cpython-{}-riscv64-linux-gnu", "pip install --target FOLDER .*manylinux2014_riscv64"),
+    ],
+)
+def test_a_machine_whose_python_does_not_fit_is_named_with_what_to_do(
+    start: Start, runtime: Runtime, abi: str, reason: str
+) -> None:
+    """The machine is this one; it is the head whose Python seems to be another."""
+    told = abi.format("".join(map(str, sys.version_info[:2])))
+    runtime._abi = "another"
+    one = start(f"""printf '%s\\n' '{json.dumps({"abi": told, "python": "3.99"})}'; """)
+    one.spawn()
+    assert isinstance(one.first(), orders.Exited)
+    (trouble,) = one.trouble
+    assert re.search(reason, trouble.reason), trouble.reason
+    assert "its Python is 3.99" in trouble.reason
+
+
+WAY_DAEMON = """
+import json, os, sys
+def main(told):
+    assert told["way"] is True, told
+    print(json.dumps({"way": "/x/head.sock"}), flush=True)
+    refused = json.loads(sys.stdin.buffer.readline())["refused"]
+    if refused:
+        print(json.dumps({"error": refused}), flush=True)
+        sys.exit(1)
+    print(json.dumps({"joined": "n1", "pid": os.getpid()}), flush=True)
+    sys.stdin.read()
+"""
+"""What stands for a daemon that reaches the head by no address."""
+
+
+def test_a_machine_that_reaches_the_head_by_no_address_is_led_there(
+    start: Start, runtime: Runtime
+) -> None:
+    runtime._files["sapwood/nodes/daemon.py"].write_text(WAY_DAEMON)
+    launcher = Leading()
+    one = start(launcher=launcher, places=("10.0.0.1:7", "127.0.0.1:7"))
+    one.spawn()
+    assert isinstance(one.first(), orders.Spawned)
+    assert launcher.forwarded == [("/x/head.sock", "127.0.0.1:7")]
+    assert one.ways == [launcher.name]
+    assert len(launcher.settled) == 1
+
+
+def test_a_machine_that_cannot_be_led_to_the_head_is_named_with_the_cause(
+    start: Start, runtime: Runtime
+) -> None:
+    runtime._files["sapwood/nodes/daemon.py"].write_text(WAY_DAEMON)
+    launcher = Leading("ssh forwards nothing")
+    one = start(launcher=launcher, places=("127.0.0.1:7",))
+    one.spawn()
+    assert isinstance(one.first(), orders.Exited)
+    assert [trouble.reason for trouble in one.trouble] == ["ssh forwards nothing"]
+    assert len(launcher.settled) == 1
+    assert not one.ways
 
 
 NOISE = r"""

@@ -148,7 +148,7 @@ class Classes:
             self._join(value, {rank})
 
     def _join(self, value: Any, ranks: set[int]) -> None:
-        encoded = values.encode(value)
+        encoded = values.encode(_native(value))
         key = (encoded.body, bytes(encoded.payload()))
         self.groups.setdefault(key, (value, set()))[1].update(ranks)
 
@@ -187,3 +187,12 @@ def owned(value: Any) -> Any:
 
 def _by_rank(piece: tuple[int, Any]) -> int:
     return piece[0]
+
+
+def _native(value: Any) -> Any:
+    """Return a value with all its arrays in native byte order: so equal ones have equal bytes."""
+    if isinstance(value, np.ndarray) and not value.dtype.isnative:
+        return value.astype(value.dtype.newbyteorder("="))
+    if isinstance(value, dict):
+        return {key: _native(item) for key, item in value.items()}
+    return type(value)(map(_native, value)) if type(value) in {list, tuple} else value

@@ -38,7 +38,7 @@ class Top:
     def add(self, value: Any, rank: int, _weight: float) -> None:
         """Take one more contribution: numbers, or the largest of a subtree."""
         if isinstance(value, dict):
-            found, agents = value["values"], value["agents"]
+            found, agents = number(value["values"]), number(value["agents"])
         else:
             found = np.asarray(number(value)).ravel()
             if found.dtype.kind not in "biuf":

@@ -41,15 +41,38 @@ class Transports:
         """Return the transport of an address, and the address without its scheme.
 
         Raises:
-            ConfigurationError: No transport has this scheme.
+            ConfigurationError: No transport has this scheme, or it cannot be loaded.
         """
         scheme, separator, rest = address.partition(":")
         factory = self._known.get(scheme)
         if factory is None and scheme in self._plugins:
-            loaded: NewTransport = self._plugins[scheme].load()
-            factory = self._known[scheme] = loaded
+            factory = self._known[scheme] = self._load(scheme)
         if not separator or factory is None:
             near = difflib.get_close_matches(scheme, self.schemes, 1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(self.schemes)}"
             raise ConfigurationError(f"no transport '{scheme}'", where=address, hint=hint)
         return factory(), rest.removeprefix("//")
+
+    def _load(self, scheme: str) -> NewTransport:
+        entry = self._plugins[scheme]
+        try:
+            loaded: NewTransport = entry.load()
+        except Exception as error:
+            raise ConfigurationError(
+                f"the transport {scheme!r} cannot be loaded: {error}",
+                where=entry.value,
+                hint="install it again, or choose another one",
+            ) from error
+        return loaded
+
+
+def transport_of_machine(scheme: str) -> Transport:
+    """Return what links the places of a machine.
+
+    Args:
+        scheme: Its name; empty for Unix sockets.
+
+    Raises:
+        ConfigurationError: There is no such transport, or it cannot be loaded.
+    """
+    return Transports().find(f"{scheme or 'unix'}:")[0]

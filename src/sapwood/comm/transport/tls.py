@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
+from urllib.parse import quote, unquote
 
 from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.shared_memory import OUT_OF_DESCRIPTORS
@@ -153,6 +154,9 @@ def is_node(text: str) -> bool:
 def parse_address(address: str) -> tuple[str, list[tuple[str, int]]]:
     """Return node id and places, host and port each, of ``tls://NODEID@host:port,host:port``.
 
+    A place that begins with a slash is a Unix socket, whose other end leads to the node; it has
+    port 0 (:func:`socket_place`).
+
     Raises:
         CommunicationError: It is not written so.
 
@@ -168,7 +172,20 @@ def parse_address(address: str) -> tuple[str, list[tuple[str, int]]]:
     return node.lower(), [_parse_place(place, address) for place in places.split(",")]
 
 
+def socket_place(path: str) -> str:
+    """Return how a Unix socket is written as a place of an address.
+
+    Example:
+        >>> place = socket_place("/run/a,b@c/head.sock")
+        >>> place, parse_address(f"n1.grove.sapwood@{place}")[1]
+        ('/run/a%2Cb%40c/head.sock', [('/run/a,b@c/head.sock', 0)])
+    """
+    return quote(path)
+
+
 def _parse_place(place: str, address: str) -> tuple[str, int]:
+    if place.startswith("/"):
+        return unquote(place), 0
     host, separator, port = place.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     number = int(port) if port.isascii() and port.isdecimal() and len(port) < 6 else -1
@@ -792,6 +809,9 @@ class _Dial:
 
     def _find(self, place: tuple[str, int]) -> None:
         """Find the addresses of a host; one that is written as a number has itself."""
+        if place[0].startswith("/"):
+            self._connect(place, socket.AF_UNIX, place[0])
+            return
         numeric = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
         try:
             found = socket.getaddrinfo(*place, type=socket.SOCK_STREAM, flags=numeric)
@@ -1215,14 +1235,18 @@ def _prepare(sock: socket.socket) -> None:
     They never block, small messages do not wait, and a machine that is gone is noticed.
     """
     sock.settimeout(0)
+    if sock.family == socket.AF_UNIX:
+        return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     milliseconds = round(1000 * UNHEARD_TIMEOUT)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
 
-def _shown(name: Sequence[Any]) -> str:
-    """Return host and port as they are written."""
-    host = str(name[0])
+def _shown(name: str | Sequence[Any]) -> str:
+    """Return host and port as they are written; of a Unix socket its path."""
+    host = name if isinstance(name, str) else str(name[0])
+    if isinstance(name, str) or host.startswith("/"):
+        return host
     return f"[{host}]:{name[1]}" if ":" in host else f"{host}:{name[1]}"
 
 

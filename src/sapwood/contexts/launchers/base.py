@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class Launcher(Protocol):
@@ -40,3 +40,25 @@ class Launcher(Protocol):
 
     def close(self) -> None:
         """End what the launcher itself holds."""
+
+
+@runtime_checkable
+class ForwardingLauncher(Launcher, Protocol):
+    """A launcher that can also lead connections from a machine to this one."""
+
+    def forward(self, channel: subprocess.Popen[bytes], path: str, target: str) -> None:
+        """Have connections with a Unix socket on a machine come out of this process's machine.
+
+        They do as long as the channel lives. Whoever asks removes the socket there.
+
+        Args:
+            channel: What :meth:`Launcher.start` returned for that machine.
+            path: Of the socket, which is not there yet.
+            target: Where they go to, ``host:port``.
+
+        Raises:
+            ResourceError: That cannot be done; the error says why.
+        """
+
+    def settle(self, channel: subprocess.Popen[bytes]) -> None:
+        """Remove what :meth:`forward` needs here: the machine has joined, or will not."""

@@ -2,14 +2,20 @@
 
 The program ``ssh`` is used and no library, because it knows all that users have configured: jump
 hosts, agents, hardware keys, Kerberos. One connection a host carries everything that the launcher
-says to a node; the node lives as long as that connection.
+says to a node; the node lives as long as that connection. A node that cannot connect to this
+machine gets a way through it: ssh is the master of its own connection, and is asked to forward a
+socket when that turns out to be needed. Where the user has configured masters, theirs are asked.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import shutil
 import subprocess
+import tempfile
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +30,12 @@ CONCURRENCY = 8
 
 CONNECT_TIMEOUT = 10
 """Seconds that a host may take to answer."""
+
+FORWARD_TIMEOUT = 15.0
+"""Seconds that ssh may take to forward a socket; it asks the server."""
+
+SHORT = "/tmp"  # noqa: S108 - the folder made there is ours alone
+"""Where the sockets of masters are: their paths have a hundred characters at most."""
 
 SSH_FAILED = 255
 """Exit code of ssh itself; any other is that of the command."""
@@ -66,6 +78,8 @@ class SshLauncher:
         self.hosts: Sequence[str] = _hosts(hosts)
         self.concurrency = CONCURRENCY
         self._options = tuple(options)
+        self._lock = threading.Lock()
+        self._masters: dict[int, _Master] = {}  # by the process ids of channels
         self._program = shutil.which("ssh") or ""
         if not self._program:
             raise ConfigurationError(
@@ -74,9 +88,11 @@ class SshLauncher:
 
     def start(self, host: str, command: str) -> subprocess.Popen[bytes]:
         """Start a command; see :class:`~sapwood.contexts.launchers.base.Launcher`."""
+        master = self._new_master(host)
         words = [
             self._program,
             *self._options,  # first: ssh takes the first value that it hears
+            *master.options,
             "-T",
             *("-o", "BatchMode=yes"),
             *("-o", f"ConnectTimeout={CONNECT_TIMEOUT}"),
@@ -89,7 +105,7 @@ class SshLauncher:
             command,
         ]
         try:
-            return subprocess.Popen(
+            channel = subprocess.Popen(
                 words,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -97,7 +113,53 @@ class SshLauncher:
                 start_new_session=True,  # Ctrl-C at the terminal is the front end's business
             )
         except OSError as error:
+            master.remove()
             raise ResourceError(f"cannot start ssh: {error.strerror}") from error
+        with self._lock:
+            self._masters[channel.pid] = master
+        return channel
+
+    def _new_master(self, host: str) -> _Master:
+        """Return who may be asked to forward sockets over the next connection with a host."""
+        words = [self._program, *self._options, "-G", "--", host]
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            told = subprocess.run(
+                words,
+                check=False,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=FORWARD_TIMEOUT,
+            )
+            found = re.search(
+                r"^controlpath (.+)$", told.stdout.decode(errors="replace"), re.MULTILINE
+            )
+            if found is not None and found[1] != "none":
+                return _Master(host, found[1])
+        try:
+            folder = tempfile.mkdtemp(prefix=f"sapwood-ssh-{os.getpid()}-", dir=SHORT)
+        except OSError:
+            return _Master(host)
+        return _Master(host, f"{folder}/ssh", folder)
+
+    def forward(self, channel: subprocess.Popen[bytes], path: str, target: str) -> None:
+        """Lead connections here.
+
+        See :class:`~sapwood.contexts.launchers.base.ForwardingLauncher`.
+        """
+        with self._lock:
+            master = self._masters.get(channel.pid)
+        if master is None or not master.path:
+            raise ResourceError(f"ssh cannot be asked: no socket can be made in {SHORT}")
+        master.forwards(self._program, "forward", f"{path}:{target}")
+
+    def settle(self, channel: subprocess.Popen[bytes]) -> None:
+        """Remove the socket of a master; its connection goes on."""
+        with self._lock:
+            master = self._masters.get(channel.pid)
+            if master is not None and not master.forwarded:
+                del self._masters[channel.pid]
+        if master is not None:
+            master.remove()
 
     def explain(self, host: str, status: int, said: str) -> str:
         """Return why a host did not come.
@@ -116,7 +178,75 @@ class SshLauncher:
         return last or f"ssh {describe_status(status)}"
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Take back what masters of the user's own have been asked for."""
+        with self._lock:
+            masters, self._masters = list(self._masters.values()), {}
+        for master in masters:
+            master.remove()
+            if not master.folder and master.forwarded:  # its connection may live on
+                with contextlib.suppress(ResourceError):
+                    master.forwards(self._program, "cancel", master.forwarded)
+
+
+class _Master:
+    """An ssh that has a connection and can be asked for more over it.
+
+    Args:
+        host: The host.
+        path: Its socket; empty if there is none.
+        folder: Where that is, if it is of our own.
+    """
+
+    def __init__(self, host: str, path: str = "", folder: str = "") -> None:
+        self.host = host
+        self.path = path
+        self.folder = folder
+        self.forwarded = ""
+
+    @property
+    def options(self) -> list[str]:
+        """Arguments by which ssh becomes this master; none where the user has configured it."""
+        if not self.folder:
+            return []
+        return [
+            "-o",
+            "ControlMaster=yes",
+            "-o",
+            "ControlPersist=no",
+            "-o",
+            f"ControlPath={self.path}",
+        ]
+
+    def forwards(self, program: str, what: str, forwarding: str) -> None:
+        """Ask for a forwarding, or for its end.
+
+        Raises:
+            ResourceError: It refuses.
+        """
+        # Without any configuration: that may have forwardings of its own.
+        words = [program, "-F", "none", "-S", self.path, "-O", what, "-R", forwarding]
+        try:
+            done = subprocess.run(
+                [*words, "--", self.host],
+                check=False,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=FORWARD_TIMEOUT,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ResourceError(f"ssh forwards nothing: {error}") from error
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+            raise ResourceError(
+                f"ssh forwards nothing: {said or 'its server refuses'}",
+                hint="the server's AllowStreamLocalForwarding may forbid it",
+            )
+        self.forwarded = forwarding
+
+    def remove(self) -> None:
+        """Remove its socket, if that is of our own."""
+        if self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _hosts(names: Sequence[str]) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,8 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Lau
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("kind", ["local", "ssh"])
 def test_conformance(check: Check, kind: str, make: Callable[[str], Launcher]) -> None:
-    check(make(kind))
+    with closing(make(kind)) as launcher:
+        check(launcher)
 
 
 class Mixing(LocalLauncher):

@@ -5,7 +5,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from sapwood.comm.transport import registry
-from sapwood.comm.transport.registry import Transports
+from sapwood.comm.transport.registry import Transports, transport_of_machine
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core.errors import ConfigurationError
 
@@ -40,3 +40,17 @@ def test_an_unknown_scheme_is_said(address: str, hint: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         Transports().find(address)
     assert hint in caught.value.hint
+
+
+def test_the_places_of_a_machine_are_linked_by_unix_sockets_unless_another_is_named() -> None:
+    assert isinstance(transport_of_machine(""), UnixTransport)
+    with pytest.raises(ConfigurationError, match="no transport 'pigoen'"):
+        transport_of_machine("pigoen")
+
+
+def test_a_plugin_that_cannot_be_loaded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = EntryPoint("pigeon", "no_such_module:Pigeon", registry.GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [entry] if group else [])
+    with pytest.raises(ConfigurationError, match="'pigeon' cannot be loaded") as caught:
+        transport_of_machine("pigeon")
+    assert caught.value.where == "no_such_module:Pigeon"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import os
 import random
@@ -28,6 +29,7 @@ from sapwood.comm.link import Identity, LinkTiming
 from sapwood.comm.node import Node
 from sapwood.comm.reactor import Reactor
 from sapwood.comm.transport import tls
+from sapwood.comm.transport.base import DescribedConnection
 from sapwood.comm.transport.tls import (
     TlsConnection,
     TlsPort,
@@ -36,6 +38,7 @@ from sapwood.comm.transport.tls import (
     connecting_context,
     is_node,
     parse_address,
+    socket_place,
 )
 from sapwood.core.errors import CommunicationError, ConfigurationError
 from sapwood.core.topology import flat
@@ -493,6 +496,59 @@ def test_ipv6(loop: Reactor, authority: Authority) -> None:
         assert pair.address.startswith(f"{ROOT}@[::1]:")
         pair.here.connections[0].write([b"six"])
         pair.until(lambda: bytes(pair.there.received[0]) == b"six")
+
+
+def test_a_unix_socket_that_leads_to_a_node_is_a_place(
+    port: Port, authority: Authority, tmp_path: Path
+) -> None:
+    """What comes out of a tunnel is TLS with the node itself: the tunnel need not be believed."""
+    path = tmp_path / "a,b@c.sock"
+    with socket.socket(socket.AF_UNIX) as tunnel:
+        tunnel.bind(str(path))
+        tunnel.listen()
+        tunnel.settimeout(0)
+
+        def carry() -> None:
+            with contextlib.suppress(BlockingIOError):
+                outer, inner = tunnel.accept()[0], socket.create_connection(port.place)
+                for one, other in ((outer, inner), (inner, outer)):
+                    port.loop.add_reader(one.fileno(), partial(pump, one, other))
+
+        def pump(one: socket.socket, other: socket.socket) -> None:
+            data = one.recv(65_536)
+            other.sendall(data)
+            if not data:
+                port.loop.remove_reader(one.fileno())
+                other.shutdown(socket.SHUT_WR)
+                ended.append(one)
+
+        ended: list[socket.socket] = []
+        port.loop.add_reader(tunnel.fileno(), carry)
+        with socket.create_server((HOST, 0)) as closed:
+            nobody = closed.getsockname()[1]
+        place = socket_place(str(path))
+        address = f"tls://{ROOT}@{HOST}:{nobody},{place}"
+        end = port.dial(authority.credentials(LEAF), address=address)
+        assert end.connections[0].peer == ROOT
+        connection = end.connections[0]
+        assert isinstance(connection, DescribedConnection)
+        assert connection.facts().address == str(path)
+        assert connection.facts().local_address == ""
+        connection.write([b"through"])
+        port.until(lambda: [bytes(data) for data in port.end.received] == [b"through"])
+        connection.close()
+        port.until(lambda: None not in end.closed)
+        port.until(lambda: len(ended) == 2)
+        port.loop.remove_reader(tunnel.fileno())
+        for one in ended:
+            one.close()
+
+
+def test_a_unix_socket_that_is_not_there_is_told(
+    port: Port, authority: Authority, tmp_path: Path
+) -> None:
+    end = port.dial(authority.credentials(LEAF), address=f"{ROOT}@{tmp_path}/none.sock")
+    assert f"{tmp_path}/none.sock: No such file or directory" in end.failures[0].what
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from sapwood.contexts.launchers import ssh
+from sapwood.contexts.launchers.base import ForwardingLauncher
 from sapwood.contexts.launchers.ssh import CONNECT_TIMEOUT, SSH_FAILED, SshLauncher
 from sapwood.core.errors import ConfigurationError, ResourceError
 
@@ -37,7 +40,7 @@ def launcher(fake: MakeSsh) -> SshLauncher:
 
 def argv(launcher: SshLauncher, host: str, command: str) -> list[str]:
     """Return what the fake program was called with."""
-    with launcher.start(host, command) as process:
+    with closing(launcher), launcher.start(host, command) as process:
         out, _ = process.communicate()
         return out.decode().split("\0")[:-1]
 
@@ -216,3 +219,111 @@ def test_an_ssh_that_vanishes_is_an_error_of_ours(fake: MakeSsh) -> None:
     program.unlink()
     with pytest.raises(ResourceError, match="cannot start ssh"):
         launcher.start("h", "true")
+
+
+# --- a way for connections to this machine --------------------------------------------------------
+
+ASKED = """
+echo "$@" >>%(log)s
+case "$*" in
+  *" -G "*) echo "controlmaster auto"; %(told)s; exit 0 ;;
+  *" -O forward "*) %(forwarded)s ;;
+esac
+"""
+"""A program ``ssh`` that notes what it is asked for."""
+
+TARGET = "127.0.0.1:7700"
+
+
+class Asked:
+    """A launcher over such a program, and what it was asked for."""
+
+    def __init__(self, fake: MakeSsh, log: Path, told: str, forwarded: str) -> None:
+        fake(ASKED % {"log": log, "told": told, "forwarded": forwarded})
+        self.log = log
+        self.launcher = SshLauncher(["h"], ["-p", "2222"])
+
+    def lines(self, word: str) -> list[str]:
+        return [line for line in self.log.read_text().splitlines() if word in line.split()]
+
+
+MakeAsked = Callable[..., Asked]
+
+
+@pytest.fixture
+def asked(fake: MakeSsh, tmp_path: Path) -> Iterator[MakeAsked]:
+    made: list[Asked] = []
+
+    def make(told: str = ":", forwarded: str = "exit 0") -> Asked:
+        made.append(Asked(fake, tmp_path / "log", told, forwarded))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.launcher.close()
+
+
+def test_it_is_asked_over_its_own_connection_and_without_any_configuration(
+    asked: MakeAsked,
+) -> None:
+    one = asked()
+    assert isinstance(one.launcher, ForwardingLauncher)
+    with one.launcher.start("h", "true") as channel:
+        channel.communicate()
+        (begun,) = one.lines("ControlMaster=yes")
+        path = begun.partition("ControlPath=")[2].split()[0]
+        assert Path(path).parent.stat().st_mode & 0o777 == 0o700
+        one.launcher.forward(channel, "/run/x/head.sock", TARGET)
+        (line,) = one.lines("forward")
+        wanted = f"-F none -S {path} -O forward -R /run/x/head.sock:{TARGET} -- h"
+        assert line == wanted
+        one.launcher.settle(channel)
+        assert not Path(path).parent.exists()
+    one.launcher.close()
+    assert not one.lines("cancel")  # the forwarding ends with the connection
+
+
+def test_a_master_of_the_user_s_own_is_asked_instead_and_let_alone_after(asked: MakeAsked) -> None:
+    one = asked(told="echo controlpath /home/me/.ssh/master")
+    with one.launcher.start("h", "true") as channel:
+        channel.communicate()
+        assert not one.lines("ControlMaster=yes")
+        one.launcher.forward(channel, "/x/head.sock", TARGET)
+        one.launcher.settle(channel)
+    one.launcher.close()
+    one.launcher.close()
+    (cancelled,) = one.lines("cancel")
+    assert cancelled == f"-F none -S /home/me/.ssh/master -O cancel -R /x/head.sock:{TARGET} -- h"
+
+
+def test_why_nothing_is_forwarded_is_told(asked: MakeAsked) -> None:
+    one = asked(forwarded="echo 'remote port forwarding failed' >&2; exit 255")
+    with one.launcher.start("h", "true") as channel:
+        channel.communicate()
+        with pytest.raises(ResourceError, match="remote port forwarding failed") as caught:
+            one.launcher.forward(channel, "/x/head.sock", TARGET)
+        assert "AllowStreamLocalForwarding" in caught.value.hint
+
+
+def test_without_room_for_a_socket_machines_start_and_are_led_nowhere(
+    asked: MakeAsked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh, "SHORT", "/nowhere")
+    one = asked()
+    with one.launcher.start("h", "true") as channel:
+        channel.communicate()
+        assert channel.returncode == 0
+        with pytest.raises(ResourceError, match="no socket can be made in /nowhere"):
+            one.launcher.forward(channel, "/x/head.sock", TARGET)
+
+
+def test_an_ssh_that_is_not_started_leaves_no_folder(
+    fake: MakeSsh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = fake("exit 0")
+    launcher = SshLauncher(["h"])
+    program.unlink()
+    monkeypatch.setattr(ssh, "SHORT", str(tmp_path))
+    with pytest.raises(ResourceError, match="cannot start ssh"):
+        launcher.start("h", "true")
+    assert not list(tmp_path.glob("sapwood-ssh-*"))
