@@ -14,7 +14,7 @@ import pytest
 
 from sapwood.comm import events as ev
 from sapwood.comm import plain
-from sapwood.comm.content import CHUNK, ContentChunk, ContentRef, FileStamp, GET, NAME
+from sapwood.comm.content import CHUNK, GET, NAME, ContentChunk, ContentRef, FileStamp
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import SharedBlock
 from sapwood.core.errors import ClosedError, DataMissingError, ProtocolError, SapwoodError
