@@ -14,12 +14,12 @@ import pytest
 
 from sapwood.comm import events as ev
 from sapwood.comm import plain
-from sapwood.comm.content import CHUNK, GET, NAME, ContentRef, FileStamp
+from sapwood.comm.content import CHUNK, GET, NAME, ContentChunk, ContentRef, FileStamp
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import SharedBlock
 from sapwood.core.errors import ClosedError, DataMissingError, ProtocolError, SapwoodError
 from sapwood.session import content
-from sapwood.session.content import ContentChunk, ContentStore
+from sapwood.session.content import ContentStore
 from sapwood.session.requests import ServedRequest
 
 PATIENCE = 30.0

@@ -63,9 +63,9 @@ class Process:
     def __init__(self, world: World, rank: int, node: int, sources: tuple[int, ...]) -> None:
         self.world = world
         self.rank = rank
-        self.cache = ContentCache(
-            str(world.folder / str(node)), LIMIT, self._ask, world.loop, sources
-        )  # type: ignore[arg-type]  # that of the tests
+        loop: Any = world.loop
+        folder = str(world.folder / str(node))
+        self.cache = ContentCache(folder, LIMIT, self._ask, loop, sources)
         self.relay = ContentRelay(self.cache, self._answered, self._failed)
         self.fetches: list[Any] = []
         self.alive = True
@@ -428,9 +428,9 @@ def test_whoever_dies_all_have_it_in_the_end(tmp_path: Path, seed: int) -> None:
         node, *above = homes[rank]
         world.process(rank, node, *above)
         for ref in refs:
-            for one in got[rank, ref]:
-                if isinstance(one, HeldContent):
-                    one.close()
+            for held in got[rank, ref]:
+                if isinstance(held, HeldContent):
+                    held.close()
             got[rank, ref] = world.fetch(rank, ref)
     for one in got.values():
         world.have(one)
