@@ -81,7 +81,7 @@ class StreamKind(msgspec.Struct, frozen=True, kw_only=True):
     own_filters: bool = False
     pipelined: int = 3
     sweeps: float = 0.2
-    updates: float = 0.3
+    updates: float = 0.0
 
 
 class StreamSimulation(Simulation):
@@ -138,7 +138,8 @@ class StreamSimulation(Simulation):
             for name in ("sync", "seconds", "late", "on_loss")
             if getattr(kind, name) != getattr(default, name)
         ]
-        return " ".join([*words, "--own-filters"] if kind.own_filters else words)
+        words += ["--own-filters"] if kind.own_filters else []
+        return " ".join([*words, f"--updates {kind.updates}"] if kind.updates else words)
 
     # --- the course of events ------------------------------------------------------------------
 
@@ -166,7 +167,7 @@ class StreamSimulation(Simulation):
                 self._sweep_through()
             if kind.own_filters and self._random.random() < 0.5:
                 self._configure()
-            if kind.own_filters and self._random.random() < kind.updates:
+            if kind.own_filters and kind.updates and self._random.random() < kind.updates:
                 self._update(b"%d" % number)
             self._broadcast(number)
             wanted = number - kind.pipelined + 1

@@ -12,7 +12,7 @@ from sapwood.comm.streams import stream
 from sapwood.comm.streams.control import ControlOperations
 from sapwood.comm.streams.engine import GeneralWaves, PlainWaves, TimedWaves, WaveEngine
 from sapwood.comm.streams.push import PushContributions
-from sapwood.comm.streams.stream import PushReceived
+from sapwood.comm.streams.stream import NodeStream, PushReceived
 from sapwood.comm.streams.wave import Wave
 from sapwood.core.topology import ROOT
 from sapwood_simulation.faults import Faults
@@ -70,6 +70,51 @@ def test_contributions_count_once_and_waves_name_who_is_in_them(
 ) -> None:
     for seed in range(first, first + SEEDS // 2):
         simulated(kind, seed)
+
+
+UPDATED = [
+    StreamKind(sync=sync, late=late, on_loss=on_loss, own_filters=True, updates=0.5)
+    for sync, late in SYNCS
+    for on_loss in LOSSES
+]
+
+
+@pytest.mark.row("C3-JUNC")
+@pytest.mark.parametrize(
+    ("first", "seeds"), [(0, 1), pytest.param(1, 12, marks=pytest.mark.nightly)]
+)
+@pytest.mark.parametrize("kind", UPDATED, ids=name)
+def test_waves_go_through_one_version_of_filters_while_their_code_is_replaced(
+    kind: StreamKind, first: int, seeds: int
+) -> None:
+    runs = [simulated(kind, seed) for seed in range(first, first + seeds)]
+    assert sum(run.updates + run.refusals for run in runs) > 0
+
+
+def test_a_place_that_does_not_hear_of_versions_from_its_new_parent_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(NodeStream, "take_versions", lambda _stream, _spec: False)
+    with pytest.raises(InvariantError, match="with b'' and code"):
+        simulated(UPDATED[0], 0, Faults(crash=0.004, sever=0.002))
+
+
+@pytest.mark.row("C3-JUNC")
+def test_parameters_that_are_forgotten_too_early_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Places forgot what they had no wave of, and one was under way above."""
+    original = NodeStream.configure
+
+    def forgetful(
+        stream: NodeStream, version: int, parameters: bytes, oldest: int = 0, code: str = ""
+    ) -> list[str]:
+        used = [wave.version for wave in stream.waves.values()]
+        return original(stream, version, parameters, min([*used, version]), code)
+
+    monkeypatch.setattr(NodeStream, "configure", forgetful)
+    monkeypatch.setattr(NodeStream, "is_over", lambda _stream, _version: False)
+    monkeypatch.setattr(NodeStream, "forget_versions", lambda _stream: [])
+    with pytest.raises(InvariantError, match="with b'' and code"):
+        until_one_fails(UPDATED[0])
 
 
 @pytest.mark.row("C2-RED")

@@ -137,6 +137,9 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
             "--own-filters", help="Streams: own filters at every place.", rich_help_panel=STREAMS
         ),
     ] = False,
+    updates: Annotated[
+        float, _chance(STREAMS, "Streams: chance per wave that filters get new code.")
+    ] = 0.0,
     crash: Annotated[float, _chance(PROCESSES, "Chance of a crash per step.")] = 0.0,
     pause: Annotated[float, _chance(PROCESSES, "Chance of a pause per step.")] = 0.0,
     zygote: Annotated[float, _chance(PROCESSES, "Chance per step that all processes end.")] = 0.0,
@@ -239,12 +242,13 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
             late=late.value,
             on_loss=on_loss.value,
             own_filters=own_filters,
+            updates=updates,
         )
         totals: dict[str, float] = {}
         if what is not What.STREAMS and kind != StreamKind():
             raise ConfigurationError(
-                f"--sync, --seconds, --late, --on-loss and --own-filters are of streams, "
-                f"not of {what.value}",
+                f"--sync, --seconds, --late, --on-loss, --own-filters and --updates are of "
+                f"streams, not of {what.value}",
                 hint="say --what streams, or leave them out",
             )
         with collecting_seldom():
