@@ -250,7 +250,7 @@ def test_to_ask_for_more_than_there_is_is_refused_at_once() -> None:
         ({"not_after": math.nan}, "no time"),
     ):
         with pytest.raises(SecurityError, match=said):
-            credential.attenuate(**wanted)  # type: ignore[arg-type]  # several kinds
+            credential.attenuate(**wanted)
 
 
 def test_there_are_bounds() -> None:

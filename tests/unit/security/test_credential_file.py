@@ -37,7 +37,7 @@ def test_a_credential_is_kept_for_its_user_alone(tmp_path: Path) -> None:
 def test_a_file_that_others_can_use_is_refused(tmp_path: Path, mode: int) -> None:
     file = tmp_path / "mine"
     write_secret(file, HolderKey.create().text)
-    assert find_holder_key(file)
+    assert find_holder_key(file).public
     file.chmod(mode)
     with pytest.raises(SecurityError, match="others can read or write"):
         find_holder_key(file)
