@@ -134,6 +134,7 @@ def _new_head(request: UpRequest) -> Head:
         session_options(settings, site_variables(settings)),
         nodes,
         launcher,
+        configuration,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -137,21 +138,31 @@ def connect(
     *,
     agents_per_node: int | None = None,
     settings: Settings | None = None,
+    credential: str | os.PathLike[str] | None = None,
+    key: str | os.PathLike[str] | None = None,
 ) -> Cluster:
-    """Start a cluster on the nodes of a head that is up on this machine (``sapwood up``).
+    """Start a cluster on the nodes of a head that is up (``sapwood up``).
 
     The nodes stay when the cluster is closed, or when this process ends. Several clusters may be on
     them at a time.
 
     Args:
-        name: What ``sapwood up --name`` was given.
+        name: What ``sapwood up --name`` was given, for a head on this machine; or
+            ``sapwood://host:port`` for one on another machine, whose nodes must reach this machine
+            at ``nodes.listen``.
         agents: Agents altogether; they are spread evenly.
         agents_per_node: Agents on each node; by default as many as it has cores.
         settings: All settings; by default those of configuration files and variables.
+        credential: A credential, or the file with one: what this cluster may do, and no more. On
+            the head's machine its user needs none.
+        key: The key of the credential's holder, or the file with it, if it is bound to one.
 
     Raises:
         ConfigurationError: A number or a setting is out of range, or the head has no nodes.
         NodeLostError: No such head is up here.
+        CommunicationError: The head is not reached.
+        SecurityError: The head is another one, or refuses the credential, or the credential does
+            not allow this.
 
     Example:
         ::
@@ -162,9 +173,18 @@ def connect(
     from sapwood.head.access import (  # noqa: PLC0415 - on one machine nobody needs cryptography
         HeadAccess,
     )
+    from sapwood.security.credential_file import (  # noqa: PLC0415 - as above
+        find_credential,
+        find_holder_key,
+    )
 
     chosen = load_configuration().settings if settings is None else check_settings(settings)
-    head = HeadAccess(name)
+    head = HeadAccess(
+        name,
+        None if credential is None else find_credential(credential),
+        None if key is None else find_holder_key(key),
+        chosen.nodes.listen,
+    )
     try:
         return cluster_over(
             head, agents, agents_per_node=agents_per_node, settings=chosen, owned=True

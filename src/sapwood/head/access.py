@@ -19,20 +19,29 @@ import msgspec
 from sapwood.comm.shared_memory import OUT_OF_DESCRIPTORS
 from sapwood.comm.transport.tls import ACCEPT_PAUSE, TakeSocket
 from sapwood.core import typed
-from sapwood.core.errors import CommunicationError, ProtocolError, SapwoodError
+from sapwood.core.errors import (
+    ClosedError,
+    CommunicationError,
+    ProtocolError,
+    SapwoodError,
+    SecurityError,
+)
 from sapwood.environment.logs import logger
 from sapwood.head import calls
 from sapwood.head.folder import DEFAULT, find_head
-from sapwood.head.service import ServiceClient
+from sapwood.head.remote import SCHEME, TlsWay, places_of, show
+from sapwood.head.service import ServiceClient, UnixWay, WayToHead
 from sapwood.nodes import messages
 from sapwood.nodes.daemon import RENEW_AFTER, RENEW_PAUSE
-from sapwood.nodes.port import SessionRootPort
+from sapwood.nodes.port import HeadPort, SessionRootPort
 from sapwood.nodes.processes import SessionNodes, SessionOnNode
 from sapwood.security.authority import make_request, valid_until
+from sapwood.security.capabilities import Capability, HolderKey
 from sapwood.security.credentials import Credentials
+from sapwood.security.denials import Denials, DenialUpdate
 from sapwood.session.folder import make_folder
 from sapwood.session.shared_reactor import SharedReactor
-from sapwood.session.supervisor import NodeSource
+from sapwood.session.supervisor import NodeSource, RootPort
 
 CALL_TIMEOUT = 30.0
 """Seconds that a head may take for what it does at once."""
@@ -46,15 +55,35 @@ class HeadAccess:
     """A connection to the head of a cluster, through which sessions use its nodes.
 
     Args:
-        name: What the user calls the cluster.
+        name: What the user calls the cluster, or ``sapwood://host:port`` for a head on another
+            machine, which wants to see a credential.
+        credential: What this side may do; None for all, at a head of one's own on this machine.
+        holder: The key of its holder, if the credential names one.
+        listen: Where this side listens for the nodes of its sessions, if the head is elsewhere.
+
+    Attributes:
+        rights: What this side may do; None for all.
+        denials: The credentials that were revoked; kept up to date.
 
     Raises:
         NodeLostError: No head runs on this machine.
         CommunicationError: It does not answer.
+        SecurityError: It is another head, or refuses the credential.
     """
 
-    def __init__(self, name: str = DEFAULT) -> None:
-        info = find_head(name)
+    def __init__(
+        self,
+        name: str = DEFAULT,
+        credential: Capability | None = None,
+        holder: HolderKey | None = None,
+        listen: str = "0.0.0.0:0",
+    ) -> None:
+        way, where, hint = _way_to(name, credential)
+        self._listen = listen
+        self._is_remote = isinstance(way, TlsWay)
+        self._ports: list[tuple[SharedReactor, HeadPort]] = []
+        self.denials = Denials()
+        self.rights: calls.RightsFacts | None = None
         self._lock = threading.Lock()
         self._records: dict[int, calls.NodeRecord] = {}
         self._given_up: dict[int, str] = {}
@@ -64,16 +93,18 @@ class HeadAccess:
         self._credentials: Credentials | None = None
         self._over = ""
         try:
-            self.client = ServiceClient(info.socket, self._noticed, self._head_gone)
+            self.client = ServiceClient(way, self._noticed, self._head_gone)
         except CommunicationError as error:
             raise CommunicationError(
-                f"the head of the cluster '{name}' does not answer",
-                where=f"process {info.pid}",
-                hint="it may have been killed: `sapwood up` starts it again",
+                f"the head of the cluster '{name}' does not answer", where=where, hint=hint
             ) from error
         try:
+            if credential is not None:
+                far = way if isinstance(way, TlsWay) else None
+                self.rights = show(self.client, credential, holder, far, CALL_TIMEOUT)
             self.facts = self._call(calls.HELLO, None, calls.HeadFacts)
             self._take_nodes(self._call(calls.NODES, None, list[calls.NodeRecord]))
+            self.denials.take(self._call(calls.DENIALS, None, DenialUpdate))
         except BaseException:
             self.client.close()
             raise
@@ -86,6 +117,12 @@ class HeadAccess:
         with self._lock:
             records = list(self._records.values())
         return sorted((one for one in records if one.is_ready), key=lambda one: one.host)
+
+    @property
+    def gone(self) -> str:
+        """Why the head is gone; empty if it is there."""
+        with self._lock:
+            return self._over
 
     def close(self) -> None:
         """Leave: the head ends what is left of this front end's sessions."""
@@ -115,8 +152,16 @@ class HeadAccess:
 
         return end
 
-    def open_port(self, loop: SharedReactor) -> SessionRootPort:
-        """Return where the nodes reach the root of a session, on that session's loop."""
+    def open_port(self, loop: SharedReactor) -> RootPort:
+        """Return where the nodes reach the root of a session, on that session's loop.
+
+        That is the head's own port where the head is on this machine. Else this side listens.
+        """
+        if self._is_remote:
+            port = HeadPort(self._listen, loop, self.credentials())
+            with self._lock:
+                self._ports.append((loop, port))
+            return port
         return SessionRootPort(tuple(self.facts.places), self._delegate, loop, self.credentials)
 
     def credentials(self) -> Credentials:
@@ -143,6 +188,13 @@ class HeadAccess:
         )
         with self._lock:
             self._credentials = taken
+            ports = list(self._ports)
+        for loop, port in ports:
+            try:
+                loop.call_soon_threadsafe(port.renew, taken)
+            except ClosedError:  # its session is over
+                with self._lock:
+                    self._ports.remove((loop, port))
         left = max(valid_until(taken.certificate) - time.time(), 0.0)
         self.client.later(left * RENEW_AFTER, self._renew)
         return taken
@@ -238,6 +290,8 @@ class HeadAccess:
                     session = self._sessions.get((report.session, told.host))
                 if session is not None:
                     session.heard(report)
+            elif name == calls.DENIED:
+                self._denied(typed.convert(value, DenialUpdate))
             elif name == calls.NODES_CHANGED:
                 self._nodes_changed(typed.convert(value, calls.NodesChanged))
         except (msgspec.ValidationError, ProtocolError) as error:
@@ -245,6 +299,17 @@ class HeadAccess:
             return
         for listener in list(self._listeners):
             listener(name, value)
+
+    def _denied(self, update: DenialUpdate) -> None:
+        """Take in what was revoked; ask for the whole list if something was missed."""
+        if self.denials.take(update):
+            return
+
+        def answered(answer: Future[Any]) -> None:
+            with contextlib.suppress(SapwoodError, msgspec.ValidationError):
+                self.denials.take(typed.convert(answer.result(), DenialUpdate))
+
+        self.client.ask(calls.DENIALS).add_done_callback(answered)
 
     def _nodes_changed(self, change: calls.NodesChanged) -> None:
         self._take_nodes(change.nodes)
@@ -271,6 +336,27 @@ class HeadAccess:
 
     def _call(self, name: str, value: Any, kind: Any) -> Any:
         return typed.convert(self.client.call(name, value, CALL_TIMEOUT), kind)
+
+
+def _way_to(name: str, credential: Capability | None) -> tuple[WayToHead, str, str]:
+    """Return the way to a head, where it is, and what to do if it does not answer.
+
+    Raises:
+        NodeLostError: No head runs on this machine.
+        CommunicationError: The head of another machine is not reached.
+        SecurityError: It is on another machine, and there is no credential.
+    """
+    if name.startswith(SCHEME):
+        if credential is None:
+            raise SecurityError(
+                "a head on another machine wants to see a credential",
+                where=name,
+                hint="`sapwood credential issue` at the head makes one",
+            )
+        return TlsWay(places_of(name), credential.authority), name, "see whether it is up"
+    info = find_head(name)
+    hint = "it may have been killed: `sapwood up` starts it again"
+    return UnixWay(info.socket), f"process {info.pid}", hint
 
 
 def _take_sockets(listening: socket.socket, take: TakeSocket) -> None:

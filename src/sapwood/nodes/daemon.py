@@ -44,6 +44,7 @@ from sapwood.nodes.command_processes import CommandProcesses, Done
 from sapwood.nodes.joining import Joined, join, join_again
 from sapwood.security.authority import make_request, valid_until
 from sapwood.security.credentials import Credentials
+from sapwood.security.denials import Denials, DenialUpdate
 from sapwood.security.tokens import JoinToken
 from sapwood.session.agent import READY, Agent, Contribution, IncomingRequest
 from sapwood.session.folder import make_folder
@@ -125,6 +126,11 @@ class SessionProcesses:
         )
         self._open = True
         self.gone = False
+
+    @property
+    def credential(self) -> Sequence[str]:
+        """Ids of the credential by which it was opened; none for what the head's user opens."""
+        return self._order.credential
 
     @property
     def zygote(self) -> int:
@@ -262,6 +268,7 @@ class NodeDaemon:
         self._sessions: dict[str, SessionProcesses] = {}
         self._opened: list[SessionProcesses] = []  # also those that are being closed
         self._renewal: Timer | None = None
+        self._denials = Denials()
         self._take_place(joined)
 
     def _take_place(self, joined: Joined) -> None:
@@ -289,6 +296,7 @@ class NodeDaemon:
             messages.LEAVE: partial(self._serve, self._leave),
             messages.STATUS: partial(self._serve, self._tell_status),
             messages.LOGS: partial(self._serve, self._tell_lines),
+            messages.DENY: partial(self._serve, self._deny),
         }
         self._commands = CommandProcesses(self.loop, self._command_wrote, self._command_ended)
         for name, serve in self._commands.requests.items():
@@ -438,6 +446,7 @@ class NodeDaemon:
 
     def _open_session(self, request: IncomingRequest) -> None:
         order = messages.from_value(request.value(), messages.OpenProcesses)
+        self._refuse_denied(order.credential)
         old = self._sessions.pop(order.session, None)
         if old is not None:
             old.close_now()
@@ -455,8 +464,19 @@ class NodeDaemon:
 
     def _spawn(self, request: IncomingRequest) -> None:
         order = messages.from_value(request.value(), messages.SpawnProcesses)
-        self._session(order.session).spawn(order.processes)
+        session = self._session(order.session)
+        self._refuse_denied(session.credential)
+        session.spawn(order.processes)
         request.reply(None)
+
+    def _deny(self, request: IncomingRequest) -> None:
+        request.reply(self._denials.take(messages.from_value(request.value(), DenialUpdate)))
+
+    def _refuse_denied(self, credential: Sequence[str]) -> None:
+        """Begin nothing for who has a credential that was revoked, whatever the head says."""
+        denied = self._denials.any_of(credential)
+        if denied:
+            raise SecurityError("the credential was revoked", where=denied)
 
     def _kill(self, request: IncomingRequest) -> None:
         order = messages.from_value(request.value(), messages.KillProcess)

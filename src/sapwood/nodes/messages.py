@@ -37,6 +37,10 @@ LOGS = "node.logs"
 CLOSE = "processes.close"
 """Request to a node: end all processes of a session; the answer comes when they are gone."""
 
+DENY = "credentials.deny"
+"""Request to a node: some credentials were revoked; a ``DenialUpdate``. Answer: is its list whole?
+"""
+
 RENEW = "node.renew"
 """Request of a node: a certificate for a new key; the value is its request, PEM."""
 
@@ -75,6 +79,8 @@ class OpenProcesses(msgspec.Struct, frozen=True, kw_only=True):
             each machine has of its own.
         environment: Variables for all processes.
         life: Counts how often the session was opened on this machine.
+        credential: Ids of the blocks of the credential by which it was opened; none for what the
+            head's own user opens. The head writes them.
     """
 
     session: str
@@ -83,6 +89,7 @@ class OpenProcesses(msgspec.Struct, frozen=True, kw_only=True):
     configuration: bytes
     environment: dict[str, str]
     life: int
+    credential: tuple[str, ...] = ()
 
 
 class ConfigureSession(msgspec.Struct, frozen=True):

@@ -35,6 +35,15 @@ RIGHTS: Final = {
 """Every right, and what it lets its holder do."""
 
 
+ROLES: Final = {
+    "owner": tuple(RIGHTS),
+    "user": (CONNECT, CREATE, DELETE, ATTACH, RUN, MERGE, ALLOCATE, SPAWN),
+    "operator": (CONNECT, DELETE, ADMIN),
+    "watcher": (CONNECT, ATTACH),
+}
+"""Roles that every cluster has, and what they allow unless its policy says something else."""
+
+
 def read_rights(texts: Iterable[str]) -> frozenset[str]:
     """Return names of rights as a set.
 

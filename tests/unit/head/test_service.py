@@ -17,7 +17,7 @@ import pytest
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core.errors import CommunicationError, SapwoodError
 from sapwood.head import service
-from sapwood.head.service import ServiceCaller, ServiceClient, ServiceServer
+from sapwood.head.service import ServiceCaller, ServiceClient, ServiceServer, UnixWay
 from sapwood.session.folder import make_folder
 from sapwood.session.loop_thread import LoopThread
 
@@ -86,7 +86,7 @@ def served(folder: Path) -> Iterator[Served]:
 
 @pytest.fixture
 def client(served: Served) -> Iterator[ServiceClient]:
-    made = ServiceClient(served.path)
+    made = ServiceClient(UnixWay(served.path))
     yield made
     made.close()
 
@@ -184,7 +184,7 @@ def silent(folder: Path) -> Iterator[str]:
 
 
 def test_a_head_that_does_not_answer_is_an_error_that_says_so(silent: str) -> None:
-    client = ServiceClient(silent)
+    client = ServiceClient(UnixWay(silent))
     with pytest.raises(CommunicationError, match="did not answer within"):
         client.call("echo", 1, 0.05)
     client.close()
@@ -198,7 +198,7 @@ def test_calls_end_with_the_connection(served: Served) -> None:
         ended.append(reason)
         told.set()
 
-    client = ServiceClient(served.path, None, note)
+    client = ServiceClient(UnixWay(served.path), None, note)
     waiting = client.ask("wait")
     client.call("echo", 1, PATIENCE)
     served.thread.call(served.server.close)
