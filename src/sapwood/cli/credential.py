@@ -49,7 +49,7 @@ Given = Annotated[
 
 
 @app.command()
-def issue(
+def issue(  # noqa: PLR0913 - each parameter is one option of the command line
     *,
     name: Cluster = "default",
     rights: Rights = "",
@@ -92,7 +92,7 @@ def issue(
 
 
 @app.command()
-def attenuate(
+def attenuate(  # noqa: PLR0913 - each parameter is one option of the command line
     given: Given,
     *,
     rights: Rights = "",

@@ -26,7 +26,7 @@ LOOK = 0.5
 """Seconds between two looks whether the head is there still."""
 
 
-def events(
+def events(  # noqa: PLR0913 - each parameter is one option of the command line
     *,
     name: Cluster = "default",
     since: Annotated[
