@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from sapwood.activity.run import Run
 from sapwood.client.cluster import Cluster
 from sapwood.client.local import (
     agent_settings,
@@ -23,7 +25,7 @@ from sapwood.contexts.launchers.local import LocalLauncher
 from sapwood.contexts.launchers.ray import RayLauncher
 from sapwood.contexts.launchers.slurm import SlurmLauncher
 from sapwood.contexts.launchers.ssh import SshLauncher
-from sapwood.core.errors import ConfigurationError
+from sapwood.core.errors import ConfigurationError, SapwoodError
 from sapwood.core.hostset import split_hosts
 from sapwood.core.topology import Tree, by_host, flat
 from sapwood.core.whole import whole
@@ -36,6 +38,7 @@ from sapwood.session.embedded import EmbeddedSession, embedded
 from sapwood.session.port import SessionPort
 
 if TYPE_CHECKING:
+    from sapwood.head.access import HeadAccess
     from sapwood.nodes.control import ControlTree
     from sapwood.nodes.processes import NodePool
 
@@ -186,12 +189,24 @@ def connect(
         chosen.nodes.listen,
     )
     try:
-        return cluster_over(
+        cluster = cluster_over(
             head, agents, agents_per_node=agents_per_node, settings=chosen, owned=True
         )
     except BaseException:
         head.close()
         raise
+    cluster.tell_runs(partial(_record_run, head))
+    return cluster
+
+
+def _record_run(head: HeadAccess, run: Run) -> None:
+    """Let the head note that a run has ended, if this side may tell it; nobody waits for that."""
+    error = run.exception(0)
+    what = error.what if isinstance(error, SapwoodError) else "" if error is None else repr(error)
+    progress = run.progress
+    head.record_run(
+        run.name, str(progress.state), progress.seconds, progress.iteration, reason=what
+    )
 
 
 def ray(

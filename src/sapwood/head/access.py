@@ -26,6 +26,7 @@ from sapwood.core.errors import (
     SapwoodError,
     SecurityError,
 )
+from sapwood.core.hostset import expand_hosts
 from sapwood.environment.logs import logger
 from sapwood.head import calls
 from sapwood.head.folder import DEFAULT, find_head
@@ -39,6 +40,7 @@ from sapwood.security.authority import make_request, valid_until
 from sapwood.security.capabilities import Capability, HolderKey
 from sapwood.security.credentials import Credentials
 from sapwood.security.denials import Denials, DenialUpdate
+from sapwood.security.rights import RUN
 from sapwood.session.folder import make_folder
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.supervisor import NodeSource, RootPort
@@ -113,10 +115,13 @@ class HeadAccess:
 
     @property
     def nodes(self) -> list[calls.NodeRecord]:
-        """The nodes that processes can begin on now."""
+        """The nodes that processes of this side can begin on now."""
         with self._lock:
-            records = list(self._records.values())
-        return sorted((one for one in records if one.is_ready), key=lambda one: one.host)
+            records = [one for one in self._records.values() if one.is_ready]
+        if self.rights is not None and self.rights.nodes:
+            mine = set(expand_hosts(self.rights.nodes))
+            records = [one for one in records if one.name in mine]
+        return sorted(records, key=lambda one: one.host)
 
     @property
     def gone(self) -> str:
@@ -212,6 +217,23 @@ class HeadAccess:
                     self.client.later(RENEW_PAUSE, self._renew)
 
         self.client.ask(calls.CERTIFY, request).add_done_callback(answered)
+
+    def record_run(
+        self, run: str, state: str, seconds: float, iterations: int, *, reason: str = ""
+    ) -> None:
+        """Let the head note that a run has ended, if this side may; this waits for nothing."""
+        if self.rights is None or RUN in self.rights.names:
+            with self._lock:
+                session = next((name for name, _ in self._sessions), "")
+            record = calls.RunRecord(
+                run=run,
+                session=session,
+                state=state,
+                seconds=seconds,
+                iterations=iterations,
+                reason=reason,
+            )
+            self.client.ask(calls.RECORD_RUN, _plain(record))
 
     # --- the way to the nodes --------------------------------------------------------------------
 

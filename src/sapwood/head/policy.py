@@ -107,8 +107,9 @@ class PolicyKeeper:
         parts = _parts(key)
         try:
             kept = typed.unpacker(_KeptValue)(value)
-            read = find_setting((TABLE, *parts), "the head's store").parse(kept.value, "the store")
-        except (ConfigurationError, msgspec.MsgspecError) as error:
+            value = tomllib.loads(f"value = {kept.value}")["value"]
+            read = find_setting((TABLE, *parts), "the head's store").convert(value, "the store")
+        except (ConfigurationError, msgspec.MsgspecError, tomllib.TOMLDecodeError) as error:
             _log.warning("policy left out", key=key, reason=str(error))
             return
         self._set[(TABLE, *parts)] = Entry(read, TABLE, _origin(kept))
