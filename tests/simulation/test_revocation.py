@@ -54,8 +54,7 @@ def test_a_credential_is_refused_by_ten_thousand_endpoints_within_a_second(tree:
                 denied=lists[rank].__contains__,
             )
         except SecurityError as error:
-            assert error.what == "the credential was revoked"
-            return False
+            return error.what != "the credential was revoked"
         return True
 
     update = DenialUpdate(since=0, epoch=1, ids=[credential.id], generation=1)

@@ -341,6 +341,8 @@ class HeadFacts(msgspec.Struct, frozen=True, kw_only=True):
         started: When it began, seconds since 1970.
         places: Where nodes reach it, ``host:port`` each.
         front_ends: How many front ends are there.
+        issuer: Public key of its issuer of credentials: with it, whoever knows what was revoked
+            verifies credentials of this cluster.
     """
 
     name: str
@@ -350,6 +352,7 @@ class HeadFacts(msgspec.Struct, frozen=True, kw_only=True):
     started: float
     places: list[str]
     front_ends: int
+    issuer: bytes = b""
 
 
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):

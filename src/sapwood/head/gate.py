@@ -14,6 +14,7 @@ from sapwood.environment.logs import logger
 from sapwood.head import calls
 from sapwood.nodes import messages
 from sapwood.nodes.control import NoteEvent, note_nothing
+from sapwood.nodes.port import Refusals
 from sapwood.security import rights as r
 from sapwood.security.capabilities import Shown, new_challenge, verify
 from sapwood.security.denials import Denials
@@ -113,6 +114,7 @@ class Gate:
         self._issuer = issuer
         self._denials = denials
         self._note = note
+        self._note_stranger = Refusals(self._tell_of_stranger)
         self._clock = clock
 
     def greet(self, caller: Visitor) -> calls.Greeting:
@@ -193,11 +195,19 @@ class Gate:
 
     def _refused(self, caller: Visitor, error: SecurityError, what: str) -> None:
         rights = caller.rights
+        if rights is None:
+            self._note_stranger(caller.address, error.what)
+            return
         facts = {"address": caller.address, "wanted": what, "where": error.where}
         if rights is not None:
             facts |= {"subject": rights.subject, "credential": (rights.ids or ("",))[-1]}
         shown = {name: value for name, value in facts.items() if value}
         self._note("credential.refused", error.what, facts=shown)
+
+    def _tell_of_stranger(self, address: str, reason: str, left_out: int) -> None:
+        """Tell of some of those who show no good credential: anybody may be one."""
+        others = {"others": str(left_out)} if left_out else {}
+        self._note("credential.refused", reason, facts={"address": address, **others})
 
 
 def limited(wanted: calls.IssueCredential, by: Rights, now: float) -> calls.IssueCredential:

@@ -167,6 +167,7 @@ class Head:
         self._draining: dict[int, float] = {}  # until when, monotonic
         self._sessions: dict[tuple[str, int], _RemoteSession] = {}
         self._causes = NodeCauses()
+        self._away: set[int] = set()  # used on the loop of the control tree only
         self._lines = LogRing()
         self._keeping = contextlib.ExitStack()
         self._front_ends = itertools.count(1)
@@ -352,6 +353,7 @@ class Head:
                 started=self._started,
                 places=list(self.control.places),
                 front_ends=len(self._service.callers),
+                issuer=self.office.issuer,
             )
         )
 
@@ -787,12 +789,23 @@ class Head:
         if told.gone:
             self._commands.nodes_gone(change.ranks)
         self._tell_all(calls.NODES_CHANGED, _plain(told))
-        if change.back or change.added:
-            for rank in change.ranks:
+        for rank in change.ranks:
+            if change.back or change.added:
                 self._feed.tell(rank)
-        elif not change.removed:
-            for rank in change.ranks:
-                self._node_lost(rank, change.reason)
+            self._note_node(rank, change)
+
+    def _note_node(self, rank: int, change: PlacesChanged) -> None:
+        """Note once that a node is gone, and that it is back if it need not join again for that."""
+        was_away = rank in self._away
+        if change.back or change.added or change.removed:
+            self._away.discard(rank)
+            if was_away and change.back and change.disconnected:
+                self.ledger.note(
+                    "node.back", "its link is there again", node=self.control.name_of(rank)
+                )
+        elif not was_away:
+            self._away.add(rank)
+            self._node_lost(rank, change.reason)
 
     def _node_lost(self, rank: int, reason: str) -> None:
         """Note that a node is gone; if the policy says so, it is removed when it stays away."""

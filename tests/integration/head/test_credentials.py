@@ -39,8 +39,15 @@ from sapwood.head.head import ORDERS, SLOW_CALLS, Head
 from sapwood.head.ledger import EventQuery, LedgerEvent
 from sapwood.head.remote import TlsWay
 from sapwood.nodes import messages
-from sapwood.security.capabilities import Capability, HolderKey, Issuer, holder_text
-from sapwood.security.rights import ALL_RIGHTS, RIGHTS
+from sapwood.security.capabilities import (
+    Capability,
+    HolderKey,
+    Issuer,
+    holder_text,
+    new_challenge,
+    verify,
+)
+from sapwood.security.rights import ALL_RIGHTS, RIGHTS, Rights
 
 PATIENCE = 30.0
 
@@ -276,6 +283,36 @@ def test_nobody_issues_more_than_they_may(up: UpHead) -> None:
             issue(rights=["run"], lifetime=31 * 86_400.0)
         with pytest.raises(ConfigurationError, match="both given"):
             issue(rights=["run"], role="user")
+
+
+def test_whoever_is_connected_can_verify_credentials_of_the_cluster(up: UpHead) -> None:
+    """As the root of a session does: it has the issuer's key and what was revoked."""
+    good, bad = up.issue("connect", "attach", session="s"), up.issue("connect", "attach")
+    with up.access(None, far=False) as root:
+
+        def admit(credential: Capability) -> Rights:
+            challenge = new_challenge()
+            shown = credential.show(challenge, "session s")
+            return verify(
+                shown,
+                root.facts.issuer,
+                root.facts.cluster,
+                challenge,
+                "session s",
+                now=time.time(),
+                denied=root.denials.__contains__,
+            )
+
+        admit(bad).require("attach", time.time(), session="s")
+        up.head.revoke_credential(bad.id)
+        until(lambda: bad.id in root.denials)
+        with pytest.raises(SecurityError, match="revoked"):
+            admit(bad)
+        rights = admit(good)
+        rights.require("attach", time.time(), session="s")
+        for right, session in (("attach", "t"), ("merge", "s")):
+            with pytest.raises(SecurityError):
+                rights.require(right, time.time(), session=session)
 
 
 # --- what is refused ------------------------------------------------------------------------------

@@ -149,12 +149,14 @@ def test_nobody_gives_more_than_they_have(kept: Kept) -> None:
     facts = issue(made, by).facts
     assert (facts.session, facts.nodes, facts.not_after) == ("s", "n[1-2]", kept.clock.now + 50)
     assert issue(made, by, nodes="n2").facts.nodes == "n2"
-    for wrong in ({"rights": ["spawn"]}, {"session": "t"}, {"nodes": "n[1-3]"}):
+    wider: list[dict[str, Any]] = [{"rights": ["spawn"]}, {"session": "t"}, {"nodes": "n[1-3]"}]
+    for wanted in wider:
         with pytest.raises(SecurityError):
-            issue(made, by, **wrong)
-    for wrong in ({"lifetime": 0.5}, {"lifetime": 1001.0}, {"rights": []}):
+            issue(made, by, **wanted)
+    wrong: list[dict[str, Any]] = [{"lifetime": 0.5}, {"lifetime": 1001.0}, {"rights": []}]
+    for wanted in wrong:
         with pytest.raises(ConfigurationError):
-            issue(made, **wrong)
+            issue(made, **wanted)
 
 
 def test_there_is_a_bound_to_what_is_kept(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,15 +57,19 @@ def test_what_is_set_is_there_under_the_next_head_until_it_is_reset(
     keeper.set("roles.watcher.rights", '["connect"]', "")
     keeper.set('roles."night shift".rights', '["run"]', "")
     again = PolicyKeeper(store, base)
-    assert again.current.disconnect.output == "drop"
+    assert _output(again) == "drop"
     assert again.rights_of("watcher") == ["connect"]
     assert again.rights_of("night shift") == ["run"]
     again.set("disconnect.output", "", "")
-    assert again.current.disconnect.output == "buffer"
-    assert PolicyKeeper(store, base).current.disconnect.output == "buffer"
+    assert _output(again) == "buffer"
+    assert _output(PolicyKeeper(store, base)) == "buffer"
     changes = [(one.key, one.before, one.value) for one in again.history()]
     assert changes[0] == ("disconnect.output", '"buffer"', '"drop"')
     assert changes[-1] == ("disconnect.output", '"drop"', "")
+
+
+def _output(keeper: PolicyKeeper) -> str:
+    return keeper.current.disconnect.output
 
 
 @pytest.mark.parametrize(
