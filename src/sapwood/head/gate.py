@@ -23,7 +23,6 @@ from sapwood.security.rights import Rights
 RIGHT_OF: Final[Mapping[str, str]] = {
     calls.HELLO: r.CONNECT,
     calls.NODES: r.CONNECT,
-    calls.STATUS: r.CONNECT,
     calls.DENIALS: r.CONNECT,
     calls.ORDER: r.CONNECT,  # and what RIGHT_OF_ORDER says
     calls.TAKEN: r.CONNECT,
@@ -31,6 +30,7 @@ RIGHT_OF: Final[Mapping[str, str]] = {
     calls.DELEGATE: r.ALLOCATE,
     calls.UNDELEGATE: r.CONNECT,
     calls.RECORD_RUN: r.RUN,
+    calls.STATUS: r.ADMIN,  # it has the commands of everybody
     calls.LOGS: r.ADMIN,
     calls.EVENTS: r.ADMIN,
     calls.FOLLOW_EVENTS: r.ADMIN,
@@ -61,8 +61,8 @@ RIGHT_OF_ORDER: Final[Mapping[str, str]] = {
 }
 """The right that each order to a node needs, on that node; what ends one's own needs none more."""
 
-ABOUT_ONE_NODE: Final = frozenset({calls.REMOVE_NODE})
-"""Calls that need their right for one node; the handler asks for it."""
+ABOUT_ONE_THING: Final = frozenset({calls.REMOVE_NODE, calls.RECORD_RUN})
+"""Calls that need their right for one node or session; the handler asks for it."""
 
 _log = logger("head")
 
@@ -158,7 +158,7 @@ class Gate:
             SecurityError: It has not.
         """
         right = RIGHT_OF.get(call, r.ADMIN)
-        if call in ABOUT_ONE_NODE:
+        if call in ABOUT_ONE_THING and caller.rights is not None:
             return  # the handler knows which one
         self.require_right(caller, right, what=call)
 

@@ -53,7 +53,7 @@ from sapwood.head.status import NodeCauses, tree_status
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree, NodeView
 from sapwood.security.authority import Authority, new_cluster_id
-from sapwood.security.rights import ADMIN, ALL_RIGHTS, CONNECT
+from sapwood.security.rights import ADMIN, ALL_RIGHTS, CONNECT, RUN
 from sapwood.security.tokens import TokenRecord, Tokens
 from sapwood.session.folder import make_folder
 from sapwood.session.loop_thread import LoopThread
@@ -549,7 +549,8 @@ class Head:
         if order.handler == messages.OPEN:
             order = self._own_session(caller, order)
         elif order.handler == messages.CLOSE:
-            self._disown_session(caller, str(order.value), order.host)
+            if not self._disown_session(caller, str(order.value), order.host):
+                return _done(None)  # it is closed, or was never open
         elif order.handler == messages.COMMAND_START:
             return self._commands.start(caller, order)
         return self.control.ask(order.host, order.handler, order.value)
@@ -595,7 +596,8 @@ class Head:
         key = (opening.session, order.host)
         with self._lock:
             known = self._sessions.get(key)
-        if known is not None and known.caller is not caller:
+            owners = [one.caller for (name, _), one in self._sessions.items() if name == key[0]]
+        if any(owner is not caller for owner in owners):
             raise ProtocolError(f"the session {opening.session} is another front end's")
         if known is None:
             made = _RemoteSession(opening.session, order.host, caller, self._service, self._exited)
@@ -636,15 +638,17 @@ class Head:
         if not there:
             self.ledger.note("session.ended", reason, session=name)
 
-    def _disown_session(self, caller: ServiceCaller, name: str, host: int) -> None:
+    def _disown_session(self, caller: ServiceCaller, name: str, host: int) -> bool:
+        """Forget a session on a node; return whether it was this front end's."""
         with self._lock:
             known = self._sessions.get((name, host))
             if known is None or known.caller is not caller:
-                return
+                return False
             del self._sessions[name, host]
         known.forget()
         self.control.part(known)
         self._session_left(name, "it was closed")
+        return True
 
     def _abandoned(self, key: tuple[str, int]) -> None:
         """A front end is gone without a word: nothing of its session stays on a node."""
@@ -739,6 +743,7 @@ class Head:
 
     def _record_run(self, caller: ServiceCaller, value: Any) -> Any:
         run = _read(value, calls.RunRecord)
+        self.gate.require_right(caller, RUN, session=run.session, what=calls.RECORD_RUN)
         subject = caller.rights.subject if caller.rights is not None else ""
         facts = {
             "state": run.state,
@@ -1016,6 +1021,12 @@ def _session_of(order: calls.NodeOrder) -> str:
     }
     kind = kinds.get(order.handler)
     return "" if kind is None else str(messages.from_value(order.value, kind).session)
+
+
+def _done(value: Any) -> Future[Any]:
+    made: Future[Any] = Future()
+    made.set_result(value)
+    return made
 
 
 def ended_by(status: int) -> str:

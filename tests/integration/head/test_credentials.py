@@ -138,6 +138,12 @@ def framed(name: str, value: Any = None, number: int = 1) -> bytes:
     return struct.pack("<I", len(body)) + body
 
 
+ABOUT = {
+    calls.RECORD_RUN: {"run": "r", "session": "s", "state": "done", "seconds": 1.0},
+}
+"""What calls are asked that say what they are about before they are refused."""
+
+
 # --- what a credential allows ---------------------------------------------------------------------
 
 
@@ -157,7 +163,7 @@ def test_a_connection_may_do_what_its_credential_says_and_no_more(up: UpHead, *,
         for call, right in RIGHT_OF.items():
             if right != "connect":
                 with pytest.raises(SecurityError, match="does not give the right"):
-                    head.client.call(call, {"name": "n1"}, PATIENCE)
+                    head.client.call(call, ABOUT.get(call, {"name": "n1"}), PATIENCE)
         start = messages.StartCommand(command=1, arguments=[b"true"])
         with pytest.raises(SecurityError, match="right 'spawn'"):
             head.ask(1, messages.COMMAND_START, messages.to_value(start)).result(PATIENCE)
@@ -256,6 +262,12 @@ def test_nobody_gives_orders_to_processes_of_others(up: UpHead) -> None:
         finally:
             with up.head._lock:
                 del up.head._sessions["theirs", 1]
+        with sapwood.connect(agents=2, settings=up.settings) as cluster:
+            (name,) = {one for one, _ in up.head._sessions}
+            second.ask(1, messages.CLOSE, name).result(PATIENCE)  # it is not theirs: nothing ends
+            with pytest.raises(ProtocolError, match="is another front end's"):
+                second.ask(2, messages.OPEN, messages.to_value(opening(name))).result(PATIENCE)
+            assert cluster.submit(pow, 2, 5).result(PATIENCE) == 32
         cancel = messages.to_value(messages.CancelCommand(77))
         first.ask(1, messages.COMMAND_CANCEL, cancel).result(PATIENCE)
 
