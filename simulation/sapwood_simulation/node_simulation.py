@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import platform
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -288,11 +289,17 @@ class NodeSimulation(Simulation):
     def _asked_to_join(self, machine: Machine, asks: int, pause: float) -> None:
         """Let the head answer; what a machine that gave up asked is answered, too."""
         facts = NodeFacts(
-            name=machine.name, pid=1, user="0", python="3", architecture="x", cores=1, clock=0.0
+            name=machine.name,
+            pid=1,
+            user="0",
+            python=platform.python_version(),
+            architecture="x",
+            cores=1,
+            clock=0.0,
         )
         request = JoinRequest("" if machine.node else machine.token, _request(), facts)
         try:
-            answer = self.control._admit(request, machine.node)  # noqa: SLF001 - as JoinServer
+            answer = self.control._admit(request, machine.node, "")  # noqa: SLF001 - as JoinServer
         except CommunicationError:
             self._ask_later(machine, asks, pause)
             return

@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 from sapwood.head.access import HeadAccess
+from sapwood.head.remote import SCHEME
+from sapwood.security.capabilities import Capability, HolderKey
+from sapwood.security.credential_file import read_secret
+
+CREDENTIAL_FILE = "SAPWOOD_CREDENTIAL_FILE"
+"""Variable that names the file of the credential for heads on other machines."""
+
+KEY_FILE = "SAPWOOD_KEY_FILE"
+"""Variable that names the file with the key of its holder, if it is bound to one."""
 
 
 @contextlib.contextmanager
 def connected(name: str) -> Iterator[HeadAccess]:
     """Be connected to a head during the block.
 
+    Args:
+        name: Of the cluster; ``sapwood://host:port`` for a head on another machine.
+
     Raises:
+        SecurityError: A credential is needed, or is refused.
         NodeLostError: No such head is up here.
         CommunicationError: It does not answer.
     """
-    head = HeadAccess(name)
+    credential, key = None, None
+    if name.startswith(SCHEME) and os.environ.get(CREDENTIAL_FILE):
+        credential = Capability.parse(read_secret(Path(os.environ[CREDENTIAL_FILE])))
+        if os.environ.get(KEY_FILE):
+            key = HolderKey.parse(read_secret(Path(os.environ[KEY_FILE])))
+    head = HeadAccess(name, credential, key)
     try:
         yield head
     finally:

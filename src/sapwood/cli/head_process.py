@@ -136,6 +136,7 @@ def _new_head(request: UpRequest) -> Head:
             session_options(settings, site_variables(settings)),
             nodes,
             launcher,
+            configuration,
         )
     except StoreInUseError as error:  # it began a moment ago, or ends
         raise _second(request.name, error.what) from error

@@ -11,12 +11,15 @@ from sapwood.cli import (
     build,
     cache,
     config,
+    credential,
+    events,
     execute,
     lizard,
     logs,
     new,
     node,
     patch,
+    policy,
     program,
     run,
     simulate,
@@ -51,6 +54,9 @@ app.command("logs")(logs.logs)
 app.add_typer(program.app, name="program")
 app.add_typer(node.app, name="node")
 app.add_typer(token.app, name="token")
+app.add_typer(credential.app, name="credential")
+app.add_typer(policy.app, name="policy")
+app.command("events")(events.events)
 app.add_typer(tree.app, name="tree")
 app.add_typer(topology.app, name="topology")
 app.add_typer(config.app, name="config")

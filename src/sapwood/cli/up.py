@@ -10,7 +10,12 @@ from sapwood.cli.failures import reported
 from sapwood.cli.options import Debug, Json, Set, assignments
 
 Cluster = Annotated[
-    str, typer.Option("--name", metavar="NAME", help="Name of the cluster on this machine.")
+    str,
+    typer.Option(
+        "--name",
+        metavar="NAME",
+        help="Name of the cluster on this machine; or sapwood://HOST:PORT, with a credential.",
+    ),
 ]
 
 

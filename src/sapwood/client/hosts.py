@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from sapwood.activity.run import Run
 from sapwood.client.cluster import Cluster
 from sapwood.client.local import (
     agent_settings,
@@ -24,7 +27,7 @@ from sapwood.contexts.launchers.local import LocalLauncher
 from sapwood.contexts.launchers.ray import RayLauncher
 from sapwood.contexts.launchers.slurm import SlurmLauncher
 from sapwood.contexts.launchers.ssh import SshLauncher
-from sapwood.core.errors import ConfigurationError
+from sapwood.core.errors import ConfigurationError, SapwoodError
 from sapwood.core.host_tree import parse_shape, read_host_tree, shaped
 from sapwood.core.hostset import split_hosts
 from sapwood.core.topology import Tree, by_host, flat
@@ -38,6 +41,7 @@ from sapwood.session.embedded import EmbeddedSession, embedded
 from sapwood.session.port import SessionPort
 
 if TYPE_CHECKING:
+    from sapwood.head.access import HeadAccess
     from sapwood.nodes.control import ControlTree
     from sapwood.nodes.processes import NodePool, PooledNode
 
@@ -146,21 +150,31 @@ def connect(
     *,
     agents_per_node: int | None = None,
     settings: Settings | None = None,
+    credential: str | os.PathLike[str] | None = None,
+    key: str | os.PathLike[str] | None = None,
 ) -> Cluster:
-    """Start a cluster on the nodes of a head that is up on this machine (``sapwood up``).
+    """Start a cluster on the nodes of a head that is up (``sapwood up``).
 
     The nodes stay when the cluster is closed, or when this process ends. Several clusters may be on
     them at a time.
 
     Args:
-        name: What ``sapwood up --name`` was given.
+        name: What ``sapwood up --name`` was given, for a head on this machine; or
+            ``sapwood://host:port`` for one on another machine, whose nodes must reach this machine
+            at ``nodes.listen``.
         agents: Agents altogether; they are spread evenly.
         agents_per_node: Agents on each node; by default as many as it has cores.
         settings: All settings; by default those of configuration files and variables.
+        credential: A credential, or the file with one: what this cluster may do, and no more. On
+            the head's machine its user needs none.
+        key: The key of the credential's holder, or the file with it, if it is bound to one.
 
     Raises:
         ConfigurationError: A number or a setting is out of range, or the head has no nodes.
         NodeLostError: No such head is up here.
+        CommunicationError: The head is not reached.
+        SecurityError: The head is another one, or refuses the credential, or the credential does
+            not allow this.
 
     Example:
         ::
@@ -171,16 +185,37 @@ def connect(
     from sapwood.head.access import (  # noqa: PLC0415 - on one machine nobody needs cryptography
         HeadAccess,
     )
+    from sapwood.security.credential_file import (  # noqa: PLC0415 - as above
+        find_credential,
+        find_holder_key,
+    )
 
     chosen = load_configuration().settings if settings is None else check_settings(settings)
-    head = HeadAccess(name)
+    head = HeadAccess(
+        name,
+        None if credential is None else find_credential(credential),
+        None if key is None else find_holder_key(key),
+        chosen.nodes.listen,
+    )
     try:
-        return cluster_over(
+        cluster = cluster_over(
             head, agents, agents_per_node=agents_per_node, settings=chosen, owned=True
         )
     except BaseException:
         head.close()
         raise
+    cluster.tell_runs(partial(_record_run, head))
+    return cluster
+
+
+def _record_run(head: HeadAccess, run: Run) -> None:
+    """Let the head note that a run has ended, if this side may tell it; nobody waits for that."""
+    error = run.exception(0)
+    what = error.what if isinstance(error, SapwoodError) else "" if error is None else repr(error)
+    progress = run.progress
+    head.record_run(
+        run.name, str(progress.state), progress.seconds, progress.iteration, reason=what
+    )
 
 
 def ray(

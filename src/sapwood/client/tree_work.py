@@ -56,6 +56,7 @@ class TreeWork(StaysHere, abc.ABC):
         self._variables = dict(variables)
         self._printer = printer
         self._runs: list[Run] = []
+        self._tell_run: Callable[[Run], object] | None = None
         self._cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
         self._maker = CodeMaker(
             self._cache,
@@ -151,7 +152,13 @@ class TreeWork(StaysHere, abc.ABC):
         self._runs = [known for known in self._runs if not known.done()]
         self._runs.append(run)
         run.add_done_callback(lambda _: self._printer.flush())
+        if self._tell_run is not None:
+            run.add_done_callback(self._tell_run)
         return run
+
+    def tell_runs(self, function: Callable[[Run], object]) -> None:
+        """Have a function called with each run that begins from now on, when it has ended."""
+        self._tell_run = function
 
     def stream(  # noqa: PLR0913 - what a stream can be; all but the first by name
         self,

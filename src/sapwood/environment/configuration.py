@@ -75,6 +75,14 @@ class Configuration:
             key = tuple(error.where.split("."))
             raise error.located(self._entries[key].origin) from None
 
+    def overlaid(self, entries: Mapping[Key, Entry]) -> Configuration:
+        """Return a configuration in which some settings are others; their keys are complete.
+
+        Raises:
+            ConfigurationError: Settings do not fit together then.
+        """
+        return Configuration({**self._entries, **entries})
+
     def origin(self, key: str) -> str:
         """Return where a setting comes from: file and line, variable, ``flag`` or ``default``.
 

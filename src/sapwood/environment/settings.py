@@ -420,6 +420,90 @@ class EnvironmentSettings(Section, frozen=True):
     source_timeout: Annotated[Seconds, about("How long sourcing these files may take.")] = 30.0
 
 
+class RecoveryPolicy(Section, frozen=True):
+    """What a head does about what is gone."""
+
+    lost_nodes: Annotated[
+        Literal["keep", "remove"],
+        about(
+            "Whether a node that is lost stays in the list until it comes back (keep), or is "
+            "removed after recovery.patience and needs a new token (remove)."
+        ),
+    ] = "keep"
+    patience: Annotated[Seconds, about("How long a lost node may be away before that.")] = 600.0
+
+
+class RestartPolicy(Section, frozen=True):
+    """How often the root of a session is started again."""
+
+    limit: Annotated[Count, about("Restarts of a session's root within the window.")] = 5
+    window: Annotated[Seconds, about("The window in which these are counted.")] = 600.0
+
+
+class IdlePolicy(Section, frozen=True):
+    """What becomes of sessions that nobody uses."""
+
+    session: Annotated[
+        Seconds,
+        about("How long a session is kept to which no front end is attached; 0 means for ever."),
+    ] = 3600.0
+
+
+class DisconnectPolicy(Section, frozen=True):
+    """What becomes of output and answers while no front end is attached."""
+
+    output: Annotated[
+        Literal["buffer", "drop", "block"],
+        about(
+            "They wait in a buffer that drops the oldest and counts them (buffer), are dropped "
+            "(drop), or hold up who makes them (block)."
+        ),
+    ] = "buffer"
+    buffer: Annotated[Bytes, about("Size of that buffer, for each session.")] = 16 * 2**20
+
+
+class RolePolicy(Section, frozen=True):
+    """What a role allows."""
+
+    rights: Annotated[
+        list[str], about("Rights of credentials that are issued with --role ROLE.")
+    ] = []
+
+
+class LimitPolicy(Section, frozen=True):
+    """What a head takes and keeps."""
+
+    credential_life: Annotated[
+        Seconds, about("How long a credential may be good at most; 0 means a year.")
+    ] = 30 * 86400.0
+    events: Annotated[
+        int, Meta(ge=1), about("Events that the ledger keeps; of more, the newest.")
+    ] = 1_000_000
+
+
+class PolicySettings(Section, frozen=True):
+    """What a head and its sessions do by themselves; `sapwood policy set` changes it."""
+
+    recovery: Annotated[RecoveryPolicy, about("What a head does about what is gone.")] = (
+        RecoveryPolicy()
+    )
+    restarts: Annotated[RestartPolicy, about("How often a session's root is started again.")] = (
+        RestartPolicy()
+    )
+    idle: Annotated[IdlePolicy, about("What becomes of sessions that nobody uses.")] = IdlePolicy()
+    disconnect: Annotated[
+        DisconnectPolicy, about("What becomes of output while no front end is attached.")
+    ] = DisconnectPolicy()
+    limits: Annotated[LimitPolicy, about("What a head takes and keeps.")] = LimitPolicy()
+    roles: Annotated[
+        dict[str, RolePolicy],
+        about(
+            "What roles allow, in tables such as [policy.roles.analyst] with the key rights; "
+            "owner, user, watcher and operator are there in any case."
+        ),
+    ] = {}
+
+
 class Settings(Section, frozen=True):
     """All settings.
 
@@ -443,3 +527,6 @@ class Settings(Section, frozen=True):
     environment: Annotated[
         EnvironmentSettings, about("Environment variables of builds and runners.")
     ] = EnvironmentSettings()
+    policy: Annotated[
+        PolicySettings, about("What a head does by itself; `sapwood policy` shows and changes it.")
+    ] = PolicySettings()

@@ -20,21 +20,32 @@ import msgspec
 from sapwood.comm.shared_memory import OUT_OF_DESCRIPTORS
 from sapwood.comm.transport.tls import ACCEPT_PAUSE, TakeSocket
 from sapwood.core import typed
-from sapwood.core.errors import CommunicationError, ProtocolError, SapwoodError
+from sapwood.core.errors import (
+    ClosedError,
+    CommunicationError,
+    ProtocolError,
+    SapwoodError,
+    SecurityError,
+)
+from sapwood.core.hostset import expand_hosts
 from sapwood.environment.logs import logger
 from sapwood.head import calls
 from sapwood.head.folder import DEFAULT, find_head
 from sapwood.head.numbers import NodeNumbers
-from sapwood.head.service import ServiceClient
+from sapwood.head.remote import SCHEME, TlsWay, places_of, show
+from sapwood.head.service import ServiceClient, UnixWay, WayToHead
 from sapwood.nodes import messages
 from sapwood.nodes.control_link import RENEW_AFTER, RENEW_PAUSE
-from sapwood.nodes.port import SessionRootPort
+from sapwood.nodes.port import HeadPort, SessionRootPort
 from sapwood.nodes.processes import SessionNodes, SessionOnNode
 from sapwood.security.authority import make_request, valid_until
+from sapwood.security.capabilities import Capability, HolderKey
 from sapwood.security.credentials import Credentials
+from sapwood.security.denials import Denials, DenialUpdate
+from sapwood.security.rights import RUN
 from sapwood.session.folder import make_folder
 from sapwood.session.shared_reactor import SharedReactor
-from sapwood.session.supervisor import NodeSource
+from sapwood.session.supervisor import NodeSource, RootPort
 
 LOOK_PAUSE, MAX_LOOK_PAUSE = 0.1, 2.0
 """Seconds between two looks for a head that was killed: the first pause, and the longest."""
@@ -54,15 +65,37 @@ class HeadAccess:
     connects to it, and the sessions have their nodes back.
 
     Args:
-        name: What the user calls the cluster.
+        name: What the user calls the cluster, or ``sapwood://host:port`` for a head on another
+            machine, which wants to see a credential.
+        credential: What this side may do; None for all, at a head of one's own on this machine.
+        holder: The key of its holder, if the credential names one.
+        listen: Where this side listens for the nodes of its sessions, if the head is elsewhere.
+
+    Attributes:
+        rights: What this side may do; None for all.
+        denials: The credentials that were revoked; kept up to date.
 
     Raises:
         NodeLostError: No head runs on this machine.
         CommunicationError: It does not answer.
+        SecurityError: It is another head, or refuses the credential.
     """
 
-    def __init__(self, name: str = DEFAULT) -> None:
+    def __init__(
+        self,
+        name: str = DEFAULT,
+        credential: Capability | None = None,
+        holder: HolderKey | None = None,
+        listen: str = "0.0.0.0:0",
+    ) -> None:
         self._name = name
+        self._credential = credential
+        self._holder = holder
+        self._listen = listen
+        self._is_remote = name.startswith(SCHEME)
+        self._ports: list[tuple[SharedReactor, HeadPort]] = []
+        self.denials = Denials()
+        self.rights: calls.RightsFacts | None = None
         self._lock = threading.Lock()
         self._records: dict[int, calls.NodeRecord] = {}
         self._given_up: dict[int, str] = {}
@@ -79,19 +112,22 @@ class HeadAccess:
 
     def _connected(self, number: int) -> tuple[ServiceClient, calls.HeadFacts]:
         """Connect to the head that is there now; connections are counted."""
-        info = find_head(self._name)
+        way, where, hint = _way_to(self._name, self._credential)
         try:
-            client = ServiceClient(info.socket, self._noticed, partial(self._head_gone, number))
+            client = ServiceClient(way, self._noticed, partial(self._head_gone, number))
         except CommunicationError as error:
             raise CommunicationError(
-                f"the head of the cluster '{self._name}' does not answer",
-                where=f"process {info.pid}",
-                hint="it may have been killed: `sapwood up` starts it again",
+                f"the head of the cluster '{self._name}' does not answer", where=where, hint=hint
             ) from error
         try:
+            if self._credential is not None:
+                far = way if isinstance(way, TlsWay) else None
+                self.rights = show(client, self._credential, self._holder, far, CALL_TIMEOUT)
             facts = typed.convert(client.call(calls.HELLO, None, CALL_TIMEOUT), calls.HeadFacts)
             nodes = client.call(calls.NODES, None, CALL_TIMEOUT)
             self._take_nodes(typed.convert(nodes, list[calls.NodeRecord]))
+            denials = client.call(calls.DENIALS, None, CALL_TIMEOUT)
+            self.denials.take(typed.convert(denials, DenialUpdate))
         except BaseException:
             client.close()
             raise
@@ -101,19 +137,30 @@ class HeadAccess:
 
     @property
     def nodes(self) -> list[calls.NodeRecord]:
-        """The nodes that processes can begin on now."""
-        return [one for one in self.records if one.is_ready]
+        """The nodes that processes of this side can begin on now."""
+        return [one for one in self.records if one.is_ready and self._may_use(one)]
 
     @property
     def command_nodes(self) -> list[calls.NodeRecord]:
-        """The nodes that commands can begin on now."""
-        return [one for one in self.records if one.takes_commands]
+        """The nodes that commands of this side can begin on now."""
+        return [one for one in self.records if one.takes_commands and self._may_use(one)]
+
+    def _may_use(self, node: calls.NodeRecord) -> bool:
+        """Whether this side has rights on a node."""
+        only = "" if self.rights is None else self.rights.nodes
+        return not only or node.name in set(expand_hosts(only))
 
     @property
     def records(self) -> list[calls.NodeRecord]:
         """All nodes that the head knows, those that were removed, too."""
         with self._lock:
             return sorted(self._records.values(), key=lambda one: one.host)
+
+    @property
+    def gone(self) -> str:
+        """Why the head is gone; empty if it is there."""
+        with self._lock:
+            return self._over or self._away
 
     def close(self) -> None:
         """Leave: the head ends what is left of this front end's sessions."""
@@ -144,8 +191,16 @@ class HeadAccess:
 
         return end
 
-    def open_port(self, loop: SharedReactor) -> SessionRootPort:
-        """Return where the nodes reach the root of a session, on that session's loop."""
+    def open_port(self, loop: SharedReactor) -> RootPort:
+        """Return where the nodes reach the root of a session, on that session's loop.
+
+        That is the head's own port where the head is on this machine. Else this side listens.
+        """
+        if self._is_remote:
+            port = HeadPort(self._listen, loop, self.credentials())
+            with self._lock:
+                self._ports.append((loop, port))
+            return port
         return SessionRootPort(tuple(self.facts.places), self._delegate, loop, self.credentials)
 
     def credentials(self) -> Credentials:
@@ -172,6 +227,13 @@ class HeadAccess:
         )
         with self._lock:
             self._credentials = taken
+            ports = list(self._ports)
+        for loop, port in ports:
+            try:
+                loop.call_soon_threadsafe(port.renew, taken)
+            except ClosedError:  # its session is over
+                with self._lock:
+                    self._ports.remove((loop, port))
         self._plan_renewal(taken)
         return taken
 
@@ -192,6 +254,23 @@ class HeadAccess:
                     self.client.later(RENEW_PAUSE, self._renew)
 
         self.client.ask(calls.CERTIFY, request).add_done_callback(answered)
+
+    def record_run(
+        self, run: str, state: str, seconds: float, iterations: int, *, reason: str = ""
+    ) -> None:
+        """Let the head note that a run has ended, if this side may; this waits for nothing."""
+        if self.rights is None or RUN in self.rights.names:
+            with self._lock:
+                session = next((name for name, _ in self._sessions), "")
+            record = calls.RunRecord(
+                run=run,
+                session=session,
+                state=state,
+                seconds=seconds,
+                iterations=iterations,
+                reason=reason,
+            )
+            self.client.ask(calls.RECORD_RUN, _plain(record))
 
     # --- the way to the nodes --------------------------------------------------------------------
 
@@ -281,6 +360,8 @@ class HeadAccess:
                     session = self._sessions.get((report.session, host))
                 if session is not None:
                     session.heard(report)
+            elif name == calls.DENIED:
+                self._denied(typed.convert(value, DenialUpdate))
             elif name == calls.NODES_CHANGED:
                 value = _plain(self._nodes_changed(typed.convert(value, calls.NodesChanged)))
             elif name in {calls.COMMAND_OUTPUT, calls.COMMAND_ENDED}:
@@ -296,6 +377,17 @@ class HeadAccess:
     def _tell(self, name: str, value: Any) -> None:
         for listener in list(self._listeners):
             listener(name, value)
+
+    def _denied(self, update: DenialUpdate) -> None:
+        """Take in what was revoked; ask for the whole list if something was missed."""
+        if self.denials.take(update):
+            return
+
+        def answered(answer: Future[Any]) -> None:
+            with contextlib.suppress(SapwoodError, msgspec.ValidationError):
+                self.denials.take(typed.convert(answer.result(), DenialUpdate))
+
+        self.client.ask(calls.DENIALS).add_done_callback(answered)
 
     def _nodes_changed(self, change: calls.NodesChanged) -> calls.NodesChanged:
         nodes = self._take_nodes(change.nodes)
@@ -328,7 +420,8 @@ class HeadAccess:
             sessions = list(self._sessions.values())
         _log.warning("head gone", reason=reason)
         try:
-            find_head(self._name)  # one that was ended has told so
+            if not self._is_remote:
+                find_head(self._name)  # one that was ended has told so
         except SapwoodError:
             self._give_up(self._away)
         else:
@@ -355,6 +448,9 @@ class HeadAccess:
                 self._records.clear()
             try:
                 client, facts = self._connected(self._connection + 1)
+            except SecurityError as error:  # the credential was revoked
+                self._give_up(error.what)
+                return
             except SapwoodError:
                 continue
             if facts.cluster != self.facts.cluster:
@@ -391,6 +487,27 @@ class HeadAccess:
         for session in sessions:
             session.way_back()
         return True
+
+
+def _way_to(name: str, credential: Capability | None) -> tuple[WayToHead, str, str]:
+    """Return the way to a head, where it is, and what to do if it does not answer.
+
+    Raises:
+        NodeLostError: No head runs on this machine.
+        CommunicationError: The head of another machine is not reached.
+        SecurityError: It is on another machine, and there is no credential.
+    """
+    if name.startswith(SCHEME):
+        if credential is None:
+            raise SecurityError(
+                "a head on another machine wants to see a credential",
+                where=name,
+                hint="`sapwood credential issue` at the head makes one",
+            )
+        return TlsWay(places_of(name), credential.authority), name, "see whether it is up"
+    info = find_head(name)
+    hint = "it may have been killed: `sapwood up` starts it again"
+    return UnixWay(info.socket), f"process {info.pid}", hint
 
 
 def _take_sockets(listening: socket.socket, take: TakeSocket) -> None:

@@ -7,10 +7,23 @@ from typing import Any
 import msgspec
 
 from sapwood.comm.link_figures import LinkFigures
+from sapwood.core.hostset import fold_hosts
 from sapwood.environment.component import ComponentView
+from sapwood.head.ledger import LedgerEvent, LedgerState
 from sapwood.nodes.control import RefusedMachine
 from sapwood.nodes.joining import NodeFacts
 from sapwood.nodes.messages import ComponentOrder, NodeActivity, NodeComponents, ReadLogs
+from sapwood.security.rights import Rights
+
+SERVICE_PROTOCOL = "sapwood-service/1"
+"""The name under which the port of a head tells front ends from anything else (ALPN)."""
+
+GREET = "greet"
+"""Call: who are you, and what shall I sign? Anybody may call this. Answer: a :class:`Greeting`."""
+
+PRESENT = "present"
+"""Call: this is my credential. Value: a ``Shown``. Answer: its ``Rights``, which count from now on.
+"""
 
 HELLO = "hello"
 """Call: who are you? Answer: :class:`HeadFacts`."""
@@ -55,8 +68,51 @@ ORDER = "order"
 TAKEN = "taken"
 """Call: there is room for more output. Value: the number of what was taken."""
 
+DENIALS = "credential.denials"
+"""Call: which credentials were revoked? Answer: a ``DenialUpdate`` with the whole list."""
+
+ISSUE_CREDENTIAL = "credential.issue"
+"""Call: make a credential. Value: :class:`IssueCredential`. Answer: :class:`IssuedCredential`."""
+
+LIST_CREDENTIALS = "credential.list"
+"""Call: which credentials were issued, and are good? Answer: a list of :class:`CredentialFacts`."""
+
+REVOKE_CREDENTIAL = "credential.revoke"
+"""Call: refuse a credential everywhere. Value: an id. Answer: :class:`Revoked`."""
+
+EVENTS = "events"
+"""Call: what happened? Value: an ``EventQuery``. Answer: :class:`EventPage`."""
+
+FOLLOW_EVENTS = "events.follow"
+"""Call: tell me what happens from now on. Value: an ``EventQuery``."""
+
+RECORD_RUN = "run.ended"
+"""Call: a run of mine has ended. Value: :class:`RunRecord`."""
+
+SHOW_POLICY = "policy.show"
+"""Call: which policy counts? Answer: a list of :class:`PolicyRow`."""
+
+SET_POLICY = "policy.set"
+"""Call: change the policy. Value: :class:`SetPolicy`. Answer: the :class:`PolicyRow` as it is now.
+"""
+
+POLICY_HISTORY = "policy.history"
+"""Call: who changed the policy? Answer: a list of :class:`PolicyChange`, the oldest first."""
+
 DOWN = "down"
 """Call: end, and all nodes with it."""
+
+DENIED = "credentials.denied"
+"""Notice: some credentials were revoked. Value: a ``DenialUpdate``."""
+
+CUT_OFF = "cut off"
+"""Notice: this connection ends, as its credential does. Value: why."""
+
+EVENT_NOTED = "event"
+"""Notice: something happened. Value: a ``LedgerEvent``."""
+
+POLICY_CHANGED = "policy"
+"""Notice: the policy is another one. Value: the rows of it that changed."""
 
 NODES_CHANGED = "nodes"
 """Notice: nodes are not what they were. Value: :class:`NodesChanged`."""
@@ -75,6 +131,214 @@ HEAD_GONE = "gone"
 """What a front end tells itself when the head is gone. Value: why."""
 
 
+class Greeting(msgspec.Struct, frozen=True, kw_only=True):
+    """Who a head is.
+
+    Attributes:
+        cluster: Name of the cluster in certificates.
+        authority: The certificate of its authority, PEM.
+        challenge: What a credential must sign.
+    """
+
+    cluster: str
+    authority: bytes
+    challenge: bytes
+
+
+class RightsFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a front end may do, as the head tells it.
+
+    Attributes:
+        names: Its rights.
+        session: The session that they are for; empty for all.
+        nodes: The nodes that they are for, folded; empty for all.
+        not_after: When they end, seconds since 1970.
+        subject: Who has them.
+        id: Of the credential.
+    """
+
+    names: list[str]
+    session: str
+    nodes: str
+    not_after: float
+    subject: str
+    id: str
+
+    @classmethod
+    def of(cls, rights: Rights) -> RightsFacts:
+        """Return what rights are, as plain data."""
+        return cls(
+            names=sorted(rights.names),
+            session=rights.session,
+            nodes="" if rights.nodes is None else fold_hosts(sorted(rights.nodes)) or "none",
+            not_after=rights.not_after,
+            subject=rights.subject,
+            id=(rights.ids or ("",))[-1],
+        )
+
+
+class IssueCredential(msgspec.Struct, frozen=True, kw_only=True):
+    """Make a credential.
+
+    Attributes:
+        subject: Who it is for, in words.
+        rights: What it allows.
+        role: Or what this role of the policy allows.
+        session: The session that it is for; empty for all.
+        nodes: The nodes that it is for, folded; empty for all.
+        lifetime: For how many seconds.
+        holder: Public key of whoever may show it; empty for anybody who has it.
+    """
+
+    subject: str = ""
+    rights: list[str] = []
+    role: str = ""
+    session: str = ""
+    nodes: str = ""
+    lifetime: float = 7 * 86400.0
+    holder: bytes = b""
+
+
+class CredentialFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A credential that was issued, without its key.
+
+    Attributes:
+        id: Of its first block.
+        subject: Who it is for, in words.
+        rights: What it allows.
+        session: The session that it is for; empty for all.
+        nodes: The nodes that it is for, folded; empty for all.
+        not_after: When it ends, seconds since 1970.
+        issued: When it was issued.
+        bound: Whether it is bound to the key of its holder.
+        revoked: When it was revoked; 0 if it was not.
+    """
+
+    id: str
+    subject: str
+    rights: list[str]
+    session: str
+    nodes: str
+    not_after: float
+    issued: float
+    bound: bool
+    revoked: float = 0.0
+
+
+class IssuedCredential(msgspec.Struct, frozen=True, kw_only=True):
+    """A new credential.
+
+    Attributes:
+        text: What its holder keeps; it is a secret.
+        facts: What it is.
+        places: Where the head is reached, ``host:port`` each.
+    """
+
+    text: str
+    facts: CredentialFacts
+    places: list[str]
+
+
+class Revoked(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a revocation.
+
+    Attributes:
+        id: Of the block.
+        known: Whether the head issued it; else somebody narrowed one to it.
+        nodes: Nodes that know by now.
+        missing: Nodes that have not said so yet; they are told as soon as they can be.
+        front_ends: Front ends that were cut off.
+        epoch: Of the list.
+    """
+
+    id: str
+    known: bool
+    nodes: list[str]
+    missing: list[str]
+    front_ends: int
+    epoch: int
+
+
+class EventPage(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened.
+
+    Attributes:
+        events: The events, the oldest first.
+        state: How the ledger is.
+    """
+
+    events: list[LedgerEvent]
+    state: LedgerState
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A run has ended.
+
+    Attributes:
+        run: What it is called.
+        session: The session that it ran in.
+        state: How it ended: ``done``, ``failed`` or ``cancelled``.
+        seconds: How long it took.
+        iterations: How many there were.
+        reason: Why it failed.
+    """
+
+    run: str
+    session: str
+    state: str
+    seconds: float
+    iterations: int = 0
+    reason: str = ""
+
+
+class PolicyRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the policy.
+
+    Attributes:
+        key: Its dotted name.
+        value: Its value as TOML.
+        origin: Where it comes from: who set it and when, a file and line, or ``default``.
+        expected: What it must look like.
+        about: What it means.
+    """
+
+    key: str
+    value: str
+    origin: str
+    expected: str
+    about: str
+
+
+class SetPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """Change the policy.
+
+    Attributes:
+        key: What.
+        value: Its value as text; empty: as if nobody had set it here.
+    """
+
+    key: str
+    value: str
+
+
+class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody changed the policy.
+
+    Attributes:
+        time: When, seconds since 1970.
+        key: What.
+        value: Its value as TOML; empty: as if nobody had set it.
+        before: Its value before that, as TOML.
+        by: Who.
+    """
+
+    time: float
+    key: str
+    value: str
+    before: str
+    by: str
+
+
 class HeadFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a head says of itself.
 
@@ -86,6 +350,8 @@ class HeadFacts(msgspec.Struct, frozen=True, kw_only=True):
         started: When it began, seconds since 1970.
         places: Where nodes reach it, ``host:port`` each.
         front_ends: How many front ends are there.
+        issuer: Public key of its issuer of credentials: with it, whoever knows what was revoked
+            verifies credentials of this cluster.
     """
 
     name: str
@@ -95,6 +361,7 @@ class HeadFacts(msgspec.Struct, frozen=True, kw_only=True):
     started: float
     places: list[str]
     front_ends: int
+    issuer: bytes = b""
 
 
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,11 +11,12 @@ import contextlib
 import importlib.metadata
 import itertools
 import os
+import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from typing import Any
 import msgspec
 
 from sapwood.contexts.launchers.base import Launcher
+from sapwood.contexts.orders import Exited
 from sapwood.core import typed
 from sapwood.core.clock import MonotonicClock
 from sapwood.core.errors import (
@@ -34,6 +36,7 @@ from sapwood.core.errors import (
     StoreError,
 )
 from sapwood.environment.component import ComponentEvent
+from sapwood.environment.configuration import Configuration
 from sapwood.environment.log_ring import LogRing, kept_lines
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import NodeSettings, Settings
@@ -47,11 +50,17 @@ from sapwood.head.components import (
     NodeTree,
 )
 from sapwood.head.folder import remove_info
+from sapwood.head.gate import RIGHT_OF_ORDER, Gate
+from sapwood.head.ledger import EventQuery, Ledger, LedgerEvent, kinds_of
+from sapwood.head.office import CredentialOffice, DenialFeed, longest_of
+from sapwood.head.policy import PolicyKeeper
 from sapwood.head.service import ServiceCaller, ServiceServer
+from sapwood.head.service_port import ServiceTlsPort
 from sapwood.head.status import NodeCauses, tree_status
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree, NodeView
 from sapwood.security.authority import Authority, new_cluster_id
+from sapwood.security.rights import ADMIN, ALL_RIGHTS, CONNECT, RUN
 from sapwood.security.tokens import TokenRecord, Tokens
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.options import PlacesChanged, SessionOptions
@@ -74,6 +83,9 @@ ORDERS = frozenset(
     }
 )
 """What front ends may ask of nodes."""
+
+OF_OPEN_SESSION = frozenset({messages.CONFIGURE, messages.DETOUR, messages.SPAWN, messages.KILL})
+"""Of these, those about a session that the front end has opened on that node."""
 
 SLOW_CALLS = 16
 """Questions to nodes that are answered at a time; more wait for them."""
@@ -98,6 +110,9 @@ LAST_WORD = 1.0
 
 DENIED_FOR = 30 * 24 * 3600.0
 """Seconds for which a node that was removed may not come again, or longer, as its certificate."""
+
+DENIAL_WAIT = 1.0
+"""Seconds that somebody who revokes a credential waits for the nodes to know."""
 
 AWAY = "it is away; it is taken back if it comes again"
 
@@ -125,6 +140,14 @@ class Head:
         options: How its control tree is made.
         settings: How machines become nodes.
         launcher: What starts nodes that belong to the head itself; None for none.
+        configuration: All settings with where they come from, for the policy; by default those of
+            files and variables.
+
+    Attributes:
+        ledger: What happened.
+        policy: What it does by itself.
+        office: Its credentials.
+        gate: Who may call what.
 
     Raises:
         StoreInUseError: The cluster is up already.
@@ -142,6 +165,7 @@ class Head:
         options: SessionOptions,
         settings: NodeSettings,
         launcher: Launcher | None = None,
+        configuration: Configuration | None = None,
     ) -> None:
         self.name = name
         self._life = settings.certificate_life
@@ -156,6 +180,7 @@ class Head:
         self._draining: dict[int, float] = {}  # until when, monotonic
         self._sessions: dict[tuple[str, int], _RemoteSession] = {}
         self._causes = NodeCauses()
+        self._away: set[int] = set()  # used on the loop of the control tree only
         self._lines = LogRing()
         self._keeping = contextlib.ExitStack()
         self._front_ends = itertools.count(1)
@@ -164,13 +189,36 @@ class Head:
         self._ready_seconds: float | None = None
         self._look_planned = False
         self._leaving = ThreadPoolExecutor(REMOVALS, "sapwood-leaving")
+        self.ledger = Ledger(folder, lambda: self.policy.current.limits.events)
+        note = self.ledger.note
         try:
+            authority, tokens = self._kept()
             self._generation = self._next_generation()
-            kept = (*self._kept(), self._generation)
+            self.policy = PolicyKeeper(lambda: self._store.opened, configuration, note)
+            cluster, pin = authority.cluster, authority.pin
+            with self._reading("credentials"):
+                self.office = CredentialOffice(
+                    lambda: self._store.opened, cluster, pin, self._generation, note
+                )
+            self.control = ControlTree(
+                launcher,
+                options,
+                settings,
+                authority,
+                tokens,
+                self._generation,
+                self._is_denied,
+                note,
+            )
         except BaseException:
+            self.ledger.close()
             self._store.stop()
             raise
-        self.control = self._new_control(launcher, options, settings, kept)
+        self.gate = Gate(
+            cluster, authority.certificate, self.office.issuer, self.office.denials, note
+        )
+        self._feed = DenialFeed(self.control.ask, self.office.whole_list)
+        self._tls = ServiceTlsPort(self.control, self._thread)
         self._service = ServiceServer(
             {
                 calls.HELLO: self._hello,
@@ -187,9 +235,20 @@ class Head:
                 calls.UNDELEGATE: self._undelegate,
                 calls.ORDER: self._order,
                 calls.TAKEN: self._taken,
+                calls.DENIALS: self._denials,
+                calls.ISSUE_CREDENTIAL: self._issue_credential,
+                calls.LIST_CREDENTIALS: self._list_credentials,
+                calls.REVOKE_CREDENTIAL: self._revoke_credential,
+                calls.EVENTS: self._events,
+                calls.FOLLOW_EVENTS: self._follow_events,
+                calls.RECORD_RUN: self._record_run,
+                calls.SHOW_POLICY: self._show_policy,
+                calls.SET_POLICY: self._set_policy,
+                calls.POLICY_HISTORY: self._policy_history,
                 calls.DOWN: self._down,
             },
             self._thread,
+            self.gate,
         )
         self._commands = _RemoteCommands(self.control, self._service)
         self._delegated: dict[str, tuple[int, Callable[[], None]]] = {}
@@ -202,19 +261,6 @@ class Head:
             REFUSALS,
         )
 
-    def _new_control(
-        self,
-        launcher: Launcher | None,
-        options: SessionOptions,
-        settings: NodeSettings,
-        kept: tuple[Authority, Tokens, int],
-    ) -> ControlTree:
-        try:
-            return ControlTree(launcher, options, settings, *kept, self._is_denied)
-        except BaseException:
-            self._store.stop()
-            raise
-
     # --- life ----------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -222,11 +268,14 @@ class Head:
         self._keeping.enter_context(kept_lines(self._lines))
         self._commands.serve()
         self.control.session.subscribe(self._places_changed)
+        self.policy.watch(self._policy_changed)
         self.control.watch_components(self._components_changed)
         begun = self._clock.now()
         try:
+            self.ledger.note("head.started", "the head began", facts={"pid": str(os.getpid())})
             self.control.start()
             self._thread.start()
+            self._tls.open(self._service)
             self._thread.call(self._socket.listen)
             self._thread.call(self._supervise, begun)
         except BaseException:
@@ -242,6 +291,7 @@ class Head:
         self.ended.set()
         remove_info(self._folder)
         if self._thread.started:
+            self._tls.close()
             self._thread.call(self._stop_listening)
         with contextlib.suppress(SapwoodError):
             self.control.dismiss("the cluster is down")
@@ -250,6 +300,8 @@ class Head:
             pool.shutdown(cancel_futures=True)
         self._thread.stop()
         self._supervisor.stop()
+        self.ledger.note("head.ended", "the cluster is down")
+        self.ledger.close()
         self._store.stop()  # also where the supervisor was not started
         self._keeping.close()
 
@@ -359,6 +411,7 @@ class Head:
                 started=self._started,
                 places=list(self.control.places),
                 front_ends=len(self._service.callers),
+                issuer=self.office.issuer,
             )
         )
 
@@ -429,8 +482,16 @@ class Head:
         )
 
     def _remove_node(self, caller: ServiceCaller, value: Any) -> Future[Any]:
-        del caller
         wanted = _read(value, calls.RemoveNode)
+        self.gate.require_right(caller, ADMIN, node=wanted.name, what=calls.REMOVE_NODE)
+        return self.remove_node(wanted)
+
+    def remove_node(self, wanted: calls.RemoveNode) -> Future[Any]:
+        """Let a node go for good, when what runs there is done or its time is over.
+
+        Raises:
+            ConfigurationError: There is no such node, or it is the head's own.
+        """
         found = [one for one in self.records() if one.name == wanted.name and one.state != GONE]
         if not found:
             known = ", ".join(one.name for one in self.records() if one.state != GONE)
@@ -486,6 +547,7 @@ class Head:
                 for old in list(self._removed)[:-MAX_REMOVED]:
                     del self._removed[old]
             self.control.remove_node(host, LAST_WORD)
+            self.ledger.note("node.removed", removal.reason, node=record.name)
         except BaseException as error:  # noqa: BLE001 - handed to those who wait
             with self._lock:
                 self._removed.pop(host, None)
@@ -526,11 +588,15 @@ class Head:
     def _certify(self, caller: ServiceCaller, value: Any) -> Any:
         # Those that a former head certified are there still.
         name = f"f{self._generation}-{caller.number}-{next(self._front_ends)}"
-        made = self.control.certify(_read(value, bytes), name)
+        rights = caller.rights or ALL_RIGHTS
+        request, left = _read(value, bytes), self.gate.seconds_left(rights)
+        made = self.control.certify(request, name, left)
         return _plain(calls.FrontEndCertificate(made.node, made.certificate, made.authority))
 
     def _delegate(self, caller: ServiceCaller, value: Any) -> Any:
         wanted = _read(value, calls.DelegateLinks)
+        if not caller.is_local:
+            raise ProtocolError("links are given to processes of the head's machine only")
         end = self.control.delegate(wanted.tree, partial(_send_socket, wanted.path))
         forget = caller.when_gone(partial(self._end_delegation, wanted.tree, caller.number))
 
@@ -555,6 +621,7 @@ class Head:
         order = _read(value, calls.NodeOrder)
         if order.handler not in ORDERS:
             raise ProtocolError(f"a front end may not ask a node for '{order.handler}'")
+        self._check_order(caller, order)
         begins = order.handler in {messages.OPEN, messages.COMMAND_START}
         with self._lock:
             draining = order.host in self._draining
@@ -566,36 +633,109 @@ class Head:
         if order.handler == messages.OPEN:
             opening = messages.from_value(order.value, messages.OpenProcesses)
             self._own_session(caller, opening.session, order.host)
+            ids = caller.rights.ids if caller.rights is not None else ()
+            marked = msgspec.structs.replace(opening, credential=ids)
+            order = msgspec.structs.replace(order, value=messages.to_value(marked))
         elif order.handler == messages.RESUME:
             resuming = messages.from_value(order.value, messages.ResumeProcesses)
             self._own_session(caller, resuming.session, order.host)
         elif order.handler == messages.CLOSE:
-            self._disown_session(caller, str(order.value), order.host)
+            if not self._disown_session(caller, str(order.value), order.host):
+                return _done(None)  # it is closed, or was never open
         elif order.handler == messages.COMMAND_START:
             return self._commands.start(caller, order)
         return self.control.ask(order.host, order.handler, order.value)
 
+    def _check_order(self, caller: ServiceCaller, order: calls.NodeOrder) -> None:
+        """Refuse what a front end has no right for, and what is about somebody else's processes.
+
+        Raises:
+            SecurityError: It has no right for it on that node, or for that session.
+            ProtocolError: It is another front end's.
+        """
+        right = RIGHT_OF_ORDER.get(order.handler, ADMIN)
+        begun = _session_of(order)
+        node = self.control.name_of(order.host) if right != CONNECT else ""
+        self.gate.require_right(caller, right, session=begun, node=node, what=order.handler)
+        if order.handler in OF_OPEN_SESSION:
+            with self._lock:
+                known = self._sessions.get((begun, order.host))
+            if known is None or known.caller is not caller:
+                raise ProtocolError(f"the session {begun} is not this front end's on that node")
+        elif order.handler in COMMAND_ORDERS:
+            command = messages.from_value(order.value, COMMAND_ORDERS[order.handler]).command
+            if not self._commands.may(caller, command, order.host):
+                raise ProtocolError(f"the command {command} is another front end's")
+        if order.handler == messages.SPAWN:
+            self._note_replaced(order)
+
+    def _note_replaced(self, order: calls.NodeOrder) -> None:
+        spawning = messages.from_value(order.value, messages.SpawnProcesses)
+        for one in spawning.processes:
+            if one.incarnation > 1:
+                self.ledger.note(
+                    "process.replaced",
+                    f"another process begins as rank {one.rank}",
+                    node=self.control.name_of(order.host),
+                    session=spawning.session,
+                    facts={"rank": str(one.rank), "incarnation": str(one.incarnation)},
+                )
+
     def _own_session(self, caller: ServiceCaller, session: str, host: int) -> None:
+        """Note whose a session is."""
         key = (session, host)
         with self._lock:
             known = self._sessions.get(key)
-        if known is not None and known.caller is not caller:
+            owners = [one.caller for (name, _), one in self._sessions.items() if name == session]
+        if any(owner is not caller for owner in owners):
             raise ProtocolError(f"the session {session} is another front end's")
         if known is None:
-            made = _RemoteSession(session, host, caller, self._service)
+            made = _RemoteSession(session, host, caller, self._service, self._exited)
             made.forget = caller.when_gone(partial(self._abandoned, key))
             with self._lock:
+                first = not any(name == session for name, _ in self._sessions)
                 self._sessions[key] = made
             self.control.join(made)
+            if first:
+                subject = caller.rights.subject if caller.rights is not None else ""
+                self.ledger.note(
+                    "session.created",
+                    f"it takes nodes for {subject or 'the user of the head'}",
+                    session=session,
+                    facts={"front_end": str(caller.number), "address": caller.address or "here"},
+                )
 
-    def _disown_session(self, caller: ServiceCaller, name: str, host: int) -> None:
+    def _exited(self, host: int, report: messages.ProcessesReported) -> None:
+        """A process of a session ended; on a thread of the control tree."""
+        ended = report.report
+        if ended is None:
+            text, facts = f"all its processes there: {report.reason}", {}
+        elif isinstance(ended, Exited) and (ended.status or ended.reason):
+            text = f"rank {ended.rank}: {ended.reason or ended_by(ended.status)}"
+            facts = {"rank": str(ended.rank), "status": str(ended.status)}
+        else:
+            return
+        node = self.control.name_of(host)
+        self.ledger.note("process.lost", text, node=node, session=report.session, facts=facts)
+
+    def _session_left(self, name: str, reason: str) -> None:
+        """Note that a session is gone, if that was its last node."""
+        with self._lock:
+            there = any(one == name for one, _ in self._sessions)
+        if not there:
+            self.ledger.note("session.ended", reason, session=name)
+
+    def _disown_session(self, caller: ServiceCaller, name: str, host: int) -> bool:
+        """Forget a session on a node; return whether it was this front end's."""
         with self._lock:
             known = self._sessions.get((name, host))
             if known is None or known.caller is not caller:
-                return
+                return False
             del self._sessions[name, host]
         known.forget()
         self.control.part(known)
+        self._session_left(name, "it was closed")
+        return True
 
     def _abandoned(self, key: tuple[str, int]) -> None:
         """A front end is gone without a word: nothing of its session stays on a node."""
@@ -604,12 +744,119 @@ class Head:
         if session is not None:
             self.control.part(session)
             _log.info("session ended with its front end", session=key[0], host=key[1])
+            self._session_left(key[0], "its front end is gone")
             with contextlib.suppress(SapwoodError):
                 self.control.ask(key[1], messages.CLOSE, key[0])
 
     def _taken(self, caller: ServiceCaller, value: Any) -> Any:
         self._commands.taken(caller, _read(value, int))
         return None
+
+    # --- credentials, events and policy ----------------------------------------------------------
+
+    def _issue_credential(self, caller: ServiceCaller, value: Any) -> Any:
+        wanted = _read(value, calls.IssueCredential)
+        if wanted.role and wanted.rights:
+            raise ConfigurationError("a role and rights are both given", hint="leave one out")
+        if wanted.role:
+            wanted = msgspec.structs.replace(wanted, rights=self.policy.rights_of(wanted.role))
+        longest = longest_of(self.policy.current.limits.credential_life)
+        by = caller.rights or ALL_RIGHTS
+        return _plain(self.office.issue(wanted, by, list(self.control.places), longest))
+
+    def _list_credentials(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller, value
+        return [_plain(one) for one in self.office.list()]
+
+    def _denials(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller, value
+        return _plain(self.office.whole_list())
+
+    def _revoke_credential(self, caller: ServiceCaller, value: Any) -> Future[Any]:
+        by = "" if caller.rights is None else caller.rights.subject
+        block = _read(value, str)
+        answer: Future[Any] = self._pool.submit(self.revoke_credential, block, by)
+        return answer
+
+    def revoke_credential(self, block: str, by: str = "") -> Any:
+        """Refuse a credential everywhere; wait a moment for the nodes to say that they know.
+
+        Raises:
+            SecurityError: It is no id of a credential.
+            StoreError: It cannot be kept; then nothing is revoked.
+        """
+        update, known = self.office.revoke(block, by)
+        cut_off = self._thread.call(self._service.deny, frozenset(update.ids))
+        self._tell_all(calls.DENIED, _plain(update))
+        told = {
+            one.name: self._feed.tell(one.host, update)
+            for one in self.records()
+            if one.can_be_asked
+        }
+        wait(told.values(), DENIAL_WAIT)
+        knowing = [name for name, answer in told.items() if answer.done() and answer.result()]
+        return _plain(
+            calls.Revoked(
+                id=block,
+                known=known,
+                nodes=knowing,
+                missing=[
+                    one.name
+                    for one in self.records()
+                    if one.state != GONE and one.name not in knowing
+                ],
+                front_ends=cut_off,
+                epoch=update.epoch,
+            )
+        )
+
+    def _events(self, caller: ServiceCaller, value: Any) -> Future[Any]:
+        del caller
+        query = _read(value, EventQuery)
+        return self._pool.submit(
+            lambda: _plain(calls.EventPage(events=self.ledger.find(query), state=self.ledger.state))
+        )
+
+    def _follow_events(self, caller: ServiceCaller, value: Any) -> Any:
+        query = _read(value, EventQuery)
+        kinds_of(query.kinds)
+
+        def tell(event: LedgerEvent) -> None:
+            if query.fits(event):
+                self._service.tell(caller, calls.EVENT_NOTED, _plain(event))
+
+        caller.when_gone(self.ledger.subscribe(tell))
+        return None
+
+    def _record_run(self, caller: ServiceCaller, value: Any) -> Any:
+        run = _read(value, calls.RunRecord)
+        self.gate.require_right(caller, RUN, session=run.session, what=calls.RECORD_RUN)
+        subject = caller.rights.subject if caller.rights is not None else ""
+        facts = {
+            "state": run.state,
+            "seconds": f"{run.seconds:.3f}",
+            "iterations": str(run.iterations),
+            "by": subject,
+        }
+        text = f"{run.run}: {run.state}" + (f": {run.reason}" if run.reason else "")
+        self.ledger.note("run.ended", text, session=run.session, facts=facts)
+        return None
+
+    def _show_policy(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        return [_plain(one) for one in self.policy.rows(_read(value, str))]
+
+    def _set_policy(self, caller: ServiceCaller, value: Any) -> Any:
+        wanted = _read(value, calls.SetPolicy)
+        by = caller.rights.subject if caller.rights is not None else ""
+        return [_plain(one) for one in self.policy.set(wanted.key, wanted.value, by)]
+
+    def _policy_history(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller, value
+        return [_plain(one) for one in self.policy.history()]
+
+    def _policy_changed(self, rows: list[calls.PolicyRow]) -> None:
+        self._tell_all(calls.POLICY_CHANGED, [_plain(one) for one in rows])
 
     def _down(self, caller: ServiceCaller, value: Any) -> Any:
         del caller, value
@@ -634,6 +881,10 @@ class Head:
         if told.gone:
             self._commands.nodes_gone(change.ranks)
         self._tell_all(calls.NODES_CHANGED, _plain(told))
+        for rank in change.ranks:
+            if change.back or change.added:
+                self._feed.tell(rank)
+            self._note_node(rank, change)
         self._look_soon()
 
     def _components_changed(self, host: int, turned: bool) -> None:  # noqa: FBT001 - as told
@@ -648,7 +899,41 @@ class Head:
                 reason=view.closed,
             )
             self._tell_all(calls.NODES_CHANGED, _plain(told))
+            if not view.closed:
+                self._feed.tell(host)
         self._look_soon()
+
+    def _note_node(self, rank: int, change: PlacesChanged) -> None:
+        """Note once that a node is gone, and that it is back if it need not join again for that."""
+        was_away = rank in self._away
+        if change.back or change.added or change.removed:
+            self._away.discard(rank)
+            if was_away and change.back and change.disconnected:
+                self.ledger.note(
+                    "node.back", "its link is there again", node=self.control.name_of(rank)
+                )
+        elif not was_away:
+            self._away.add(rank)
+            self._node_lost(rank, change.reason)
+
+    def _node_lost(self, rank: int, reason: str) -> None:
+        """Note that a node is gone; if the policy says so, it is removed when it stays away."""
+        self.ledger.note("node.lost", reason, node=self.control.name_of(rank))
+        recovery = self.policy.current.recovery
+        if recovery.lost_nodes == "remove" and rank > len(self.control.hosts):
+            with contextlib.suppress(ClosedError):
+                self._thread.post(
+                    self._thread.loop.call_later, recovery.patience, self._remove_lost, rank
+                )
+
+    def _remove_lost(self, rank: int) -> None:
+        """Remove a node that is lost still, if the policy still says so."""
+        found = next((one for one in self.records() if one.host == rank), None)
+        if found is None or found.state not in {"lost", "disconnected"}:
+            return
+        if self.policy.current.recovery.lost_nodes == "remove":
+            with contextlib.suppress(SapwoodError):
+                self.remove_node(calls.RemoveNode(found.name))
 
     def _tell_nodes(self, hosts: list[int]) -> None:
         nodes = [one for one in self.records() if one.host in hosts]
@@ -694,7 +979,15 @@ class _Removal:
 class _RemoteSession:
     """A session of a front end on a node: what it should hear goes there."""
 
-    def __init__(self, name: str, host: int, caller: ServiceCaller, service: ServiceServer) -> None:
+    def __init__(
+        self,
+        name: str,
+        host: int,
+        caller: ServiceCaller,
+        service: ServiceServer,
+        exited: Callable[[int, messages.ProcessesReported], None],
+    ) -> None:
+        self._exited = exited
         self.name = name
         self.host = host
         self.caller = caller
@@ -703,6 +996,7 @@ class _RemoteSession:
 
     def heard(self, report: messages.ProcessesReported) -> None:
         """Pass on what the node reports."""
+        self._exited(self.host, report)
         value = _plain(calls.OfNode(self.host, messages.to_value(report)))
         self._service.tell(self.caller, calls.PROCESSES_REPORTED, value)
 
@@ -772,6 +1066,12 @@ class _RemoteCommands:
         with self._lock:
             return any(one == host for _, one in self._owners)
 
+    def may(self, caller: ServiceCaller, command: int, host: int) -> bool:
+        """Whether a front end may give orders to a command: it is its own, or has ended."""
+        with self._lock:
+            owner = self._owners.get((command, host))
+        return owner is None or owner[0] is caller
+
     def taken(self, caller: ServiceCaller, number: int) -> None:
         """A front end has room for more output."""
         with self._lock:
@@ -833,6 +1133,51 @@ def _send_socket(path: str, sock: socket.socket, peer: str) -> None:
             socket.send_fds(way, [peer.encode() or b"?"], [sock.fileno()])
         except OSError as error:
             _log.warning("connection not handed over", peer=peer, reason=str(error))
+
+
+COMMAND_ORDERS: dict[str, Any] = {
+    messages.COMMAND_INPUT: messages.CommandInput,
+    messages.COMMAND_SIGNAL: messages.SignalCommand,
+    messages.COMMAND_CANCEL: messages.CancelCommand,
+}
+"""Orders to a command that was started, and what they carry."""
+
+
+def _session_of(order: calls.NodeOrder) -> str:
+    """Return the session that an order is about; empty for a command."""
+    if order.handler == messages.CLOSE:
+        return str(order.value)
+    kinds: dict[str, Any] = {
+        messages.OPEN: messages.OpenProcesses,
+        messages.RESUME: messages.ResumeProcesses,
+        messages.DETOUR: messages.NoteDetour,
+        messages.CONFIGURE: messages.ConfigureSession,
+        messages.SPAWN: messages.SpawnProcesses,
+        messages.KILL: messages.KillProcess,
+    }
+    kind = kinds.get(order.handler)
+    return "" if kind is None else str(messages.from_value(order.value, kind).session)
+
+
+def _done(value: Any) -> Future[Any]:
+    made: Future[Any] = Future()
+    made.set_result(value)
+    return made
+
+
+def ended_by(status: int) -> str:
+    """Return how a process ended, in words.
+
+    Example:
+        >>> ended_by(-9), ended_by(3)
+        ('killed by SIGKILL', 'ended with status 3')
+    """
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"
 
 
 def _plain(value: msgspec.Struct) -> Any:

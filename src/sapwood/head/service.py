@@ -1,13 +1,18 @@
 """How front ends speak with a head: calls with answers, and notices, over one connection.
 
-A message is its size (4 bytes, little-endian) and msgpack. Whoever has the connection may do
-everything that the head's user may: it is a Unix socket of the same user, as the kernel says.
+A message is its size (4 bytes, little-endian) and msgpack. At a Unix socket of the same user, as
+the kernel says, a front end may do all that the head's user may. Over TLS it shows a credential
+first, and may do what that allows; until then the head reads little, and waits not long.
 
 ::
 
     front end                      head
-      ---- ServiceServiceCall(1, "nodes") ------->
-      <--- Reply(1, [...]) ---------
+      ---- ServiceCall(1, "greet") -------->      over TLS, or to have less than all rights
+      <--- Reply(1, challenge) ------
+      ---- ServiceCall(2, "present") ------>
+      <--- Reply(2, rights) ---------
+      ---- ServiceCall(3, "nodes") -------->
+      <--- Reply(3, [...]) ---------
       <--- Notice("places", ...) ---      what it did not ask for
 """
 
@@ -24,7 +29,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from sapwood.comm.transport.base import Connection
+from sapwood.comm.loop import Loop
+from sapwood.comm.transport.base import Connection, ConnectionHandler, Failed
+from sapwood.comm.transport.tls import TlsConnection
 from sapwood.comm.transport.unix import UnixConnection, UnixTransport
 from sapwood.core import typed
 from sapwood.core.errors import (
@@ -33,8 +40,14 @@ from sapwood.core.errors import (
     ErrorRecord,
     ProtocolError,
     SapwoodError,
+    SecurityError,
 )
 from sapwood.environment.logs import logger
+from sapwood.head import calls
+from sapwood.head.calls import CUT_OFF, GREET, PRESENT
+from sapwood.head.gate import Gate
+from sapwood.security.capabilities import Shown
+from sapwood.security.rights import ALL_RIGHTS, Rights
 from sapwood.session.loop_thread import LoopThread
 
 MAX_MESSAGE = 64 * 2**20
@@ -49,8 +62,25 @@ MAX_CALLS = 10_000
 MAX_FRONT_ENDS = 256
 """Front ends that may be there at a time."""
 
+MAX_STRANGERS = 64
+"""Front ends that have shown no credential yet; with more, the first of them is cut off."""
+
+STRANGER_PATIENCE = 10.0
+"""Seconds that a front end has to show one."""
+
+MAX_STRANGE_MESSAGE = 64 * 1024
+"""Bytes of a message of somebody who has not."""
+
+FAREWELL = 1.0
+"""Seconds that a front end has to read why it is cut off."""
+
+LONGEST_TIMER = 3600.0
+"""Seconds after which the end of a credential is looked at again at the latest."""
+
 CONNECT_TIMEOUT = 5.0
 """Seconds in which a head answers a front end that comes."""
+
+ServiceConnection = UnixConnection | TlsConnection
 
 _SIZE = struct.Struct("<I")
 
@@ -96,9 +126,14 @@ def _packed(message: msgspec.Struct) -> bytes:
 
 
 class Frames:
-    """Divides a connection's bytes into messages."""
+    """Divides a connection's bytes into messages.
 
-    def __init__(self) -> None:
+    Attributes:
+        limit: Bytes of a message at most.
+    """
+
+    def __init__(self, limit: int = MAX_MESSAGE) -> None:
+        self.limit = limit
         self._buffer = bytearray()
 
     def add(self, data: bytes) -> list[bytes]:
@@ -112,8 +147,8 @@ class Frames:
         start = 0
         while len(self._buffer) - start >= _SIZE.size:
             (size,) = _SIZE.unpack_from(self._buffer, start)
-            if size > MAX_MESSAGE:
-                raise ProtocolError(f"a message has more than {MAX_MESSAGE} bytes")
+            if size > self.limit:
+                raise ProtocolError(f"a message has more than {self.limit} bytes")
             end = start + _SIZE.size + size
             if len(self._buffer) < end:
                 break
@@ -131,12 +166,19 @@ class ServiceCaller:
 
     Attributes:
         number: Which one it is; no other has it.
+        address: Where it is; empty on the head's machine.
+        rights: What it may do; None before it has shown a credential, if it needs one.
+        challenge: What it is to sign.
     """
 
-    def __init__(self, number: int, connection: UnixConnection) -> None:
+    def __init__(self, number: int, connection: ServiceConnection) -> None:
         self.number = number
         self.connection = connection
-        self.frames = Frames()
+        local = isinstance(connection, UnixConnection)
+        self.address = "" if local else connection.facts().address
+        self.rights: Rights | None = ALL_RIGHTS if local else None
+        self.challenge = b""
+        self.frames = Frames(MAX_MESSAGE if local else MAX_STRANGE_MESSAGE)
         self.waiting = 0
         self.there = True
         self._left: list[Callable[[], None]] = []
@@ -171,6 +213,11 @@ class ServiceCaller:
         for function in left:
             function()
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on the head's machine, at a Unix socket."""
+        return not self.address
+
     def __repr__(self) -> str:
         return f"<front end {self.number}>"
 
@@ -192,11 +239,15 @@ class ServiceServer:
     Args:
         handlers: What does what, by name.
         thread: Its loop watches the connections.
+        gate: Says who may call what; without one, only front ends at a Unix socket may.
     """
 
-    def __init__(self, handlers: Mapping[str, Handler], thread: LoopThread) -> None:
+    def __init__(
+        self, handlers: Mapping[str, Handler], thread: LoopThread, gate: Gate | None = None
+    ) -> None:
         self._handlers = dict(handlers)
         self._thread = thread
+        self._gate = gate
         self._callers: dict[int, ServiceCaller] = {}
         self._numbers = itertools.count(1)
 
@@ -214,13 +265,46 @@ class ServiceServer:
         """Take a front end in."""
         del initiator
         number = next(self._numbers)
-        assert isinstance(connection, UnixConnection)  # noqa: S101 - it listens at a path
-        if len(self._callers) >= MAX_FRONT_ENDS:
-            _log.warning("front end refused", reason=f"{MAX_FRONT_ENDS} are there")
-            self._thread.loop.call_soon(connection.abort)
+        assert isinstance(connection, UnixConnection | TlsConnection)  # noqa: S101 - no others come
+        caller = ServiceCaller(number, connection)
+        strangers = [one for one in self._callers.values() if one.rights is None]
+        if caller.rights is None:
+            if len(strangers) >= MAX_STRANGERS:
+                self._cut_off(strangers[0], "others wait, and it has shown no credential")
+            self._thread.loop.call_later(STRANGER_PATIENCE, self._too_late, caller)
+        elif len(self._callers) - len(strangers) >= MAX_FRONT_ENDS:
+            self._refuse(caller)
             return number
-        self._callers[number] = ServiceCaller(number, connection)
+        self._callers[number] = caller
         return number
+
+    def _refuse(self, caller: ServiceCaller) -> None:
+        _log.warning("front end refused", reason=f"{MAX_FRONT_ENDS} are there")
+        self._thread.loop.call_soon(caller.connection.abort)
+
+    def _too_late(self, caller: ServiceCaller) -> None:
+        if caller.there and caller.rights is None:
+            self._cut_off(caller, "it has shown no credential in time")
+
+    def _cut_off(self, caller: ServiceCaller, reason: str) -> None:
+        """End a connection, and tell the front end why: it has no rights from now on."""
+        _log.warning("front end cut off", number=caller.number, reason=reason)
+        if self._callers.pop(caller.number, None) is None:
+            return
+        caller.rights = None
+        self._notify(caller, Notice(CUT_OFF, reason))
+        caller.gone()
+        caller.connection.close()
+        self._thread.loop.call_later(FAREWELL, caller.connection.abort)
+
+    def deny(self, ids: frozenset[str]) -> int:
+        """Cut off those whose credential was revoked; return how many. On the loop's thread."""
+        found = [
+            one for one in self.callers if one.rights is not None and ids & set(one.rights.ids)
+        ]
+        for caller in found:
+            self._cut_off(caller, "its credential was revoked")
+        return len(found)
 
     def bytes_received(self, number: int, data: bytes) -> None:
         """Take bytes of a front end in."""
@@ -230,7 +314,7 @@ class ServiceServer:
         try:
             for body in caller.frames.add(data):
                 self._serve(caller, _read_call(body))
-        except (ProtocolError, msgspec.MsgspecError, RecursionError) as error:
+        except (ProtocolError, msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             _log.warning("front end cut off", reason=str(error))
             caller.connection.abort()
 
@@ -246,7 +330,45 @@ class ServiceServer:
         for caller in self.callers:
             caller.connection.close()
 
+    def _admit(self, caller: ServiceCaller, call: ServiceCall, gate: Gate) -> None:
+        """Let somebody show a credential."""
+        if call.name == GREET:
+            self._reply(caller, Reply(call.number, plain(gate.greet(caller))))
+            return
+        try:
+            rights = gate.admit(caller, typed.convert(call.value, Shown))
+        except (SecurityError, msgspec.ValidationError) as error:
+            problem = error if isinstance(error, SecurityError) else ProtocolError(str(error))
+            self._reply(caller, Reply(call.number, error=problem.to_record()))
+            self._cut_off(caller, problem.what)
+            return
+        others = [one for one in self._callers.values() if one.rights is not None]
+        if len(others) > MAX_FRONT_ENDS:
+            self._refuse(caller)
+            return
+        caller.frames.limit = MAX_MESSAGE
+        self._look_at_end(caller, rights, gate)
+        said = calls.RightsFacts.of(rights)
+        self._reply(caller, Reply(call.number, plain(said)))
+
+    def _look_at_end(self, caller: ServiceCaller, rights: Rights, gate: Gate) -> None:
+        """Cut a front end off when its credential ends."""
+        if not caller.there or caller.rights is not rights:
+            return
+        left = gate.seconds_left(rights)
+        if left <= 0:
+            self._cut_off(caller, "its credential has expired")
+        else:
+            self._thread.loop.call_later(
+                min(left, LONGEST_TIMER), self._look_at_end, caller, rights, gate
+            )
+
     def _serve(self, caller: ServiceCaller, call: ServiceCall) -> None:
+        if not caller.there:
+            return
+        if call.name in {GREET, PRESENT} and self._gate is not None:
+            self._admit(caller, call, self._gate)
+            return
         handler = self._handlers.get(call.name)
         if handler is None:
             error = ProtocolError(
@@ -257,6 +379,10 @@ class ServiceServer:
         if caller.waiting >= MAX_CALLS:
             raise ProtocolError(f"a front end has more than {MAX_CALLS} open calls")
         try:
+            if self._gate is not None:
+                self._gate.require(caller, call.name)
+            elif caller.rights is None:
+                raise SecurityError("this head takes no credentials")
             answer = handler(caller, call.value)
         except SapwoodError as error:
             self._reply(caller, Reply(call.number, error=error.to_record()))
@@ -311,11 +437,39 @@ class ServiceServer:
 # --- at a front end -------------------------------------------------------------------------------
 
 
+class WayToHead(Protocol):
+    """How a front end reaches a head.
+
+    Attributes:
+        place: Where the head is, for messages.
+    """
+
+    place: str
+
+    def open(self, handler: ConnectionHandler, loop: Loop, failed: Failed) -> None:
+        """Connect, on the loop's thread; one of handler and ``failed`` hears of it."""
+
+
+class UnixWay:
+    """The way to a head on this machine.
+
+    Args:
+        place: Its socket.
+    """
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def open(self, handler: ConnectionHandler, loop: Loop, failed: Failed) -> None:
+        """Connect."""
+        UnixTransport().connect(self.place, handler, loop, failed)
+
+
 class ServiceClient:
     """A connection to a head.
 
     Args:
-        path: The head's socket.
+        way: How it is reached.
         noticed: Told of notices, on a thread of its own: ``noticed(name, value)``.
         ended: Told why the connection ended, if it was not closed here.
 
@@ -325,11 +479,12 @@ class ServiceClient:
 
     def __init__(
         self,
-        path: str,
+        way: WayToHead,
         noticed: Callable[[str, Any], None] | None = None,
         ended: Callable[[str], None] | None = None,
     ) -> None:
-        self._path = path
+        self._place = way.place
+        self._cut_off = ""
         self._noticed = noticed or _nobody
         self._told_end = ended
         self._numbers = itertools.count(1)
@@ -342,9 +497,7 @@ class ServiceClient:
         opened: Future[None] = Future()
         self._opened = opened
         self._thread.start()
-        self._thread.post(
-            UnixTransport().connect, path, self, self._thread.loop, opened.set_exception
-        )
+        self._thread.post(way.open, self, self._thread.loop, opened.set_exception)
         try:
             opened.result(CONNECT_TIMEOUT)
         except TimeoutError:
@@ -413,7 +566,7 @@ class ServiceClient:
         try:
             for body in self._frames.add(data):
                 self._take(_read_answer(body))
-        except (ProtocolError, msgspec.MsgspecError, RecursionError) as error:
+        except (ProtocolError, msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             self._ended(f"it broke the protocol: {error}")
             if self._connection is not None:
                 self._connection.abort()
@@ -428,6 +581,9 @@ class ServiceClient:
             self._connection.write([data])
 
     def _take(self, message: Reply | Notice) -> None:
+        if isinstance(message, Notice) and message.name == CUT_OFF:
+            self._cut_off = str(message.value)
+            return
         if isinstance(message, Notice):
             self._noticed(message.name, message.value)
             return
@@ -447,6 +603,7 @@ class ServiceClient:
         self._ended("the connection was closed")
 
     def _ended(self, reason: str) -> None:
+        reason = self._cut_off or reason
         with self._lock:
             if self._over:
                 return
@@ -466,16 +623,25 @@ class ServiceClient:
     def _too_slow(self, seconds: float) -> CommunicationError:
         return CommunicationError(
             f"the head did not answer within {seconds:g} s",
-            where=self._path,
+            where=self._place,
             hint="it may be stopped, or its machine overloaded; `sapwood down` ends it",
         )
 
-    def _error(self) -> CommunicationError:
+    def _error(self) -> SapwoodError:
+        if self._cut_off:
+            return SecurityError(
+                f"the head has ended the connection: {self._cut_off}", where=self._place
+            )
         return CommunicationError(
             f"the head is gone: {self._over}",
-            where=self._path,
+            where=self._place,
             hint="`sapwood up` starts it again",
         )
+
+
+def plain(value: msgspec.Struct) -> Any:
+    """Return a structure as what messages carry."""
+    return msgspec.to_builtins(value, builtin_types=(bytes,))
 
 
 def _end(future: Future[Any], error: SapwoodError) -> None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import math
 import re
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from functools import partial
 from threading import Lock, Semaphore
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -49,7 +50,7 @@ from sapwood.nodes.joining import (
     check_facts,
     check_python,
 )
-from sapwood.nodes.port import HeadPort, SessionRootPort, log_refusals
+from sapwood.nodes.port import HeadPort, Refusals, SessionRootPort, log_refusals
 from sapwood.nodes.processes import SessionNodes, SessionOnNode
 from sapwood.nodes.starting import SEND_TIMEOUT, AwaitedDaemon, DaemonStarter, NodeTrouble
 from sapwood.security.authority import (
@@ -90,6 +91,32 @@ MAX_NAME = 64
 """Characters of the name of a machine that was not let in."""
 
 _log = logger("nodes")
+
+
+class NoteEvent(Protocol):
+    """What is told of what happens; as that of a ledger, it waits for nothing."""
+
+    def __call__(
+        self,
+        kind: str,
+        text: str,
+        *,
+        node: str = "",
+        session: str = "",
+        facts: Mapping[str, str] | None = None,
+    ) -> None:
+        """Note that something happened."""
+
+
+def note_nothing(
+    kind: str,
+    text: str,
+    *,
+    node: str = "",
+    session: str = "",
+    facts: Mapping[str, str] | None = None,
+) -> None:
+    """Note nothing: a cluster that ends with its program has no ledger."""
 
 
 class RefusedMachine(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,6 +184,7 @@ class ControlTree:
         generation: Which head of that authority this is; 0 if there is no other. It tells the
             nodes of one from those of another.
         denied: Says whether a node id may not come again.
+        note: Told of nodes that join, of machines that are refused, and of certificates.
 
     Raises (from :meth:`start`):
         NodeLostError: Nodes did not come; the error says which and why.
@@ -171,6 +199,7 @@ class ControlTree:
         tokens: Tokens | None = None,
         generation: int = 0,
         denied: Callable[[str], bool] = lambda _node: False,
+        note: NoteEvent = note_nothing,
     ) -> None:
         self.launcher = launcher
         self.hosts = tuple(launcher.hosts) if launcher is not None else ()
@@ -180,6 +209,8 @@ class ControlTree:
         self._tokens = tokens or Tokens(self._authority.pin, time.time)
         self._generation = generation
         self._denied = denied
+        self._note = note
+        self._note_refused = Refusals(self._tell_refusal)
         self._life = dt.timedelta(seconds=settings.certificate_life)
         self._credentials = self._issue()
         self._lock = Lock()
@@ -478,19 +509,41 @@ class ControlTree:
             raise ClosedError("the head listens nowhere")
         return self._port.delegate(tree, take)
 
-    def certify(self, request: bytes, name: str) -> Credentials:
+    def hand_over(self, protocol: str, take: TakeSocket) -> Callable[[], None]:
+        """Have the connections of a protocol served elsewhere; see :meth:`HeadPort.hand_over`.
+
+        Raises:
+            ClosedError: The control tree has no port yet, or no more.
+        """
+        if self._port is None:
+            raise ClosedError("the head listens nowhere")
+        return self._port.hand_over(protocol, take)
+
+    def certify(self, request: bytes, name: str, seconds: float = math.inf) -> Credentials:
         """Return the credentials of somebody who is no node, without a key.
 
         Args:
             request: The request for a certificate, PEM.
             name: What it is called, a DNS label.
+            seconds: How long they are valid at most.
 
         Raises:
             SecurityError: The request is malformed.
             CommunicationError: The authority is stopped.
         """
         self._check_signs()
-        return self._authority.issue(request, name, b"", self._life)
+        life = min(seconds, self._life.total_seconds())
+        return self._authority.issue(request, name, b"", dt.timedelta(seconds=life))
+
+    @property
+    def authority(self) -> bytes:
+        """The certificate of the cluster's authority, PEM."""
+        return self._authority.certificate
+
+    @property
+    def pin(self) -> str:
+        """The pin of that authority."""
+        return self._authority.pin
 
     def join(self, session: SessionOnNode) -> None:
         """Have reports about a session on one node handed to it."""
@@ -552,6 +605,12 @@ class ControlTree:
             certificate = self._authority.sign(bytes(question.value()), name, self._life)
             with self._lock:
                 self._certificate_ends[question.asked.source] = valid_until(certificate)
+            self._note(
+                "certificate.renewed",
+                "it got a new certificate",
+                node=self.name_of(question.asked.source),
+                facts={"until": f"{valid_until(certificate):.0f}"},
+            )
             question.give(certificate, None)
         except (SecurityError, CommunicationError, StoreError) as error:
             question.fail(error)
@@ -572,10 +631,10 @@ class ControlTree:
         """Where machines that join reach the head, ``host:port`` each."""
         return () if self._port is None else self._port.places
 
-    def _admit(self, request: JoinRequest, peer: str) -> JoinAnswer:
+    def _admit(self, request: JoinRequest, peer: str, address: str) -> JoinAnswer:
         """Let a machine become a node, or say why not, and remember that."""
         try:
-            return self._admitted(request, peer)
+            answer = self._admitted(request, peer)
         except CommunicationError:
             raise  # it will come again
         except SapwoodError as error:
@@ -585,8 +644,17 @@ class ControlTree:
             if users:
                 reason += f"; it let in {fold_hosts(users)}"
             name = _printable(request.facts.name)
-            self._note_refusal(RefusedMachine(time=time.time(), name=name, reason=reason))
+            self._note_refusal(
+                RefusedMachine(time=time.time(), name=name, address=address, reason=reason)
+            )
             raise
+        self._note(
+            "node.joined" if request.token else "node.back",
+            "it joined" if request.token else "it came back, and showed its certificate",
+            node=self.name_of(answer.rank),
+            facts={"address": address, "id": answer.node, "user": request.facts.user},
+        )
+        return answer
 
     def _not_let_in(self, address: str, reason: str) -> None:
         """Somebody did not get as far as to say what it wants; on the loop's thread."""
@@ -594,8 +662,17 @@ class ControlTree:
 
     def _note_refusal(self, refusal: RefusedMachine) -> None:
         log_refusals(refusal.name or refusal.address, refusal.reason)
+        self._note_refused(refusal.address, f"{refusal.name}\0{refusal.reason}")
         with self._lock:
             self._refusals.append(refusal)
+
+    def _tell_refusal(self, address: str, what: str, left_out: int) -> None:
+        """Tell of some of the machines that are refused: anybody may be one."""
+        name, _, reason = what.partition("\0")
+        facts = {"address": address} | ({"name": name} if name else {})
+        if left_out:
+            facts["others"] = str(left_out)
+        self._note("machine.refused", reason, facts=facts)
 
     def _admitted(self, request: JoinRequest, peer: str) -> JoinAnswer:
         self._check_signs()

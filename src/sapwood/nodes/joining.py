@@ -32,7 +32,7 @@ import msgspec
 
 from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.transport.base import Connection
-from sapwood.comm.transport.tls import connecting_context, parse_address
+from sapwood.comm.transport.tls import TlsConnection, connecting_context, parse_address
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError, SapwoodError, SecurityError
 from sapwood.environment.settings import RestartSettings
@@ -248,12 +248,13 @@ class JoinServer:
 
     Args:
         authority: The authority's certificate, PEM.
-        admit: Returns the answer to a request, or raises why there is none.
+        admit: Returns the answer to a request, or raises why there is none; given the request,
+            the node in the certificate that was shown, and where the machine is.
         loop: The loop.
     """
 
     def __init__(
-        self, authority: bytes, admit: Callable[[JoinRequest, str], JoinAnswer], loop: Loop
+        self, authority: bytes, admit: Callable[[JoinRequest, str, str], JoinAnswer], loop: Loop
     ) -> None:
         self._greeting = _packed(JoinGreeting(authority))
         self._admit = admit
@@ -293,7 +294,8 @@ class JoinServer:
             return
         try:
             request = _decode_request(bytes(buffer[_SIZE.size :]))
-            answer: msgspec.Struct = self._admit(request, connection.peer)
+            address = connection.facts().address if isinstance(connection, TlsConnection) else ""
+            answer: msgspec.Struct = self._admit(request, connection.peer, address)
         except SapwoodError as error:
             again = isinstance(error, CommunicationError)  # what may pass
             self._refuse(number, JoinRefused(error.what, error.hint, again))

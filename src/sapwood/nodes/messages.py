@@ -60,6 +60,10 @@ The node's components are told by an event of the same topic."""
 COMPONENTS = "node.components"
 """Request of a node to the head: how its components are, a :class:`NodeComponents`."""
 
+DENY = "credentials.deny"
+"""Request to a node: some credentials were revoked; a ``DenialUpdate``. Answer: is its list whole?
+"""
+
 RENEW = "node.renew"
 """Request of a node: a certificate for a new key; the value is its request, PEM."""
 
@@ -101,6 +105,8 @@ class OpenProcesses(msgspec.Struct, frozen=True, kw_only=True):
             each machine has of its own.
         environment: Variables for all processes.
         life: Counts how often the session was opened on this machine.
+        credential: Ids of the blocks of the credential by which it was opened; none for what the
+            head's own user opens. The head writes them.
     """
 
     session: str
@@ -109,6 +115,7 @@ class OpenProcesses(msgspec.Struct, frozen=True, kw_only=True):
     configuration: bytes
     environment: dict[str, str]
     life: int
+    credential: tuple[str, ...] = ()
 
 
 class ResumeProcesses(msgspec.Struct, frozen=True):

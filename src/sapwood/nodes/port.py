@@ -82,6 +82,13 @@ class HeadPort:
         """
         return self._port.delegate(tree_protocol(tree), take)
 
+    def hand_over(self, protocol: str, take: TakeSocket) -> Callable[[], None]:
+        """Have the connections of a protocol that is no tree's served elsewhere.
+
+        See :meth:`~sapwood.comm.transport.tls.TlsPort.delegate`.
+        """
+        return self._port.delegate(protocol, take)
+
     def renew(self, credentials: Credentials) -> None:
         """Show other credentials from now on."""
         self._port.renew(credentials)

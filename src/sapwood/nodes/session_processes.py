@@ -7,7 +7,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from sapwood.contexts import orders
 from sapwood.contexts.process import children
 from sapwood.contexts.spawner import Spawner
 from sapwood.core import typed
-from sapwood.core.errors import ClosedError, ResourceError, SapwoodError
+from sapwood.core.errors import ClosedError, ResourceError, SapwoodError, SecurityError
 from sapwood.core.topology import gateways
 from sapwood.environment.component import ComponentContext, ComponentEvent
 from sapwood.environment.lifecycle import State
@@ -28,6 +28,7 @@ from sapwood.nodes.control_link import JOINED, RENEWED, ControlLink
 from sapwood.nodes.head_way import HeadWay
 from sapwood.nodes.monitor import process_activity
 from sapwood.security.credentials import Credentials
+from sapwood.security.denials import Denials, DenialUpdate
 from sapwood.session.agent import IncomingRequest
 from sapwood.session.folder import make_folder
 from sapwood.session.member import MemberConfiguration
@@ -101,6 +102,11 @@ class SessionProcesses:
     def is_open(self) -> bool:
         """Whether nobody has closed it."""
         return self._open
+
+    @property
+    def credential(self) -> Sequence[str]:
+        """Ids of the credential by which it was opened; none for what the head's user opens."""
+        return self._order.credential
 
     @property
     def zygote(self) -> int:
@@ -291,6 +297,7 @@ class SessionZygotes:
         self._former: dict[str, SessionProcesses] = {}  # those that a former head had begun
         self._opened: list[SessionProcesses] = []  # also those that are being closed
         self._port: NodePort | None = None
+        self._denials = Denials()
         self.requests: dict[str, Callable[[IncomingRequest], None]] = {
             messages.OPEN: self._open_session,
             messages.RESUME: self._resume_session,
@@ -300,6 +307,7 @@ class SessionZygotes:
             messages.SPAWN: self._spawn,
             messages.KILL: self._kill,
             messages.CLOSE: self._close_session,
+            messages.DENY: self._deny,
         }
 
     # --- as a component ------------------------------------------------------------------------
@@ -371,6 +379,7 @@ class SessionZygotes:
 
     def _open_session(self, request: IncomingRequest) -> None:
         order = messages.from_value(request.value(), messages.OpenProcesses)
+        self._refuse_denied(order.credential)
         for sessions in (self._sessions, self._former):
             old = sessions.pop(order.session, None)
             if old is not None:
@@ -424,8 +433,19 @@ class SessionZygotes:
 
     def _spawn(self, request: IncomingRequest) -> None:
         order = messages.from_value(request.value(), messages.SpawnProcesses)
-        self._session(order.session).spawn(order.processes)
+        session = self._session(order.session)
+        self._refuse_denied(session.credential)
+        session.spawn(order.processes)
         request.reply(None)
+
+    def _deny(self, request: IncomingRequest) -> None:
+        request.reply(self._denials.take(messages.from_value(request.value(), DenialUpdate)))
+
+    def _refuse_denied(self, credential: Sequence[str]) -> None:
+        """Begin nothing for who has a credential that was revoked, whatever the head says."""
+        denied = self._denials.any_of(credential)
+        if denied:
+            raise SecurityError("the credential was revoked", where=denied)
 
     def _kill(self, request: IncomingRequest) -> None:
         order = messages.from_value(request.value(), messages.KillProcess)

@@ -16,7 +16,7 @@ from sapwood.environment.lifecycle import State
 from sapwood.environment.supervisor import Supervisor
 from sapwood.head.components import REFUSALS, FrontEndService, HeadStore
 from sapwood.head.folder import DEFAULT, find_head, head_folder
-from sapwood.head.service import ServiceClient, ServiceServer
+from sapwood.head.service import ServiceClient, ServiceServer, UnixWay
 from sapwood.session.loop_thread import LoopThread
 
 T = TypeVar("T")
@@ -72,7 +72,9 @@ def test_a_socket_that_somebody_removes_is_made_anew(
         return thread.call(function, *args)
 
     def client() -> ServiceClient:
-        return ServiceClient(find_head().socket, lambda _name, _value: None, lambda _reason: None)
+        return ServiceClient(
+            UnixWay(find_head().socket), lambda _name, _value: None, lambda _reason: None
+        )
 
     on_thread(supervisor.start)
     first = client()

@@ -36,7 +36,7 @@ class Head:
         self._thread = threading.Thread(target=self.loop.run)
         self._thread.start()
 
-    def admit(self, request: JoinRequest, _peer: str) -> JoinAnswer:
+    def admit(self, request: JoinRequest, _peer: str, _address: str) -> JoinAnswer:
         token = JoinToken.parse(request.token)
         record = self.tokens.redeem(token, request.facts.name)
         self.admitted.append(request)

@@ -1024,7 +1024,7 @@ class TlsConnection:
 
     def facts(self) -> ConnectionFacts:
         """Return what it is made of."""
-        unsent = len(self._chunk) + sum(buffer.nbytes for buffer in self._unsent)
+        unsent = self.unsent
         try:
             address, local = self._socket.getpeername(), self._socket.getsockname()
         except OSError:  # it is gone, and will be told so
@@ -1036,6 +1036,11 @@ class TlsConnection:
             certificate_end=_end_of(self._socket.getpeercert()),
             unsent=unsent,
         )
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the kernel has not taken yet."""
+        return len(self._chunk) + sum(buffer.nbytes for buffer in self._unsent)
 
     # --- sending ---------------------------------------------------------------------------------
 

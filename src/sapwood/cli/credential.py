@@ -1,0 +1,301 @@
+"""``sapwood credential``: who may do what in a cluster that is up."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from sapwood.cli.failures import reported
+from sapwood.cli.options import Debug, Json
+from sapwood.cli.present import print_json, table, write
+from sapwood.cli.up import Cluster
+from sapwood.core import typed
+from sapwood.core.errors import InputError
+from sapwood.environment.units import parse_duration
+
+app = typer.Typer(help="Say who may do what in a cluster that is up.", no_args_is_help=True)
+
+Rights = Annotated[
+    str, typer.Option(metavar="RIGHT,RIGHT", help="What it allows, for example connect,attach.")
+]
+ForSession = Annotated[
+    str, typer.Option("--session", metavar="SESSION", help="For this session only.")
+]
+ForNodes = Annotated[
+    str, typer.Option("--nodes", metavar="SET", help="For these nodes only, such as gpu[1-4].")
+]
+Holder = Annotated[
+    str,
+    typer.Option(metavar="PUBLIC", help="Bind it to this key, as `sapwood credential key` shows."),
+]
+Subject = Annotated[
+    str, typer.Option("--for", metavar="WHO", help="Who it is for, in words; lists show it.")
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="Write it to a new file that only you read."
+    ),
+]
+Given = Annotated[
+    str, typer.Argument(metavar="FILE", help="The file with it; - reads it from standard input.")
+]
+
+
+@app.command()
+def issue(  # noqa: PLR0913 - each parameter is one option of the command line
+    *,
+    name: Cluster = "default",
+    rights: Rights = "",
+    role: Annotated[
+        str, typer.Option(metavar="ROLE", help="What this role of the policy allows.")
+    ] = "",
+    session: ForSession = "",
+    nodes: ForNodes = "",
+    ttl: Annotated[
+        str, typer.Option(metavar="TIME", help="How long, for example 8h or 7d.")
+    ] = "7d",
+    holder: Holder = "",
+    subject: Subject = "",
+    output: Output = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Make a credential; who has its line may do what it allows."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
+            connected,
+        )
+        from sapwood.head import calls  # noqa: PLC0415 - as above
+        from sapwood.security.capabilities import read_holder  # noqa: PLC0415 - as above
+
+        wanted = calls.IssueCredential(
+            subject=subject,
+            rights=_words(rights),
+            role=role,
+            session=session,
+            nodes=nodes,
+            lifetime=parse_duration(ttl),
+            holder=read_holder(holder) if holder else b"",
+        )
+        with connected(name) as head:
+            value = msgspec.to_builtins(wanted, builtin_types=(bytes,))
+            found = head.client.call(calls.ISSUE_CREDENTIAL, value)
+        made = typed.convert(found, calls.IssuedCredential)
+        _give(made.text, output, made.facts.id, as_json=as_json, more={"places": made.places})
+
+
+@app.command()
+def attenuate(  # noqa: PLR0913 - each parameter is one option of the command line
+    given: Given,
+    *,
+    rights: Rights = "",
+    session: ForSession = "",
+    nodes: ForNodes = "",
+    ttl: Annotated[str, typer.Option(metavar="TIME", help="How long from now, such as 8h.")] = "",
+    holder: Holder = "",
+    subject: Subject = "",
+    output: Output = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Make a credential that allows less than another one; no head is asked."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.security.capabilities import read_holder  # noqa: PLC0415 - as above
+
+        made = _read(given).attenuate(
+            rights=_words(rights) if rights else None,
+            session=session or None,
+            nodes=nodes or None,
+            not_after=time.time() + parse_duration(ttl) if ttl else None,
+            holder=read_holder(holder) if holder else None,
+            subject=subject,
+        )
+        _give(made.text, output, made.id, as_json=as_json, more={})
+
+
+@app.command()
+def show(given: Given, *, as_json: Json = False, debug: Debug = False) -> None:
+    """Show what a credential says that it allows; only a head knows whether that is so."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.core.hostset import fold_hosts  # noqa: PLC0415 - --help must load little
+        from sapwood.security.capabilities import holder_text  # noqa: PLC0415 - as above
+
+        credential = _read(given)
+        said = credential.claims
+        facts = {
+            "id": credential.id,
+            "ids": list(said.ids),
+            "cluster": said.cluster,
+            "subject": said.subject,
+            "rights": sorted(said.names),
+            "session": said.session,
+            "nodes": "" if said.nodes is None else fold_hosts(sorted(said.nodes)),
+            "not_after": said.not_after,
+            "holder": holder_text(said.holder) if said.holder else "",
+            "pin": credential.authority,
+        }
+        if as_json:
+            print_json(facts)
+            return
+        ended = " (over)" if said.not_after < time.time() else ""
+        rows = [
+            ("id", credential.id),
+            *((("of", ", ".join(said.ids[:-1])),) if len(said.ids) > 1 else ()),
+            ("cluster", said.cluster),
+            ("for", said.subject or "whoever has it"),
+            ("rights", ", ".join(sorted(said.names)) or "none"),
+            ("session", said.session or "all"),
+            ("nodes", "all" if said.nodes is None else str(facts["nodes"]) or "none"),
+            ("until", _time(said.not_after) + ended),
+            ("bound to", str(facts["holder"]) or "nobody"),
+        ]
+        write(table("", ("", "credential"), rows, wrap="credential"))
+
+
+@app.command()
+def key(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where the key is, or will be.")],
+    *,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Make a key in a file, if it is not there, and show its public half for --holder."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.security.capabilities import (  # noqa: PLC0415 - --help must load little
+            HolderKey,
+            holder_text,
+        )
+        from sapwood.security.credential_file import (  # noqa: PLC0415 - as above
+            read_secret,
+            write_secret,
+        )
+
+        made = not file.exists()
+        if made:
+            write_secret(file, HolderKey.create().text)
+        public = holder_text(HolderKey.parse(read_secret(file)).public)
+        if as_json:
+            print_json({"public": public, "made": made})
+        else:
+            typer.echo(public)
+
+
+@app.command("list")
+def show_all(*, name: Cluster = "default", as_json: Json = False, debug: Debug = False) -> None:
+    """List the credentials that the head has issued; their keys are kept nowhere."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
+            connected,
+        )
+        from sapwood.head import calls  # noqa: PLC0415 - as above
+
+        with connected(name) as head:
+            found = typed.convert(
+                head.client.call(calls.LIST_CREDENTIALS), list[calls.CredentialFacts]
+            )
+        if as_json:
+            print_json({"credentials": found})
+            return
+        rows = [
+            (
+                one.id,
+                one.subject or "-",
+                f"revoked {_time(one.revoked)}" if one.revoked else _time(one.not_after),
+                _summary(one),
+            )
+            for one in found
+        ]
+        write(table("", ("id", "for", "until", "allows"), rows, wrap="allows"))
+
+
+@app.command()
+def revoke(
+    block: Annotated[
+        str, typer.Argument(metavar="ID", help="Which, as list and show name it; or its file.")
+    ],
+    *,
+    name: Cluster = "default",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Refuse a credential everywhere, and what was made of it; who uses it is cut off."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
+            connected,
+        )
+        from sapwood.head import calls  # noqa: PLC0415 - as above
+
+        wanted = _read(block).id if Path(block).is_file() else block
+        with connected(name) as head:
+            done = typed.convert(head.client.call(calls.REVOKE_CREDENTIAL, wanted), calls.Revoked)
+        if as_json:
+            print_json(done)
+            return
+        count = len(done.nodes) + len(done.missing)
+        typer.echo(
+            f"revoked {done.id}: {len(done.nodes)} of {count} nodes know, "
+            f"{done.front_ends} front ends were cut off"
+        )
+        if not done.known:
+            typer.echo("This head did not issue it; somebody may have narrowed one to it.")
+        if done.missing:
+            typer.echo(f"These nodes are told when they are back: {', '.join(done.missing)}")
+
+
+def _read(given: str) -> Any:
+    from sapwood.security.capabilities import Capability  # noqa: PLC0415 - --help must load little
+    from sapwood.security.credential_file import MAX_FILE, read_secret  # noqa: PLC0415 - as above
+
+    if given == "-":
+        return Capability.parse(sys.stdin.read(MAX_FILE))
+    if given.startswith("swc1."):
+        raise InputError(
+            "a credential does not belong on a command line: others can read that",
+            hint="write it to a file that only you read, or give - and standard input",
+        )
+    return Capability.parse(read_secret(Path(given)))
+
+
+def _give(
+    text: str, output: Path | None, block: str, *, as_json: bool, more: dict[str, Any]
+) -> None:
+    """Show a new credential, or write it to a file."""
+    if output is not None:
+        from sapwood.security.credential_file import (  # noqa: PLC0415 - --help must load little
+            write_secret,
+        )
+
+        write_secret(output, text)
+    if as_json:
+        shown = {"credential": text} if output is None else {"file": str(output)}
+        print_json({"id": block, **shown, **more})
+    elif output is None:
+        typer.echo(text)
+    else:
+        typer.echo(f"wrote {block} to {output}")
+
+
+def _summary(facts: Any) -> str:
+    parts = [", ".join(facts.rights)]
+    if facts.session:
+        parts.append(f"session {facts.session}")
+    if facts.nodes:
+        parts.append(f"nodes {facts.nodes}")
+    if facts.bound:
+        parts.append("bound to a key")
+    return "; ".join(parts)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _time(seconds: float) -> str:
+    return f"{dt.datetime.fromtimestamp(seconds, dt.UTC).astimezone():%Y-%m-%d %H:%M}"

@@ -1,0 +1,135 @@
+"""``sapwood events``: what happened in a cluster that is up."""
+
+from __future__ import annotations
+
+import datetime as dt
+import queue
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from sapwood.cli.failures import reported
+from sapwood.cli.options import Debug, Json
+from sapwood.cli.present import print_json
+from sapwood.cli.up import Cluster
+from sapwood.core import typed
+from sapwood.core.errors import CommunicationError, InputError
+from sapwood.core.hostset import expand_hosts
+from sapwood.environment.units import parse_duration
+
+if TYPE_CHECKING:
+    from sapwood.head.ledger import LedgerEvent
+
+LOOK = 0.5
+"""Seconds between two looks whether the head is there still."""
+
+
+def events(  # noqa: PLR0913 - each parameter is one option of the command line
+    *,
+    name: Cluster = "default",
+    since: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME", help="From this time on: 10min ago is 10min; or 2026-01-31T12:00."
+        ),
+    ] = "",
+    nodes: Annotated[
+        str, typer.Option("--node", metavar="SET", help="About these nodes, such as gpu[1-4].")
+    ] = "",
+    session: Annotated[str, typer.Option(metavar="SESSION", help="About this session.")] = "",
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND", help="Of this kind, such as node.lost, or node for all."),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="The last ones, at most so many.")] = 100,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what happens, until Ctrl-C.")
+    ] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show what happened: nodes, refusals, credentials, sessions, runs, changes of the policy."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
+            connected,
+        )
+        from sapwood.head import calls  # noqa: PLC0415 - as above
+        from sapwood.head.ledger import EventQuery, LedgerEvent  # noqa: PLC0415 - as above
+
+        query = EventQuery(
+            since=_since(since) if since else 0.0,
+            nodes=expand_hosts(nodes) if nodes else [],
+            session=session,
+            kinds=list(kind or ()),
+            limit=limit,
+        )
+        coming: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+        def noticed(what: str, value: Any) -> None:
+            if what == calls.EVENT_NOTED:
+                coming.put(typed.convert(value, LedgerEvent))
+
+        with connected(name) as head:
+            wanted = msgspec.to_builtins(query)
+            if follow:
+                head.subscribe(noticed)
+                head.client.call(calls.FOLLOW_EVENTS, wanted)
+            page = typed.convert(head.client.call(calls.EVENTS, wanted), calls.EventPage)
+            if as_json and not follow:
+                print_json({"events": page.events, "ledger": page.state})
+                return
+            for event in page.events:
+                _show(event, as_json=as_json)
+            if page.state.trouble:
+                typer.echo(f"The ledger cannot be written: {page.state.trouble}.", err=True)
+            last = max((one.number for one in page.events), default=0)
+            if follow:
+                _follow(head, coming, last, as_json=as_json)
+
+
+def _follow(head: Any, coming: queue.SimpleQueue[Any], last: int, *, as_json: bool) -> None:
+    """Show what comes until the head is gone."""
+    while True:
+        try:
+            event = coming.get(timeout=LOOK)
+        except queue.Empty:
+            if head.gone:
+                raise CommunicationError(head.gone) from None
+            continue
+        if event.number > last:  # else it was found before
+            _show(event, as_json=as_json)
+
+
+def _show(event: LedgerEvent, *, as_json: bool) -> None:
+    if as_json:
+        print_json(event, one_line=True)
+        return
+    when = dt.datetime.fromtimestamp(event.time, dt.UTC).astimezone()
+    about = " ".join(one for one in (event.node, event.session) if one)
+    more = ", ".join(f"{name} {value}" for name, value in event.facts.items() if value)
+    typer.echo(
+        f"{when:%m-%d %H:%M:%S}  {event.kind:<19}  "
+        + (f"{about}: " if about else "")
+        + event.text
+        + (f" ({more})" if more else "")
+    )
+
+
+def _since(text: str) -> float:
+    """Return the time that a text means: so long ago, or a date.
+
+    Raises:
+        InputError: It is neither.
+    """
+    try:
+        return time.time() - parse_duration(text)
+    except ValueError:
+        pass
+    try:
+        return dt.datetime.fromisoformat(text).astimezone().timestamp()
+    except ValueError:
+        raise InputError(
+            f"--since cannot be {text!r}", hint="write 10min, 2h, 3d or 2026-01-31T12:00"
+        ) from None

@@ -1,0 +1,102 @@
+"""``sapwood policy``: what a cluster that is up does by itself."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Annotated
+
+import msgspec
+import typer
+
+from sapwood.cli.failures import reported
+from sapwood.cli.options import Debug, Json
+from sapwood.cli.present import print_json, table, write
+from sapwood.cli.up import Cluster
+from sapwood.core import typed
+from sapwood.core.errors import InputError
+
+app = typer.Typer(help="Show and change what a cluster does by itself.", no_args_is_help=True)
+
+
+@app.command()
+def show(
+    key: Annotated[str, typer.Argument(metavar="[KEY]", help="A key or an area; else all.")] = "",
+    *,
+    name: Cluster = "default",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show the policy, and where each line comes from."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
+            connected,
+        )
+        from sapwood.head import calls  # noqa: PLC0415 - as above
+
+        with connected(name) as head:
+            found = typed.convert(head.client.call(calls.SHOW_POLICY, key), list[calls.PolicyRow])
+        if as_json:
+            print_json({"policy": found})
+            return
+        rows = [(one.key, one.value, one.origin) for one in found]
+        write(table("", ("key", "value", "origin"), rows, wrap="value"))
+        if len(found) == 1:
+            write(f"{found[0].about} It is {found[0].expected}.")
+
+
+@app.command("set")
+def change(
+    key: Annotated[str, typer.Argument(metavar="KEY", help="For example idle.session.")],
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="For example 2h.")] = "",
+    *,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Let count again what did before it was set here.")
+    ] = False,
+    name: Cluster = "default",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Change the policy; it counts at once, and when the head starts again."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
+            connected,
+        )
+        from sapwood.head import calls  # noqa: PLC0415 - as above
+
+        if reset == bool(value):
+            raise InputError("give a value, or --reset", hint="sapwood policy set KEY VALUE")
+        wanted = msgspec.to_builtins(calls.SetPolicy(key=key, value=value))
+        with connected(name) as head:
+            found = typed.convert(head.client.call(calls.SET_POLICY, wanted), list[calls.PolicyRow])
+        if as_json:
+            print_json({"policy": found})
+            return
+        for row in found:
+            typer.echo(f"{row.key} = {row.value}  ({row.origin})")
+
+
+@app.command()
+def history(*, name: Cluster = "default", as_json: Json = False, debug: Debug = False) -> None:
+    """Show who changed the policy."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
+            connected,
+        )
+        from sapwood.head import calls  # noqa: PLC0415 - as above
+
+        with connected(name) as head:
+            found = typed.convert(head.client.call(calls.POLICY_HISTORY), list[calls.PolicyChange])
+        if as_json:
+            print_json({"changes": found})
+            return
+        rows = [
+            (
+                f"{dt.datetime.fromtimestamp(one.time, dt.UTC).astimezone():%Y-%m-%d %H:%M}",
+                one.key,
+                one.before or "-",
+                one.value or "reset",
+                one.by or "the user of the head",
+            )
+            for one in found
+        ]
+        write(table("", ("when", "key", "before", "after", "by"), rows, wrap="after"))

@@ -1,0 +1,234 @@
+"""Who may call what at a head: one table, and one place that looks at it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+import msgspec
+
+from sapwood.core.errors import SecurityError
+from sapwood.environment.logs import logger
+from sapwood.head import calls
+from sapwood.nodes import messages
+from sapwood.nodes.control import NoteEvent, note_nothing
+from sapwood.nodes.port import Refusals
+from sapwood.security import rights as r
+from sapwood.security.capabilities import Shown, new_challenge, verify
+from sapwood.security.denials import Denials
+from sapwood.security.rights import Rights
+
+RIGHT_OF: Final[Mapping[str, str]] = {
+    calls.HELLO: r.CONNECT,
+    calls.NODES: r.CONNECT,
+    calls.DENIALS: r.CONNECT,
+    calls.ORDER: r.CONNECT,  # and what RIGHT_OF_ORDER says
+    calls.TAKEN: r.CONNECT,
+    calls.CERTIFY: r.ALLOCATE,
+    calls.DELEGATE: r.ALLOCATE,
+    calls.UNDELEGATE: r.CONNECT,
+    calls.RECORD_RUN: r.RUN,
+    calls.STATUS: r.ADMIN,  # it has the commands of everybody
+    calls.LOGS: r.ADMIN,
+    calls.COMPONENT: r.ADMIN,
+    calls.EVENTS: r.ADMIN,
+    calls.FOLLOW_EVENTS: r.ADMIN,
+    calls.SHOW_POLICY: r.CONNECT,
+    calls.SET_POLICY: r.ADMIN,
+    calls.POLICY_HISTORY: r.ADMIN,
+    calls.REMOVE_NODE: r.ADMIN,
+    calls.CREATE_TOKEN: r.ADMIN,
+    calls.LIST_TOKENS: r.ADMIN,
+    calls.REVOKE_TOKEN: r.ADMIN,
+    calls.ISSUE_CREDENTIAL: r.ADMIN,
+    calls.LIST_CREDENTIALS: r.ADMIN,
+    calls.REVOKE_CREDENTIAL: r.ADMIN,
+    calls.DOWN: r.ADMIN,
+}
+"""The right that each call needs."""
+
+RIGHT_OF_ORDER: Final[Mapping[str, str]] = {
+    messages.OPEN: r.ALLOCATE,
+    messages.RESUME: r.ALLOCATE,
+    messages.LISTEN: r.ALLOCATE,
+    messages.DETOUR: r.SPAWN,
+    messages.CONFIGURE: r.SPAWN,
+    messages.SPAWN: r.SPAWN,
+    messages.KILL: r.SPAWN,
+    messages.CLOSE: r.CONNECT,
+    messages.COMMAND_START: r.SPAWN,
+    messages.COMMAND_INPUT: r.CONNECT,
+    messages.COMMAND_SIGNAL: r.CONNECT,
+    messages.COMMAND_CANCEL: r.CONNECT,
+}
+"""The right that each order to a node needs, on that node; what ends one's own needs none more."""
+
+ABOUT_ONE_THING: Final = frozenset({calls.REMOVE_NODE, calls.RECORD_RUN})
+"""Calls that need their right for one node or session; the handler asks for it."""
+
+_log = logger("head")
+
+
+def context(cluster: str) -> str:
+    """Return what a credential is shown for at a head."""
+    return f"{calls.SERVICE_PROTOCOL} {cluster}"
+
+
+class Visitor(Protocol):
+    """A front end, as the gate sees it.
+
+    Attributes:
+        number: Which one it is.
+        address: Where it is; empty on the head's machine.
+        rights: What it may do; None before it has shown a credential.
+        challenge: What it is to sign.
+    """
+
+    number: int
+    address: str
+    rights: Rights | None
+    challenge: bytes
+
+
+class Gate:
+    """Lets front ends call what their credentials allow.
+
+    Args:
+        cluster: Name of the cluster in certificates.
+        authority: The certificate of its authority, PEM.
+        issuer: Public key of its issuer of credentials.
+        denials: The credentials that were revoked.
+        note: Told of what is refused.
+        clock: The time, seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        authority: bytes,
+        issuer: bytes,
+        denials: Denials,
+        note: NoteEvent = note_nothing,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._cluster = cluster
+        self._authority = authority
+        self._issuer = issuer
+        self._denials = denials
+        self._note = note
+        self._note_stranger = Refusals(self._tell_of_stranger)
+        self._clock = clock
+
+    def greet(self, caller: Visitor) -> calls.Greeting:
+        """Say who this is, and what a credential must sign."""
+        caller.challenge = new_challenge()
+        return calls.Greeting(
+            cluster=self._cluster, authority=self._authority, challenge=caller.challenge
+        )
+
+    def admit(self, caller: Visitor, shown: Shown) -> Rights:
+        """Give a front end the rights of the credential that it shows, and no others.
+
+        Raises:
+            SecurityError: It is not valid; the ledger has why, and where it came from.
+        """
+        challenge, caller.challenge = caller.challenge, b""
+        try:
+            if not challenge:
+                raise SecurityError("nobody was asked for a credential")
+            found = verify(
+                shown,
+                self._issuer,
+                self._cluster,
+                challenge,
+                context(self._cluster),
+                now=self._clock(),
+                denied=self._denials.__contains__,
+            )
+            found.require(r.CONNECT, self._clock())
+        except SecurityError as error:
+            self._refused(caller, error, "")
+            raise
+        caller.rights = found
+        _log.info("front end admitted", front_end=caller.number, subject=found.subject)
+        return found
+
+    def require(self, caller: Visitor, call: str) -> None:
+        """Refuse a call that a front end has no right for.
+
+        Raises:
+            SecurityError: It has not.
+        """
+        right = RIGHT_OF.get(call, r.ADMIN)
+        if call in ABOUT_ONE_THING and caller.rights is not None:
+            return  # the handler knows which one
+        self.require_right(caller, right, what=call)
+
+    def require_right(
+        self, caller: Visitor, right: str, *, session: str = "", node: str = "", what: str
+    ) -> Rights:
+        """Refuse what a front end has no right for; return its rights.
+
+        Args:
+            caller: The front end.
+            right: What it needs.
+            session: The session in question.
+            node: The node in question.
+            what: What it wants, for the ledger.
+
+        Raises:
+            SecurityError: It has not that right, or shows no credential.
+        """
+        try:
+            if caller.rights is None:
+                raise SecurityError(
+                    "the head wants to see a credential first",
+                    hint='give one: sapwood.connect(…, credential="FILE")',
+                )
+            caller.rights.require(right, self._clock(), session=session, node=node)
+        except SecurityError as error:
+            self._refused(caller, error, what)
+            raise
+        return caller.rights
+
+    def seconds_left(self, rights: Rights) -> float:
+        """Return for how long rights are good still."""
+        return max(rights.not_after - self._clock(), 0.0)
+
+    def _refused(self, caller: Visitor, error: SecurityError, what: str) -> None:
+        rights = caller.rights
+        if rights is None:
+            self._note_stranger(caller.address, error.what)
+            return
+        facts = {"address": caller.address, "wanted": what, "where": error.where}
+        if rights is not None:
+            facts |= {"subject": rights.subject, "credential": (rights.ids or ("",))[-1]}
+        shown = {name: value for name, value in facts.items() if value}
+        self._note("credential.refused", error.what, facts=shown)
+
+    def _tell_of_stranger(self, address: str, reason: str, left_out: int) -> None:
+        """Tell of some of those who show no good credential: anybody may be one."""
+        others = {"others": str(left_out)} if left_out else {}
+        self._note("credential.refused", reason, facts={"address": address, **others})
+
+
+def limited(wanted: calls.IssueCredential, by: Rights, now: float) -> calls.IssueCredential:
+    """Return which credential somebody may issue who wants one: nobody gives more than they have.
+
+    Raises:
+        SecurityError: It is for more than that.
+    """
+    more = set(wanted.rights) - by.names
+    if more:
+        raise SecurityError(
+            f"nobody gives rights that they have not: {', '.join(sorted(more))}",
+            hint=f"this credential gives {', '.join(sorted(by.names))}",
+        )
+    if by.session and wanted.session not in {"", by.session}:
+        raise SecurityError(f"the credential that asks is for the session '{by.session}'")
+    lifetime = wanted.lifetime
+    if by.not_after < math.inf:
+        lifetime = min(lifetime, by.not_after - now)
+    return msgspec.structs.replace(wanted, session=wanted.session or by.session, lifetime=lifetime)

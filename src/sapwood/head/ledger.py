@@ -1,0 +1,525 @@
+"""The ledger of a cluster: what happened, in the order in which the head heard of it.
+
+It is an SQLite file of its own beside the store, because it may be lost and the store may not.
+Nobody who notes an event waits for the disk: a thread writes. When the disk is full or the file
+cannot be used, the last events are kept in memory, the ledger says so, and tries again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from sapwood.core.errors import ConfigurationError
+from sapwood.core.suggest import suggest
+from sapwood.environment.logs import logger
+from sapwood.store.file_system import is_local
+
+KINDS: Final = {
+    "head.started": "the head began, or began again",
+    "head.ended": "somebody ended the cluster",
+    "node.joined": "a machine became a node",
+    "node.back": "a node came back",
+    "node.lost": "a node is gone, or ended by itself, and may come back",
+    "node.removed": "somebody removed a node",
+    "machine.refused": "somebody was not let in",
+    "certificate.renewed": "a node got a new certificate",
+    "credential.issued": "somebody issued a credential",
+    "credential.refused": "a credential was refused, or did not give the right that was needed",
+    "credential.revoked": "somebody revoked a credential",
+    "session.created": "a session took nodes",
+    "session.ended": "a session gave its nodes back",
+    "process.lost": "a process of a session ended unasked",
+    "process.replaced": "another process took its place",
+    "run.ended": "a run ended",
+    "policy.changed": "somebody changed the policy",
+    "ledger.gap": "events were lost, or the disk was full",
+}
+"""Every kind of event."""
+
+NAME: Final = "events.db"
+"""The file in the head's folder."""
+
+SCHEMA: Final = 1
+"""Version of its table."""
+
+MAX_EVENTS: Final = 1_000_000
+"""Events that are kept; of more, the newest."""
+
+MAX_PAGES: Final = 2**17
+"""Pages of 4 KiB of the file at most."""
+
+MAX_TEXT: Final = 500
+"""Characters of each text of an event."""
+
+MAX_FACTS: Final = 16
+"""Facts of an event."""
+
+MAX_UNWRITTEN: Final = 10_000
+"""Events that are kept while they cannot be written."""
+
+MAX_FOUND: Final = 10_000
+"""Events that one question finds at most."""
+
+RETRY: Final = 2.0
+"""Seconds until the disk is tried again."""
+
+FEW_NODES: Final = 8
+"""Nodes up to which the index by nodes is faster than the one by time."""
+
+_TABLE: Final = f"""
+PRAGMA user_version = {SCHEMA};
+CREATE TABLE events (
+    number INTEGER PRIMARY KEY, time REAL NOT NULL, kind TEXT NOT NULL, node TEXT NOT NULL,
+    session TEXT NOT NULL, text TEXT NOT NULL, facts TEXT NOT NULL
+);
+CREATE INDEX by_time ON events (time);
+CREATE INDEX by_kind ON events (kind, time);
+CREATE INDEX by_node ON events (node, time) WHERE node != '';
+CREATE INDEX by_session ON events (session, time) WHERE session != '';
+"""
+
+_log = logger("ledger")
+
+
+class LedgerEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened.
+
+    Attributes:
+        number: Its number; a missing one was lost.
+        time: When, by the head's clock, seconds since 1970.
+        kind: One of :data:`KINDS`.
+        text: What happened, for people.
+        node: The node that it is about; empty for none.
+        session: The session that it is about; empty for none.
+        facts: More about it, by name.
+    """
+
+    number: int
+    time: float
+    kind: str
+    text: str
+    node: str = ""
+    session: str = ""
+    facts: dict[str, str] = {}
+
+
+class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which events?
+
+    Attributes:
+        since: Those from this time on, seconds since 1970.
+        after: Those behind this number.
+        nodes: Those about these nodes; none: about any, or no node.
+        session: Those about this session; empty: about any, or no session.
+        kinds: Those of these kinds, or of all kinds that begin so; none: of any.
+        limit: The last ones, at most so many.
+    """
+
+    since: float = 0.0
+    after: int = 0
+    nodes: list[str] = []
+    session: str = ""
+    kinds: list[str] = []
+    limit: int = 1000
+
+    def fits(self, event: LedgerEvent) -> bool:
+        """Say whether an event is one of them."""
+        return (
+            event.time >= self.since
+            and event.number > self.after
+            and (not self.nodes or event.node in self.nodes)
+            and (not self.session or event.session == self.session)
+            and (not self.kinds or event.kind in kinds_of(self.kinds))
+        )
+
+
+class LedgerState(msgspec.Struct, frozen=True, kw_only=True):
+    """How the ledger is.
+
+    Attributes:
+        trouble: Why nothing can be written; empty if it can.
+        lost: Events that were lost since the head began.
+    """
+
+    trouble: str = ""
+    lost: int = 0
+
+
+def kinds_of(texts: Iterable[str]) -> frozenset[str]:
+    """Return the kinds that some texts name: each by its name, or several by how they begin.
+
+    Raises:
+        ConfigurationError: A text names none.
+
+    Example:
+        >>> sorted(kinds_of(["node.lost", "policy"]))
+        ['node.lost', 'policy.changed']
+    """
+    found: set[str] = set()
+    for text in texts:
+        fitting = {kind for kind in KINDS if kind == text or kind.startswith(f"{text}.")}
+        if not fitting:
+            raise ConfigurationError(
+                f"there are no events of the kind {text!r}", hint=suggest(text, KINDS)
+            )
+        found |= fitting
+    return frozenset(found)
+
+
+class Ledger:
+    """A ledger; any thread may use it, and nobody but :meth:`find` waits for the disk.
+
+    Args:
+        folder: Where its file lies.
+        limit: Returns how many events are kept; of more, the newest.
+        clock: The time, seconds since 1970.
+        pages: Pages of the file at most.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        limit: Callable[[], int] = lambda: MAX_EVENTS,
+        clock: Callable[[], float] = time.time,
+        pages: int = MAX_PAGES,
+    ) -> None:
+        self._path = folder / NAME
+        self._limit = limit
+        self._clock = clock
+        self._pages = pages
+        self._lock = threading.Lock()  # of what follows; short
+        self._unwritten: deque[LedgerEvent] = deque()
+        self._listeners: list[Callable[[LedgerEvent], None]] = []
+        self._lost = self._untold = 0
+        self._trouble = ""
+        self._closed = False
+        self._wake = threading.Event()
+        self._over = threading.Event()
+        self._disk = threading.Lock()  # of the file; may take long
+        self._file: sqlite3.Connection | None = None
+        self._numbers = itertools.count(1)
+        self._newest = 0
+        self._count = 0
+        with self._disk:
+            self._open()
+        self._thread = threading.Thread(target=self._write_always, name="sapwood-ledger")
+        self._thread.daemon = True
+        self._thread.start()
+
+    @property
+    def state(self) -> LedgerState:
+        """How it is."""
+        with self._lock:
+            return LedgerState(trouble=self._trouble, lost=self._lost)
+
+    def note(
+        self,
+        kind: str,
+        text: str,
+        *,
+        node: str = "",
+        session: str = "",
+        facts: Mapping[str, str] | None = None,
+    ) -> None:
+        """Note that something happened; this fails in no case, and waits for nothing.
+
+        Args:
+            kind: One of :data:`KINDS`.
+            text: What, for people.
+            node: The node that it is about.
+            session: The session that it is about.
+            facts: More about it.
+        """
+        if kind not in KINDS:
+            raise AssertionError(f"{kind} is no kind of event")
+        with self._lock:
+            event = LedgerEvent(
+                number=next(self._numbers),
+                time=self._clock(),
+                kind=kind,
+                text=_shown(text),
+                node=_shown(node),
+                session=_shown(session),
+                facts={
+                    _shown(name): _shown(value)
+                    for name, value in list((facts or {}).items())[:MAX_FACTS]
+                },
+            )
+            if self._closed:
+                return
+            self._unwritten.append(event)
+            while len(self._unwritten) > MAX_UNWRITTEN:
+                self._unwritten.popleft()
+                self._lost += 1
+                self._untold += 1
+            listeners = list(self._listeners)
+        self._wake.set()
+        for listener in listeners:
+            listener(event)
+
+    def subscribe(self, listener: Callable[[LedgerEvent], None]) -> Callable[[], None]:
+        """Have a function told of each event, on the thread that notes it.
+
+        Returns:
+            A function that ends that.
+        """
+        with self._lock:
+            self._listeners.append(listener)
+
+        def end() -> None:
+            with self._lock, contextlib.suppress(ValueError):
+                self._listeners.remove(listener)
+
+        return end
+
+    def find(self, query: EventQuery) -> list[LedgerEvent]:
+        """Return the last events that a question is about, the oldest of them first.
+
+        Raises:
+            ConfigurationError: It names a kind that there is not, or asks for too many.
+        """
+        if not 1 <= query.limit <= MAX_FOUND:
+            raise ConfigurationError(f"a question finds 1 to {MAX_FOUND} events")
+        kinds = kinds_of(query.kinds)
+        with self._disk:
+            self._write()
+            found = self._read(query, kinds)
+            with self._lock:
+                found += [one for one in self._unwritten if query.fits(one)]
+        return found[-query.limit :]
+
+    def close(self) -> None:
+        """Write what is left, and end."""
+        with self._lock:
+            self._closed = True
+        self._over.set()
+        self._wake.set()
+        self._thread.join()
+        with self._disk:
+            self._write()
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
+    # --- the file, with its lock held ------------------------------------------------------------
+
+    def _open(self) -> None:
+        """Open the file, or say why not; a damaged one is put aside."""
+        try:
+            try:
+                self._begin()
+            except sqlite3.DatabaseError as error:
+                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+                if code not in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+                    raise
+                self._leave()
+                aside = self._path.with_suffix(".damaged")
+                self._path.replace(aside)
+                for rest in ("-wal", "-shm", "-journal"):
+                    Path(f"{self._path}{rest}").unlink(missing_ok=True)
+                _log.warning("ledger damaged", kept=str(aside))
+                self._begin()
+        except (sqlite3.Error, OSError, ValueError) as error:
+            self._leave()
+            self._note_trouble(str(error))
+        else:
+            self._note_trouble("")
+
+    def _begin(self) -> None:
+        if not self._path.exists():
+            self._path.touch(mode=0o600)
+        file = self._file = sqlite3.connect(
+            self._path, timeout=0.5, isolation_level=None, check_same_thread=False
+        )
+        (version,) = file.execute("PRAGMA user_version").fetchone()
+        if version > SCHEMA:
+            raise ValueError(f"{self._path} is of a newer version of Sapwood")
+        file.execute(f"PRAGMA journal_mode = {'WAL' if is_local(self._path.parent) else 'DELETE'}")
+        file.execute("PRAGMA synchronous = NORMAL")
+        file.execute(f"PRAGMA max_page_count = {self._pages}")
+        if version == 0:
+            file.executescript(f"BEGIN; {_TABLE} COMMIT;")
+        oldest, newest = file.execute(
+            "SELECT coalesce(min(number), 1), coalesce(max(number), 0) FROM events"
+        ).fetchone()
+        with self._lock:
+            if newest > self._newest:
+                self._newest = newest
+                self._numbers = itertools.count(newest + 1)
+        self._count = newest - oldest + 1
+
+    def _leave(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._file.close()
+            self._file = None
+
+    def _write(self) -> None:
+        """Write what waits, if that can be done."""
+        if self._file is None:
+            self._open()
+        if self._file is None:
+            return
+        with self._lock:
+            events = list(self._unwritten)
+            untold = self._untold
+        if not events:
+            return
+        rows = [
+            (
+                one.number,
+                one.time,
+                one.kind,
+                one.node,
+                one.session,
+                one.text,
+                msgspec.json.encode(one.facts).decode(),
+            )
+            for one in events
+        ]
+        try:
+            self._insert(rows)
+        except sqlite3.Error as error:
+            self._note_trouble(_reason(error))
+            return
+        with self._lock:
+            for _ in range(len(events)):  # those that came meanwhile stay
+                if self._unwritten and self._unwritten[0].number <= events[-1].number:
+                    self._unwritten.popleft()
+            self._untold -= untold
+        self._note_trouble("")
+        if untold:
+            self.note("ledger.gap", f"{untold} events before this one could not be written")
+
+    def _insert(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Insert rows; where the file may not grow any more, the oldest ones make room."""
+        try:
+            self._insert_once(rows, 0)
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code != sqlite3.SQLITE_FULL or self._count <= len(rows):
+                raise
+            self._insert_once(rows, max(self._count // 10, len(rows)))
+
+    def _insert_once(self, rows: Sequence[tuple[Any, ...]], more_room: int) -> None:
+        file = self._file
+        if file is None:
+            return
+        newest = rows[-1][0]
+        (first,) = file.execute(
+            "SELECT coalesce(min(number), ?) FROM events", (rows[0][0],)
+        ).fetchone()
+        oldest = max(first + more_room, newest - max(self._limit(), 1) + 1)
+        file.execute("BEGIN IMMEDIATE")
+        try:
+            if oldest > first:  # first: the new ones need the room
+                file.execute("DELETE FROM events WHERE number < ?", (oldest,))
+            kept = [row for row in rows if row[0] >= oldest]
+            file.executemany("INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", kept)
+            file.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                file.execute("ROLLBACK")
+            raise
+        self._count = newest - oldest + 1 if oldest > first else newest - first + 1
+
+    def _read(self, query: EventQuery, kinds: frozenset[str]) -> list[LedgerEvent]:
+        if self._file is None:
+            return []
+        try:
+            rows = self._rows(self._file, query, sorted(kinds))
+        except sqlite3.Error as error:
+            self._note_trouble(_reason(error))
+            return []
+        return [_event(row) for row in reversed(rows)]
+
+    def _rows(
+        self, file: sqlite3.Connection, query: EventQuery, kinds: Sequence[str]
+    ) -> list[tuple[Any, ...]]:
+        where: list[str] = ["time >= ?", "number > ?"]
+        values: list[Any] = [query.since, query.after]
+        nodes, column = query.nodes, "node"
+        if len(nodes) > FEW_NODES:
+            nodes = self._known_nodes(file, query)
+            if not nodes:
+                return []
+            column = "node" if len(nodes) <= FEW_NODES else "+node"  # the index by time then
+        sessions = [query.session] if query.session else []
+        for name, wanted in (("kind", kinds), (column, nodes), ("session", sessions)):
+            if wanted:
+                where.append(f"{name} IN (SELECT value FROM json_each(?))")  # noqa: S608 - names are ours
+                values.append(msgspec.json.encode(list(wanted)).decode())
+                if name != "kind":
+                    where.append(f"{name} != ''")  # so that its index may be used
+        order = "ORDER BY time DESC, number DESC LIMIT ?"
+        columns = "number, time, kind, node, session, text, facts"
+        text = f"SELECT {columns} FROM events WHERE {' AND '.join(where)} {order}"  # noqa: S608 - as above
+        return file.execute(text, [*values, query.limit]).fetchall()
+
+    def _known_nodes(self, file: sqlite3.Connection, query: EventQuery) -> list[str]:
+        """Return those of the wanted nodes of which there are events."""
+        rows = file.execute(
+            "SELECT value FROM json_each(?) WHERE EXISTS"
+            " (SELECT 1 FROM events WHERE node = value AND node != '' AND time >= ?)",
+            (msgspec.json.encode(query.nodes).decode(), query.since),
+        )
+        return [str(name) for (name,) in rows]
+
+    def _note_trouble(self, trouble: str) -> None:
+        with self._lock:
+            before, self._trouble = self._trouble, trouble
+        if trouble and not before:
+            _log.warning("ledger not written", reason=trouble)
+        elif before and not trouble:
+            _log.info("ledger written again")
+
+    # --- the thread ------------------------------------------------------------------------------
+
+    def _write_always(self) -> None:
+        while True:
+            with self._lock:
+                if self._closed:
+                    return
+                waiting = bool(self._unwritten)
+            self._wake.wait(RETRY if waiting else None)
+            self._wake.clear()
+            with self._disk:
+                self._write()
+            with self._lock:
+                troubled = bool(self._trouble) and not self._closed
+            if troubled:
+                self._over.wait(RETRY)  # not at each event again
+
+
+def _event(row: tuple[Any, ...]) -> LedgerEvent:
+    number, moment, kind, node, session, text, facts = row
+    read: Any = msgspec.json.decode(facts)
+    return LedgerEvent(
+        number=number,
+        time=moment,
+        kind=kind,
+        text=text,
+        node=node,
+        session=session,
+        facts={str(name): str(value) for name, value in read.items()},
+    )
+
+
+def _reason(error: sqlite3.Error) -> str:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return "the disk is full" if code == sqlite3.SQLITE_FULL else str(error)
+
+
+def _shown(text: str) -> str:
+    """Return a text that may come from a stranger, fit for a terminal and for the file."""
+    return "".join(one if one.isprintable() else "?" for one in text[:MAX_TEXT])

@@ -1,0 +1,156 @@
+"""A front end's way to a head on another machine: TLS 1.3 to the head's port, and a credential.
+
+The front end has no certificate. It looks whether the head is the one that its credential is for:
+the credential has the pin of that cluster's authority. Only then it shows the credential, and that
+is to sign what the head has made up: the credential itself stays here.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Sequence
+
+from sapwood.comm.loop import Loop
+from sapwood.comm.transport.base import ConnectionHandler, Failed
+from sapwood.comm.transport.tls import TlsConnection, parse_address
+from sapwood.core import typed
+from sapwood.core.errors import CommunicationError, ConfigurationError, SecurityError
+from sapwood.head import calls
+from sapwood.head.gate import context
+from sapwood.head.service import ServiceClient, plain
+from sapwood.security.authority import HEAD, is_head, pin_of
+from sapwood.security.capabilities import Capability, HolderKey
+
+SCHEME = "sapwood://"
+"""How the address of a head on another machine begins."""
+
+REACH_TIMEOUT = 10.0
+"""Seconds in which a head must be reached."""
+
+
+def places_of(address: str) -> list[str]:
+    """Return where a head is, of ``sapwood://host:port,host:port``.
+
+    Raises:
+        ConfigurationError: It is not written so.
+
+    Example:
+        >>> places_of("sapwood://10.0.0.5:7700,[::1]:7700")
+        ['10.0.0.5:7700', '[::1]:7700']
+    """
+    places = [one for one in address.removeprefix(SCHEME).split(",") if one]
+    try:
+        for place in places:
+            parse_address(f"head@{place}")
+    except CommunicationError as error:
+        raise ConfigurationError(
+            error.what, where=address, hint="write sapwood://host:port"
+        ) from error
+    if not places or not address.startswith(SCHEME):
+        raise ConfigurationError(
+            f"{address!r} is no address of a head", hint="write sapwood://host:port"
+        )
+    return places
+
+
+class TlsWay:
+    """The way to a head on another machine.
+
+    Args:
+        places: Where it may be, ``host:port`` each; they are tried in turn.
+        pin: Of the authority of its cluster.
+
+    Raises:
+        CommunicationError: It is not reached.
+    """
+
+    def __init__(self, places: Sequence[str], pin: str) -> None:
+        self.place = ",".join(places)
+        self._pin = pin
+        self._socket = self._reach(places)
+        self.certificate = self._socket.getpeercert(binary_form=True) or b""
+
+    def open(self, handler: ConnectionHandler, loop: Loop, failed: Failed) -> None:
+        """Hand the connection over to a loop."""
+        del failed
+        TlsConnection(self._socket, handler, loop, HEAD, initiator=True)
+
+    def check(self, greeting: calls.Greeting) -> None:
+        """Refuse a head that is not the one that the credential is for.
+
+        Raises:
+            SecurityError: It is another one.
+        """
+        own = pin_of(greeting.authority) == self._pin
+        if not own or not is_head(self.certificate, greeting.authority):
+            raise SecurityError(
+                "this is not the head that the credential is for",
+                where=self.place,
+                hint="somebody else answers at this address; the credential was not shown",
+            )
+
+    def _reach(self, places: Sequence[str]) -> ssl.SSLSocket:
+        end = time.monotonic() + REACH_TIMEOUT
+        reasons: list[str] = []
+        for place in places:
+            left = end - time.monotonic()
+            try:
+                return _connected(place, max(left, 1.0))
+            except (OSError, ValueError) as error:
+                reason = getattr(error, "strerror", None) or str(error)
+                reasons.append(f"{place}: {reason}")
+        raise CommunicationError(
+            "the head cannot be reached",
+            where="; ".join(reasons),
+            hint="see whether it listens there: `sapwood up --listen HOST:PORT`",
+        )
+
+
+def _connected(place: str, timeout: float) -> ssl.SSLSocket:
+    _, ((host, port),) = parse_address(f"head@{place}")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    tls.minimum_version = ssl.TLSVersion.TLSv1_3
+    tls.check_hostname = False
+    tls.verify_mode = ssl.CERT_NONE  # the credential's pin decides, in check()
+    tls.set_alpn_protocols([calls.SERVICE_PROTOCOL])
+    raw = socket.create_connection((host, port), timeout)
+    try:
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        made = tls.wrap_socket(raw)
+    except BaseException:
+        raw.close()
+        raise
+    made.settimeout(0)
+    return made
+
+
+def show(
+    client: ServiceClient,
+    credential: Capability,
+    holder: HolderKey | None,
+    way: TlsWay | None,
+    timeout: float,
+) -> calls.RightsFacts:
+    """Show a credential to a head; from now on this connection may do what it allows, no more.
+
+    Args:
+        client: The connection.
+        credential: The credential.
+        holder: The key of its holder, if it names one.
+        way: How the head was reached, if that was over TLS.
+        timeout: Seconds that the head may take for each answer.
+
+    Returns:
+        What it allows.
+
+    Raises:
+        SecurityError: The head is another one, or refuses it.
+    """
+    greeting = typed.convert(client.call(calls.GREET, None, timeout), calls.Greeting)
+    if way is not None:
+        way.check(greeting)
+    shown = credential.show(greeting.challenge, context(greeting.cluster), holder)
+    answer = client.call(calls.PRESENT, plain(shown), timeout)
+    return typed.convert(answer, calls.RightsFacts)

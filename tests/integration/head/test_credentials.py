@@ -1,0 +1,550 @@
+"""Who shows which credential to a real head, over TLS and over its socket, and what that allows."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import os
+import signal
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+import sapwood
+from sapwood.client.local import session_options, site_variables
+from sapwood.contexts.launchers.local import LocalLauncher
+from sapwood.contexts.plan import ZygotePlan
+from sapwood.core import typed
+from sapwood.core.errors import (
+    CommunicationError,
+    ConfigurationError,
+    ProtocolError,
+    SecurityError,
+)
+from sapwood.environment.configuration import load_configuration
+from sapwood.head import calls, remote, service
+from sapwood.head.access import HeadAccess
+from sapwood.head.folder import head_folder
+from sapwood.head.gate import RIGHT_OF, RIGHT_OF_ORDER, context
+from sapwood.head.head import ORDERS, SLOW_CALLS, Head
+from sapwood.head.ledger import EventQuery, LedgerEvent
+from sapwood.head.remote import TlsWay
+from sapwood.nodes import messages
+from sapwood.security.capabilities import (
+    Capability,
+    HolderKey,
+    Issuer,
+    holder_text,
+    new_challenge,
+    verify,
+)
+from sapwood.security.rights import ALL_RIGHTS, RIGHTS, Rights
+
+PATIENCE = 30.0
+
+
+class UpHead:
+    """A head in this process, with two nodes of its own, and ways to it."""
+
+    def __init__(self, folder: Path) -> None:
+        configuration = load_configuration({"nodes.listen": "127.0.0.1:0"}, folder=folder)
+        self.settings = configuration.settings
+        self.head = Head(
+            "default",
+            head_folder("default"),
+            session_options(self.settings, site_variables(self.settings)),
+            self.settings.nodes,
+            LocalLauncher(2, ["n1", "n2"]),
+            configuration,
+        )
+        self.head.start()
+        (self.place,) = self.head.control.places
+        self.url = f"sapwood://{self.place}"
+
+    def warm_up(self) -> None:
+        """Have the processes and threads there that begin when they are first needed."""
+        everybody = threading.Barrier(SLOW_CALLS)
+        for _ in range(SLOW_CALLS):
+            self.head._pool.submit(everybody.wait, PATIENCE)
+        with self.access(None, far=False) as head:
+            for host in (1, 2):
+                start = messages.StartCommand(command=host, arguments=[b"true"])
+                head.ask(host, messages.COMMAND_START, messages.to_value(start)).result(PATIENCE)
+            until(lambda: not self.head._commands.are_on(1) and not self.head._commands.are_on(2))
+
+    def issue(self, *rights: str, **more: Any) -> Capability:
+        wanted = calls.IssueCredential(rights=list(rights), **more)
+        made = self.head.office.issue(wanted, ALL_RIGHTS, [], 1e9)
+        return Capability.parse(made.text)
+
+    @contextlib.contextmanager
+    def access(
+        self, credential: Capability | None, key: HolderKey | None = None, *, far: bool = True
+    ) -> Iterator[HeadAccess]:
+        made = HeadAccess(self.url if far else "default", credential, key, "127.0.0.1:0")
+        try:
+            yield made
+        finally:
+            made.close()
+
+    def events(self, kind: str) -> list[LedgerEvent]:
+        return self.head.ledger.find(EventQuery(kinds=[kind]))
+
+    def raw(self) -> ssl.SSLSocket:
+        """A connection on which nothing was said yet."""
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        tls.check_hostname = False
+        tls.verify_mode = ssl.CERT_NONE
+        tls.set_alpn_protocols([calls.SERVICE_PROTOCOL])
+        host, _, port = self.place.rpartition(":")
+        made = tls.wrap_socket(socket.create_connection((host, int(port)), PATIENCE))
+        made.settimeout(PATIENCE)
+        return made
+
+
+@pytest.fixture(scope="module")
+def up(
+    nothing_is_left_behind_by_all: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[UpHead]:
+    folder = tmp_path_factory.mktemp("head")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(folder / "state"))
+        made = UpHead(folder)
+        try:
+            made.warm_up()
+            yield made
+        finally:
+            made.head.close()
+
+
+def until(condition: Any) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "it does not happen"
+        threading.Event().wait(0.01)
+
+
+def framed(name: str, value: Any = None, number: int = 1) -> bytes:
+    body = msgspec.msgpack.encode(service.ServiceCall(number, name, value))
+    return struct.pack("<I", len(body)) + body
+
+
+ABOUT = {
+    calls.RECORD_RUN: {"run": "r", "session": "s", "state": "done", "seconds": 1.0},
+}
+"""What calls are asked that say what they are about before they are refused."""
+
+
+# --- what a credential allows ---------------------------------------------------------------------
+
+
+def test_each_call_and_each_order_has_its_right(up: UpHead) -> None:
+    assert RIGHT_OF.keys() == up.head._service._handlers.keys()
+    assert RIGHT_OF_ORDER.keys() == ORDERS
+    assert {*RIGHT_OF.values(), *RIGHT_OF_ORDER.values()} <= RIGHTS.keys()
+
+
+@pytest.mark.row("C5-INFRA")
+@pytest.mark.parametrize("far", [True, False], ids=["tls", "socket"])
+def test_a_connection_may_do_what_its_credential_says_and_no_more(up: UpHead, *, far: bool) -> None:
+    with up.access(up.issue("connect", subject="ann"), far=far) as head:
+        assert [one.name for one in head.nodes] == ["n1", "n2"]
+        assert head.rights is not None
+        assert (head.rights.subject, head.rights.names) == ("ann", ["connect"])
+        for call, right in RIGHT_OF.items():
+            if right != "connect":
+                with pytest.raises(SecurityError, match="does not give the right"):
+                    head.client.call(call, ABOUT.get(call, {"name": "n1"}), PATIENCE)
+        start = messages.StartCommand(command=1, arguments=[b"true"])
+        with pytest.raises(SecurityError, match="right 'spawn'"):
+            head.ask(1, messages.COMMAND_START, messages.to_value(start)).result(PATIENCE)
+    refused = up.events("credential.refused")[-1]
+    assert refused.facts["subject"] == "ann"
+    assert refused.facts["wanted"] == messages.COMMAND_START
+    assert ("address" in refused.facts) == far
+
+
+@pytest.mark.row("C5-RES")
+def test_a_program_on_another_machine_uses_the_nodes_of_its_credential(
+    up: UpHead, tmp_path: Path
+) -> None:
+    rights = ("connect", "create", "allocate", "spawn", "run")
+    file = tmp_path / "credential"
+
+    class Count(sapwood.Program):
+        reduce = {"n": "sum"}  # noqa: RUF012 - the declared form of programs
+
+        def init(self, data: Any) -> dict[str, Any]:
+            return {}
+
+        def map(self, slice: Any, state: dict[str, Any]) -> dict[str, Any]:  # noqa: A002 - as Program.map
+            return {"n": len(slice)}
+
+        def update(self, state: dict[str, Any], total: dict[str, Any]) -> dict[str, Any]:
+            return total
+
+    file.touch(mode=0o600)
+    file.write_text(up.issue(*rights, nodes="n[1-2]", subject="bob").text)
+    with (
+        sapwood.connect(up.url, agents=2, credential=file, settings=up.settings) as cluster,
+        cluster.stream(abs, reduce=operator.add) as stream,
+    ):
+        assert stream.broadcast(-1).result(PATIENCE).total == 2
+        assert cluster.run(Count, range(10)).result(PATIENCE) == {"n": 10}
+        until(lambda: up.events("run.ended"))
+    created = up.events("session.created")[-1]
+    assert created.facts["address"].startswith("127.0.0.1:")
+    assert "bob" in created.text
+    ended = up.events("run.ended")[-1]
+    assert (ended.session, ended.facts["state"], ended.facts["by"]) == (
+        created.session,
+        "done",
+        "bob",
+    )
+    until(lambda: up.events("session.ended")[-1:][0].session == created.session)
+
+
+@pytest.mark.row("C5-RES")
+def test_without_the_right_for_a_node_nothing_begins_there(up: UpHead) -> None:
+    with up.access(up.issue("connect", "allocate", "spawn", nodes="n1")) as head:
+        assert [one.name for one in head.nodes] == ["n1"]
+        start = messages.StartCommand(command=1, arguments=[b"true"])
+        with pytest.raises(SecurityError, match="other nodes"):
+            head.ask(2, messages.COMMAND_START, messages.to_value(start)).result(PATIENCE)
+        head.ask(1, messages.COMMAND_START, messages.to_value(start)).result(PATIENCE)
+        delegate = {"tree": "x", "path": "/tmp/x"}  # noqa: S108 - it is refused
+        with pytest.raises(ProtocolError, match="head's machine only"):
+            head.client.call(calls.DELEGATE, delegate, PATIENCE)
+
+
+def opening(session: str) -> messages.OpenProcesses:
+    return messages.OpenProcesses(
+        session=session,
+        host=1,
+        plan=ZygotePlan(()),
+        configuration=b"",
+        environment={},
+        life=1,
+    )
+
+
+def test_nobody_gives_orders_to_processes_of_others(up: UpHead) -> None:
+    mine, yours = (up.issue("connect", "allocate", "spawn", subject=one) for one in "ab")
+    with up.access(mine) as first, up.access(yours) as second:
+        sleep = messages.StartCommand(command=77, arguments=[b"sleep", b"100"])
+        first.ask(1, messages.COMMAND_START, messages.to_value(sleep)).result(PATIENCE)
+        for name, order in (
+            (messages.COMMAND_CANCEL, messages.CancelCommand(77)),
+            (messages.COMMAND_SIGNAL, messages.SignalCommand(77, 9)),
+            (messages.COMMAND_INPUT, messages.CommandInput(77, b"")),
+        ):
+            with pytest.raises(ProtocolError, match="another front end's"):
+                second.ask(1, name, messages.to_value(order)).result(PATIENCE)
+        with up.head._lock:
+            up.head._sessions["theirs", 1] = cast("Any", SimpleNamespace(caller=None))
+        try:
+            for name, told in (
+                (messages.SPAWN, messages.SpawnProcesses("theirs", [])),
+                (messages.KILL, messages.KillProcess("theirs", 1, 9)),
+                (messages.CONFIGURE, messages.ConfigureSession("theirs", b"")),
+            ):
+                with pytest.raises(ProtocolError, match="not this front end's"):
+                    second.ask(1, name, messages.to_value(told)).result(PATIENCE)
+        finally:
+            with up.head._lock:
+                del up.head._sessions["theirs", 1]
+        with sapwood.connect(agents=2, settings=up.settings) as cluster:
+            (name,) = {one for one, _ in up.head._sessions}
+            second.ask(1, messages.CLOSE, name).result(PATIENCE)  # it is not theirs: nothing ends
+            with pytest.raises(ProtocolError, match="is another front end's"):
+                second.ask(2, messages.OPEN, messages.to_value(opening(name))).result(PATIENCE)
+            assert cluster.submit(pow, 2, 5).result(PATIENCE) == 32
+        cancel = messages.to_value(messages.CancelCommand(77))
+        first.ask(1, messages.COMMAND_CANCEL, cancel).result(PATIENCE)
+
+
+def test_nobody_issues_more_than_they_may(up: UpHead) -> None:
+    few = up.issue("connect", "admin", "run", lifetime=100.0, subject="ops")
+    with up.access(few) as head:
+
+        def issue(**wanted: Any) -> calls.IssuedCredential:
+            value = msgspec.to_builtins(calls.IssueCredential(**wanted), builtin_types=(bytes,))
+            found = head.client.call(calls.ISSUE_CREDENTIAL, value, PATIENCE)
+            return typed.convert(found, calls.IssuedCredential)
+
+        made = issue(rights=["run"], lifetime=1000.0)
+        assert made.facts.not_after <= few.claims.not_after
+        with pytest.raises(SecurityError, match="they have not: spawn"):
+            issue(rights=["run", "spawn"])
+        with pytest.raises(SecurityError, match="they have not"):
+            issue(role="user")
+        with pytest.raises(ConfigurationError, match="no role 'kin'"):
+            issue(role="kin")
+        with pytest.raises(ConfigurationError, match="allows nothing"):
+            issue()
+        with pytest.raises(ConfigurationError, match="to 30 days"):
+            issue(rights=["run"], lifetime=31 * 86_400.0)
+        with pytest.raises(ConfigurationError, match="both given"):
+            issue(rights=["run"], role="user")
+
+
+def test_whoever_is_connected_can_verify_credentials_of_the_cluster(up: UpHead) -> None:
+    """As the root of a session does: it has the issuer's key and what was revoked."""
+    good, bad = up.issue("connect", "attach", session="s"), up.issue("connect", "attach")
+    with up.access(None, far=False) as root:
+
+        def admit(credential: Capability) -> Rights:
+            challenge = new_challenge()
+            shown = credential.show(challenge, "session s")
+            return verify(
+                shown,
+                root.facts.issuer,
+                root.facts.cluster,
+                challenge,
+                "session s",
+                now=time.time(),
+                denied=root.denials.__contains__,
+            )
+
+        admit(bad).require("attach", time.time(), session="s")
+        up.head.revoke_credential(bad.id)
+        until(lambda: bad.id in root.denials)
+        with pytest.raises(SecurityError, match="revoked"):
+            admit(bad)
+        rights = admit(good)
+        rights.require("attach", time.time(), session="s")
+        for right, session in (("attach", "t"), ("merge", "s")):
+            with pytest.raises(SecurityError):
+                rights.require(right, time.time(), session=session)
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.row("C5-SESS")
+def test_what_is_wrong_with_a_credential_is_said_and_noted(up: UpHead) -> None:
+    cluster, pin = up.head.control.cluster, bytes.fromhex(up.head.control.pin)
+    key, stranger = HolderKey.create(), HolderKey.create()
+    own = Issuer(up.head.office._issuer.key)
+    good: dict[str, Any] = {"not_after": time.time() + 100, "authority": pin}
+    bound = own.issue(cluster, ["connect"], holder=key.public, **good)
+    for credential, cause in (
+        (Issuer.create().issue(cluster, ["connect"], **good), "not issued by this cluster"),
+        (own.issue("other", ["connect"], **good), "for another cluster"),
+        (own.issue(cluster, ["connect"], **good | {"not_after": 1.0}), "has expired"),
+        (own.issue(cluster, ["run"], **good), "does not give the right 'connect'"),
+    ):
+        for far in (True, False):
+            with pytest.raises(SecurityError, match=cause), up.access(credential, far=far):
+                pass
+            assert cause in up.events("credential.refused")[-1].text
+    with up.access(bound, key) as head:
+        assert head.nodes
+    for wrong in (None, stranger):
+        refused = pytest.raises(SecurityError, match="bound to the key")
+        with refused as caught, up.access(bound, wrong):
+            pass
+        assert holder_text(key.public) in str(caught.value)
+
+
+def test_a_stranger_is_told_nothing(up: UpHead) -> None:
+    for call in RIGHT_OF:
+        with up.raw() as raw:
+            raw.sendall(framed(call, {"name": "n1"}))
+            (size,) = struct.unpack("<I", raw.recv(4))
+            said = msgspec.msgpack.decode(raw.recv(size))
+            assert "wants to see a credential first" in said["error"]["what"]
+    with pytest.raises(SecurityError, match="wants to see a credential"), up.access(None):
+        pass
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        struct.pack("<I", service.MAX_STRANGE_MESSAGE + 1),
+        struct.pack("<I", 4) + b"\xa3\xff\xfe\xfd",
+        struct.pack("<I", 3) + b"\xc1\xc1\xc1",
+        framed(calls.PRESENT, {"chain": b"", "proof": b""}),
+        framed(calls.PRESENT, 7),
+    ],
+    ids=["long", "no-text", "garbage", "unasked", "no-credential"],
+)
+def test_a_stranger_that_breaks_the_protocol_is_cut_off(up: UpHead, said: bytes) -> None:
+    with up.raw() as raw:
+        raw.sendall(said)
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            while raw.recv(4096):
+                pass
+    with up.access(up.issue("connect")) as head:
+        assert head.nodes
+
+
+def test_strangers_do_not_keep_others_out(up: UpHead, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "MAX_STRANGERS", 3)
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(up.raw()) for _ in range(6)]
+        with up.access(up.issue("connect")) as head:
+            assert head.nodes
+        for raw in silent[:2]:  # the first of them made room
+            with contextlib.suppress(ConnectionError, ssl.SSLError):
+                while raw.recv(4096):
+                    pass
+    monkeypatch.setattr(service, "STRANGER_PATIENCE", 0.05)
+    with up.raw() as raw, contextlib.suppress(ConnectionError, ssl.SSLError):
+        while raw.recv(4096):  # it says why, and ends
+            pass
+
+
+def test_a_credential_is_not_shown_to_another_head(up: UpHead) -> None:
+    credential = up.issue("connect")
+    way = TlsWay([up.place], "0" * 64)
+    client = service.ServiceClient(way)
+    try:
+        with pytest.raises(SecurityError, match="not the head that the credential is for"):
+            remote.show(client, credential, None, way, PATIENCE)
+    finally:
+        client.close()
+    with pytest.raises(CommunicationError, match="cannot be reached"):
+        TlsWay(["127.0.0.1:1"], "0" * 64)
+    for wrong in ("sapwood://", "sapwood://host", "sapwood://a:b", "host:1"):
+        with pytest.raises(ConfigurationError, match="write sapwood://host:port"):
+            remote.places_of(wrong)
+
+
+def test_what_was_shown_to_one_challenge_is_no_good_for_the_next(up: UpHead) -> None:
+    credential = up.issue("connect")
+    way = TlsWay([up.place], up.head.control.pin)
+    client = service.ServiceClient(way)
+    try:
+        greeting = typed.convert(client.call(calls.GREET, None, PATIENCE), calls.Greeting)
+        shown = credential.show(greeting.challenge, context(greeting.cluster))
+        client.call(calls.GREET, None, PATIENCE)
+        with pytest.raises(SecurityError, match="does not have it"):
+            client.call(calls.PRESENT, service.plain(shown), PATIENCE)
+    finally:
+        client.close()
+
+
+# --- what ends ------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("C5-CRED")
+def test_a_revoked_credential_is_refused_everywhere_within_a_second(up: UpHead) -> None:
+    root = up.issue("connect", "allocate", "spawn", subject="eve")
+    narrowed = root.attenuate(rights=["connect", "allocate", "spawn"], subject="eve's script")
+    other = up.issue("connect")
+    with up.access(narrowed) as cut, up.access(other) as stays:
+        sleep = messages.StartCommand(command=5, arguments=[b"sleep", b"100"])
+        cut.ask(1, messages.COMMAND_START, messages.to_value(sleep)).result(PATIENCE)
+        began = time.monotonic()
+        done = typed.convert(up.head.revoke_credential(root.id, "me"), calls.Revoked)
+        assert (done.known, done.front_ends) == (True, 1)
+        assert (done.nodes, done.missing) == (["n1", "n2"], [])
+        until(lambda: cut.gone and root.id in stays.denials)
+        with pytest.raises(SecurityError, match="was revoked"), up.access(narrowed):
+            pass
+        assert time.monotonic() - began < 1.0
+        with pytest.raises(SecurityError, match="its credential was revoked"):
+            cut.client.call(calls.NODES, None, PATIENCE)
+        assert stays.client.call(calls.NODES, None, PATIENCE)
+    # A node refuses it, whatever the head says.
+    order = msgspec.structs.replace(opening("s"), credential=narrowed.claims.ids)
+    with pytest.raises(SecurityError, match="was revoked"):
+        up.head.control.ask(1, messages.OPEN, messages.to_value(order)).result(PATIENCE)
+    until(lambda: not up.head._commands.are_on(1))  # and what it had begun has ended
+    assert up.events("credential.revoked")[-1].facts["by"] == "me"
+    assert next(one for one in up.head.office.list() if one.id == root.id).revoked
+
+
+def test_a_block_that_the_head_never_saw_is_revoked_alone(up: UpHead) -> None:
+    root = up.issue("connect")
+    theirs, mine = root.attenuate(subject="lost laptop"), root.attenuate(subject="mine")
+    done = typed.convert(up.head.revoke_credential(theirs.id), calls.Revoked)
+    assert not done.known
+    with pytest.raises(SecurityError, match="revoked"), up.access(theirs):
+        pass
+    with up.access(mine) as head:
+        assert head.nodes
+    with pytest.raises(SecurityError, match="no id"):
+        up.head.revoke_credential("nonsense")
+
+
+def test_a_connection_ends_with_its_credential(up: UpHead) -> None:
+    with up.access(up.issue("connect", lifetime=1.0)) as head:
+        until(lambda: head.gone)
+        with pytest.raises(SecurityError, match="has expired"):
+            head.client.call(calls.NODES, None, PATIENCE)
+
+
+# --- events and policy ----------------------------------------------------------------------------
+
+
+@pytest.mark.row("C4-POLICY")
+def test_the_policy_is_changed_while_all_runs_and_front_ends_are_told(up: UpHead) -> None:
+    heard: list[tuple[str, Any]] = []
+    with up.access(None, far=False) as head, up.access(up.issue("connect")) as other:
+        other.subscribe(lambda name, value: heard.append((name, value)))
+
+        def change(key: str, value: str) -> Any:
+            return head.client.call(calls.SET_POLICY, {"key": key, "value": value}, PATIENCE)
+
+        (row,) = change("limits.credential_life", "1h")
+        assert row["value"] == "3600.0"
+        assert "the user of the head" in row["origin"]
+        wanted = {"rights": ["run"], "lifetime": 7200.0}
+        with pytest.raises(ConfigurationError, match="credential lives a second to"):
+            head.client.call(calls.ISSUE_CREDENTIAL, wanted, PATIENCE)
+        until(lambda: any(name == calls.POLICY_CHANGED for name, _ in heard))
+        change("limits.credential_life", "")
+        rows = head.client.call(calls.SHOW_POLICY, "limits.credential_life", PATIENCE)
+        assert rows[0]["origin"] == "default"
+        with pytest.raises(ConfigurationError, match="cannot be 'soon'") as caught:
+            change("idle.session", "soon")
+        assert "expected a duration" in caught.value.hint
+        with pytest.raises(ConfigurationError, match="no setting"):
+            change("idle.sesion", "1h")
+    assert up.events("policy.changed")[-1].facts["key"] == "limits.credential_life"
+
+
+@pytest.mark.row("C4-EVENT")
+def test_events_are_found_and_followed(up: UpHead) -> None:
+    heard: list[LedgerEvent] = []
+    assert {one.node for one in up.events("node.joined")} == {"n1", "n2"}
+    assert up.events("head.started")
+
+    def noticed(name: str, value: Any) -> None:
+        if name == calls.EVENT_NOTED:
+            heard.append(typed.convert(value, LedgerEvent))
+
+    with up.access(None, far=False) as head:
+        head.subscribe(noticed)
+        head.client.call(calls.FOLLOW_EVENTS, {"kinds": ["credential.issued"]}, PATIENCE)
+        up.issue("run", subject="zoe")
+        up.head.ledger.note("node.lost", "not asked for", node="n1")
+        up.issue("run", subject="yan")
+        until(lambda: len(heard) == 2)
+        assert [one.text.split()[-1] for one in heard] == ["zoe", "yan"]
+        with pytest.raises(ConfigurationError, match="no events of the kind"):
+            head.client.call(calls.FOLLOW_EVENTS, {"kinds": ["x"]}, PATIENCE)
+        page = head.client.call(calls.EVENTS, {"nodes": ["n1"], "kinds": ["node.lost"]}, PATIENCE)
+        assert page["events"][-1]["text"] == "not asked for"
+        assert page["state"]["trouble"] == ""
+
+
+def test_a_process_that_ends_is_noted_and_so_is_the_one_in_its_place(up: UpHead) -> None:
+    with sapwood.connect(agents=2, settings=up.settings) as cluster:
+        os.kill(cluster.agents[0].pid, signal.SIGKILL)
+        until(lambda: up.events("process.replaced"))
+    lost = up.events("process.lost")[-1]
+    assert "killed by SIGKILL" in lost.text
+    assert lost.node in {"n1", "n2"}
+    assert up.events("process.replaced")[-1].session == lost.session
