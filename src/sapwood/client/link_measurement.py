@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 
 import msgspec
+import numpy as np
 
 from sapwood.client.local import local
 from sapwood.client.stream import Stream
@@ -14,6 +16,9 @@ from sapwood.environment.settings import Settings
 
 SEVERAL = 9
 """Agents of the second tree: what it takes longer is the overhead of the front end."""
+
+SMALL = 256
+"""Bytes of the small value."""
 
 SIZE = 2**20
 """Bytes of the large value."""
@@ -32,7 +37,7 @@ def measure_links(settings: Settings | None = None, *, waves: int = 100) -> Link
 
     Args:
         settings: All settings; by default those of configuration files and variables.
-        waves: Waves of each kind; the fastest quarter counts.
+        waves: Waves of each kind; the median counts.
 
     Raises:
         ResourceError: The clusters cannot be started.
@@ -41,14 +46,18 @@ def measure_links(settings: Settings | None = None, *, waves: int = 100) -> Link
     plain = msgspec.structs.replace(
         chosen, comm=msgspec.structs.replace(chosen.comm, fastpath=False)
     )
-    with local(1, shape="flat", settings=plain) as cluster, cluster.stream("echo") as stream:
-        one = _wave_seconds(stream, 0, waves)
-        large = _wave_seconds(stream, b"\0" * SIZE, max(10, waves // 5))
+    few, many = (np.zeros(count) for count in (SMALL // 8, SIZE // 8))
+    with (
+        local(1, shape="flat", settings=plain) as cluster,
+        cluster.stream("echo", reduce="sum") as stream,
+    ):
+        one = _wave_seconds(stream, few, waves)
+        large = _wave_seconds(stream, many, max(10, waves // 5))
     with (
         local(SEVERAL, shape="flat", settings=plain) as cluster,
         cluster.stream("echo", reduce="sum") as stream,
     ):
-        several = _wave_seconds(stream, 0, waves)
+        several = _wave_seconds(stream, few, waves)
     overhead = max(LEAST, (several - one) / (2 * (SEVERAL - 1)))
     return LinkCost(
         latency=max(LEAST, (one - 4 * overhead) / 2),
@@ -58,10 +67,10 @@ def measure_links(settings: Settings | None = None, *, waves: int = 100) -> Link
 
 
 def _wave_seconds(stream: Stream, value: object, waves: int) -> float:
-    """Return the time of a wave: the median of the fastest quarter."""
+    """Return the median time of a wave."""
     times: list[float] = []
     for _ in range(waves):
         begin = time.perf_counter()
         stream.broadcast(value).result()
         times.append(time.perf_counter() - begin)
-    return sorted(times)[waves // 8]
+    return statistics.median(times)
