@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from sapwood.client.attaching import create_session
 from sapwood.client.cluster import Cluster
-from sapwood.client.local import (
-    agent_settings,
-    local,
-    new_cluster,
-    runner_options,
-    session_options,
-    site_variables,
-)
+from sapwood.client.local import local, new_cluster
 from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.contexts.launchers.base import Launcher
 from sapwood.contexts.launchers.local import LocalLauncher
@@ -24,13 +19,13 @@ from sapwood.contexts.launchers.slurm import SlurmLauncher
 from sapwood.contexts.launchers.ssh import SshLauncher
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.hostset import split_hosts
-from sapwood.core.topology import Tree, by_host, flat
+from sapwood.core.topology import Tree, flat
 from sapwood.core.whole import whole
 from sapwood.environment.configuration import load_configuration
-from sapwood.environment.cores import usable_cores
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.schema import check_settings
 from sapwood.environment.settings import Settings
+from sapwood.roots.making import plan_over, session_options, site_variables
 from sapwood.session.embedded import EmbeddedSession, embedded
 from sapwood.session.port import SessionPort
 
@@ -166,12 +161,14 @@ def connect(
     chosen = load_configuration().settings if settings is None else check_settings(settings)
     head = HeadAccess(name)
     try:
-        return cluster_over(
+        made = cluster_over(
             head, agents, agents_per_node=agents_per_node, settings=chosen, owned=True
         )
     except BaseException:
         head.close()
         raise
+    made.new_session = partial(create_session, cluster=name, settings=chosen)
+    return made
 
 
 def ray(
@@ -427,19 +424,8 @@ def cluster_over(
         ConfigurationError: A number or a setting is out of range, or there is no node.
         ResourceError: Its processes cannot be started.
     """
-    exports = site_variables(settings)
-    base = session_options(settings, exports)
-    shares = _shares(control, agents, agents_per_node, settings)
-    tree, hosts = by_host(shares)
-    runners = runner_options(max(shares), settings, usable_cores())
-    options = msgspec.structs.replace(
-        base,
-        tree=tree,
-        hosts=hosts,
-        fastpath=False,
-        spin=0.0,
-        extra=agent_settings(runners, settings),
-    )
+    planned = plan_over(control, settings, agents, agents_per_node)
+    options = planned.options
 
     def new_session(shape: Tree, lender: SessionPort | None) -> EmbeddedSession:
         if lender is None:
@@ -447,42 +433,9 @@ def cluster_over(
         # Its junctions would be on this machine, where other machines do not reach them.
         further = flat(shape.agents)
         return EmbeddedSession(
-            msgspec.structs.replace(options, tree=further, hosts=hosts[: further.size]),
+            msgspec.structs.replace(options, tree=further, hosts=options.hosts[: further.size]),
             embedded(lender),
             control.source(),
         )
 
-    return new_cluster(settings, exports, tree, runners, new_session)
-
-
-def _shares(
-    control: NodePool, agents: int | None, agents_per_node: int | None, settings: Settings
-) -> list[int]:
-    """Return how many agents each node gets, by its number; none of those that have left."""
-    nodes = control.nodes
-    count = len(nodes)
-    if not count:
-        raise ConfigurationError("the cluster has no nodes", hint="let machines join it first")
-    if agents is not None and agents_per_node is not None:
-        raise ConfigurationError(
-            "agents and agents_per_node are both given", hint="leave one of them out"
-        )
-    if agents_per_node is not None:
-        shares = [whole(agents_per_node, "agents_per_node", ConfigurationError)] * count
-    elif agents is not None or settings.cluster.agents:
-        total = whole(
-            settings.cluster.agents if agents is None else agents, "agents", ConfigurationError
-        )
-        shares = [total // count + (number < total % count) for number in range(count)]
-    else:
-        shares = [1 if node.facts is None else node.facts.cores for node in nodes]
-    share_of = dict(zip((node.host for node in nodes), shares, strict=True))
-    shares = [share_of.get(host, 0) for host in range(1, max(share_of) + 1)]
-    if sum(shares) < 1 or min(shares) < 0:
-        raise ConfigurationError("a cluster needs at least one agent", where=f"agents={agents}")
-    if sum(shares) > settings.limits.agents:
-        raise ConfigurationError(
-            f"{sum(shares)} agents are more than the limit of {settings.limits.agents}",
-            hint="raise limits.agents if this is meant",
-        )
-    return shares
+    return new_cluster(settings, planned, new_session)

@@ -50,6 +50,22 @@ ORDER = "order"
 TAKEN = "taken"
 """Call: there is room for more output. Value: the number of what was taken."""
 
+CREATE_SESSION = "session.create"
+"""Call: begin a session in a process of its own. Value: :class:`CreateSession`. Answer:
+:class:`SessionRecord`."""
+
+LIST_SESSIONS = "session.list"
+"""Call: which sessions are there, or were lately? Answer: a list of :class:`SessionRecord`."""
+
+FIND_SESSION = "session.find"
+"""Call: which session is this? Value: its name, id or ``name#id``. Answer: its record."""
+
+END_SESSION = "session.end"
+"""Call: end a session. Value: as for :data:`FIND_SESSION`. Answer: its record."""
+
+REPORT_SESSION = "session.report"
+"""Call: of a session's root, how it is. Value: :class:`SessionReport`."""
+
 DOWN = "down"
 """Call: end, and all nodes with it."""
 
@@ -280,3 +296,91 @@ class OfNode(msgspec.Struct, frozen=True):
     host: int
     value: Any
     number: int = 0
+
+
+class CreateSession(msgspec.Struct, frozen=True, kw_only=True):
+    """Begin a session.
+
+    Attributes:
+        name: What users are to call it; empty for a name that is made up.
+        on: Where its agents are: ``head`` for the nodes of the head, ``local`` for its machine.
+        agents: How many; None for as many as there are cores.
+        agents_per_node: The same for each node.
+        fanout: Children of each junction, on one machine.
+        idle: Seconds after which it ends when nobody is attached; None for as its settings say.
+        settings: All settings, as plain values.
+    """
+
+    name: str = ""
+    on: str = "head"
+    agents: int | None = None
+    agents_per_node: int | None = None
+    fanout: int | None = None
+    idle: float | None = None
+    settings: Any = None
+
+
+class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How a session is, as its root says.
+
+    Attributes:
+        id: Of the session.
+        state: See ``session/session_life.py``.
+        reason: Why it has ended, or will.
+        since: Since when somebody is attached, or nobody, seconds since 1970.
+        agents: How many it has.
+        owner: Who owns it now; empty while nobody does.
+        front_ends: Who is attached.
+        streams: Open streams.
+        kept: Bytes of output that wait for somebody.
+        dropped: Bytes of output that were left out.
+    """
+
+    id: str
+    state: str
+    reason: str = ""
+    since: float = 0.0
+    agents: int = 0
+    owner: str = ""
+    front_ends: list[str] = []
+    streams: int = 0
+    kept: int = 0
+    dropped: int = 0
+
+
+class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A session, as the head knows it.
+
+    Attributes:
+        id: No other session of this cluster ever has it.
+        name: What users call it; another may have it when this one has ended.
+        state: See ``session/session_life.py``.
+        on: Where its agents are.
+        created: When it was asked for, seconds since 1970.
+        pid: The process of its root; 0 while there is none.
+        started: When that process began, as the kernel counts: tells it from a later one.
+        socket: Where front ends of this machine reach it.
+        idle: Seconds after which it ends when nobody is attached; 0 for never.
+        report: How it is.
+    """
+
+    id: str
+    name: str
+    state: str
+    on: str
+    created: float
+    pid: int = 0
+    started: int = 0
+    socket: str = ""
+    idle: float = 0.0
+    report: SessionReport | None = None
+
+    @property
+    def handle(self) -> str:
+        """What names it for ever: ``name#id``."""
+        return f"{self.name}#{self.id}"
+
+    @property
+    def reason(self) -> str:
+        """Why it has ended; empty if it has not."""
+        return "" if self.report is None else self.report.reason

@@ -41,6 +41,7 @@ from sapwood.environment.settings import NodeSettings
 from sapwood.head import calls
 from sapwood.head.folder import HeadInfo, remove_info, remove_left_sockets, write_info
 from sapwood.head.service import ServiceCaller, ServiceServer
+from sapwood.head.sessions import HeadSessions
 from sapwood.head.status import NodeCauses, tree_status
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree, NodeView
@@ -174,10 +175,16 @@ class Head:
                 calls.UNDELEGATE: self._undelegate,
                 calls.ORDER: self._order,
                 calls.TAKEN: self._taken,
+                calls.CREATE_SESSION: self._create_session,
+                calls.LIST_SESSIONS: self._list_sessions,
+                calls.FIND_SESSION: self._find_session,
+                calls.END_SESSION: self._end_session,
+                calls.REPORT_SESSION: self._report_session,
                 calls.DOWN: self._down,
             },
             self._thread,
         )
+        self.sessions = HeadSessions(self._store, name, folder, self._thread, self._pool)
         self._commands = _RemoteCommands(self.control, self._service)
         self._delegated: dict[str, tuple[int, Callable[[], None]]] = {}
 
@@ -191,6 +198,7 @@ class Head:
         try:
             self.control.start()
             self._thread.start()
+            self.sessions.start()
             remove_left_sockets(self._folder)
             self._sockets = make_folder()
             path = self._sockets / "head.sock"
@@ -209,6 +217,7 @@ class Head:
         self.ended.set()
         remove_info(self._folder)
         if self._thread.started:
+            self.sessions.close()
             self._thread.call(self._stop_listening)
         with contextlib.suppress(SapwoodError):
             self.control.dismiss("the cluster is down")
@@ -517,6 +526,27 @@ class Head:
             _log.info("session ended with its front end", session=key[0], host=key[1])
             with contextlib.suppress(SapwoodError):
                 self.control.ask(key[1], messages.CLOSE, key[0])
+
+    def _create_session(self, caller: ServiceCaller, value: Any) -> Future[Any]:
+        del caller
+        return self.sessions.create(_read(value, calls.CreateSession))
+
+    def _list_sessions(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller, value
+        return [_plain(one) for one in self.sessions.records()]
+
+    def _find_session(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        return _plain(self.sessions.find(_read(value, str)))
+
+    def _end_session(self, caller: ServiceCaller, value: Any) -> Future[Any]:
+        del caller
+        return self.sessions.end(_read(value, str))
+
+    def _report_session(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        self.sessions.report(_read(value, calls.SessionReport))
+        return None
 
     def _taken(self, caller: ServiceCaller, value: Any) -> Any:
         self._commands.taken(caller, _read(value, int))

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from sapwood.client.local import AGENT_ENTRY, JUNCTION_ENTRY, RUNNER_ENTRY, RUNNER_LIBRARIES
 from sapwood.contexts.runtime import Runtime, own_runtime
+from sapwood.roots.making import AGENT_ENTRY, JUNCTION_ENTRY, RUNNER_ENTRY, RUNNER_LIBRARIES
 
 Make = Callable[[], Runtime]
 
