@@ -17,7 +17,7 @@ from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.schema import check_settings
 from sapwood.environment.settings import Settings
-from sapwood.roots.attached import AttachedSession, RootAddress
+from sapwood.roots.attached import AttachedSession, Connect, RootAddress
 from sapwood.roots.making import site_variables
 from sapwood.roots.rights import Role
 from sapwood.session.port import SessionPort
@@ -84,7 +84,8 @@ def create_session(
         settings=msgspec.to_builtins(chosen),
     )
     record = _asked(cluster, calls.CREATE_SESSION, msgspec.to_builtins(wanted), CREATE_TIMEOUT)
-    return _attached(record.socket, record.id, record.name, Role.OWNER, chosen, ends=True)
+    address = RootAddress(session=record.id, name=record.name)
+    return attached_cluster(address, _at(record.socket), Role.OWNER, chosen, ends=True)
 
 
 def attach(
@@ -124,7 +125,8 @@ def attach(
         ) from None
     chosen = load_configuration().settings if settings is None else check_settings(settings)
     socket, number, name = find_root(handle, cluster)
-    return _attached(socket, number, name, wanted, chosen, ends=False)
+    address = RootAddress(session=number, name=name)
+    return attached_cluster(address, _at(socket), wanted, chosen, ends=False)
 
 
 def find_root(handle: str, cluster: str) -> tuple[str, str, str]:
@@ -171,13 +173,29 @@ def _asked(cluster: str, name: str, value: Any, timeout: float = 30.0) -> Sessio
         client.close()
 
 
-def _attached(
-    socket: str, number: str, name: str, role: Role, settings: Settings, *, ends: bool
+def _at(socket: str) -> Connect:
+    return partial(UnixTransport().connect, socket)
+
+
+def attached_cluster(
+    address: RootAddress, connect: Connect, role: Role, settings: Settings, *, ends: bool
 ) -> Cluster:
+    """Attach to the root of a session.
+
+    Args:
+        address: Which session.
+        connect: Connects to its root.
+        role: What this front end wants to be.
+        settings: All settings.
+        ends: Whether the session ends when the cluster is closed.
+
+    Raises:
+        SapwoodError: The root does not let it in.
+    """
     output = configure_logging(settings.log)
     session = AttachedSession(
-        RootAddress(session=number, name=name),
-        partial(UnixTransport().connect, socket),
+        address,
+        connect,
         role=role,
         backlog=settings.comm.backlog,
         inline_limit=settings.comm.inline_limit,

@@ -141,6 +141,7 @@ class AttachedSession:
             wire.Admitted: self._welcome.set_result,
             wire.NotAdmitted: self._refused,
             wire.AnswerOfRoot: self._called,
+            wire.SweepRefused: self._sweep_refused,
             wire.PlaceWrote: self._wrote,
             wire.OutputDropped: self._dropped,
             wire.TreeNews: self._news,
@@ -493,6 +494,10 @@ class AttachedSession:
             future.set_exception(SapwoodError.from_record(message.error))
         else:
             future.set_result(message.value)
+
+    def _sweep_refused(self, message: wire.SweepRefused) -> None:
+        error = SapwoodError.from_record(message.error)
+        self.streams.sweep_refused(message.stream, message.number, error)
 
     def _wrote(self, message: wire.PlaceWrote) -> None:
         for function in self._answers.values():

@@ -66,7 +66,13 @@ class RootProcess:
         planned, nodes = _planned(given, settings)
         self.session = RootSession(planned.options, nodes)
         self.server = RootServer(
-            self.session, given.id, wanted.name, same_user, self._changed, self.end
+            self.session,
+            given.id,
+            wanted.name,
+            same_user,
+            self._changed,
+            self.end,
+            settings.session,
         )
         host_filters(self.session, planned.runners, self._filter_wrote)
         self._reports = HeadReports(given.cluster)

@@ -39,6 +39,7 @@ from sapwood.core.errors import (
 )
 from sapwood.core.rankset import from_ranges
 from sapwood.environment.logs import logger
+from sapwood.environment.settings import SessionSettings
 from sapwood.roots import root_calls, wire
 from sapwood.roots.rights import Role, Verify
 from sapwood.session.embedded import EmbeddedSession
@@ -308,7 +309,7 @@ class ServedFrontEnd:
             ev.CloseStream: self._close_stream,
             ev.ConfigureStream: self._of_stream,
             ev.Read: self._of_stream,
-            ev.SweepStream: self._of_stream,
+            ev.SweepStream: self._sweep,
             ev.Ask: self._ask,
             mev.CancelRequest: self._cancel_request,
             mev.SendTagged: self._send,
@@ -410,6 +411,12 @@ class ServedFrontEnd:
             self._session.host.post(msgspec.structs.replace(event, stream=number))
         elif isinstance(event, ev.Broadcast) and event.payload is not None:
             self.give_back(ev.Released(event.payload))  # it was closed meanwhile
+
+    def _sweep(self, event: ev.SweepStream) -> None:
+        try:
+            self._of_stream(event)
+        except SapwoodError as error:  # the stream is in another state
+            self.tell(wire.SweepRefused(event.stream, event.number, error.to_record()))
 
     def _close_stream(self, event: ev.CloseStream) -> None:
         number = self._streams.pop(event.stream, None)
@@ -612,6 +619,7 @@ class RootServer:
         verify: Says what a front end may be.
         changed: Told on the loop's thread that front ends have come or gone.
         end: Has the session ended; given why.
+        keeping: What becomes of what comes while nobody is attached.
     """
 
     def __init__(
@@ -622,9 +630,11 @@ class RootServer:
         verify: Verify,
         changed: Callable[[], None],
         end: Callable[[str], None],
+        keeping: SessionSettings,
     ) -> None:
         self.session = session
-        self._id = session_id
+        self.id = session_id
+        self.keeping = keeping
         self._name = name
         self._verify = verify
         self._changed = changed
@@ -720,7 +730,7 @@ class RootServer:
                 f"the front end speaks version {asked.version}, the session {wire.VERSION}",
                 hint="use the same version of Sapwood in both",
             )
-        if asked.session != self._id:
+        if asked.session != self.id:
             raise ConfigurationError(
                 f"the session {asked.session} is not here", hint="it has ended: make a new one"
             )
@@ -742,7 +752,7 @@ class RootServer:
         front_end.label = asked.label[:200]
         front_end.tell(
             wire.Admitted(
-                session=self._id,
+                session=self.id,
                 name=self._name,
                 tree=session.tree,
                 platforms=session.platforms,

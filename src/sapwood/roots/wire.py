@@ -20,6 +20,7 @@ import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm.groups import events as gev
+from sapwood.comm.messages import StreamSpec
 from sapwood.comm.messaging import events as mev
 from sapwood.comm.payload import Blocks, Payload
 from sapwood.comm.shared_memory import SharedRef
@@ -122,6 +123,38 @@ class MemoryTaken(msgspec.Struct, frozen=True):
     descriptor: int
 
 
+class KeptStream(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream that was open when the last owner left.
+
+    Attributes:
+        spec: What it is, under the number that the last owner gave it.
+        paced: Whether agents send of themselves no faster than somebody reads.
+        begun: Waves that were broadcast so far.
+        waiting: Waves that are not over, or whose results follow, by number.
+        dropped: What came meanwhile and was left out.
+    """
+
+    spec: StreamSpec
+    paced: bool
+    begun: int
+    waiting: tuple[int, ...]
+    dropped: int = 0
+
+
+class StreamsKept(msgspec.Struct, frozen=True):
+    """The streams that were open when the last owner left; what came of them meanwhile follows."""
+
+    streams: tuple[KeptStream, ...]
+
+
+class SweepRefused(msgspec.Struct, frozen=True):
+    """A sweep cannot be made: the stream is in another state."""
+
+    stream: int
+    number: int
+    error: ErrorRecord
+
+
 class PlaceWrote(msgspec.Struct, frozen=True):
     """User code at a place has printed something."""
 
@@ -190,6 +223,8 @@ TO_FRONT_END: Mapping[int, type[msgspec.Struct]] = {
     5: OutputDropped,
     6: TreeNews,
     7: RootEnds,
+    8: SweepRefused,
+    9: StreamsKept,
     16: ev.WaveCompleted,
     17: ev.WaveFailed,
     18: ev.Contributed,
