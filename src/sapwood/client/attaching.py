@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from sapwood.activity.agent_requests import UserCode
 from sapwood.client.cluster import Cluster
 from sapwood.client.output import OutputPrinter
+from sapwood.client.stream import Stream
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core import typed
 from sapwood.core.errors import ClosedError, CommunicationError, ConfigurationError, NodeLostError
@@ -17,7 +19,7 @@ from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.schema import check_settings
 from sapwood.environment.settings import Settings
-from sapwood.roots.attached import AttachedSession, Connect, RootAddress
+from sapwood.roots.attached import AdoptedStream, AttachedSession, Connect, RootAddress
 from sapwood.roots.making import site_variables
 from sapwood.roots.rights import Role
 from sapwood.session.port import SessionPort
@@ -210,7 +212,22 @@ def attached_cluster(
         session.close()
         output.close()
         raise
-    return Cluster(session, settings, exports, output, printer, _no_tree)
+    cluster = Cluster(session, settings, exports, output, printer, _no_tree)
+    cluster.kept_streams = tuple(
+        session.call(partial(_taken_over, session, one, printer)) for one in session.kept
+    )
+    return cluster
+
+
+def _taken_over(session: AttachedSession, kept: AdoptedStream, printer: OutputPrinter) -> Stream:
+    """Return a stream that the last owner has left, with what came meanwhile."""
+    spec = kept.handle.spec
+    what = spec.handler
+    if spec.code:
+        what = typed.unpacker(UserCode)(spec.code).function
+    stream = Stream(session, kept.handle, what, {}, printer.follow, latest=not kept.paced)
+    stream.catch_up(kept.waves, kept.early, kept.dropped)
+    return stream
 
 
 def _no_tree(tree: Tree, lender: SessionPort) -> SessionPort:

@@ -14,6 +14,7 @@ from sapwood.activity.tasks import TaskCall, TaskPool
 from sapwood.client.group import AgentGroup
 from sapwood.client.messages import Messaging
 from sapwood.client.output import OutputPrinter
+from sapwood.client.stream import Stream
 from sapwood.client.submitting import Submitting
 from sapwood.client.topology import Topology
 from sapwood.client.tree_work import TreeWork
@@ -73,6 +74,11 @@ class Cluster(TreeWork, Messaging, Submitting):
     It is a :class:`concurrent.futures.Executor`. Use it as a context manager, which waits for the
     tasks that were submitted, or call :meth:`close`, which does not. All methods may be called
     from any thread.
+
+    Attributes:
+        kept_streams: The streams that were open when the last owner left the session; what came
+            of them meanwhile is in their ``waves()``.
+        new_session: Starts a session at the head of this cluster; None if it has none.
     """
 
     def __init__(
@@ -91,6 +97,7 @@ class Cluster(TreeWork, Messaging, Submitting):
         self._time_limit = settings.limits.time
         self._topologies: list[Topology] = []
         self._watches: list[Watch] = []
+        self.kept_streams: tuple[Stream, ...] = ()
         self.new_session: Callable[..., Cluster] | None = None
         session.answer(agent_requests.OUTPUT, printer.take)
 

@@ -1,6 +1,6 @@
 """A stream as users hold it: broadcast down the tree, reduce up, wave by wave."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from html import escape
 from types import TracebackType
@@ -222,6 +222,19 @@ class Stream(StaysHere):
                 raise
             self._unread.read(future)
             yield result
+
+    def catch_up(
+        self,
+        waves: "Iterable[Future[WaveResult]]",
+        values: "Iterable[WaveResult | SapwoodError]",
+        dropped: int,
+    ) -> None:
+        """Yield from :meth:`waves` what came before this object was there; for those who attach."""
+        self._unread.dropped += dropped
+        for future in () if self._is_endless else waves:
+            self._unread.add_wave(future)
+        for value in values:
+            self._arrived(value)
 
     # --- the stream itself -------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -49,6 +49,9 @@ from sapwood.session.requests import PendingRequests, RequestFuture
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.shortcut import NoShortcut
 from sapwood.session.streams import StreamHandle, StreamOptions, StreamTable
+from sapwood.session.wave_result import WaveResult
+
+T = TypeVar("T")
 
 ATTACH_TIMEOUT = 10.0
 """Seconds in which a root answers a front end that comes."""
@@ -74,6 +77,34 @@ class RootAddress(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     name: str
     secret: str = ""
+
+
+class AdoptedStream:
+    """A stream that the last owner of a session has left open.
+
+    Args:
+        handle: The hold on it.
+        waves: What comes of its waves, in their order.
+        dropped: What came meanwhile and was left out.
+        paced: Whether agents send of themselves no faster than somebody reads.
+
+    Attributes:
+        early: What came before somebody took it; on the session's thread.
+    """
+
+    def __init__(
+        self,
+        handle: StreamHandle,
+        waves: list[Future[WaveResult]],
+        dropped: int,
+        *,
+        paced: bool,
+    ) -> None:
+        self.handle = handle
+        self.waves = waves
+        self.dropped = dropped
+        self.paced = paced
+        self.early: list[WaveResult | SapwoodError] = []
 
 
 class AttachedSession:
@@ -126,8 +157,10 @@ class AttachedSession:
         self._failure: SapwoodError | None = None
         self._listeners: list[Callable[[PlacesChanged], None]] = []
         self._answers: dict[str, Callable[[int, Any], None]] = {}
-        post, pool, streams = self._post, self._pool, itertools.count(1)
-        self.streams = StreamTable(thread, post, pool, backlog, NoShortcut(), lambda: next(streams))
+        self.kept: list[AdoptedStream] = []
+        self._next_stream = 1
+        post, pool = self._post, self._pool
+        self.streams = StreamTable(thread, post, pool, backlog, NoShortcut(), self._new_stream)
         self.streams.members_of = lambda _stream: frozenset(self._tree.agent_ranks)
         self.requests = PendingRequests(thread, post, pool, ByteLimiter(4 * backlog, thread))
         self.mailbox = Mailbox(thread, post, inline_limit, self._cancel_receive)
@@ -138,10 +171,11 @@ class AttachedSession:
             ev.Answered: self.requests.answered,
             **self.groups.handlers,
             **self.mailbox.handlers(),
-            wire.Admitted: self._welcome.set_result,
+            wire.Admitted: self._admitted,
             wire.NotAdmitted: self._refused,
             wire.AnswerOfRoot: self._called,
             wire.SweepRefused: self._sweep_refused,
+            wire.StreamsKept: self._adopt,
             wire.PlaceWrote: self._wrote,
             wire.OutputDropped: self._dropped,
             wire.TreeNews: self._news,
@@ -165,7 +199,6 @@ class AttachedSession:
         except BaseException:
             self._leave()
             raise
-        self._facts = admitted
         _log.debug("attached", session=admitted.name, front_end=admitted.number)
 
     def detach(self) -> None:
@@ -189,8 +222,13 @@ class AttachedSession:
         with contextlib.suppress(SapwoodError, TimeoutError):
             self.ask_root(last_call).result(CALL_TIMEOUT)
         with contextlib.suppress(ClosedError):
-            self._thread.call(self._abandon, reason)
+            self._thread.call(self._part, reason)
         self._leave()
+
+    def _part(self, reason: SapwoodError) -> None:
+        with self._lock:
+            self._over = self._over or reason  # from now on the root is told nothing
+        self._abandon(reason)
 
     def _leave(self) -> None:
         self._closed = True
@@ -405,7 +443,13 @@ class AttachedSession:
         if not self._welcome.done():
             self._welcome.set_exception(SapwoodError.from_record(message.error))
 
+    def _admitted(self, admitted: wire.Admitted) -> None:
+        """Go on, unless the streams that the last owner has left come first."""
+        if self._role is not Role.OWNER:
+            self._welcome.set_result(admitted)
+
     def _take_in(self, admitted: wire.Admitted) -> None:
+        self._facts = admitted
         self._tree = admitted.tree
         self._places = {one.rank: one for one in admitted.places}
         if admitted.failure is not None:
@@ -494,6 +538,25 @@ class AttachedSession:
             future.set_exception(SapwoodError.from_record(message.error))
         else:
             future.set_result(message.value)
+
+    def _new_stream(self) -> int:
+        number = self._next_stream
+        self._next_stream += 1
+        return number
+
+    def _adopt(self, message: wire.StreamsKept) -> None:
+        """Hold the streams that the last owner has left."""
+        for one in message.streams:
+            handle, futures = self.streams.adopt(one.spec, one.begun, one.waiting)
+            adopted = AdoptedStream(handle, futures, one.dropped, paced=one.paced)
+            handle.on_contribution = adopted.early.append
+            self._next_stream = max(self._next_stream, one.spec.stream + 1)
+            self.kept.append(adopted)
+        self._welcome.set_result(self._facts)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call a function on the session's thread and return its result."""
+        return self._thread.call(function)
 
     def _sweep_refused(self, message: wire.SweepRefused) -> None:
         error = SapwoodError.from_record(message.error)

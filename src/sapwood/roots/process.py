@@ -35,6 +35,9 @@ from sapwood.session.folder import make_folder
 from sapwood.session.session_life import TRANSITIONS, SessionState, SessionStep
 from sapwood.session.supervisor import NodeSource
 
+FIRST_PATIENCE = 30.0
+"""Seconds for which a new session waits at least for the first front end."""
+
 _read_plan: Callable[[bytes], RootPlan] = typed.json_reader(RootPlan)
 
 _log = logger("session")
@@ -61,6 +64,7 @@ class RootProcess:
         self.idle = settings.session.idle if wanted.idle is None else wanted.idle
         self.over = threading.Event()
         self._timer: Timer | None = None
+        self._used = False
         self._listener: Listener | None = None
         self._folder: Path | None = None
         planned, nodes = _planned(given, settings)
@@ -143,6 +147,7 @@ class RootProcess:
         """Front ends have come or gone."""
         there, known = self.server.attached, self.state is SessionState.READY
         if there and self.state is SessionState.DETACHED:
+            self._used = True
             self._move(SessionStep.ATTACHED)
         elif not there and known:
             self._move(SessionStep.LEFT)
@@ -155,7 +160,8 @@ class RootProcess:
             self._timer.cancel()
             self._timer = None
         if self.state is SessionState.DETACHED and self.idle:
-            self._timer = self.session.loop.call_later(self.idle, self._idle_over)
+            wait = self.idle if self._used else max(self.idle, FIRST_PATIENCE)
+            self._timer = self.session.loop.call_later(wait, self._idle_over)
 
     def _idle_over(self) -> None:
         _log.info("idle", seconds=self.idle)

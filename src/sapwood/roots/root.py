@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -23,6 +23,7 @@ from sapwood.comm import values
 from sapwood.comm.content import ContentRef
 from sapwood.comm.groups import events as gev
 from sapwood.comm.machine import machine_id
+from sapwood.comm.messages import NO_WAIT, StreamSpec
 from sapwood.comm.messages.groups import LEAVE, NO_GROUP, GroupNumber, Key
 from sapwood.comm.messaging import events as mev
 from sapwood.comm.messaging.point_to_point import TAGGED
@@ -59,8 +60,8 @@ MAX_STREAMS = 10_000
 MAX_OPEN = 1_000_000
 """Requests and messages of one front end that may be under way."""
 
-MAX_KEPT_OUTPUT = 64 * 1024
-"""Bytes that an agent has printed and that are kept while nobody is attached; the last ones."""
+EFFECT_COST = 256
+"""Bytes that a kept result costs beyond its own."""
 
 SLOW_CALLS = 4
 """Calls of front ends that wait for something at a time; more wait for them."""
@@ -103,9 +104,14 @@ class FrontEndMemory:
 
 
 class KeptOutput:
-    """What agents have printed while nobody was attached: the last of it, and how much is gone."""
+    """What agents have printed while nobody was attached: the last of it, and how much is gone.
 
-    def __init__(self) -> None:
+    Args:
+        limit: Bytes that are kept of each agent.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._parts: dict[int, deque[bytes]] = {}
         self._sizes: dict[int, int] = {}
         self.dropped: dict[int, int] = {}
@@ -118,10 +124,10 @@ class KeptOutput:
     def add(self, rank: int, data: bytes) -> None:
         """Keep what a place has printed, and drop what is older if that is too much."""
         parts = self._parts.setdefault(rank, deque())
-        parts.append(data[-MAX_KEPT_OUTPUT:])
+        parts.append(data[-self._limit :] if self._limit else b"")
         size = self._sizes.get(rank, 0) + len(parts[-1])
         lost = len(data) - len(parts[-1])
-        while size > MAX_KEPT_OUTPUT:
+        while size > self._limit:
             oldest = len(parts.popleft())
             size -= oldest
             lost += oldest
@@ -132,11 +138,120 @@ class KeptOutput:
     def take(self) -> Iterable[msgspec.Struct]:
         """Return it as messages, and forget it."""
         parts, dropped = self._parts, self.dropped
-        self.__init__()  # type: ignore[misc]  # as it was in the beginning
+        self._parts, self._sizes, self.dropped = {}, {}, {}
         if dropped:
             yield wire.OutputDropped(dropped)
         for rank, several in sorted(parts.items()):
             yield wire.PlaceWrote(rank, b"".join(several))
+
+
+class ServedStream:
+    """A stream that a front end has opened.
+
+    Attributes:
+        number: What the root calls it.
+        spec: What it is, under the front end's number.
+        paced: Whether agents send of themselves no faster than somebody reads.
+        begun: Waves that were broadcast.
+        waiting: Those that are not over.
+        owed: What the root has read in the place of a front end, by agent.
+    """
+
+    __slots__ = ("begun", "number", "owed", "paced", "spec", "waiting")
+
+    def __init__(self, number: int, spec: StreamSpec, *, paced: bool) -> None:
+        self.number = number
+        self.spec = spec
+        self.paced = paced
+        self.begun = 0
+        self.waiting: set[int] = set()
+        self.owed: Counter[int] = Counter()
+
+    def over(self, effect: Any) -> None:
+        """Note that a wave is over, if that is what happened."""
+        if isinstance(effect, ev.WaveCompleted | ev.WaveFailed):
+            self.waiting.discard(effect.wave)
+
+
+class KeptResults:
+    """What came of a stream that nobody has: the last of it."""
+
+    def __init__(self) -> None:
+        self.effects: deque[tuple[Any, int]] = deque()
+        self.nbytes = 0
+        self.dropped = 0
+
+
+class KeptStreams:
+    """The streams of a session that nobody owns now, and what comes of them.
+
+    Args:
+        session: The session.
+        keeping: How much of it is kept.
+    """
+
+    def __init__(self, session: RootSession, keeping: SessionSettings) -> None:
+        self._session = session
+        self._keeping = keeping
+        self.streams: dict[int, ServedStream] = {}
+        self._results: dict[int, KeptResults] = {}
+
+    def take(self, streams: dict[int, ServedStream]) -> None:
+        """Take over the streams of an owner that is gone."""
+        for mine, stream in streams.items():
+            self.streams[mine] = stream
+            self._results[mine] = KeptResults()
+            self._session.of_stream[stream.number] = (self, mine)
+
+    def hand_over(self) -> tuple[wire.StreamsKept, list[Any]]:
+        """Return what the next owner is to know, and what came meanwhile; forget it."""
+        told, effects = [], []
+        for mine, stream in sorted(self.streams.items()):
+            kept = self._results[mine]
+            waves = {one.wave for one, _ in kept.effects}
+            waiting = stream.waiting if stream.spec.sync.kind == NO_WAIT else stream.waiting | waves
+            told.append(
+                wire.KeptStream(
+                    spec=stream.spec,
+                    paced=stream.paced,
+                    begun=stream.begun,
+                    waiting=tuple(sorted(waiting)),
+                    dropped=kept.dropped,
+                )
+            )
+            effects += [one for one, _ in kept.effects]
+        self.streams, self._results = {}, {}
+        return wire.StreamsKept(tuple(told)), effects
+
+    def tell(self, effect: Any) -> None:
+        """Keep what came of a stream; drop what is older if that is too much."""
+        if isinstance(effect, ev.SweepDone):
+            return
+        stream, kept = self.streams[effect.stream], self._results[effect.stream]
+        stream.over(effect)
+        if isinstance(effect, ev.WaveCompleted) and not effect.body and effect.total is not None:
+            encoded = values.encode(effect.total)
+            payload = Payload(bytes(encoded.payload())) if encoded.nbytes else None
+            effect = msgspec.structs.replace(effect, total=None, body=encoded.body, payload=payload)
+        elif getattr(effect, "payload", None) is not None:
+            effect = msgspec.structs.replace(effect, payload=_own(effect.payload))
+        nbytes = EFFECT_COST + len(getattr(effect, "body", b""))
+        nbytes += effect.payload.nbytes if getattr(effect, "payload", None) is not None else 0
+        kept.effects.append((effect, nbytes))
+        kept.nbytes += nbytes
+        buffers = self._keeping.disconnect == "buffer"
+        if stream.paced and buffers and isinstance(effect, ev.Contributed) and not effect.wave:
+            rank = effect.ranks[0][0]
+            stream.owed[rank] += 1
+            self._session.host.post(ev.Read(stream.number, rank, 1))
+        while kept.nbytes > self._keeping.keep and len(kept.effects) > 1:
+            _, size = kept.effects.popleft()
+            kept.nbytes -= size
+            kept.dropped += 1
+
+
+def _own(payload: Payload) -> Payload:
+    return Payload(bytes(payload.view))
 
 
 class RootSession(EmbeddedSession):
@@ -148,7 +263,7 @@ class RootSession(EmbeddedSession):
     """
 
     def __init__(self, options: SessionOptions, nodes: NodeSource | None = None) -> None:
-        self.of_stream: dict[int, tuple[ServedFrontEnd, int]] = {}
+        self.of_stream: dict[int, tuple[ServedFrontEnd | KeptStreams, int]] = {}
         self.of_request: dict[int, tuple[ServedFrontEnd, int]] = {}
         self.of_send: dict[int, tuple[ServedFrontEnd, int, set[int]]] = {}
         self.of_receive: dict[int, tuple[ServedFrontEnd, int]] = {}
@@ -295,7 +410,7 @@ class ServedFrontEnd:
         self.reader = wire.WireReader(wire.TO_ROOT, own=lambda _ref: self._memory)
         self._sharing = False
         self._there = True
-        self._streams: dict[int, int] = {}
+        self._streams: dict[int, ServedStream] = {}
         self.asked: dict[int, int] = {}
         self.sends: dict[int, int] = {}
         self.receives: dict[int, int] = {}
@@ -308,7 +423,7 @@ class ServedFrontEnd:
             ev.Broadcast: self._of_stream,
             ev.CloseStream: self._close_stream,
             ev.ConfigureStream: self._of_stream,
-            ev.Read: self._of_stream,
+            ev.Read: self._read,
             ev.SweepStream: self._sweep,
             ev.Ask: self._ask,
             mev.CancelRequest: self._cancel_request,
@@ -400,15 +515,18 @@ class ServedFrontEnd:
         if unknown and max(unknown) >= session.tree.size:
             raise ProtocolError(f"a stream to places that never were: {sorted(unknown)}")
         number = session.host.new_stream()
-        self._streams[mine] = number
+        self._streams[mine] = ServedStream(number, event.spec, paced=event.paced)
         session.of_stream[number] = (self, mine)
         spec = msgspec.structs.replace(event.spec, stream=number)
         session.host.post(ev.OpenStream(spec, event.paced))
 
     def _of_stream(self, event: Any) -> None:
-        number = self._streams.get(event.stream)
-        if number is not None:
-            self._session.host.post(msgspec.structs.replace(event, stream=number))
+        stream = self._streams.get(event.stream)
+        if stream is not None:
+            if isinstance(event, ev.Broadcast):
+                stream.begun += 1
+                stream.waiting.add(stream.begun)
+            self._session.host.post(msgspec.structs.replace(event, stream=stream.number))
         elif isinstance(event, ev.Broadcast) and event.payload is not None:
             self.give_back(ev.Released(event.payload))  # it was closed meanwhile
 
@@ -419,10 +537,31 @@ class ServedFrontEnd:
             self.tell(wire.SweepRefused(event.stream, event.number, error.to_record()))
 
     def _close_stream(self, event: ev.CloseStream) -> None:
-        number = self._streams.pop(event.stream, None)
-        if number is not None:
-            del self._session.of_stream[number]
-            self._session.host.post(ev.CloseStream(number))
+        stream = self._streams.pop(event.stream, None)
+        if stream is not None:
+            del self._session.of_stream[stream.number]
+            self._session.host.post(ev.CloseStream(stream.number))
+
+    def _read(self, event: ev.Read) -> None:
+        """Tell agents that there is room, but for what the root has read before."""
+        stream = self._streams.get(event.stream)
+        if stream is None:
+            return
+        owed = min(stream.owed[event.rank], event.count)
+        stream.owed[event.rank] -= owed
+        if event.count > owed:
+            self._session.host.post(ev.Read(stream.number, event.rank, event.count - owed))
+
+    def inherit(self, kept: KeptStreams) -> None:
+        """Own the streams that the last owner has left."""
+        streams = dict(kept.streams)
+        told, effects = kept.hand_over()
+        self._streams.update(streams)
+        for mine, stream in streams.items():
+            self._session.of_stream[stream.number] = (self, mine)
+        self._write(told)
+        for effect in effects:
+            self.tell(effect)
 
     # --- requests and messages -----------------------------------------------------------------
 
@@ -510,6 +649,10 @@ class ServedFrontEnd:
         """Send it something, with memory of its own to read it from; a payload is copied."""
         if not self._there:
             return
+        if isinstance(message, ev.WaveCompleted | ev.WaveFailed):
+            stream = self._streams.get(message.stream)
+            if stream is not None:
+                stream.over(message)
         if isinstance(message, ev.WaveCompleted) and not message.body and message.total is not None:
             encoded = values.encode(message.total)
             placed = self._placed(encoded)
@@ -576,13 +719,11 @@ class ServedFrontEnd:
             block.close()
 
     def gone(self) -> None:
-        """It is gone: what it has under way ends."""
+        """It is gone: what it has under way ends, but for the streams of an owner."""
         self._there = False
         session, post = self._session, self._session.host.post
-        for number in self._streams.values():
-            del session.of_stream[number]
-            post(ev.CloseStream(number))
-        self._streams.clear()
+        self._leave_streams()
+        self._leave_groups()
         for number in self.asked.values():
             post(mev.CancelRequest(number))
         for number in self.sends.values():
@@ -590,6 +731,23 @@ class ServedFrontEnd:
                 post(mev.CancelSend(number, rank))
         for mine in list(self.receives):
             self.cancel_receive(mine)
+        for ref in self._offers:
+            session.content.withdraw(ref)
+        for descriptor in list(self._lent):
+            self._memory_taken(wire.MemoryTaken(descriptor))
+        self.reader.blocks = None
+
+    def _leave_streams(self) -> None:
+        streams, self._streams = self._streams, {}
+        if self.role is Role.OWNER and self._server.keeping.disconnect != "drop":
+            self._server.kept_streams.take(streams)
+            return
+        for stream in streams.values():
+            del self._session.of_stream[stream.number]
+            self._session.host.post(ev.CloseStream(stream.number))
+
+    def _leave_groups(self) -> None:
+        session, post = self._session, self._session.host.post
         error = GroupError("the front end has left the session").to_record()
         for key, front_end in list(session.entering.items()):
             if front_end is self:
@@ -598,11 +756,6 @@ class ServedFrontEnd:
             if front_end is self:
                 post(gev.BreakGroup(group, *key, error))
                 del session.of_group[group]
-        for ref in self._offers:
-            session.content.withdraw(ref)
-        for descriptor in list(self._lent):
-            self._memory_taken(wire.MemoryTaken(descriptor))
-        self.reader.blocks = None
 
 
 def _with_payload(message: msgspec.Struct, payload: Payload | None) -> msgspec.Struct:
@@ -642,7 +795,8 @@ class RootServer:
         self._front_ends: dict[int, ServedFrontEnd] = {}
         self._numbers = itertools.count(1)
         self._pool = ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
-        self._kept = KeptOutput()
+        self.kept_streams = KeptStreams(session, keeping)
+        self._kept = KeptOutput(keeping.keep)
         self._dropped = 0
         self._since = time.time()
         self._machine = machine_id()
@@ -766,6 +920,8 @@ class RootServer:
         front_end.role = wanted
         if shares:
             front_end.share()
+        if wanted is Role.OWNER:
+            front_end.inherit(self.kept_streams)
         if wanted is not Role.WATCHER:
             for message in self._kept.take():
                 front_end.tell(message)
@@ -842,7 +998,7 @@ class RootServer:
 
     def wrote(self, rank: int, data: bytes) -> None:
         """Pass on what a place has printed, or keep it; on the loop's thread."""
-        if not self.attached:
+        if not self.attached and self.keeping.disconnect != "drop":
             self._kept.add(rank, data)
         for front_end in self._admitted():
             front_end.tell(wire.PlaceWrote(rank, data))

@@ -76,6 +76,8 @@ def test_a_front_end_that_is_killed_is_only_detached(
     with sapwood.attach(left) as cluster:
         assert total(cluster) == 2
         assert cluster.submit(pow, 3, 2).result(PATIENCE) == 9
+        for stream in cluster.kept_streams:
+            stream.close()
 
 
 def test_large_arrays(left: str) -> None:
@@ -201,3 +203,46 @@ def test_a_cluster_in_this_process_cannot_be_left() -> None:
             cluster.detach()
         with pytest.raises(ConfigurationError, match="no head that stays"):
             cluster.create_session(1)
+
+
+LEAVING = """
+import itertools, sapwood, sys, time
+cluster = sapwood.attach(sys.argv[1])
+
+def slow(x):
+    time.sleep(0.3)
+    return x
+
+def count(n):
+    for number in range(n):
+        yield number
+
+waves = cluster.stream(slow, reduce="sum")
+waves.broadcast(1).result()
+values = cluster.stream(count, sync="none", agents=[1])
+waves.broadcast(10), waves.broadcast(100), values.broadcast(200)
+print(waves.query().waves, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_streams_go_on_and_what_comes_of_them_waits(
+    left: str, head: Head, tmp_path: Path, until: Until
+) -> None:
+    script = Script(tmp_path, LEAVING, left)
+    assert script.says() == "3"
+    script.kill()
+    until(lambda: head.sessions.find(left).state == "detached")
+    with sapwood.attach(left) as cluster:
+        waves, values = cluster.kept_streams
+        assert waves.query().what == "slow"
+        assert [one.total for one in waves.waves(PATIENCE)] == [20, 200]
+        assert waves.broadcast(3).result(PATIENCE).total == 6
+        came = values.waves(PATIENCE)
+        assert [next(came).total for _ in range(200)] == list(range(200))
+        with cluster.stream(abs, reduce="sum") as other:
+            assert other.broadcast(-1).result(PATIENCE).total == 2
+        waves.close()
+        values.close()
+    with sapwood.attach(left) as cluster:
+        assert cluster.kept_streams == ()
