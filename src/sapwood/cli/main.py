@@ -19,6 +19,7 @@ from sapwood.cli import (
     patch,
     program,
     run,
+    runs,
     session,
     simulate,
     token,
@@ -52,6 +53,7 @@ app.add_typer(program.app, name="program")
 app.add_typer(node.app, name="node")
 app.add_typer(token.app, name="token")
 app.add_typer(session.app, name="session")
+app.add_typer(runs.app, name="runs")
 app.add_typer(tree.app, name="tree")
 app.add_typer(config.app, name="config")
 app.add_typer(cache.app, name="cache")

@@ -12,14 +12,13 @@ from typing import Any
 import msgspec
 import typer
 
+from sapwood.cli.head_connection import asked_head
 from sapwood.cli.present import print_json, table, write
 from sapwood.client.attaching import CREATE_TIMEOUT, attach
 from sapwood.core import typed
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.units import parse_duration
 from sapwood.head import calls
-from sapwood.head.folder import find_head
-from sapwood.head.service import ServiceClient
 from sapwood.session.session_life import SessionState
 
 END_TIMEOUT = 60.0
@@ -82,7 +81,7 @@ def create(request: SessionRequest, *, as_json: bool) -> None:
 
 def show_all(cluster: str, *, ended: bool, as_json: bool) -> None:
     """List the sessions of a cluster."""
-    records = typed.convert(_call(cluster, calls.LIST_SESSIONS), list[calls.SessionRecord])
+    records = typed.convert(asked_head(cluster, calls.LIST_SESSIONS), list[calls.SessionRecord])
     if not ended:
         records = [one for one in records if not SessionState(one.state).is_over]
     if as_json:
@@ -176,12 +175,4 @@ def _age(since: float) -> str:
 
 
 def _asked(cluster: str, name: str, value: Any, timeout: float = 30.0) -> calls.SessionRecord:
-    return typed.convert(_call(cluster, name, value, timeout), calls.SessionRecord)
-
-
-def _call(cluster: str, name: str, value: Any = None, timeout: float = 30.0) -> Any:
-    client = ServiceClient(find_head(cluster).socket)
-    try:
-        return client.call(name, value, timeout)
-    finally:
-        client.close()
+    return typed.convert(asked_head(cluster, name, value, timeout), calls.SessionRecord)

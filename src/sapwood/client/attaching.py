@@ -140,7 +140,7 @@ def find_root(handle: str, cluster: str) -> tuple[str, str, str]:
     """
     from sapwood.head import calls  # noqa: PLC0415 - on one machine nobody needs cryptography
     from sapwood.head.session_notices import notices  # noqa: PLC0415 - as above
-    from sapwood.head.sessions import started  # noqa: PLC0415 - as above
+    from sapwood.head.watched import started  # noqa: PLC0415 - as above
 
     try:
         record = _asked(cluster, calls.FIND_SESSION, handle)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sapwood.client.attaching import create_session
+from sapwood.client.attaching import attach, create_session
 from sapwood.client.cluster import Cluster
 from sapwood.client.local import local, new_cluster
 from sapwood.contexts.launchers.allocation import WaitCallback
@@ -245,8 +245,9 @@ def on(
     Args:
         spec: ``local``, ``ssh:n1,n2``, ``ssh:@FILE``, ``slurm:N`` for N machines of Slurm,
             ``slurm`` for those of the allocation that this process is in, ``ray:N`` for N machines
-            of Ray, ``head`` or ``head:NAME`` for those of a head that is up here, or ``nodes:N``
-            for several nodes on this machine.
+            of Ray, ``head`` or ``head:NAME`` for those of a head that is up here,
+            ``session:NAME`` for the agents of a session beside its owner, or ``nodes:N`` for
+            several nodes on this machine.
         agents: Agents altogether; by default ``cluster.agents``, or one for each core.
         settings: All settings; by default those of configuration files and variables.
         on_wait: Told what Slurm or Ray waits for, and since how many seconds.
@@ -268,6 +269,8 @@ def on(
         return ssh(split_hosts(rest), agents, settings=settings)
     if kind == "head":
         return connect(rest or "default", agents, settings=settings)
+    if kind == "session":
+        return attach(rest, role="user", settings=settings)
     if kind == "slurm":
         return slurm(int(rest) if rest else None, agents, settings=settings, on_wait=on_wait)
     if kind == "ray":
@@ -298,6 +301,10 @@ def new_control_tree(
         ControlTree,
     )
 
+    if kind == "session":
+        raise ConfigurationError(
+            "a session is no set of machines", where="--on", hint="name its nodes: --on head"
+        )
     launcher: Launcher
     if kind == "slurm":
         job = SlurmLauncher(
@@ -332,6 +339,7 @@ def machines(spec: str) -> tuple[str, str]:
         "local": not rest,
         "ssh": bool(rest),
         "head": rest == "" or not spec.endswith(":"),
+        "session": bool(rest),
         "nodes": rest.isdecimal() and int(rest) > 0,
         "ray": rest.isdecimal() and int(rest) > 0,
         "slurm": not rest or (rest.isdecimal() and int(rest) > 0),
@@ -340,7 +348,8 @@ def machines(spec: str) -> tuple[str, str]:
         raise ConfigurationError(
             f"{spec!r} names no machines",
             where="--on",
-            hint="write local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, ray:2, head or nodes:2",
+            hint="write local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, ray:2, head, session:S "
+            "or nodes:2",
         )
     return kind, rest
 

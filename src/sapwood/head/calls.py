@@ -66,6 +66,19 @@ END_SESSION = "session.end"
 REPORT_SESSION = "session.report"
 """Call: of a session's root, how it is. Value: :class:`SessionReport`."""
 
+CREATE_RUN = "run.create"
+"""Call: begin a run in a process of its own. Value: :class:`CreateRun`. Answer:
+:class:`RunRecord`."""
+
+LIST_RUNS = "run.list"
+"""Call: which runs are there, or were? Answer: a list of :class:`RunRecord`."""
+
+FIND_RUN = "run.find"
+"""Call: which run is this? Value: its id, or the start of it. Answer: its record."""
+
+CANCEL_RUN = "run.cancel"
+"""Call: end a run. Value: its id. Answer: its record."""
+
 DOWN = "down"
 """Call: end, and all nodes with it."""
 
@@ -384,3 +397,49 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     def reason(self) -> str:
         """Why it has ended; empty if it has not."""
         return "" if self.report is None else self.report.reason
+
+
+class CreateRun(msgspec.Struct, frozen=True, kw_only=True):
+    """Begin a run.
+
+    Attributes:
+        words: What ``sapwood run`` is given.
+        program: What is run, for lists.
+        session: On which session; empty for agents of its own.
+        folder: The folder that relative paths are meant in.
+    """
+
+    words: list[str]
+    program: str
+    session: str = ""
+    folder: str = "/"
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A run, as the head knows it.
+
+    Attributes:
+        id: No other run of this cluster ever has it.
+        program: What is run.
+        session: On which session; empty for agents of its own.
+        state: ``running``, ``done``, ``failed`` or ``cancelled``.
+        created: When it began, seconds since 1970.
+        ended: When it ended; 0 while it goes on.
+        pid: The process that drives it.
+        started: When that began, as the kernel counts.
+        folder: Where its progress, its output and its answer lie.
+        words: What ``sapwood run`` was given.
+        cancelled: Whether somebody wanted it to end.
+    """
+
+    id: str
+    program: str
+    session: str
+    state: str
+    created: float
+    ended: float = 0.0
+    pid: int = 0
+    started: int = 0
+    folder: str = ""
+    words: list[str] = []
+    cancelled: bool = False

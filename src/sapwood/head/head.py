@@ -40,6 +40,7 @@ from sapwood.environment.logs import logger
 from sapwood.environment.settings import NodeSettings
 from sapwood.head import calls
 from sapwood.head.folder import HeadInfo, remove_info, remove_left_sockets, write_info
+from sapwood.head.runs import HeadRuns
 from sapwood.head.service import ServiceCaller, ServiceServer
 from sapwood.head.sessions import HeadSessions
 from sapwood.head.status import NodeCauses, tree_status
@@ -180,11 +181,16 @@ class Head:
                 calls.FIND_SESSION: self._find_session,
                 calls.END_SESSION: self._end_session,
                 calls.REPORT_SESSION: self._report_session,
+                calls.CREATE_RUN: self._create_run,
+                calls.LIST_RUNS: self._list_runs,
+                calls.FIND_RUN: self._find_run,
+                calls.CANCEL_RUN: self._cancel_run,
                 calls.DOWN: self._down,
             },
             self._thread,
         )
         self.sessions = HeadSessions(self._store, name, folder, self._thread, self._pool)
+        self.runs = HeadRuns(self._store, folder, self._thread, self._pool)
         self._commands = _RemoteCommands(self.control, self._service)
         self._delegated: dict[str, tuple[int, Callable[[], None]]] = {}
 
@@ -199,6 +205,7 @@ class Head:
             self.control.start()
             self._thread.start()
             self.sessions.start()
+            self.runs.start()
             remove_left_sockets(self._folder)
             self._sockets = make_folder()
             path = self._sockets / "head.sock"
@@ -217,6 +224,7 @@ class Head:
         self.ended.set()
         remove_info(self._folder)
         if self._thread.started:
+            self.runs.close()
             self.sessions.close()
             self._thread.call(self._stop_listening)
         with contextlib.suppress(SapwoodError):
@@ -547,6 +555,22 @@ class Head:
         del caller
         self.sessions.report(_read(value, calls.SessionReport))
         return None
+
+    def _create_run(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        return _plain(self.runs.create(_read(value, calls.CreateRun)))
+
+    def _list_runs(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller, value
+        return [_plain(one) for one in self.runs.records()]
+
+    def _find_run(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        return _plain(self.runs.find(_read(value, str)))
+
+    def _cancel_run(self, caller: ServiceCaller, value: Any) -> Future[Any]:
+        del caller
+        return self.runs.cancel(_read(value, str))
 
     def _taken(self, caller: ServiceCaller, value: Any) -> Any:
         self._commands.taken(caller, _read(value, int))

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ from sapwood.environment import background
 from sapwood.environment.logs import logger
 from sapwood.head import calls
 from sapwood.head.session_notices import remove_notice
+from sapwood.head.watched import WatchedProcess, started
 from sapwood.session.folder import PREFIX
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.session_life import TRANSITIONS, SessionState, SessionStep
@@ -119,8 +121,7 @@ class HeadSessions:
         self._pool = pool
         self._lock = threading.RLock()
         self._records: dict[str, calls.SessionRecord] = {}
-        self._watched: dict[str, int] = {}  # descriptors of processes, by id of their session
-        self._gone = threading.Condition(self._lock)
+        self._watched: dict[str, WatchedProcess] = {}
 
     # --- life ----------------------------------------------------------------------------------
 
@@ -150,8 +151,8 @@ class HeadSessions:
                 if not SessionState(record.state).is_over:
                     with contextlib.suppress(SapwoodError):
                         self._end(record, "the cluster is down")
-        for session in list(self._watched):
-            self._forget(session)
+        for watch in list(self._watched.values()):
+            watch.forget()
 
     # --- what front ends want --------------------------------------------------------------------
 
@@ -282,13 +283,9 @@ class HeadSessions:
                     draining, report=msgspec.structs.replace(report, reason=reason)
                 )
             )
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(watch, signal.SIGTERM)
-            if not self._gone.wait_for(lambda: record.id not in self._watched, END_TIMEOUT):
-                _log.warning("session killed", session=record.handle, seconds=END_TIMEOUT)
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(watch, signal.SIGKILL)
-                self._gone.wait_for(lambda: record.id not in self._watched, END_TIMEOUT)
+        if not watch.end(signal.SIGTERM, END_TIMEOUT):
+            _log.warning("session killed", session=record.handle, seconds=END_TIMEOUT)
+        with self._lock:
             return _plain(self._records[record.id])
 
     # --- their processes -----------------------------------------------------------------------
@@ -296,42 +293,22 @@ class HeadSessions:
     def _watch(self, record: calls.SessionRecord) -> None:
         """Hear of the end of a root's process."""
         try:
-            watch = os.pidfd_open(record.pid)
+            with self._lock:
+                self._watched[record.id] = WatchedProcess(
+                    record.pid, record.started, self._thread, partial(self._ended, record.id)
+                )
         except ProcessLookupError:
             self._over(record, "its process has ended")
-            return
-        if started(record.pid) != record.started:  # another one by now
-            os.close(watch)
-            self._over(record, "its process has ended")
-            return
-        with self._lock:
-            self._watched[record.id] = watch
-        self._thread.post(self._thread.loop.add_reader, watch, lambda: self._ended(record.id))
 
-    def _ended(self, session: str) -> None:
+    def _ended(self, session: str, status: int) -> None:
         """The process of a root has ended; on the loop's thread."""
         with self._lock:
+            del self._watched[session]
             record = self._records[session]
-            status = _reaped(record.pid)
-            self._forget(session)
-            report = record.report
-            told = "" if report is None else report.reason
+            told = "" if record.report is None else record.report.reason
             killed = f"its process was ended by signal {os.WTERMSIG(status)}"
             broken = killed if os.WIFSIGNALED(status) else "its process ended"
             self._over(record, told or broken)
-            self._gone.notify_all()
-
-    def _forget(self, session: str) -> None:
-        with self._lock:
-            watch = self._watched.pop(session, None)
-        if watch is None:
-            return
-        if self._thread.is_current:
-            self._thread.loop.remove_reader(watch)
-        else:
-            with contextlib.suppress(ClosedError):
-                self._thread.call(self._thread.loop.remove_reader, watch)
-        os.close(watch)
 
     def _over(self, record: calls.SessionRecord, reason: str) -> None:
         """Note that a session is over; clear what its process has left."""
@@ -374,24 +351,6 @@ class HeadSessions:
         with self._lock:
             self._records[record.id] = record
             self._store.put(_SESSIONS + record.id, msgspec.msgpack.encode(record))
-
-
-def started(pid: int) -> int:
-    """Return when a process began, as the kernel counts; 0 if there is no such process."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return 0
-    fields = text.rpartition(")")[2].split()
-    return 0 if fields[0] == "Z" else int(fields[19])
-
-
-def _reaped(pid: int) -> int:
-    """Take a process that has ended from the kernel; return its status, or 0 if it is another's."""
-    try:
-        return os.waitpid(pid, os.WNOHANG)[1]
-    except OSError:
-        return 0
 
 
 def _plain(value: msgspec.Struct) -> Any:

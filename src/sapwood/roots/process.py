@@ -26,7 +26,8 @@ from sapwood.environment.settings import Settings
 from sapwood.head import calls
 from sapwood.head.access import HeadAccess
 from sapwood.head.session_notices import SessionNotice, remove_notice, write_notice
-from sapwood.head.sessions import RootPlan, RootReady, started
+from sapwood.head.sessions import RootPlan, RootReady
+from sapwood.head.watched import started
 from sapwood.roots.making import SessionPlan, host_filters, plan_here, plan_over
 from sapwood.roots.reporting import HeadReports
 from sapwood.roots.rights import same_user
