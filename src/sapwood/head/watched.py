@@ -41,7 +41,7 @@ class WatchedProcess:
             raise ProcessLookupError(pid)
         thread.post(thread.loop.add_reader, self._watch, self._ended)
 
-    def signal(self, number: signal.Signals) -> None:
+    def send(self, number: signal.Signals) -> None:
         """Send it a signal; nothing happens where it has ended."""
         with self._lock:
             if self._watch >= 0:
@@ -50,10 +50,10 @@ class WatchedProcess:
 
     def end(self, first: signal.Signals, patience: float) -> bool:
         """Have it end, by force if it does not in time; return whether it did by itself."""
-        self.signal(first)
+        self.send(first)
         if self.over.wait(patience):
             return True
-        self.signal(signal.SIGKILL)
+        self.send(signal.SIGKILL)
         self.over.wait(patience)
         return False
 
