@@ -97,6 +97,21 @@ def show(
 
 
 @app.command()
+def credential(
+    session: Which,
+    *,
+    cluster: OfCluster = "default",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show the line with which a program on another machine attaches; it is a secret."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
+
+        session_command.show_credential(session, cluster, as_json=as_json)
+
+
+@app.command()
 def attach(
     session: Which,
     *,

@@ -19,6 +19,7 @@ from sapwood.core import typed
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.units import parse_duration
 from sapwood.head import calls
+from sapwood.roots.remote import credential_text
 from sapwood.session.session_life import SessionState
 
 END_TIMEOUT = 60.0
@@ -123,6 +124,16 @@ def show(session: str, cluster: str, *, as_json: bool) -> None:
     if record.reason:
         rows.append(("reason", record.reason))
     write(table("", ("what", ""), rows, wrap=""))
+
+
+def show_credential(session: str, cluster: str, *, as_json: bool) -> None:
+    """Show what lets a front end on another machine attach."""
+    found = asked_head(cluster, calls.SESSION_CREDENTIAL, session)
+    text = credential_text(typed.convert(found, calls.SessionCredential))
+    if as_json:
+        print_json({"credential": text})
+    else:
+        typer.echo(text)
 
 
 def watch(session: str, cluster: str) -> None:

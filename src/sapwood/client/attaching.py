@@ -102,7 +102,8 @@ def attach(
     Closing the cluster leaves the session as it is.
 
     Args:
-        handle: What :meth:`Cluster.detach` returned, or the session's name.
+        handle: What :meth:`Cluster.detach` returned, or the session's name; from another machine,
+            the credential that ``sapwood session credential`` shows.
         role: ``"owner"`` may do everything, and there is one at a time; ``"user"`` works with the
             agents beside an owner; ``"watch"`` sees what agents print.
         cluster: What ``sapwood up --name`` was given.
@@ -126,6 +127,15 @@ def attach(
             f"a front end cannot be {role!r}", where="role", hint="say owner, user or watch"
         ) from None
     chosen = load_configuration().settings if settings is None else check_settings(settings)
+    if handle.startswith("sws1."):
+        from sapwood.roots.remote import (  # noqa: PLC0415 - here nobody needs cryptography
+            connect_by,
+            read_credential,
+        )
+
+        shown = read_credential(handle)
+        there = RootAddress(session=shown.session, name=shown.name, secret=shown.secret)
+        return attached_cluster(there, connect_by(shown), wanted, chosen, ends=False)
     socket, number, name = find_root(handle, cluster)
     address = RootAddress(session=number, name=name)
     return attached_cluster(address, _at(socket), wanted, chosen, ends=False)

@@ -211,7 +211,7 @@ class HeadAccess:
             raise
         self._takers[tree] = (listening, folder)
         threading.Thread(
-            target=_take_sockets, args=(listening, take), name="sapwood-links", daemon=True
+            target=take_sockets, args=(listening, take), name="sapwood-links", daemon=True
         ).start()
         self._call(calls.DELEGATE, _plain(calls.DelegateLinks(tree, str(path))), None)
         return lambda: self._end_delegation(tree)
@@ -273,7 +273,7 @@ class HeadAccess:
         return typed.convert(self.client.call(name, value, CALL_TIMEOUT), kind)
 
 
-def _take_sockets(listening: socket.socket, take: TakeSocket) -> None:
+def take_sockets(listening: socket.socket, take: TakeSocket) -> None:
     """Take the connections that the head hands over, until the socket is closed."""
     while True:
         try:

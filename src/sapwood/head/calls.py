@@ -54,6 +54,14 @@ CREATE_SESSION = "session.create"
 """Call: begin a session in a process of its own. Value: :class:`CreateSession`. Answer:
 :class:`SessionRecord`."""
 
+CERTIFY_SESSION = "session.certify"
+"""Call: certify the root of a session. Value: :class:`CertifySession`. Answer:
+:class:`FrontEndCertificate`."""
+
+SESSION_CREDENTIAL = "session.credential"
+"""Call: what lets a front end on another machine attach? Value: as for :data:`FIND_SESSION`.
+Answer: :class:`SessionCredential`."""
+
 LIST_SESSIONS = "session.list"
 """Call: which sessions are there, or were lately? Answer: a list of :class:`SessionRecord`."""
 
@@ -264,11 +272,50 @@ class FrontEndCertificate(msgspec.Struct, frozen=True):
     authority: bytes
 
 
+class CertifySession(msgspec.Struct, frozen=True):
+    """Certify the root of a session.
+
+    Attributes:
+        session: Its id.
+        request: Its request, PEM.
+    """
+
+    session: str
+    request: bytes
+
+
+class SessionCredential(msgspec.Struct, frozen=True, array_like=True):
+    """What lets a front end on another machine attach to a session.
+
+    Attributes:
+        session: Its id.
+        name: What users call it.
+        secret: What proves that one may.
+        node: The name in the certificate of its root.
+        authority: Certificate of the cluster's authority, PEM.
+        places: Where the head listens, ``host:port`` each.
+    """
+
+    session: str
+    name: str
+    secret: str
+    node: str
+    authority: bytes
+    places: list[str]
+
+
 class DelegateLinks(msgspec.Struct, frozen=True):
-    """Give the connections of a tree to whoever listens at a path."""
+    """Give the connections of a tree, or of a session's front ends, to whoever listens at a path.
+
+    Attributes:
+        tree: The tree, or the id of the session.
+        path: The path.
+        session: Which of both it is.
+    """
 
     tree: str
     path: str
+    session: bool = False
 
 
 class NodeOrder(msgspec.Struct, frozen=True):

@@ -177,6 +177,8 @@ class Head:
                 calls.ORDER: self._order,
                 calls.TAKEN: self._taken,
                 calls.CREATE_SESSION: self._create_session,
+                calls.CERTIFY_SESSION: self._certify_session,
+                calls.SESSION_CREDENTIAL: self._session_credential,
                 calls.LIST_SESSIONS: self._list_sessions,
                 calls.FIND_SESSION: self._find_session,
                 calls.END_SESSION: self._end_session,
@@ -462,7 +464,10 @@ class Head:
 
     def _delegate(self, caller: ServiceCaller, value: Any) -> Any:
         wanted = _read(value, calls.DelegateLinks)
-        end = self.control.delegate(wanted.tree, partial(_send_socket, wanted.path))
+        self._end_delegation(wanted.tree, caller.number)  # it may come again, with a new path
+        end = self.control.delegate(
+            wanted.tree, partial(_send_socket, wanted.path), session=wanted.session
+        )
         forget = caller.when_gone(partial(self._end_delegation, wanted.tree, caller.number))
 
         def stop() -> None:
@@ -538,6 +543,26 @@ class Head:
     def _create_session(self, caller: ServiceCaller, value: Any) -> Future[Any]:
         del caller
         return self.sessions.create(_read(value, calls.CreateSession))
+
+    def _certify_session(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        wanted = _read(value, calls.CertifySession)
+        record = self.sessions.find(wanted.session)
+        made = self.control.certify(wanted.request, f"s-{record.id}")
+        return _plain(calls.FrontEndCertificate(made.node, made.certificate, made.authority))
+
+    def _session_credential(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        record = self.sessions.find(_read(value, str))
+        made = calls.SessionCredential(
+            record.id,
+            record.name,
+            self.sessions.secret_of(record),
+            f"s-{record.id}.{self.control.cluster}",
+            self.control.authority,
+            list(self.control.places),
+        )
+        return _plain(made)
 
     def _list_sessions(self, caller: ServiceCaller, value: Any) -> Any:
         del caller, value

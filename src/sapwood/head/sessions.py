@@ -56,6 +56,7 @@ MAX_ENDED = 100
 """Sessions that have ended and are listed still; of more, the last ones are."""
 
 _SESSIONS = "sessions/"
+_SECRETS = "session-secrets/"
 _NAME = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9._-]{0,62}[a-zA-Z0-9])?")
 
 _log = logger("head")
@@ -68,11 +69,13 @@ class RootPlan(msgspec.Struct, frozen=True, kw_only=True):
         id: Of its session.
         cluster: What the user calls the cluster of the head.
         wanted: What the session is to be.
+        secret: What front ends on other machines must know.
     """
 
     id: str
     cluster: str
     wanted: calls.CreateSession
+    secret: str
 
 
 class RootReady(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,6 +230,17 @@ class HeadSessions:
             )
         return self._pool.submit(self._end, record, "it was deleted")
 
+    def secret_of(self, record: calls.SessionRecord) -> str:
+        """Return what front ends of a session on other machines must know.
+
+        Raises:
+            ClosedError: It has ended.
+        """
+        entry = self._store.get(_SECRETS + record.id)
+        if entry is None:
+            raise ClosedError(f"the session '{record.handle}' has ended", hint=record.reason)
+        return entry.value.decode()
+
     def report(self, report: calls.SessionReport) -> None:
         """Note what a root says."""
         with self._lock:
@@ -243,7 +257,9 @@ class HeadSessions:
             id=record.id,
             cluster=self._cluster,
             wanted=msgspec.structs.replace(wanted, name=record.name),
+            secret=secrets.token_urlsafe(32),
         )
+        self._store.put(_SECRETS + record.id, given.secret.encode())
         folder = self._folder / "logs"
         folder.mkdir(mode=0o700, exist_ok=True)
         log = folder / f"session-{record.id}.log"
@@ -316,6 +332,7 @@ class HeadSessions:
         if record.socket and folder.name.startswith(PREFIX):
             shutil.rmtree(folder, ignore_errors=True)
         remove_notice(self._cluster, record.id)
+        self._store.delete(_SECRETS + record.id)
         with self._lock:
             record = self._records[record.id]
             state = SessionState(record.state)

@@ -300,6 +300,11 @@ class ControlTree:
             return [one for one in self._tokens.list() if one.id not in self._expected]
 
     @property
+    def authority(self) -> bytes:
+        """Certificate of the cluster's authority, PEM."""
+        return self._authority.certificate
+
+    @property
     def cluster(self) -> str:
         """Name of the cluster in certificates."""
         return self._authority.cluster
@@ -371,7 +376,7 @@ class ControlTree:
         """Return where the nodes reach the root of a session, on that session's loop."""
         return SessionRootPort(self.places, self.delegate, loop, lambda: self.credentials)
 
-    def delegate(self, tree: str, take: TakeSocket) -> Callable[[], None]:
+    def delegate(self, tree: str, take: TakeSocket, *, session: bool = False) -> Callable[[], None]:
         """Have the links of a tree served elsewhere; see :meth:`HeadPort.delegate`.
 
         Raises:
@@ -379,7 +384,7 @@ class ControlTree:
         """
         if self._port is None:
             raise ClosedError("the head listens nowhere")
-        return self._port.delegate(tree, take)
+        return self._port.delegate(tree, take, session=session)
 
     def certify(self, request: bytes, name: str) -> Credentials:
         """Return the credentials of somebody who is no node, without a key.

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,15 @@ from sapwood.environment.logs import configure_logging, logger
 from sapwood.environment.settings import Settings
 from sapwood.head import calls
 from sapwood.head.access import HeadAccess
+from sapwood.head.service import ServiceClient
 from sapwood.head.session_notices import SessionNotice, remove_notice, write_notice
 from sapwood.head.sessions import RootPlan, RootReady
 from sapwood.head.watched import started
 from sapwood.roots.making import SessionPlan, host_filters, plan_here, plan_over
+from sapwood.roots.remote import RemotePort
 from sapwood.roots.reporting import HeadReports
-from sapwood.roots.rights import same_user
-from sapwood.roots.root import RootServer, RootSession
+from sapwood.roots.rights import same_user, secret_holder
+from sapwood.roots.root import RemoteDoor, RootServer, RootSession
 from sapwood.session.folder import make_folder
 from sapwood.session.session_life import TRANSITIONS, SessionState, SessionStep
 from sapwood.session.supervisor import NodeSource
@@ -80,7 +83,9 @@ class RootProcess:
             settings.session,
         )
         host_filters(self.session, planned.runners, self._filter_wrote)
-        self._reports = HeadReports(given.cluster)
+        self._remote: RemotePort | None = None
+        self._secret = given.secret
+        self._reports = HeadReports(given.cluster, self._announce)
 
     def start(self) -> RootReady:
         """Start the session and serve front ends; return what to say of it."""
@@ -89,6 +94,8 @@ class RootProcess:
             self._folder = make_folder()
             path = str(self._folder / "root.sock")
             self.session.call(self._listen, path)
+            door = RemoteDoor(self.server, secret_holder(self._secret))
+            self._remote = RemotePort(self._id, door, self.session.loop, self._folder)
         except BaseException:
             self.close()
             raise
@@ -135,7 +142,14 @@ class RootProcess:
         self._move(SessionStep.STARTED)
         self._wait_for_somebody()
 
+    def _announce(self, client: ServiceClient) -> float:
+        """Have a head hand over the front ends of other machines."""
+        return inf if self._remote is None else self._remote.announce(client)
+
     def _drain(self) -> None:
+        if self._remote is not None:
+            self._remote.close()
+            self._remote = None
         if self._timer is not None:
             self._timer.cancel()
         if self._listener is not None:

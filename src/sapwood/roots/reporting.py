@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 
 import msgspec
 
@@ -15,6 +17,9 @@ from sapwood.head.service import ServiceClient
 PAUSE = 1.0
 """Seconds until a root looks again whether there is a head."""
 
+LONGEST_WAIT = 3600.0
+"""Seconds for which it does nothing at most."""
+
 CALL_TIMEOUT = 10.0
 """Seconds that a head may take to note a report."""
 
@@ -26,9 +31,12 @@ class HeadReports:
 
     Args:
         cluster: What the user calls the cluster.
+        announce: Called with the connection to each head that there is, and again after as many
+            seconds as it returns.
     """
 
-    def __init__(self, cluster: str) -> None:
+    def __init__(self, cluster: str, announce: Callable[[ServiceClient], float]) -> None:
+        self._announce = announce
         self._cluster = cluster
         self._changed = threading.Condition()
         self._last: calls.SessionReport | None = None
@@ -75,9 +83,15 @@ class HeadReports:
 
     def _serve(self, client: ServiceClient) -> None:
         """Tell one head, until it is gone or this ends."""
+        due = time.monotonic() + self._announce(client)
         while True:
+            if time.monotonic() >= due:
+                due = time.monotonic() + max(PAUSE, self._announce(client))
             with self._changed:
-                self._changed.wait_for(lambda: self._untold or self._closed)
+                self._changed.wait_for(
+                    lambda: self._untold or self._closed,
+                    min(LONGEST_WAIT, max(0.0, due - time.monotonic())),
+                )
                 report, self._untold = self._last if self._untold else None, False
                 closed = self._closed
             if report is not None:

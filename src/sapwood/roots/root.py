@@ -395,11 +395,23 @@ class ServedFrontEnd:
         role: What it is to the session; None before it was let in.
         label: What users call it.
         asked: Its open requests: its number and the root's.
+        verify: Says what it may be.
+        here: Whether it is on this machine.
         sends: Its messages on their way, likewise.
         receives: Messages that it waits for, likewise.
     """
 
-    def __init__(self, number: int, connection: Connection, server: RootServer) -> None:
+    def __init__(
+        self,
+        number: int,
+        connection: Connection,
+        server: RootServer,
+        verify: Verify,
+        *,
+        here: bool,
+    ) -> None:
+        self.verify = verify
+        self.here = here
         self.number = number
         self.role: Role | None = None
         self.label = ""
@@ -833,14 +845,24 @@ class RootServer:
     # --- connections ---------------------------------------------------------------------------
 
     def connection_opened(self, connection: Connection, *, initiator: bool) -> int:
-        """Take a front end in that has said nothing yet."""
+        """Take a front end of this machine in that has said nothing yet."""
         del initiator
+        return self.open(connection, self._verify, here=True)
+
+    def open(self, connection: Connection, verify: Verify, *, here: bool) -> int:
+        """Take a front end in that has said nothing yet.
+
+        Args:
+            connection: The connection with it.
+            verify: Says what it may be.
+            here: Whether it is on this machine: then both map each other's memory.
+        """
         number = next(self._numbers)
         if len(self._front_ends) >= MAX_FRONT_ENDS:
             _log.warning("front end refused", reason=f"{MAX_FRONT_ENDS} are there")
             self.session.loop.call_soon(connection.abort)
             return number
-        self._front_ends[number] = ServedFrontEnd(number, connection, self)
+        self._front_ends[number] = ServedFrontEnd(number, connection, self, verify, here=here)
         return number
 
     def bytes_received(self, number: int, data: bytes) -> None:
@@ -892,7 +914,7 @@ class RootServer:
             wanted = Role(asked.role)
         except ValueError:
             raise ProtocolError(f"a front end cannot be {asked.role!r}") from None
-        if wanted not in self._verify(asked):
+        if wanted not in front_end.verify(asked):
             raise SecurityError(f"the credential does not let you be {wanted.value}")
         owner = self.owner
         if wanted is Role.OWNER and owner is not None:
@@ -901,7 +923,8 @@ class RootServer:
                 hint='attach with role="user" to work beside it, or "watch"',
             )
         session = self.session
-        shares = session.options.shared_memory and asked.machine == self._machine
+        same = front_end.here and asked.machine == self._machine
+        shares = session.options.shared_memory and same
         failure = session.failure
         front_end.label = asked.label[:200]
         front_end.tell(
@@ -1021,6 +1044,26 @@ class RootServer:
         self._epoch = tree.epoch
         for front_end in self._admitted():
             front_end.tell(news)
+
+
+class RemoteDoor:
+    """Where front ends on other machines come in: they show a credential.
+
+    Args:
+        server: Serves them.
+        verify: Says what they may be.
+    """
+
+    def __init__(self, server: RootServer, verify: Verify) -> None:
+        self._server = server
+        self._verify = verify
+        self.bytes_received = server.bytes_received
+        self.connection_closed = server.connection_closed
+
+    def connection_opened(self, connection: Connection, *, initiator: bool) -> int:
+        """Take a front end in that has said nothing yet."""
+        del initiator
+        return self._server.open(connection, self._verify, here=False)
 
 
 _OWNERS = frozenset({root_calls.END, root_calls.EXPAND, root_calls.CONTRACT})
