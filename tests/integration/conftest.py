@@ -12,7 +12,7 @@ import pytest
 import sapwood
 from sapwood.code import load_program
 from sapwood.environment.settings import RestartSettings, Settings
-from sapwood.testing.roots import attach_here, root_here, root_of
+from sapwood_simulation.root_here import attach_here, root_here, root_of
 
 PATIENCE = 30.0
 PROGRAMS = Path(__file__).with_name("client") / "programs.py"

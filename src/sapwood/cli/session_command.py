@@ -20,7 +20,7 @@ from sapwood.environment.configuration import load_configuration
 from sapwood.environment.units import parse_duration
 from sapwood.head import calls
 from sapwood.roots.remote import credential_text
-from sapwood.session.session_life import SessionState
+from sapwood.session.port import SessionState
 
 END_TIMEOUT = 60.0
 """Seconds in which a session that is ended must be gone."""

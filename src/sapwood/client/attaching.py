@@ -21,9 +21,8 @@ from sapwood.environment.schema import check_settings
 from sapwood.environment.settings import Settings
 from sapwood.roots.attached import AdoptedStream, AttachedSession, Connect, RootAddress
 from sapwood.roots.making import site_variables
-from sapwood.roots.rights import Role
-from sapwood.session.port import SessionPort
-from sapwood.session.session_life import SessionState
+from sapwood.roots.rights import FrontEndRole
+from sapwood.session.port import SessionPort, SessionState
 
 if TYPE_CHECKING:
     from sapwood.head.calls import SessionRecord
@@ -87,7 +86,7 @@ def create_session(
     )
     record = _asked(cluster, calls.CREATE_SESSION, msgspec.to_builtins(wanted), CREATE_TIMEOUT)
     address = RootAddress(session=record.id, name=record.name)
-    return attached_cluster(address, _at(record.socket), Role.OWNER, chosen, ends=True)
+    return attached_cluster(address, _at(record.socket), FrontEndRole.OWNER, chosen, ends=True)
 
 
 def attach(
@@ -121,7 +120,7 @@ def attach(
                 print(cluster.submit(pow, 2, 10).result())
     """
     try:
-        wanted = Role(role)
+        wanted = FrontEndRole(role)
     except ValueError:
         raise ConfigurationError(
             f"a front end cannot be {role!r}", where="role", hint="say owner, user or watch"
@@ -190,7 +189,7 @@ def _at(socket: str) -> Connect:
 
 
 def attached_cluster(
-    address: RootAddress, connect: Connect, role: Role, settings: Settings, *, ends: bool
+    address: RootAddress, connect: Connect, role: FrontEndRole, settings: Settings, *, ends: bool
 ) -> Cluster:
     """Attach to the root of a session.
 

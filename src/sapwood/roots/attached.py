@@ -35,7 +35,7 @@ from sapwood.core.request import Request
 from sapwood.core.topology import Tree
 from sapwood.environment.logs import logger
 from sapwood.roots import root_calls, wire
-from sapwood.roots.rights import Role
+from sapwood.roots.rights import FrontEndRole
 from sapwood.session.back_pressure import DEFAULT_BACKLOG, ByteLimiter
 from sapwood.session.content import hash_of_memory
 from sapwood.session.draining import drain
@@ -128,7 +128,7 @@ class AttachedSession:
         address: RootAddress,
         connect: Connect,
         *,
-        role: Role = Role.OWNER,
+        role: FrontEndRole = FrontEndRole.OWNER,
         backlog: int = DEFAULT_BACKLOG,
         inline_limit: int = 64 * 1024,
         ends: bool = False,
@@ -445,7 +445,7 @@ class AttachedSession:
 
     def _admitted(self, admitted: wire.Admitted) -> None:
         """Go on, unless the streams that the last owner has left come first."""
-        if self._role is not Role.OWNER:
+        if self._role is not FrontEndRole.OWNER:
             self._welcome.set_result(admitted)
 
     def _take_in(self, admitted: wire.Admitted) -> None:

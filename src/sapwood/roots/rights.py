@@ -10,7 +10,7 @@ from sapwood.core.errors import SecurityError
 from sapwood.roots.wire import AskToAttach
 
 
-class Role(enum.Enum):
+class FrontEndRole(enum.Enum):
     """What a front end is to a session.
 
     Attributes:
@@ -24,17 +24,17 @@ class Role(enum.Enum):
     WATCHER = "watch"
 
 
-Verify = Callable[[AskToAttach], frozenset[Role]]
+Verify = Callable[[AskToAttach], frozenset[FrontEndRole]]
 """Returns what a front end may be, by what it shows.
 
 Raises:
     SecurityError: It may be nothing.
 """
 
-ALL = frozenset(Role)
+ALL = frozenset(FrontEndRole)
 
 
-def same_user(asked: AskToAttach) -> frozenset[Role]:
+def same_user(asked: AskToAttach) -> frozenset[FrontEndRole]:
     """Let in a process of the session's user, as the kernel says it is: it may be anything."""
     del asked
     return ALL
@@ -43,7 +43,7 @@ def same_user(asked: AskToAttach) -> frozenset[Role]:
 def secret_holder(secret: str) -> Verify:
     """Return what lets in who knows the secret of a session."""
 
-    def verify(asked: AskToAttach) -> frozenset[Role]:
+    def verify(asked: AskToAttach) -> frozenset[FrontEndRole]:
         if not hmac.compare_digest(asked.secret.encode(), secret.encode()):
             raise SecurityError(
                 "the credential is not one of this session",

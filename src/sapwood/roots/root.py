@@ -42,7 +42,7 @@ from sapwood.core.rankset import from_ranges
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import SessionSettings
 from sapwood.roots import root_calls, wire
-from sapwood.roots.rights import Role, Verify
+from sapwood.roots.rights import FrontEndRole, Verify
 from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.port import NewAgent, PlaceView
@@ -413,7 +413,7 @@ class ServedFrontEnd:
         self.verify = verify
         self.here = here
         self.number = number
-        self.role: Role | None = None
+        self.role: FrontEndRole | None = None
         self.label = ""
         self.connection = connection
         self._server = server
@@ -468,7 +468,7 @@ class ServedFrontEnd:
         taker = self._takers.get(type(message))
         if taker is None:
             raise ProtocolError("a front end asks to attach once")
-        if self.role is Role.WATCHER and not isinstance(
+        if self.role is FrontEndRole.WATCHER and not isinstance(
             message, wire.CallOfRoot | wire.MemoryTaken
         ):
             raise SecurityError("a front end that watches may not work with the agents")
@@ -751,7 +751,7 @@ class ServedFrontEnd:
 
     def _leave_streams(self) -> None:
         streams, self._streams = self._streams, {}
-        if self.role is Role.OWNER and self._server.keeping.disconnect != "drop":
+        if self.role is FrontEndRole.OWNER and self._server.keeping.disconnect != "drop":
             self._server.kept_streams.take(streams)
             return
         for stream in streams.values():
@@ -819,12 +819,12 @@ class RootServer:
     @property
     def owner(self) -> ServedFrontEnd | None:
         """Who owns the session now."""
-        return next((one for one in self._admitted() if one.role is Role.OWNER), None)
+        return next((one for one in self._admitted() if one.role is FrontEndRole.OWNER), None)
 
     @property
     def attached(self) -> bool:
         """Whether somebody is attached who does more than watch."""
-        return any(one.role is not Role.WATCHER for one in self._admitted())
+        return any(one.role is not FrontEndRole.WATCHER for one in self._admitted())
 
     def status(self) -> RootStatus:
         """Return how the session is; on the loop's thread."""
@@ -911,13 +911,13 @@ class RootServer:
                 f"the session {asked.session} is not here", hint="it has ended: make a new one"
             )
         try:
-            wanted = Role(asked.role)
+            wanted = FrontEndRole(asked.role)
         except ValueError:
             raise ProtocolError(f"a front end cannot be {asked.role!r}") from None
         if wanted not in front_end.verify(asked):
             raise SecurityError(f"the credential does not let you be {wanted.value}")
         owner = self.owner
-        if wanted is Role.OWNER and owner is not None:
+        if wanted is FrontEndRole.OWNER and owner is not None:
             raise ConfigurationError(
                 f"the session '{self._name}' has an owner: {owner.label}",
                 hint='attach with role="user" to work beside it, or "watch"',
@@ -943,9 +943,9 @@ class RootServer:
         front_end.role = wanted
         if shares:
             front_end.share()
-        if wanted is Role.OWNER:
+        if wanted is FrontEndRole.OWNER:
             front_end.inherit(self.kept_streams)
-        if wanted is not Role.WATCHER:
+        if wanted is not FrontEndRole.WATCHER:
             for message in self._kept.take():
                 front_end.tell(message)
         _log.info("front end attached", number=front_end.number, role=wanted.value)
@@ -975,9 +975,9 @@ class RootServer:
             return msgspec.to_builtins(self.status())
         if name == root_calls.DETACH:
             return None
-        if front_end.role is Role.WATCHER:
+        if front_end.role is FrontEndRole.WATCHER:
             raise SecurityError("a front end that watches may not change the session")
-        if name in _OWNERS and front_end.role is not Role.OWNER:
+        if name in _OWNERS and front_end.role is not FrontEndRole.OWNER:
             raise SecurityError(
                 "only the owner of a session may change or end it", hint="attach as its owner"
             )

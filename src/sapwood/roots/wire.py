@@ -49,7 +49,7 @@ class AskToAttach(msgspec.Struct, frozen=True, kw_only=True):
         version: Of the protocol.
         session: The id of the session that it wants.
         secret: What proves that it may; empty where the kernel says who it is.
-        role: What it wants to be: see :class:`~sapwood.roots.rights.Role`.
+        role: What it wants to be: see :class:`~sapwood.roots.rights.FrontEndRole`.
         machine: Which memory it sees; empty for none that it would share.
         pid: Its process.
         label: What users call it.

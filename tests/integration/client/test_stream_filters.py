@@ -23,7 +23,7 @@ from sapwood.core.errors import (
     TimeLimitError,
     UserCodeError,
 )
-from sapwood.testing.roots import root_of
+from sapwood_simulation.root_here import root_of
 
 ROOTS = ("embedded", pytest.param("attached", marks=pytest.mark.nightly))
 

@@ -22,7 +22,7 @@ from sapwood.core.errors import (
     ProtocolError,
     UserCodeError,
 )
-from sapwood.testing.roots import root_of
+from sapwood_simulation.root_here import root_of
 
 ROOTS = ("embedded", "attached")
 

@@ -113,6 +113,7 @@ class Waits(sapwood.Program):
 """
 
 
+@pytest.mark.nightly
 def test_a_session_that_is_gone_when_the_next_head_comes(state: Path, until: Until) -> None:
     head = up()
     made = asked("session", "create", "lost", "--on", "local", "--agents", "1")

@@ -17,7 +17,7 @@ from sapwood.comm.transport.unix import UnixTransport
 from sapwood.environment.settings import Settings
 from sapwood.roots.attached import AttachedSession, RootAddress
 from sapwood.roots.making import host_filters, plan_here
-from sapwood.roots.rights import Role, same_user
+from sapwood.roots.rights import FrontEndRole, same_user
 from sapwood.roots.root import RootServer, RootSession
 from sapwood.session.embedded import EmbeddedSession, embedded
 
@@ -60,7 +60,7 @@ def root_here(settings: Settings, agents: int, fanout: int = 0) -> Iterator[Root
 
 
 def attach_here(
-    address: RootAddress, settings: Settings, role: Role = Role.OWNER
+    address: RootAddress, settings: Settings, role: FrontEndRole = FrontEndRole.OWNER
 ) -> sapwood.Cluster:
     """Attach to such a root."""
     path = Path(os.environ["XDG_RUNTIME_DIR"]) / f"{address.session}.sock"
