@@ -20,11 +20,11 @@ import numpy as np
 import sapwood
 from report import Figure, Options, Report, read_options
 from sapwood.client.link_measurement import measure_links
-from sapwood.client.shape import tree_of_shape
 from sapwood.comm import values
 from sapwood.core.wave_cost import LinkCost, WaveLoad, predict
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.cores import usable_cores
+from sapwood.roots.shape import tree_of_shape
 
 SIZE = 1024
 """Bytes of the value, and of each answer."""

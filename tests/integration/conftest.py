@@ -1,5 +1,6 @@
 """Clusters as users make them, and the programs of these tests."""
 
+import contextlib
 import operator
 import time
 from collections.abc import Callable, Iterator
@@ -11,26 +12,56 @@ import pytest
 import sapwood
 from sapwood.code import load_program
 from sapwood.environment.settings import RestartSettings, Settings
-from sapwood.session.embedded import embedded
+from sapwood_simulation.root_here import attach_here, root_here, root_of
 
 PATIENCE = 30.0
 PROGRAMS = Path(__file__).with_name("client") / "programs.py"
 QUICK = RestartSettings(limit=20, backoff=0.01, backoff_max=0.05)
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Call the tests of modules with ``ROOTS`` for each place that the root of a session may be."""
+    roots = getattr(metafunc.module, "ROOTS", None)
+    if roots is not None and "root" in metafunc.fixturenames:
+        metafunc.parametrize("root", roots, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
+def root(request: pytest.FixtureRequest) -> str:
+    """Where the root of a session is: embedded in the front end, or attached to."""
+    return str(getattr(request, "param", "embedded"))
+
+
+@contextlib.contextmanager
+def new_cluster(root: str, agents: int, fanout: int, settings: Settings) -> Iterator[Any]:
+    """Have a cluster, whose root is where the test wants it."""
+    if root == "embedded":
+        cluster = sapwood.local(agents, fanout=fanout, settings=settings)
+        try:
+            yield cluster
+        finally:
+            cluster.close()  # at once, whatever a test has left to do
+        return
+    with root_here(settings, agents, fanout) as address:
+        cluster = attach_here(address, settings)
+        try:
+            yield cluster
+        finally:
+            cluster.close()
+
+
 @pytest.fixture
-def make_cluster() -> Iterator[Callable[..., sapwood.Cluster]]:
+def make_cluster(root: str) -> Iterator[Callable[..., sapwood.Cluster]]:
     """Make clusters that end with the test."""
-    made: list[sapwood.Cluster] = []
+    with contextlib.ExitStack() as made:
 
-    def make(agents: int, fanout: int = 0, **sections: Any) -> sapwood.Cluster:
-        settings = Settings(**{"restart": QUICK, **sections})
-        made.append(sapwood.local(agents, fanout=fanout, settings=settings))
-        return made[-1]
+        def make(agents: int, fanout: int = 0, **sections: Any) -> sapwood.Cluster:
+            settings = Settings(**{"restart": QUICK, **sections})
+            cluster = made.enter_context(new_cluster(root, agents, fanout, settings))
+            assert isinstance(cluster, sapwood.Cluster)
+            return cluster
 
-    yield make
-    for cluster in made:
-        cluster.close()
+        yield make
 
 
 @pytest.fixture
@@ -41,15 +72,14 @@ def cluster(make_cluster: Callable[..., sapwood.Cluster]) -> sapwood.Cluster:
 
 @pytest.fixture(scope="module")
 def standing_cluster(
-    nothing_is_left_behind_by_all: None, request: pytest.FixtureRequest
+    nothing_is_left_behind_by_all: None, request: pytest.FixtureRequest, root: str
 ) -> Iterator[sapwood.Cluster]:
     """A cluster for all tests of a module; its ``TREE`` says how many agents and which fan-out."""
     del nothing_is_left_behind_by_all  # it looks when the cluster has ended
     agents, fanout = request.module.TREE
     settings = Settings(restart=QUICK)
-    cluster = sapwood.local(agents, fanout=fanout, settings=settings)
-    yield cluster
-    cluster.close()  # at once, whatever a test has left to do
+    with new_cluster(root, agents, fanout, settings) as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -57,9 +87,7 @@ def standing(standing_cluster: sapwood.Cluster) -> Iterator[sapwood.Cluster]:
     """The cluster of the module, for a test that harms none of its places."""
 
     def places() -> dict[int, int]:
-        return {
-            place.rank: place.pid for place in embedded(standing_cluster.session).supervisor.places
-        }
+        return {place.rank: place.pid for place in root_of(standing_cluster).supervisor.places}
 
     with standing_cluster.stream(abs, reduce=operator.add) as stream:
         stream.broadcast(-1).result(PATIENCE)  # runners, and those of filters, are there now

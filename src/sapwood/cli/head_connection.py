@@ -6,9 +6,12 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from sapwood.head.access import HeadAccess
+from sapwood.head.folder import find_head
 from sapwood.head.remote import SCHEME
+from sapwood.head.service import ServiceClient, UnixWay
 from sapwood.security.capabilities import Capability, HolderKey
 from sapwood.security.credential_file import read_secret
 
@@ -17,6 +20,20 @@ CREDENTIAL_FILE = "SAPWOOD_CREDENTIAL_FILE"
 
 KEY_FILE = "SAPWOOD_KEY_FILE"
 """Variable that names the file with the key of its holder, if it is bound to one."""
+
+
+def asked_head(cluster: str, name: str, value: Any = None, timeout: float = 30.0) -> Any:
+    """Call a head once and return its answer.
+
+    Raises:
+        NodeLostError: No such head is up here.
+        SapwoodError: What the head says.
+    """
+    client = ServiceClient(UnixWay(find_head(cluster).socket))
+    try:
+        return client.call(name, value, timeout)
+    finally:
+        client.close()
 
 
 @contextlib.contextmanager

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 import msgspec
 import typer
 
-from sapwood.cli import background
 from sapwood.cli.head_connection import connected
 from sapwood.cli.present import print_json
-from sapwood.client.local import session_options, site_variables
 from sapwood.contexts.launchers.local import LocalLauncher
 from sapwood.core import typed
 from sapwood.core.errors import (
@@ -25,12 +23,14 @@ from sapwood.core.errors import (
     SapwoodError,
     StoreInUseError,
 )
+from sapwood.environment import background
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
 from sapwood.head import calls
 from sapwood.head.folder import DEFAULT, HeadInfo, find_head, head_folder
 from sapwood.head.head import Head
 from sapwood.nodes.joining import NodeFacts
+from sapwood.roots.making import session_options, site_variables
 
 START_TIMEOUT = 120.0
 """Seconds until a head that starts in the background must be ready."""

@@ -22,6 +22,8 @@ from sapwood.cli import (
     policy,
     program,
     run,
+    runs,
+    session,
     simulate,
     token,
     toolchain,
@@ -57,6 +59,8 @@ app.add_typer(token.app, name="token")
 app.add_typer(credential.app, name="credential")
 app.add_typer(policy.app, name="policy")
 app.command("events")(events.events)
+app.add_typer(session.app, name="session")
+app.add_typer(runs.app, name="runs")
 app.add_typer(tree.app, name="tree")
 app.add_typer(topology.app, name="topology")
 app.add_typer(config.app, name="config")

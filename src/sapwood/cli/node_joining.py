@@ -9,10 +9,10 @@ import os
 import sys
 from collections.abc import Callable
 
-from sapwood.cli import background
 from sapwood.cli.node_ready import NodeReady, show_ready
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
+from sapwood.environment import background
 from sapwood.environment.state import state_folder
 from sapwood.security.tokens import JoinToken
 

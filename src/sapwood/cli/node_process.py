@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import msgspec
 import typer
 
-from sapwood.cli import background
 from sapwood.cli.head_connection import connected
 from sapwood.cli.node_ready import NodeReady, show_ready
 from sapwood.core import typed
 from sapwood.core.errors import SapwoodError
+from sapwood.environment import background
 from sapwood.environment.configuration import load_configuration
 from sapwood.head import calls
 from sapwood.nodes.daemon import join_by_hand

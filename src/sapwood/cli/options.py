@@ -125,6 +125,7 @@ class RunRequest:
         verbose: Show progress as lines.
         as_json: Print one JSON object.
         watch: Run again after each edit.
+        record: The folder in which the run of a driver leaves its progress, or None.
     """
 
     program: Path
@@ -139,3 +140,4 @@ class RunRequest:
     verbose: bool = False
     as_json: bool = False
     watch: bool = False
+    record: Path | None = None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Protocol
 
+import msgspec
 import typer
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -71,6 +73,29 @@ class SilentDisplay:
 
     def show(self, progress: Progress) -> None:
         """Show nothing."""
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class RecordDisplay:
+    """A file that always holds the newest snapshot; for runs that nobody looks at.
+
+    Args:
+        file: The file.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._last: Progress | None = None
+
+    def show(self, progress: Progress) -> None:
+        """Write a snapshot, unless it is the last one."""
+        if progress != self._last:
+            self._last = progress
+            half = self._file.with_suffix(".half")
+            half.write_bytes(msgspec.json.encode(progress))
+            half.replace(self._file)
 
     def close(self) -> None:
         """Nothing to give back."""

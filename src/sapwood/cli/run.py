@@ -100,6 +100,18 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
     allow_nan: Annotated[
         bool, typer.Option("--allow-nan", help="Take data with NaN and infinite values, too.")
     ] = False,
+    session: Annotated[
+        str | None,
+        typer.Option(metavar="SESSION", help="Run on the agents of this session."),
+    ] = None,
+    detach: Annotated[
+        bool,
+        typer.Option("--detach", help="Return at once; `sapwood runs` shows what comes of it."),
+    ] = False,
+    cluster: Annotated[
+        str, typer.Option(metavar="NAME", help="With --detach: the cluster that keeps the run.")
+    ] = "default",
+    record: Annotated[Path | None, typer.Option(hidden=True)] = None,
     settings: Set = None,
     as_json: Json = False,
     dry_run: Annotated[
@@ -124,6 +136,12 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
     follows. With --watch --json it prints a line a run.
     """
     with reported(debug=debug, as_json=as_json):
+        if session is not None:
+            if on is not None or agents is not None or fanout is not None:
+                raise ConfigurationError(
+                    "a session has its agents", hint="leave out --on, --agents and --fanout"
+                )
+            on = f"session:{session}"
         given = {
             "cluster.on": on,
             "cluster.agents": agents,
@@ -149,7 +167,17 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
             verbose=verbose,
             as_json=as_json,
             watch=watch,
+            record=record,
         )
+        if detach:
+            if watch or dry_run:
+                raise ConfigurationError(
+                    "--detach returns at once", hint="leave out --watch and --dry-run"
+                )
+            from sapwood.cli.runs_command import begin  # noqa: PLC0415 - --help must load little
+
+            begin(request, session or "", cluster)
+            return
         _execute(request, dry_run=dry_run)
 
 

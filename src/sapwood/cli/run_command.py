@@ -23,7 +23,7 @@ from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.options import RunRequest
 from sapwood.cli.present import print_json, shortened, table, write
 from sapwood.cli.program import parameter_table
-from sapwood.cli.progress import Display, follow, open_display
+from sapwood.cli.progress import Display, RecordDisplay, follow, open_display
 from sapwood.cli.run_report import RunAnswer, show_answer, summarise
 from sapwood.client import Cluster, Dataset, Program, Run, load, load_program, on
 from sapwood.code.build import LibraryPlan, find_built, plan_build
@@ -35,6 +35,7 @@ from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.settings import Settings
 from sapwood.gpu.agents import agents_by_default
+from sapwood.head.runs import PROGRESS
 
 
 def execute(request: RunRequest) -> int:
@@ -125,6 +126,8 @@ def load_data(program: Program, path: Path | None) -> Dataset:
 
 
 def _display(program: Program, request: RunRequest) -> Display:
+    if request.record is not None:
+        return RecordDisplay(request.record / PROGRESS)
     quiet = request.quiet or request.as_json
     return open_display(program.name, quiet=quiet, verbose=request.verbose)
 

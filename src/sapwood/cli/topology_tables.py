@@ -11,7 +11,6 @@ from rich.text import Text
 from sapwood.cli.present import FittingTable, seconds, shortened
 from sapwood.cli.status_tables import status_of
 from sapwood.client.link_measurement import measure_links
-from sapwood.client.shape import agents_of_shape, read_topology, tree_of_shape
 from sapwood.core.errors import InputError
 from sapwood.core.rankset import fold
 from sapwood.core.topology import ROOT, Tree, by_host, flat, plan
@@ -19,6 +18,7 @@ from sapwood.core.wave_cost import LinkCost, WaveCost, WaveLoad, predict
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.cores import usable_cores
 from sapwood.environment.units import describe_size, parse_duration, parse_size
+from sapwood.roots.shape import agents_of_shape, read_topology, tree_of_shape
 
 BY_HOST = "by-host"
 

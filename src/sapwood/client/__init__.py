@@ -4,6 +4,7 @@ from sapwood.activity.progress import Progress, RunState
 from sapwood.activity.run import Run
 from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, RunStatistics
 from sapwood.activity.task_future import TaskFuture
+from sapwood.client.attaching import attach, create_session
 from sapwood.client.cluster import AgentView, Cluster
 from sapwood.client.executing import ExecResult, NodeResult, execute
 from sapwood.client.group import AgentGroup
@@ -118,7 +119,9 @@ __all__ = [
     "Version",
     "Watch",
     "WaveResult",
+    "attach",
     "connect",
+    "create_session",
     "empty",
     "execute",
     "here",

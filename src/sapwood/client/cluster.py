@@ -15,7 +15,7 @@ from sapwood.activity.tasks import TaskCall, TaskPool
 from sapwood.client.group import AgentGroup
 from sapwood.client.messages import Messaging
 from sapwood.client.output import OutputPrinter
-from sapwood.client.shape import tree_of_shape
+from sapwood.client.stream import Stream
 from sapwood.client.submitting import Submitting
 from sapwood.client.topology import Topology
 from sapwood.client.tree_work import TreeWork
@@ -31,6 +31,8 @@ from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.core.whole import whole
 from sapwood.environment.logs import LogOutput
 from sapwood.environment.settings import Settings
+from sapwood.roots.attached import AttachedSession
+from sapwood.roots.shape import tree_of_shape
 from sapwood.session.port import NewAgent, SessionPort
 
 NewTree = Callable[[Tree, SessionPort], SessionPort]
@@ -100,6 +102,11 @@ class Cluster(TreeWork, Messaging, Submitting):
     It is a :class:`concurrent.futures.Executor`. Use it as a context manager, which waits for the
     tasks that were submitted, or call :meth:`close`, which does not. All methods may be called
     from any thread.
+
+    Attributes:
+        kept_streams: The streams that were open when the last owner left the session; what came
+            of them meanwhile is in their ``waves()``.
+        new_session: Starts a session at the head of this cluster; None if it has none.
     """
 
     def __init__(
@@ -118,6 +125,8 @@ class Cluster(TreeWork, Messaging, Submitting):
         self._time_limit = settings.limits.time
         self._topologies: list[Topology] = []
         self._watches: list[Watch] = []
+        self.kept_streams: tuple[Stream, ...] = ()
+        self.new_session: Callable[..., Cluster] | None = None
         session.answer(agent_requests.OUTPUT, printer.take)
 
     # --- programs ------------------------------------------------------------------------------
@@ -361,6 +370,59 @@ class Cluster(TreeWork, Messaging, Submitting):
         self._printer.close()
         self._log_output.close()
         self._wait_for_runs()
+
+    def create_session(
+        self, agents: int | None = None, *, name: str = "", **options: Any
+    ) -> "Cluster":
+        """Start a session of its own on the nodes of the same head, which outlives this process.
+
+        Args:
+            agents: Agents altogether; by default one for each core.
+            name: What to call it; by default a name is made up.
+            **options: More, as :func:`sapwood.create_session` has them.
+
+        Raises:
+            ConfigurationError: This cluster has no head that stays: see :func:`sapwood.connect`.
+            ResourceError: Its processes cannot be started.
+
+        Example:
+            ::
+
+                with sapwood.connect() as cluster:
+                    with cluster.create_session(agents=16) as session:
+                        handle = session.detach()
+        """
+        self._must_be_open()
+        if self.new_session is None:
+            raise ConfigurationError(
+                "this cluster has no head that stays",
+                hint="`sapwood up` starts one; then sapwood.create_session() makes sessions there",
+            )
+        return self.new_session(agents, name=name, **options)
+
+    def detach(self) -> str:
+        """Leave the session, which goes on without this process; return its handle.
+
+        Only for sessions whose root is a process of its own: :func:`sapwood.create_session`. Runs
+        and tasks that this cluster has under way are cancelled.
+
+        Returns:
+            What :func:`sapwood.attach` takes, later and elsewhere: ``name#id``.
+
+        Raises:
+            ConfigurationError: The root is in this process, and ends with it.
+            ClosedError: The cluster is closed.
+        """
+        self._must_be_open()
+        session = self._session
+        if not isinstance(session, AttachedSession):
+            raise ConfigurationError(
+                "the root of this cluster is in this process, and ends with it",
+                hint="make the cluster with sapwood.create_session()",
+            )
+        session.ends = False
+        self.close()
+        return f"{session.address.name}#{session.address.session}"
 
     def _must_be_open(self) -> None:
         self._session.refuse_forked_child()

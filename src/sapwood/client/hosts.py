@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from sapwood.activity.run import Run
+from sapwood.client.attaching import attach, create_session
 from sapwood.client.cluster import Cluster
-from sapwood.client.local import (
-    agent_settings,
-    local,
-    new_cluster,
-    runner_options,
-    session_options,
-    site_variables,
-)
+from sapwood.client.local import local, new_cluster
 from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.contexts.launchers.base import Launcher
 from sapwood.contexts.launchers.local import LocalLauncher
@@ -28,22 +20,21 @@ from sapwood.contexts.launchers.ray import RayLauncher
 from sapwood.contexts.launchers.slurm import SlurmLauncher
 from sapwood.contexts.launchers.ssh import SshLauncher
 from sapwood.core.errors import ConfigurationError, SapwoodError
-from sapwood.core.host_tree import parse_shape, read_host_tree, shaped
 from sapwood.core.hostset import split_hosts
-from sapwood.core.topology import Tree, by_host, flat
+from sapwood.core.topology import Tree, flat
 from sapwood.core.whole import whole
 from sapwood.environment.configuration import load_configuration
-from sapwood.environment.cores import usable_cores
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.schema import check_settings
 from sapwood.environment.settings import Settings
+from sapwood.roots.making import plan_over, session_options, site_variables
 from sapwood.session.embedded import EmbeddedSession, embedded
 from sapwood.session.port import SessionPort
 
 if TYPE_CHECKING:
     from sapwood.head.access import HeadAccess
     from sapwood.nodes.control import ControlTree
-    from sapwood.nodes.processes import NodePool, PooledNode
+    from sapwood.nodes.processes import NodePool
 
 
 def ssh(
@@ -198,14 +189,15 @@ def connect(
         chosen.nodes.listen,
     )
     try:
-        cluster = cluster_over(
+        made = cluster_over(
             head, agents, agents_per_node=agents_per_node, settings=chosen, owned=True
         )
     except BaseException:
         head.close()
         raise
-    cluster.tell_runs(partial(_record_run, head))
-    return cluster
+    made.tell_runs(partial(_record_run, head))
+    made.new_session = partial(create_session, cluster=name, settings=chosen)
+    return made
 
 
 def _record_run(head: HeadAccess, run: Run) -> None:
@@ -292,8 +284,9 @@ def on(
     Args:
         spec: ``local``, ``ssh:n1,n2``, ``ssh:@FILE``, ``slurm:N`` for N machines of Slurm,
             ``slurm`` for those of the allocation that this process is in, ``ray:N`` for N machines
-            of Ray, ``head`` or ``head:NAME`` for those of a head that is up here, or ``nodes:N``
-            for several nodes on this machine.
+            of Ray, ``head`` or ``head:NAME`` for those of a head that is up here,
+            ``session:NAME`` for the agents of a session beside its owner, or ``nodes:N`` for
+            several nodes on this machine.
         agents: Agents altogether; by default ``cluster.agents``, or one for each core.
         settings: All settings; by default those of configuration files and variables.
         on_wait: Told what Slurm or Ray waits for, and since how many seconds.
@@ -315,6 +308,8 @@ def on(
         return ssh(split_hosts(rest), agents, settings=settings)
     if kind == "head":
         return connect(rest or "default", agents, settings=settings)
+    if kind == "session":
+        return attach(rest, role="user", settings=settings)
     if kind == "slurm":
         return slurm(int(rest) if rest else None, agents, settings=settings, on_wait=on_wait)
     if kind == "ray":
@@ -345,6 +340,10 @@ def new_control_tree(
         ControlTree,
     )
 
+    if kind == "session":
+        raise ConfigurationError(
+            "a session is no set of machines", where="--on", hint="name its nodes: --on head"
+        )
     launcher: Launcher
     if kind == "slurm":
         job = SlurmLauncher(
@@ -379,6 +378,7 @@ def machines(spec: str) -> tuple[str, str]:
         "local": not rest,
         "ssh": bool(rest),
         "head": rest == "" or not spec.endswith(":"),
+        "session": bool(rest),
         "nodes": rest.isdecimal() and int(rest) > 0,
         "ray": rest.isdecimal() and int(rest) > 0,
         "slurm": not rest or (rest.isdecimal() and int(rest) > 0),
@@ -387,7 +387,8 @@ def machines(spec: str) -> tuple[str, str]:
         raise ConfigurationError(
             f"{spec!r} names no machines",
             where="--on",
-            hint="write local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, ray:2, head or nodes:2",
+            hint="write local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, ray:2, head, session:S "
+            "or nodes:2",
         )
     return kind, rest
 
@@ -482,19 +483,8 @@ def cluster_over(
         ResourceError: Its processes cannot be started.
     """
     _check_transport(settings)
-    exports = site_variables(settings)
-    base = session_options(settings, exports)
-    shares = _shares(control, agents, agents_per_node, settings)
-    tree, hosts = by_host(shares, _above(shares, control, settings.nodes.topology))
-    runners = runner_options(max(shares), settings, usable_cores())
-    options = msgspec.structs.replace(
-        base,
-        tree=tree,
-        hosts=hosts,
-        fastpath=False,
-        spin=0.0,
-        extra=agent_settings(runners, settings),
-    )
+    planned = plan_over(control, settings, agents, agents_per_node)
+    options = planned.options
 
     def new_session(shape: Tree, lender: SessionPort | None) -> EmbeddedSession:
         if lender is None:
@@ -502,81 +492,9 @@ def cluster_over(
         # Its junctions would be on this machine, where other machines do not reach them.
         further = flat(shape.agents)
         return EmbeddedSession(
-            msgspec.structs.replace(options, tree=further, hosts=hosts[: further.size]),
+            msgspec.structs.replace(options, tree=further, hosts=options.hosts[: further.size]),
             embedded(lender),
             control.source(),
         )
 
-    return new_cluster(settings, exports, tree, runners, new_session)
-
-
-def _above(shares: Sequence[int], control: NodePool, shape: str) -> list[int]:
-    """Return the machine above each, by number; those without agents are below the root."""
-    if shape.startswith("file:"):
-        path = Path(parse_shape(shape)[1]).expanduser()
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeError) as error:
-            raise ConfigurationError(
-                f"the file of the topology cannot be read: {error}", where=str(path)
-            ) from error
-        name_of = {node.host: node.name for node in control.nodes}
-        names = [name_of.get(host, f"node {host}") for host in range(1, len(shares) + 1)]
-        return read_host_tree(text, names, str(path))
-    used = [host for host, share in enumerate(shares, start=1) if share]
-    above = [0] * len(shares)
-    for host, parent in zip(used, shaped(shape, len(used)), strict=True):
-        above[host - 1] = used[parent - 1] if parent else 0
-    return above
-
-
-def _check_pythons(nodes: Sequence[PooledNode]) -> None:
-    """Refuse nodes that cannot exchange functions with this process.
-
-    Raises:
-        ConfigurationError: Their Python is of another minor version.
-    """
-    here = platform.python_version()
-    minor = ".".join(here.split(".")[:2])
-    others = {one.facts.python for one in nodes if one.facts is not None}
-    wrong = sorted(one for one in others if one.split(".")[:2] != minor.split("."))
-    if wrong:
-        raise ConfigurationError(
-            f"the Python of the nodes is {', '.join(wrong)}, and this one is {here}: functions do "
-            "not travel between versions",
-            hint=f"run this by a Python {'.'.join(wrong[0].split('.')[:2])}",
-        )
-
-
-def _shares(
-    control: NodePool, agents: int | None, agents_per_node: int | None, settings: Settings
-) -> list[int]:
-    """Return how many agents each node gets, by its number; none of those that have left."""
-    nodes = control.nodes
-    _check_pythons(nodes)
-    count = len(nodes)
-    if not count:
-        raise ConfigurationError("the cluster has no nodes", hint="let machines join it first")
-    if agents is not None and agents_per_node is not None:
-        raise ConfigurationError(
-            "agents and agents_per_node are both given", hint="leave one of them out"
-        )
-    if agents_per_node is not None:
-        shares = [whole(agents_per_node, "agents_per_node", ConfigurationError)] * count
-    elif agents is not None or settings.cluster.agents:
-        total = whole(
-            settings.cluster.agents if agents is None else agents, "agents", ConfigurationError
-        )
-        shares = [total // count + (number < total % count) for number in range(count)]
-    else:
-        shares = [1 if node.facts is None else node.facts.cores for node in nodes]
-    share_of = dict(zip((node.host for node in nodes), shares, strict=True))
-    shares = [share_of.get(host, 0) for host in range(1, max(share_of) + 1)]
-    if sum(shares) < 1 or min(shares) < 0:
-        raise ConfigurationError("a cluster needs at least one agent", where=f"agents={agents}")
-    if sum(shares) > settings.limits.agents:
-        raise ConfigurationError(
-            f"{sum(shares)} agents are more than the limit of {settings.limits.agents}",
-            hint="raise limits.agents if this is meant",
-        )
-    return shares
+    return new_cluster(settings, planned, new_session)

@@ -1,7 +1,7 @@
 """A stream as users hold it: broadcast down the tree, reduce up, wave by wave."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from html import escape
 from types import TracebackType
@@ -232,6 +232,19 @@ class Stream(StaysHere):
                 raise
             self._unread.read(future)
             yield result
+
+    def catch_up(
+        self,
+        waves: "Iterable[Future[WaveResult]]",
+        values: "Iterable[WaveResult | SapwoodError]",
+        dropped: int,
+    ) -> None:
+        """Yield from :meth:`waves` what came before this object was there; for those who attach."""
+        self._unread.dropped += dropped
+        for future in () if self._is_endless else waves:
+            self._unread.add_wave(future)
+        for value in values:
+            self._arrived(value)
 
     # --- the stream itself -------------------------------------------------------------------
 

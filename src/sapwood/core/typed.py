@@ -28,6 +28,17 @@ def unpacker(kind: Any) -> Callable[[Data], Any]:
     return _unpacker(kind).decode
 
 
+def unpacker_with(kind: Any, hook: Callable[[type[Any], Any], Any]) -> Callable[[Data], Any]:
+    """Return what reads a type from msgpack that holds others than msgspec knows.
+
+    Args:
+        kind: The type.
+        hook: ``hook(kind, value)`` makes one of those of the plain value that travelled.
+    """
+    with _looking:
+        return msgspec.msgpack.Decoder(kind, dec_hook=hook).decode
+
+
 @overload
 def json_reader(kind: type[T], *, strict: bool = True) -> Callable[[Data | str], T]: ...
 @overload

@@ -262,7 +262,7 @@ class HeadAccess:
         if self.rights is None or RUN in self.rights.names:
             with self._lock:
                 session = next((name for name, _ in self._sessions), "")
-            record = calls.RunRecord(
+            record = calls.RunEnded(
                 run=run,
                 session=session,
                 state=state,
@@ -329,7 +329,7 @@ class HeadAccess:
             raise
         self._takers[tree] = (listening, folder)
         threading.Thread(
-            target=_take_sockets, args=(listening, take), name="sapwood-links", daemon=True
+            target=take_sockets, args=(listening, take), name="sapwood-links", daemon=True
         ).start()
         self.client.call(calls.DELEGATE, self._delegation(tree), CALL_TIMEOUT)
         return lambda: self._end_delegation(tree)
@@ -510,7 +510,7 @@ def _way_to(name: str, credential: Capability | None) -> tuple[WayToHead, str, s
     return UnixWay(info.socket), f"process {info.pid}", hint
 
 
-def _take_sockets(listening: socket.socket, take: TakeSocket) -> None:
+def take_sockets(listening: socket.socket, take: TakeSocket) -> None:
     """Take the connections that the head hands over, until the socket is closed."""
     while True:
         try:

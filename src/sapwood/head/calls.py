@@ -87,7 +87,7 @@ FOLLOW_EVENTS = "events.follow"
 """Call: tell me what happens from now on. Value: an ``EventQuery``."""
 
 RECORD_RUN = "run.ended"
-"""Call: a run of mine has ended. Value: :class:`RunRecord`."""
+"""Call: a run of mine has ended. Value: :class:`RunEnded`."""
 
 SHOW_POLICY = "policy.show"
 """Call: which policy counts? Answer: a list of :class:`PolicyRow`."""
@@ -98,6 +98,42 @@ SET_POLICY = "policy.set"
 
 POLICY_HISTORY = "policy.history"
 """Call: who changed the policy? Answer: a list of :class:`PolicyChange`, the oldest first."""
+CREATE_SESSION = "session.create"
+"""Call: begin a session in a process of its own. Value: :class:`CreateSession`. Answer:
+:class:`SessionRecord`."""
+
+CERTIFY_SESSION = "session.certify"
+"""Call: certify the root of a session. Value: :class:`CertifySession`. Answer:
+:class:`FrontEndCertificate`."""
+
+SESSION_CREDENTIAL = "session.credential"
+"""Call: what lets a front end on another machine attach? Value: as for :data:`FIND_SESSION`.
+Answer: :class:`SessionCredential`."""
+
+LIST_SESSIONS = "session.list"
+"""Call: which sessions are there, or were lately? Answer: a list of :class:`SessionRecord`."""
+
+FIND_SESSION = "session.find"
+"""Call: which session is this? Value: its name, id or ``name#id``. Answer: its record."""
+
+END_SESSION = "session.end"
+"""Call: end a session. Value: as for :data:`FIND_SESSION`. Answer: its record."""
+
+REPORT_SESSION = "session.report"
+"""Call: of a session's root, how it is. Value: :class:`SessionReport`."""
+
+CREATE_RUN = "run.create"
+"""Call: begin a run in a process of its own. Value: :class:`CreateRun`. Answer:
+:class:`RunRecord`."""
+
+LIST_RUNS = "run.list"
+"""Call: which runs are there, or were? Answer: a list of :class:`RunRecord`."""
+
+FIND_RUN = "run.find"
+"""Call: which run is this? Value: its id, or the start of it. Answer: its record."""
+
+CANCEL_RUN = "run.cancel"
+"""Call: end a run. Value: its id. Answer: its record."""
 
 DOWN = "down"
 """Call: end, and all nodes with it."""
@@ -271,7 +307,7 @@ class EventPage(msgspec.Struct, frozen=True, kw_only=True):
     state: LedgerState
 
 
-class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+class RunEnded(msgspec.Struct, frozen=True, kw_only=True):
     """A run has ended.
 
     Attributes:
@@ -536,11 +572,50 @@ class FrontEndCertificate(msgspec.Struct, frozen=True):
     authority: bytes
 
 
+class CertifySession(msgspec.Struct, frozen=True):
+    """Certify the root of a session.
+
+    Attributes:
+        session: Its id.
+        request: Its request, PEM.
+    """
+
+    session: str
+    request: bytes
+
+
+class SessionCredential(msgspec.Struct, frozen=True, array_like=True):
+    """What lets a front end on another machine attach to a session.
+
+    Attributes:
+        session: Its id.
+        name: What users call it.
+        secret: What proves that one may.
+        node: The name in the certificate of its root.
+        authority: Certificate of the cluster's authority, PEM.
+        places: Where the head listens, ``host:port`` each.
+    """
+
+    session: str
+    name: str
+    secret: str
+    node: str
+    authority: bytes
+    places: list[str]
+
+
 class DelegateLinks(msgspec.Struct, frozen=True):
-    """Give the connections of a tree to whoever listens at a path."""
+    """Give the connections of a tree, or of a session's front ends, to whoever listens at a path.
+
+    Attributes:
+        tree: The tree, or the id of the session.
+        path: The path.
+        session: Which of both it is.
+    """
 
     tree: str
     path: str
+    session: bool = False
 
 
 class NodeOrder(msgspec.Struct, frozen=True):
@@ -581,3 +656,137 @@ class OfNode(msgspec.Struct, frozen=True):
     host: int
     value: Any
     number: int = 0
+
+
+class CreateSession(msgspec.Struct, frozen=True, kw_only=True):
+    """Begin a session.
+
+    Attributes:
+        name: What users are to call it; empty for a name that is made up.
+        on: Where its agents are: ``head`` for the nodes of the head, ``local`` for its machine.
+        agents: How many; None for as many as there are cores.
+        agents_per_node: The same for each node.
+        fanout: Children of each junction, on one machine.
+        idle: Seconds after which it ends when nobody is attached; None for as its settings say.
+        settings: All settings, as plain values.
+    """
+
+    name: str = ""
+    on: str = "head"
+    agents: int | None = None
+    agents_per_node: int | None = None
+    fanout: int | None = None
+    idle: float | None = None
+    settings: Any = None
+
+
+class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How a session is, as its root says.
+
+    Attributes:
+        id: Of the session.
+        state: See ``session/session_life.py``.
+        reason: Why it has ended, or will.
+        since: Since when somebody is attached, or nobody, seconds since 1970.
+        agents: How many it has.
+        owner: Who owns it now; empty while nobody does.
+        front_ends: Who is attached.
+        streams: Open streams.
+        kept: Bytes of output that wait for somebody.
+        dropped: Bytes of output that were left out.
+    """
+
+    id: str
+    state: str
+    reason: str = ""
+    since: float = 0.0
+    agents: int = 0
+    owner: str = ""
+    front_ends: list[str] = []
+    streams: int = 0
+    kept: int = 0
+    dropped: int = 0
+
+
+class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A session, as the head knows it.
+
+    Attributes:
+        id: No other session of this cluster ever has it.
+        name: What users call it; another may have it when this one has ended.
+        state: See ``session/session_life.py``.
+        on: Where its agents are.
+        created: When it was asked for, seconds since 1970.
+        pid: The process of its root; 0 while there is none.
+        started: When that process began, as the kernel counts: tells it from a later one.
+        socket: Where front ends of this machine reach it.
+        idle: Seconds after which it ends when nobody is attached; 0 for never.
+        report: How it is.
+    """
+
+    id: str
+    name: str
+    state: str
+    on: str
+    created: float
+    pid: int = 0
+    started: int = 0
+    socket: str = ""
+    idle: float = 0.0
+    report: SessionReport | None = None
+
+    @property
+    def handle(self) -> str:
+        """What names it for ever: ``name#id``."""
+        return f"{self.name}#{self.id}"
+
+    @property
+    def reason(self) -> str:
+        """Why it has ended; empty if it has not."""
+        return "" if self.report is None else self.report.reason
+
+
+class CreateRun(msgspec.Struct, frozen=True, kw_only=True):
+    """Begin a run.
+
+    Attributes:
+        words: What ``sapwood run`` is given.
+        program: What is run, for lists.
+        session: On which session; empty for agents of its own.
+        folder: The folder that relative paths are meant in.
+    """
+
+    words: list[str]
+    program: str
+    session: str = ""
+    folder: str = "/"
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A run, as the head knows it.
+
+    Attributes:
+        id: No other run of this cluster ever has it.
+        program: What is run.
+        session: On which session; empty for agents of its own.
+        state: ``running``, ``done``, ``failed`` or ``cancelled``.
+        created: When it began, seconds since 1970.
+        ended: When it ended; 0 while it goes on.
+        pid: The process that drives it.
+        started: When that began, as the kernel counts.
+        folder: Where its progress, its output and its answer lie.
+        words: What ``sapwood run`` was given.
+        cancelled: Whether somebody wanted it to end.
+    """
+
+    id: str
+    program: str
+    session: str
+    state: str
+    created: float
+    ended: float = 0.0
+    pid: int = 0
+    started: int = 0
+    folder: str = ""
+    words: list[str] = []
+    cancelled: bool = False

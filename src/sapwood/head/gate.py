@@ -45,6 +45,17 @@ RIGHT_OF: Final[Mapping[str, str]] = {
     calls.ISSUE_CREDENTIAL: r.ADMIN,
     calls.LIST_CREDENTIALS: r.ADMIN,
     calls.REVOKE_CREDENTIAL: r.ADMIN,
+    calls.CREATE_SESSION: r.CREATE,
+    calls.CERTIFY_SESSION: r.ADMIN,
+    calls.SESSION_CREDENTIAL: r.ATTACH,
+    calls.LIST_SESSIONS: r.CONNECT,
+    calls.FIND_SESSION: r.CONNECT,
+    calls.END_SESSION: r.DELETE,
+    calls.REPORT_SESSION: r.ADMIN,
+    calls.CREATE_RUN: r.ADMIN,  # it runs on the head's machine, as the head's user
+    calls.LIST_RUNS: r.ADMIN,
+    calls.FIND_RUN: r.ADMIN,
+    calls.CANCEL_RUN: r.ADMIN,
     calls.DOWN: r.ADMIN,
 }
 """The right that each call needs."""
@@ -65,7 +76,9 @@ RIGHT_OF_ORDER: Final[Mapping[str, str]] = {
 }
 """The right that each order to a node needs, on that node; what ends one's own needs none more."""
 
-ABOUT_ONE_THING: Final = frozenset({calls.REMOVE_NODE, calls.RECORD_RUN})
+ABOUT_ONE_THING: Final = frozenset(
+    {calls.REMOVE_NODE, calls.RECORD_RUN, calls.SESSION_CREDENTIAL, calls.END_SESSION}
+)
 """Calls that need their right for one node or session; the handler asks for it."""
 
 _log = logger("head")

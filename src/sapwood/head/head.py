@@ -54,13 +54,15 @@ from sapwood.head.gate import RIGHT_OF_ORDER, Gate
 from sapwood.head.ledger import EventQuery, Ledger, LedgerEvent, kinds_of
 from sapwood.head.office import CredentialOffice, DenialFeed, longest_of
 from sapwood.head.policy import PolicyKeeper
+from sapwood.head.runs import HeadRuns
 from sapwood.head.service import ServiceCaller, ServiceServer
 from sapwood.head.service_port import ServiceTlsPort
+from sapwood.head.sessions import HeadSessions
 from sapwood.head.status import NodeCauses, tree_status
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree, NodeView
 from sapwood.security.authority import Authority, new_cluster_id
-from sapwood.security.rights import ADMIN, ALL_RIGHTS, CONNECT, RUN
+from sapwood.security.rights import ADMIN, ALL_RIGHTS, ATTACH, CONNECT, DELETE, RUN
 from sapwood.security.tokens import TokenRecord, Tokens
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.options import PlacesChanged, SessionOptions
@@ -245,11 +247,26 @@ class Head:
                 calls.SHOW_POLICY: self._show_policy,
                 calls.SET_POLICY: self._set_policy,
                 calls.POLICY_HISTORY: self._policy_history,
+                calls.CREATE_SESSION: self._create_session,
+                calls.CERTIFY_SESSION: self._certify_session,
+                calls.SESSION_CREDENTIAL: self._session_credential,
+                calls.LIST_SESSIONS: self._list_sessions,
+                calls.FIND_SESSION: self._find_session,
+                calls.END_SESSION: self._end_session,
+                calls.REPORT_SESSION: self._report_session,
+                calls.CREATE_RUN: self._create_run,
+                calls.LIST_RUNS: self._list_runs,
+                calls.FIND_RUN: self._find_run,
+                calls.CANCEL_RUN: self._cancel_run,
                 calls.DOWN: self._down,
             },
             self._thread,
             self.gate,
         )
+        self.sessions = HeadSessions(
+            lambda: self._store.opened, name, folder, self._thread, self._pool
+        )
+        self.runs = HeadRuns(lambda: self._store.opened, folder, self._thread, self._pool)
         self._commands = _RemoteCommands(self.control, self._service)
         self._delegated: dict[str, tuple[int, Callable[[], None]]] = {}
         self._socket = FrontEndService(folder, self._service, self._thread)
@@ -276,6 +293,8 @@ class Head:
             self.control.start()
             self._thread.start()
             self._tls.open(self._service)
+            self.sessions.start()
+            self.runs.start()
             self._thread.call(self._socket.listen)
             self._thread.call(self._supervise, begun)
         except BaseException:
@@ -291,6 +310,8 @@ class Head:
         self.ended.set()
         remove_info(self._folder)
         if self._thread.started:
+            self.runs.close()
+            self.sessions.close()
             self._tls.close()
             self._thread.call(self._stop_listening)
         with contextlib.suppress(SapwoodError):
@@ -597,7 +618,10 @@ class Head:
         wanted = _read(value, calls.DelegateLinks)
         if not caller.is_local:
             raise ProtocolError("links are given to processes of the head's machine only")
-        end = self.control.delegate(wanted.tree, partial(_send_socket, wanted.path))
+        self._end_delegation(wanted.tree, caller.number)  # it may come again, with a new path
+        end = self.control.delegate(
+            wanted.tree, partial(_send_socket, wanted.path), session=wanted.session
+        )
         forget = caller.when_gone(partial(self._end_delegation, wanted.tree, caller.number))
 
         def stop() -> None:
@@ -748,6 +772,68 @@ class Head:
             with contextlib.suppress(SapwoodError):
                 self.control.ask(key[1], messages.CLOSE, key[0])
 
+    def _create_session(self, caller: ServiceCaller, value: Any) -> Future[Any]:
+        if caller.rights is not None and caller.rights.nodes is not None:
+            raise SecurityError(
+                "a session of its own may use all nodes, and the credential is for some",
+                hint="use the nodes by sapwood.connect()",
+            )
+        return self.sessions.create(_read(value, calls.CreateSession))
+
+    def _certify_session(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        wanted = _read(value, calls.CertifySession)
+        record = self.sessions.find(wanted.session)
+        made = self.control.certify(wanted.request, f"s-{record.id}")
+        return _plain(calls.FrontEndCertificate(made.node, made.certificate, made.authority))
+
+    def _session_credential(self, caller: ServiceCaller, value: Any) -> Any:
+        record = self.sessions.find(_read(value, str))
+        self.gate.require_right(caller, ATTACH, session=record.name, what=calls.SESSION_CREDENTIAL)
+        made = calls.SessionCredential(
+            record.id,
+            record.name,
+            self.sessions.secret_of(record),
+            f"s-{record.id}.{self.control.cluster}",
+            self.control.authority,
+            list(self.control.places),
+        )
+        return _plain(made)
+
+    def _list_sessions(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller, value
+        return [_plain(one) for one in self.sessions.records()]
+
+    def _find_session(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        return _plain(self.sessions.find(_read(value, str)))
+
+    def _end_session(self, caller: ServiceCaller, value: Any) -> Future[Any]:
+        record = self.sessions.find(_read(value, str))
+        self.gate.require_right(caller, DELETE, session=record.name, what=calls.END_SESSION)
+        return self.sessions.end(record.id)
+
+    def _report_session(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        self.sessions.report(_read(value, calls.SessionReport))
+        return None
+
+    def _create_run(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        return _plain(self.runs.create(_read(value, calls.CreateRun)))
+
+    def _list_runs(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller, value
+        return [_plain(one) for one in self.runs.records()]
+
+    def _find_run(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        return _plain(self.runs.find(_read(value, str)))
+
+    def _cancel_run(self, caller: ServiceCaller, value: Any) -> Future[Any]:
+        del caller
+        return self.runs.cancel(_read(value, str))
+
     def _taken(self, caller: ServiceCaller, value: Any) -> Any:
         self._commands.taken(caller, _read(value, int))
         return None
@@ -829,7 +915,7 @@ class Head:
         return None
 
     def _record_run(self, caller: ServiceCaller, value: Any) -> Any:
-        run = _read(value, calls.RunRecord)
+        run = _read(value, calls.RunEnded)
         self.gate.require_right(caller, RUN, session=run.session, what=calls.RECORD_RUN)
         subject = caller.rights.subject if caller.rights is not None else ""
         facts = {

@@ -499,7 +499,7 @@ class ControlTree:
         """Return where the nodes reach the root of a session, on that session's loop."""
         return SessionRootPort(self.places, self.delegate, loop, lambda: self.credentials)
 
-    def delegate(self, tree: str, take: TakeSocket) -> Callable[[], None]:
+    def delegate(self, tree: str, take: TakeSocket, *, session: bool = False) -> Callable[[], None]:
         """Have the links of a tree served elsewhere; see :meth:`HeadPort.delegate`.
 
         Raises:
@@ -507,7 +507,7 @@ class ControlTree:
         """
         if self._port is None:
             raise ClosedError("the head listens nowhere")
-        return self._port.delegate(tree, take)
+        return self._port.delegate(tree, take, session=session)
 
     def hand_over(self, protocol: str, take: TakeSocket) -> Callable[[], None]:
         """Have the connections of a protocol served elsewhere; see :meth:`HeadPort.hand_over`.

@@ -30,6 +30,16 @@ LOGGED_REFUSALS = 20
 _MINUTE = 60.0
 
 
+def session_protocol(session: str) -> str:
+    """Return what front ends of a session speak with its root between machines (ALPN).
+
+    Example:
+        >>> session_protocol("5b9a9171")
+        'sapwood-session/1/5b9a9171'
+    """
+    return f"sapwood-session/1/{session}"
+
+
 class HeadPort:
     """A listening port with TLS.
 
@@ -70,17 +80,18 @@ class HeadPort:
         self._joining = server
         self._port.serve(JOIN_PROTOCOL, server, certificate=False)
 
-    def delegate(self, tree: str, take: TakeSocket) -> Callable[[], None]:
+    def delegate(self, tree: str, take: TakeSocket, *, session: bool = False) -> Callable[[], None]:
         """Have the links of a tree served elsewhere; from any thread.
 
         Args:
             tree: The tree.
             take: Given each connection, on the thread of this port's loop.
+            session: Whether it is the id of a session, whose front ends are meant.
 
         Returns:
             A function that ends that.
         """
-        return self._port.delegate(tree_protocol(tree), take)
+        return self._port.delegate(session_protocol(tree) if session else tree_protocol(tree), take)
 
     def hand_over(self, protocol: str, take: TakeSocket) -> Callable[[], None]:
         """Have the connections of a protocol that is no tree's served elsewhere.

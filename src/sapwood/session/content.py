@@ -24,7 +24,7 @@ from sapwood.comm.content import (
     checked_sha256,
 )
 from sapwood.comm.payload import Payload
-from sapwood.comm.shared_memory import SharedRef
+from sapwood.comm.shared_memory import SharedRef, open_block
 from sapwood.core import typed
 from sapwood.core.errors import ClosedError, DataMissingError, ProtocolError, SapwoodError
 from sapwood.session.requests import ServedRequest
@@ -94,14 +94,19 @@ class ContentStore:
 
     # --- offering ------------------------------------------------------------------------------
 
-    def offer(self, data: bytes | bytearray | memoryview) -> ContentRef:
-        """Offer bytes, of which a copy is made."""
+    def offer(self, data: bytes | bytearray | memoryview, sha256: str = "") -> ContentRef:
+        """Offer bytes, of which a copy is made.
+
+        Args:
+            data: The bytes.
+            sha256: Their hash, if it is known.
+        """
         fd = os.memfd_create("sapwood-content", os.MFD_CLOEXEC)
         try:
             view, done = memoryview(data).cast("B"), 0
             while done < len(view):
                 done += os.write(fd, view[done:])
-            return self._add(fd, 0, len(view), None, hashlib.sha256(view).hexdigest())
+            return self._add(fd, 0, len(view), None, sha256 or hashlib.sha256(view).hexdigest())
         finally:
             os.close(fd)
 
@@ -115,6 +120,22 @@ class ContentStore:
         try:
             sha256 = _hash_of(fd, memory.offset, memory.nbytes)
             return self._add(fd, memory.offset, memory.nbytes, None, sha256)
+        finally:
+            os.close(fd)
+
+    def offer_memory_of(self, memory: SharedRef, sha256: str) -> ContentRef:
+        """Offer shared memory of another process of this machine, which must not change meanwhile.
+
+        Args:
+            memory: Where it lies; the process may end.
+            sha256: The hash of what is in it.
+
+        Raises:
+            ProtocolError: It is gone.
+        """
+        fd = open_block(memory, os.O_RDONLY)
+        try:
+            return self._add(fd, memory.offset, memory.nbytes, None, checked_sha256(sha256))
         finally:
             os.close(fd)
 
@@ -316,6 +337,19 @@ def _part_key(ref: ContentRef) -> _PartKey:
     if ref.file is None:
         raise ProtocolError("content has neither a hash nor a file")
     return ref.file, ref.offset, ref.nbytes
+
+
+def hash_of_memory(memory: SharedRef) -> str:
+    """Return the SHA-256 of shared memory of this process.
+
+    Raises:
+        ProtocolError: It is another process's, or gone.
+    """
+    fd = _opened_memory(memory)
+    try:
+        return _hash_of(fd, memory.offset, memory.nbytes)
+    finally:
+        os.close(fd)
 
 
 def _opened_memory(memory: SharedRef) -> int:

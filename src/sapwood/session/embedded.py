@@ -6,7 +6,6 @@ thread, and the methods here may be called from any other.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 import traceback
@@ -19,12 +18,11 @@ from sapwood.comm import values
 from sapwood.comm.content import GET, NAME, ContentChunk
 from sapwood.comm.loop import Loop
 from sapwood.comm.pool import BlockPool
-from sapwood.comm.streams.control import FLUSH
 from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.clock import MonotonicClock
 from sapwood.core.errors import AgentLostError, ClosedError, ResourceError, SapwoodError
 from sapwood.core.optional import fastpath
-from sapwood.core.rankset import fold, from_ranges, to_ranges
+from sapwood.core.rankset import fold, to_ranges
 from sapwood.core.request import Request
 from sapwood.core.topology import Tree
 from sapwood.environment.lifecycle import Lifecycle, State
@@ -32,12 +30,12 @@ from sapwood.environment.logs import logger
 from sapwood.session.agent import READY
 from sapwood.session.back_pressure import ByteLimiter
 from sapwood.session.content import ContentStore
+from sapwood.session.draining import drain
 from sapwood.session.front_end_groups import FrontEndGroups
 from sapwood.session.host import SessionHost
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.mailbox import Mailbox
 from sapwood.session.options import PlacesChanged, SessionOptions
-from sapwood.session.places import PlaceState
 from sapwood.session.port import NewAgent, PlaceView, SessionPort, StreamPort
 from sapwood.session.requests import PendingRequests, RequestFuture
 from sapwood.session.secondary_tree import PrimarySession
@@ -50,9 +48,6 @@ CLOSING = 5.0
 
 DRAINING = 10.0
 """Seconds for which places that are removed finish what they were asked for, by default."""
-
-DRAIN_PAUSE = 0.02
-"""Seconds between two looks for places that are cut off from the tree."""
 
 _log = logger("session")
 
@@ -98,20 +93,27 @@ class EmbeddedSession:
         self.content = ContentStore()
         self.requests.serve(GET, self.content.asked_for_chunk)
         self.requests.serve(NAME, self.content.asked_for_name)
-        self.mailbox = Mailbox(self._thread, host.post, options.inline_limit, tagged)
-        self.groups = FrontEndGroups(self._thread, host.post, host.pool)
-        host.connect(
-            {
-                **self.streams.handlers(),
-                ev.Answered: self.requests.answered,
-                ev.Asked: self.requests.asked,
-                **self.groups.handlers,
-                **self.mailbox.handlers(),
-                ev.Released: self._released,
-            }
+        self.mailbox = Mailbox(
+            self._thread,
+            host.post,
+            options.inline_limit,
+            lambda number: self._thread.call(tagged.cancel, number),
         )
+        self.groups = FrontEndGroups(self._thread, host.post, host.pool)
+        host.connect(self._handlers())
         host.ask = self.ask
         self._thread.on_error = self._broken
+
+    def _handlers(self) -> dict[type[ev.Effect], Callable[[Any], None]]:
+        """Return what to do with the effects of the root."""
+        return {
+            **self.streams.handlers(),
+            ev.Answered: self.requests.answered,
+            ev.Asked: self.requests.asked,
+            **self.groups.handlers,
+            **self.mailbox.handlers(),
+            ev.Released: self._released,
+        }
 
     # --- life --------------------------------------------------------------------------------
 
@@ -188,18 +190,7 @@ class EmbeddedSession:
             streams: On which.
             seconds: How long to wait at most. Processes that have ended are not waited for.
         """
-        end = time.monotonic() + seconds
-        for stream in streams:
-            with contextlib.suppress(SapwoodError, TimeoutError):
-                while self._is_unheard(stream, end) and time.monotonic() < end:
-                    time.sleep(DRAIN_PAUSE)  # until places that were cut off are back
-
-    def _is_unheard(self, stream: StreamPort, end: float) -> bool:
-        """Flush a stream; say whether agents that live were not reached."""
-        swept = stream.sweep(FLUSH).result(max(0.0, end - time.monotonic()))
-        unheard = from_ranges(stream.spec.members) - from_ranges(swept.reached)
-        alive = (PlaceState.READY, PlaceState.DISCONNECTED)
-        return any(self.supervisor.places[rank].state in alive for rank in unheard)
+        drain(streams, seconds, self.places)
 
     def close(self) -> None:
         """End all processes and leave nothing behind; a second call does nothing.

@@ -8,7 +8,7 @@ from sapwood.comm import events as ev
 from sapwood.comm import values
 from sapwood.comm.messaging import events as mev
 from sapwood.comm.messaging.envelope import check_tag, to_ranks
-from sapwood.comm.messaging.point_to_point import TAGGED, PointToPoint
+from sapwood.comm.messaging.point_to_point import TAGGED
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import SharedBlock, private_view
 from sapwood.core.errors import ClosedError, SapwoodError
@@ -38,7 +38,7 @@ class Mailbox:
         thread: The loop's thread.
         post: Gives the front end's node an event; to be called on the loop's thread.
         inline_limit: Bytes up to which arrays travel in the message.
-        tagged: The messages of that node.
+        cancel: Takes a receive of that node back; returns whether that was in time.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class Mailbox:
         thread: LoopThread,
         post: Callable[[ev.Event], None],
         inline_limit: int,
-        tagged: PointToPoint,
+        cancel: Callable[[int], bool],
     ) -> None:
         self._thread = thread
         self._post = post
         self._inline_limit = inline_limit
-        self._tagged = tagged
+        self._cancel_receive = cancel
         self._sends: dict[int, PendingSend] = {}
         self._receives: dict[int, Request] = {}
         self._room = threading.BoundedSemaphore(MAX_SENDS)
@@ -79,7 +79,7 @@ class Mailbox:
         destinations = to_ranks(destination)
         check_tag(tag)
         encoded = values.encode(value)
-        number = self._number()
+        number = self.new_number()
         request = Request(lambda _: self._withdraw(number, destinations))
         sending = PendingSend(request, destinations)
         if self._thread.is_current:
@@ -102,7 +102,7 @@ class Mailbox:
         Raises:
             ClosedError: The cluster is closed.
         """
-        number = self._number()
+        number = self.new_number()
         request = Request(lambda _: self._cancel(number))
         self._thread.post(self._receive, number, request, source, tag)
         return request
@@ -201,10 +201,7 @@ class Mailbox:
     # --- taking back -----------------------------------------------------------------------------
 
     def _cancel(self, number: int) -> bool:
-        return self._thread.call(self._cancel_receive, number)
-
-    def _cancel_receive(self, number: int) -> bool:
-        if not self._tagged.cancel(number):
+        if not self._cancel_receive(number):
             return False
         self._receives.pop(number, None)
         return True
@@ -215,7 +212,8 @@ class Mailbox:
             self._thread.post(self._post, mev.CancelSend(number, destination))
         return False
 
-    def _number(self) -> int:
+    def new_number(self) -> int:
+        """Return a number that no other message has."""
         with self._lock:
             number = self._next
             self._next += 1

@@ -26,6 +26,7 @@ from sapwood.core.topology import ROOT, Tree
 from sapwood.session.options import PlacesChanged
 from sapwood.session.places import PlaceState
 from sapwood.session.requests import RequestFuture
+from sapwood.session.session_life import SessionState
 from sapwood.session.streams import StreamOptions, SweepResult
 from sapwood.session.wave_result import WaveResult
 
@@ -37,6 +38,7 @@ __all__ = [
     "PlacesChanged",
     "RequestFuture",
     "SessionPort",
+    "SessionState",
     "StreamOptions",
     "StreamPort",
     "SweepResult",

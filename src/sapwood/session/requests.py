@@ -174,10 +174,14 @@ class PendingRequests:
         if nbytes > SMALL_REQUEST:
             self._limiter.enter(nbytes)
             future.add_done_callback(lambda _: self._limiter.leave(nbytes))
-        future.number = next(self._numbers)
+        future.number = self.new_number()
         request = PendingRequest(rank, handler, future.number, body, arrays, future)
         self._thread.post(self._send, request)
         return future
+
+    def new_number(self) -> int:
+        """Return a number that no other request has; from any thread."""
+        return next(self._numbers)
 
     def withdraw(self, future: RequestFuture) -> None:
         """Take a request back: its future ends with CancelledError; from any thread."""

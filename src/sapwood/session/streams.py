@@ -286,6 +286,16 @@ class StreamHandle:
         else:
             self.on_contribution(error)
 
+    def resume(self, begun: int, waiting: Iterable[int]) -> list["Future[WaveResult]"]:
+        """Note what was broadcast before; return what will come of the waves that are not over."""
+        self._next_wave = begun + 1
+        for wave in sorted(waiting):
+            future: Future[WaveResult] = Future()
+            future.set_running_or_notify_cancel()
+            self.limiter.enter(0)
+            self._waves[wave] = (future, 0)
+        return self.futures
+
     def exchanged(self, waves: int) -> None:
         """Note that waves were exchanged; on the loop's thread."""
         self._next_wave += waves
@@ -302,6 +312,12 @@ class StreamHandle:
         future = self._sweeps.pop(effect.number, None)
         if future is not None:
             future.set_result(SweepResult(effect.reached, effect.reports))
+
+    def sweep_refused(self, number: int, error: SapwoodError) -> None:
+        """Fail a sweep; on the loop's thread."""
+        future = self._sweeps.pop(number, None)
+        if future is not None:
+            future.set_exception(error)
 
     def _name_of(self, rank: int) -> str:
         if not rank:
@@ -352,8 +368,7 @@ class StreamHandle:
         try:
             self._post(ev.SweepStream(self.spec.stream, number, action, filters))
         except SapwoodError as error:
-            del self._sweeps[number]
-            future.set_exception(error)
+            self.sweep_refused(number, error)
 
 
 class Filters(Protocol):
@@ -469,6 +484,28 @@ class StreamTable:
             self._thread.post(self._open, handle, ev.OpenStream(spec, options.paced))
         return handle
 
+    def adopt(
+        self, spec: StreamSpec, begun: int, waiting: Iterable[int]
+    ) -> tuple[StreamHandle, list["Future[WaveResult]"]]:
+        """Hold a stream that somebody else has opened; on the loop's thread.
+
+        Args:
+            spec: What it is.
+            begun: Waves that were broadcast so far.
+            waiting: The numbers of those that are not over.
+
+        Returns:
+            Its handle, and what will come of those waves.
+        """
+        limiter = ByteLimiter(self._backlog, self._thread)
+        handle = StreamHandle(
+            spec, self._thread, self._post, self._pool, self._forget, limiter, self._shortcut
+        )
+        if spec.follows:
+            handle.members_now = partial(self.members_of, spec.stream)
+        self._streams[spec.stream] = handle
+        return handle, handle.resume(begun, waiting)
+
     def under_way(self, ranks: Iterable[int]) -> list["Future[WaveResult]"]:
         """Return what comes of the open waves that some agents may be in; on the loop's thread."""
         several = set(ranks)
@@ -483,6 +520,12 @@ class StreamTable:
         """Return the streams on which agents push values; from any thread."""
         streams = list(self._streams.values())
         return [stream for stream in streams if stream.spec.sync.kind == NO_WAIT]
+
+    def sweep_refused(self, stream: int, number: int, error: SapwoodError) -> None:
+        """Fail a sweep of a stream; on the loop's thread."""
+        handle = self._streams.get(stream)
+        if handle is not None:
+            handle.sweep_refused(number, error)
 
     def abandon(self, reason: SapwoodError) -> None:
         """Close all streams; on the loop's thread."""

@@ -10,6 +10,8 @@ import sapwood
 from sapwood.code.filter import Filter
 from sapwood.core.errors import RunnerCrashError, UserCodeError
 
+ROOTS = ("embedded", pytest.param("attached", marks=pytest.mark.nightly))
+
 TREE = (7, 2)
 
 

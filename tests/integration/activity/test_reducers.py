@@ -9,6 +9,8 @@ import pytest
 import sapwood
 from sapwood.core.errors import FunctionMissingError, ProgramError, UserCodeError
 
+ROOTS = ("embedded", pytest.param("attached", marks=pytest.mark.nightly))
+
 TREE = (7, 2)
 DATA = np.arange(100.0)
 

@@ -8,6 +8,8 @@ import pytest
 import sapwood
 from sapwood.core.errors import DataShapeError, DataValueError, ProgramError, UserCodeError
 
+ROOTS = ("embedded", pytest.param("attached", marks=pytest.mark.nightly))
+
 TREE = (2, 0)
 
 

@@ -21,7 +21,9 @@ from sapwood.core.errors import (
     UserCodeError,
 )
 from sapwood.environment.settings import CommSettings, LimitSettings, RestartSettings
-from sapwood.session.embedded import embedded
+from sapwood_simulation.root_here import root_of
+
+ROOTS = ("embedded", pytest.param("attached", marks=pytest.mark.nightly))
 
 TIMEOUT = 60.0
 TREE = (4, 2)
@@ -82,7 +84,7 @@ def test_a_run_goes_on_with_new_processes(
     lost: list[int],
 ) -> None:
     cluster = make_cluster(4, fanout)
-    supervisor = embedded(cluster.session).supervisor
+    supervisor = root_of(cluster).supervisor
     course = begin(cluster)
     os.kill(
         supervisor.zygote_pid if victim == "zygote" else supervisor.places[lost[0]].pid,
@@ -100,7 +102,7 @@ def test_a_run_survives_one_fault_after_the_other(
     make_cluster: MakeCluster, begin: Callable[..., Course], until: Until
 ) -> None:
     cluster = make_cluster(4, 2)
-    places = embedded(cluster.session).supervisor.places
+    places = root_of(cluster).supervisor.places
     course = begin(cluster)
     for rank in (1, 5, 3, 6, 2):
         course.goes_on()
@@ -167,7 +169,7 @@ def test_an_agent_may_be_lost_while_the_run_is_prepared(
 
 def runners(cluster: sapwood.Cluster) -> set[int]:
     """Return the runners that live: what the zygote forked besides the places."""
-    supervisor = embedded(cluster.session).supervisor
+    supervisor = root_of(cluster).supervisor
     path = Path(f"/proc/{supervisor.zygote_pid}/task/{supervisor.zygote_pid}/children")
     return set(map(int, path.read_text().split())) - {record.pid for record in supervisor.places}
 

@@ -16,6 +16,9 @@ import pytest
 import sapwood
 from sapwood.environment.settings import ClusterSettings, CommSettings, RestartSettings, Settings
 from sapwood.session.embedded import embedded
+from sapwood_simulation.root_here import root_of
+
+ROOTS = ("embedded", pytest.param("attached", marks=pytest.mark.nightly))
 
 AGENTS, FANOUT, ITERATIONS = 6, 2, 7
 PATIENCE = 60.0
@@ -216,7 +219,7 @@ def test_no_run_is_cancelled_that_begins_while_places_move(tmp_path: Path, quick
     chance = random.Random(1)  # noqa: S311 - only moments
     data = {"value": np.arange(AGENTS * 3, dtype="f8")}
     with sapwood.local(AGENTS, fanout=FANOUT, settings=quick) as cluster:
-        places, tree = embedded(cluster.session).supervisor.places, cluster.session.tree
+        places, tree = root_of(cluster).supervisor.places, cluster.session.tree
         junctions = sorted({above for rank in range(1, AGENTS + 1) for above in tree.above(rank)})
         for number in range(6):
             folder = tmp_path / str(number)

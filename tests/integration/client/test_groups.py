@@ -21,7 +21,9 @@ from sapwood.core.errors import (
     ProgramError,
 )
 from sapwood.environment.settings import RestartSettings
-from sapwood.session.embedded import embedded
+from sapwood_simulation.root_here import root_of
+
+ROOTS = ("embedded", "attached")
 
 TIMEOUT = 60.0
 TREE = (5, 2)
@@ -248,7 +250,7 @@ def test_a_group_goes_on_when_junctions_die(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(8, 2)  # three levels of junctions above the agents
     pids = {agent.pid for agent in cluster.agents}
     places, junctions = (
-        embedded(cluster.session).supervisor.places,
+        root_of(cluster).supervisor.places,
         list(cluster.session.tree.junctions),
     )
     rounds = 20

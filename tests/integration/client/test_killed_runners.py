@@ -13,7 +13,9 @@ import pytest
 import sapwood
 from sapwood.core.errors import ExecutionError, RunnerCrashError
 from sapwood.environment.settings import CommSettings
-from sapwood.session.embedded import embedded
+from sapwood_simulation.root_here import root_of
+
+ROOTS = ("embedded", pytest.param("attached", marks=pytest.mark.nightly))
 
 TIMEOUT = 60.0
 TREE = (4, 2)
@@ -149,8 +151,8 @@ def test_a_filter_is_called_again(
 def test_a_map_is_done_although_its_zygote_is_stopped(make_cluster: MakeCluster) -> None:
     """No agent has a runner yet, and none gets one until the zygote is replaced."""
     cluster = make_cluster(2, comm=CommSettings(heartbeat=0.5, failure_after=4.0))
-    zygote = embedded(cluster.session).supervisor.zygote_pid
+    zygote = root_of(cluster).supervisor.zygote_pid
     os.kill(zygote, signal.SIGSTOP)
     futures = cluster.submit_each(abs, range(-6, 0))
     assert [future.result(TIMEOUT) for future in futures] == [6, 5, 4, 3, 2, 1]
-    assert embedded(cluster.session).supervisor.zygote_pid != zygote
+    assert root_of(cluster).supervisor.zygote_pid != zygote

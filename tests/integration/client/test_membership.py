@@ -15,6 +15,8 @@ import pytest
 import sapwood
 from sapwood.core.errors import AgentLostError, ConfigurationError
 
+ROOTS = ("embedded", pytest.param("attached", marks=pytest.mark.nightly))
+
 TIMEOUT = 60.0
 MakeCluster = Callable[..., sapwood.Cluster]
 Programs = Callable[..., sapwood.Program]

@@ -22,6 +22,8 @@ from sapwood.core.errors import (
 )
 from sapwood.environment.settings import CommSettings
 
+ROOTS = ("embedded", "attached")
+
 MakeCluster = Callable[..., sapwood.Cluster]
 PATIENCE = 30.0
 

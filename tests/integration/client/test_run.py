@@ -24,6 +24,8 @@ from sapwood.core.errors import (
     UserCodeError,
 )
 
+ROOTS = ("embedded", pytest.param("attached", marks=pytest.mark.nightly))
+
 TIMEOUT = 60.0
 TREE = (3, 0)
 MakeCluster = Callable[..., sapwood.Cluster]

@@ -23,7 +23,9 @@ from sapwood.core.errors import (
     TimeLimitError,
     UserCodeError,
 )
-from sapwood.session.embedded import embedded
+from sapwood_simulation.root_here import root_of
+
+ROOTS = ("embedded", pytest.param("attached", marks=pytest.mark.nightly))
 
 TIMEOUT = 60.0
 MakeCluster = Callable[..., sapwood.Cluster]
@@ -167,7 +169,7 @@ def test_filters_live_in_processes_of_their_own(cluster: sapwood.Cluster) -> Non
         places = [place for place in total(stream) if isinstance(place, tuple)]
     assert {place[:3] for place in places} == {(0, 0, 1), (5, 1, 1), (6, 1, 1)}
     pids = {place[3] for place in places}
-    members = {os.getpid(), *(place.pid for place in embedded(cluster.session).supervisor.places)}
+    members = {os.getpid(), *(place.pid for place in root_of(cluster).supervisor.places)}
     assert len(pids) == 3
     assert not pids & members
 
@@ -277,7 +279,7 @@ def test_filters_work_at_places_that_were_replaced(
     with cluster.stream("echo", reduce=Running, parameters={"factor": 1}) as stream:
         assert total(stream, 5) == 5
         stream.configure(factor=2)
-        os.kill(embedded(cluster.session).supervisor.places[lost].pid, signal.SIGKILL)
+        os.kill(root_of(cluster).supervisor.places[lost].pid, signal.SIGKILL)
         assert total(stream, 5) == 20
         until(lambda: all(agent.state == "ready" for agent in cluster.agents))
         assert total(stream, 1) in {20, 10, 40}
@@ -289,7 +291,7 @@ def test_filters_of_the_root_survive_the_loss_of_the_zygote(
     cluster = make_cluster(4, fanout=2)
     with cluster.stream("echo", reduce=Running) as stream:
         assert total(stream, 5) == 5
-        os.kill(embedded(cluster.session).supervisor.zygote_pid, signal.SIGKILL)
+        os.kill(root_of(cluster).supervisor.zygote_pid, signal.SIGKILL)
 
         def works() -> bool:
             try:
@@ -314,7 +316,7 @@ def test_a_wave_fails_whose_filter_at_the_root_loses_the_zygote(
     with cluster.stream("echo", reduce=stays) as stream:
         wave = stream.broadcast(1)
         until(called.exists)
-        os.kill(embedded(cluster.session).supervisor.zygote_pid, signal.SIGKILL)
+        os.kill(root_of(cluster).supervisor.zygote_pid, signal.SIGKILL)
         with pytest.raises(RunnerCrashError, match="the process of the filter ended"):
             wave.result(TIMEOUT)
 

@@ -12,7 +12,9 @@ import pytest
 import sapwood
 from sapwood.core.errors import AgentLostError, ClosedError, ConfigurationError, DataValueError
 from sapwood.environment.settings import RestartSettings
-from sapwood.session.embedded import embedded
+from sapwood_simulation.root_here import root_of
+
+ROOTS = ("embedded", pytest.param("attached", marks=pytest.mark.nightly))
 
 TIMEOUT = 60.0
 TREE = (4, 2)
@@ -50,7 +52,7 @@ def test_a_stream_waits_for_no_agent_that_is_lost_for_good(
     make_cluster: MakeCluster, until: Until
 ) -> None:
     cluster = make_cluster(2, restart=RestartSettings(limit=0))
-    os.kill(embedded(cluster.session).supervisor.places[2].pid, signal.SIGKILL)
+    os.kill(root_of(cluster).supervisor.places[2].pid, signal.SIGKILL)
     until(lambda: cluster.session.failure is not None)
     with pytest.raises(AgentLostError, match="rank 2 end again and again"):
         cluster.stream("echo")

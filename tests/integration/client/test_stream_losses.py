@@ -15,7 +15,9 @@ import sapwood
 from sapwood.core.errors import (
     AgentLostError,
 )
-from sapwood.session.embedded import embedded
+from sapwood_simulation.root_here import root_of
+
+ROOTS = ("embedded", pytest.param("attached", marks=pytest.mark.nightly))
 
 TIMEOUT = 60.0
 MakeCluster = Callable[..., sapwood.Cluster]
@@ -29,7 +31,7 @@ def cluster(make_cluster: MakeCluster) -> sapwood.Cluster:
 
 
 def kill(cluster: sapwood.Cluster, rank: int) -> None:
-    os.kill(embedded(cluster.session).supervisor.places[rank].pid, signal.SIGKILL)
+    os.kill(root_of(cluster).supervisor.places[rank].pid, signal.SIGKILL)
 
 
 def total(stream: sapwood.Stream, value: Any = None) -> Any:

@@ -22,7 +22,9 @@ from sapwood.core.errors import (
     ProtocolError,
     UserCodeError,
 )
-from sapwood.session.embedded import embedded
+from sapwood_simulation.root_here import root_of
+
+ROOTS = ("embedded", "attached")
 
 TIMEOUT = 60.0
 MakeCluster = Callable[..., sapwood.Cluster]
@@ -137,7 +139,7 @@ def test_three_hundred_streams_with_interleaved_waves(make_cluster: MakeCluster)
         stream.close()
     with cluster.stream("echo", reduce="sum") as last:
         assert total(last, 1) == 8  # whatever was closed before is closed everywhere
-        assert len(embedded(cluster.session).streams) == 2  # this one, and the service stream
+        assert len(root_of(cluster).host.node.streams) == 2  # this one, and the service stream
 
 
 def test_functions_of_many_streams_do_not_disturb_each_other(cluster: sapwood.Cluster) -> None:
@@ -375,7 +377,7 @@ def many_events(folder: str) -> Iterator[int]:
 def test_what_agents_have_sent_arrives_before_the_stream_ends(
     cluster: sapwood.Cluster, until: Until, tmp_path: Path
 ) -> None:
-    junction = embedded(cluster.session).supervisor.places[5].pid
+    junction = root_of(cluster).supervisor.places[5].pid
     stream = cluster.stream(many_events, agents=[1, 2], sync="none")
     stream.broadcast(str(tmp_path))
     events = stream.waves()

@@ -36,6 +36,8 @@ from sapwood.core.errors import (
 )
 from sapwood.environment.settings import LimitSettings, TaskSettings
 
+ROOTS = ("embedded", pytest.param("attached", marks=pytest.mark.nightly))
+
 TIMEOUT = 60.0
 TREE = (3, 0)
 MakeCluster = Callable[..., sapwood.Cluster]

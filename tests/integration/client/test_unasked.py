@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 import sapwood
-from sapwood.session.embedded import embedded
+from sapwood_simulation.root_here import root_of
+
+ROOTS = ("embedded", pytest.param("attached", marks=pytest.mark.nightly))
 
 TIMEOUT = 60.0
 MakeCluster = Callable[..., sapwood.Cluster]
@@ -20,7 +22,7 @@ Until = Callable[[Callable[[], object]], None]
 
 
 def kill(cluster: sapwood.Cluster, rank: int) -> None:
-    os.kill(embedded(cluster.session).supervisor.places[rank].pid, signal.SIGKILL)
+    os.kill(root_of(cluster).supervisor.places[rank].pid, signal.SIGKILL)
 
 
 def many_events(folder: str) -> Iterator[int]:

@@ -15,6 +15,8 @@ from sapwood.client.unread import UNREAD
 from sapwood.comm.streams.stream import WINDOW
 from sapwood.core.errors import ConfigurationError, ResourceError
 
+ROOTS = ("embedded", pytest.param("attached", marks=pytest.mark.nightly))
+
 TIMEOUT = 60.0
 TREE = (2, 0)
 Until = Callable[[Callable[[], object]], None]

@@ -11,6 +11,8 @@ import pytest
 
 import sapwood
 
+ROOTS = ("embedded", pytest.param("attached", marks=pytest.mark.nightly))
+
 PATIENCE = 60.0
 
 

@@ -20,7 +20,6 @@ import msgspec
 import pytest
 
 import sapwood
-from sapwood.client.local import session_options, site_variables
 from sapwood.contexts.launchers.local import LocalLauncher
 from sapwood.contexts.plan import ZygotePlan
 from sapwood.core import typed
@@ -39,6 +38,7 @@ from sapwood.head.head import ORDERS, SLOW_CALLS, Head
 from sapwood.head.ledger import EventQuery, LedgerEvent
 from sapwood.head.remote import TlsWay
 from sapwood.nodes import messages
+from sapwood.roots.making import session_options, site_variables
 from sapwood.security.capabilities import (
     Capability,
     HolderKey,

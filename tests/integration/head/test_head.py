@@ -17,11 +17,11 @@ import pytest
 import sapwood
 from sapwood.cli.head_connection import connected
 from sapwood.cli.status_tables import status_of
-from sapwood.client.local import session_options, site_variables
 from sapwood.environment.settings import NodeSettings, Settings
 from sapwood.head import calls
 from sapwood.head.folder import head_folder
 from sapwood.head.head import Head
+from sapwood.roots.making import session_options, site_variables
 from sapwood.session.embedded import embedded
 from sapwood.store.sqlite import SqliteStore
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pytest
 
-from sapwood.client.local import session_options, site_variables
 from sapwood.core.errors import CommunicationError, SecurityError
 from sapwood.nodes.control import ControlTree
 from sapwood.nodes.joining import JoinAnswer, JoinRequest, NodeFacts
+from sapwood.roots.making import session_options, site_variables
 from sapwood.security.authority import Authority, make_request
 from sapwood.security.tokens import Tokens
 

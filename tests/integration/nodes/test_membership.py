@@ -15,9 +15,9 @@ import pytest
 
 import sapwood
 from sapwood.client.hosts import cluster_over
-from sapwood.client.local import session_options, site_variables
 from sapwood.core.errors import ConfigurationError, SapwoodError
 from sapwood.nodes.control import ControlTree, NodeView
+from sapwood.roots.making import session_options, site_variables
 from sapwood.session.embedded import embedded
 from sapwood.session.options import PlacesChanged
 

@@ -6,23 +6,23 @@ from typing import Any
 import pytest
 
 import sapwood
-from sapwood.client.local import AGENT_MEMORY, BASE_MEMORY
 from sapwood.core.errors import ConfigurationError, ResourceError
 from sapwood.environment.settings import CommSettings, LimitSettings, LogSettings, Settings
+from sapwood.roots.making import AGENT_MEMORY, BASE_MEMORY
 
-LOCAL = sys.modules["sapwood.client.local"]  # its name in the room is the function
+MAKING = sys.modules["sapwood.roots.making"]
 
 
 def test_more_agents_than_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = BASE_MEMORY + 3 * AGENT_MEMORY
-    monkeypatch.setattr(LOCAL, "available_memory", lambda: memory)
+    monkeypatch.setattr(MAKING, "available_memory", lambda: memory)
     with pytest.raises(ResourceError, match="8 agents need about 144 MiB of memory, 94") as caught:
         sapwood.local(agents=8)
     assert caught.value.hint == "use at most 3 agents"
 
 
 def test_no_memory_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LOCAL, "available_memory", lambda: 0)
+    monkeypatch.setattr(MAKING, "available_memory", lambda: 0)
     with pytest.raises(ResourceError, match="1 agents need") as caught:
         sapwood.local(agents=1)
     assert caught.value.hint == "end something else first"

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from sapwood.client.local import AGENT_ENTRY, JUNCTION_ENTRY, RUNNER_ENTRY, RUNNER_LIBRARIES
 from sapwood.contexts.runtime import LIBRARIES, Runtime, own_abi, own_runtime, runtime_for
 from sapwood.core.errors import ResourceError
+from sapwood.roots.making import AGENT_ENTRY, JUNCTION_ENTRY, RUNNER_ENTRY, RUNNER_LIBRARIES
 
 Make = Callable[[], Runtime]
 

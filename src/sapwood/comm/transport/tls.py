@@ -277,6 +277,43 @@ class TlsTransport:
         dial.begin(places, self._handshake_timeout)
 
 
+def connect_unnamed(
+    address: str,
+    protocol: str,
+    authority: bytes,
+    handler: ConnectionHandler,
+    loop: Loop,
+    failed: Failed,
+) -> None:
+    """Connect to a node without a certificate of one's own, for a protocol that needs none.
+
+    Args:
+        address: ``NODEID@host:port,host:port``; the node must show a certificate of that name.
+        protocol: What is to be spoken (ALPN).
+        authority: Certificate of the authority that is believed, PEM.
+        handler: Hears of the connection.
+        loop: Watches it.
+        failed: Told why there is none.
+    """
+    try:
+        node, places = parse_address(address)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.hostname_checks_common_name = False
+        context.load_verify_locations(cadata=authority.decode("ascii"))
+        context.set_alpn_protocols([protocol])
+    except (CommunicationError, OSError, ValueError) as error:
+        loop.call_soon(failed, CommunicationError(f"cannot connect: {error}", where=address))
+        return
+
+    def opened(sock: ssl.SSLSocket, place: tuple[str, int]) -> None:
+        del place
+        TlsConnection(sock, handler, loop, node, initiator=True)
+
+    dial = _Dial(address, node, protocol, context, loop, opened, failed)
+    dial.begin(places, HANDSHAKE_TIMEOUT)
+
+
 class TlsPort:
     """One listening port, which several protocols share: ALPN tells them apart.
 

@@ -91,6 +91,7 @@ def start(words: Sequence[str], log: Path, given: bytes, timeout: float) -> byte
     try:
         failure = _read_failure(line)
     except msgspec.ValidationError:
+        process.returncode = 0  # it stays, and is not waited for here
         return line
     process.wait()
     raise SapwoodError.from_record(failure.error)

@@ -1,0 +1,76 @@
+"""Roots of sessions as other processes have them, but in this one: front ends attach to them."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+import sapwood
+from sapwood.client.attaching import attached_cluster
+from sapwood.comm.transport.unix import UnixTransport
+from sapwood.environment.settings import Settings
+from sapwood.roots.attached import AttachedSession, RootAddress
+from sapwood.roots.making import host_filters, plan_here
+from sapwood.roots.rights import FrontEndRole, same_user
+from sapwood.roots.root import RootServer, RootSession
+from sapwood.session.embedded import EmbeddedSession, embedded
+
+_numbers = itertools.count(1)
+_roots: dict[str, RootSession] = {}
+
+
+@contextlib.contextmanager
+def root_here(settings: Settings, agents: int, fanout: int = 0) -> Iterator[RootAddress]:
+    """Have a root; its session is gone afterwards."""
+    planned = plan_here(settings, agents, fanout)
+    session = RootSession(msgspec.structs.replace(planned.options, fastpath=False))
+    server = RootServer(
+        session,
+        f"here-{next(_numbers)}",
+        "here",
+        same_user,
+        changed=lambda: None,
+        end=lambda _reason: None,
+        keeping=settings.session,
+    )
+    host_filters(
+        session, planned.runners, lambda rank, data: session.on_loop(server.wrote, rank, data)
+    )
+    session.start()
+    path = Path(os.environ["XDG_RUNTIME_DIR"]) / f"{server.id}.sock"
+    listener = session.call(
+        lambda: UnixTransport().listen(str(path), server, session.loop)  # pragma: no cover
+    )
+    _roots[server.id] = session
+    try:
+        yield RootAddress(session=server.id, name="here")
+    finally:
+        session.call(listener.close)
+        session.call(server.close, "the test is over")
+        session.close()
+        server.stop()
+        path.unlink()
+        del _roots[server.id]
+
+
+def attach_here(
+    address: RootAddress, settings: Settings, role: FrontEndRole = FrontEndRole.OWNER
+) -> sapwood.Cluster:
+    """Attach to such a root."""
+    path = Path(os.environ["XDG_RUNTIME_DIR"]) / f"{address.session}.sock"
+    connect = partial(UnixTransport().connect, str(path))
+    return attached_cluster(address, connect, role, settings, ends=False)
+
+
+def root_of(cluster: sapwood.Cluster) -> EmbeddedSession:
+    """Return what is at the root of a cluster, wherever its front end is."""
+    session = cluster.session
+    if isinstance(session, AttachedSession):
+        return _roots[session.address.session]
+    return embedded(session)

@@ -1,0 +1,140 @@
+"""``sapwood session``: the options; ``session_command.py`` does what they say."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sapwood.cli.failures import reported
+from sapwood.cli.options import Debug, Json, Set, assignments
+
+app = typer.Typer(help="Sessions that outlive the programs that use them.", no_args_is_help=True)
+
+OfCluster = Annotated[
+    str, typer.Option("--cluster", metavar="NAME", help="The cluster: what `up --name` was given.")
+]
+Which = Annotated[str, typer.Argument(metavar="SESSION", help="Its name, id or name#id.")]
+
+
+@app.command()
+def create(  # noqa: PLR0913 - each parameter is one option of the command line
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="What to call it.")] = "",
+    *,
+    on: Annotated[
+        str,
+        typer.Option(
+            metavar="PLACE", help="head: the nodes of the cluster; local: the head's machine alone."
+        ),
+    ] = "head",
+    agents: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Agents; default: one for each core.")
+    ] = None,
+    agents_per_node: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Agents on each node.")
+    ] = None,
+    fanout: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Children of each junction, with local.")
+    ] = None,
+    idle: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="End it when nobody is attached for so long; 0: never."),
+    ] = None,
+    cluster: OfCluster = "default",
+    settings: Set = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Start a session, which goes on until it is deleted or nobody uses it any more."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
+
+        session_command.create(
+            session_command.SessionRequest(
+                name,
+                on,
+                agents,
+                agents_per_node,
+                fanout,
+                idle,
+                cluster,
+                assignments(settings or (), "--set"),
+            ),
+            as_json=as_json,
+        )
+
+
+@app.command("list")
+def show_all(
+    *,
+    ended: Annotated[
+        bool, typer.Option("--all", help="Also those that have ended lately.")
+    ] = False,
+    cluster: OfCluster = "default",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """List the sessions, who is attached to them, and what they hold."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
+
+        session_command.show_all(cluster, ended=ended, as_json=as_json)
+
+
+@app.command()
+def show(
+    session: Which,
+    *,
+    cluster: OfCluster = "default",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show a session, also one that has ended lately, and why it did."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
+
+        session_command.show(session, cluster, as_json=as_json)
+
+
+@app.command()
+def credential(
+    session: Which,
+    *,
+    cluster: OfCluster = "default",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show the line with which a program on another machine attaches; it is a secret."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
+
+        session_command.show_credential(session, cluster, as_json=as_json)
+
+
+@app.command()
+def attach(
+    session: Which,
+    *,
+    cluster: OfCluster = "default",
+    debug: Debug = False,
+) -> None:
+    """Watch a session: show what its agents print, until it ends or Ctrl-C."""
+    with reported(debug=debug, as_json=False):
+        from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
+
+        session_command.watch(session, cluster)
+
+
+@app.command()
+def delete(
+    session: Which,
+    *,
+    cluster: OfCluster = "default",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """End a session and all its processes."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
+
+        session_command.delete(session, cluster, as_json=as_json)

@@ -1,0 +1,189 @@
+"""What ``sapwood session`` does."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import typer
+
+from sapwood.cli.head_connection import asked_head
+from sapwood.cli.present import print_json, table, write
+from sapwood.client.attaching import CREATE_TIMEOUT, attach
+from sapwood.core import typed
+from sapwood.environment.configuration import load_configuration
+from sapwood.environment.units import parse_duration
+from sapwood.head import calls
+from sapwood.roots.remote import credential_text
+from sapwood.session.port import SessionState
+
+END_TIMEOUT = 60.0
+"""Seconds in which a session that is ended must be gone."""
+
+
+@dataclass(frozen=True)
+class SessionRequest:
+    """What the user wants.
+
+    Attributes:
+        name: Of the session.
+        on: Where its agents are.
+        agents: How many.
+        agents_per_node: How many on each node.
+        fanout: Children of each junction.
+        idle: How long it stays when nobody is attached.
+        cluster: At which head.
+        flags: Settings by dotted key.
+    """
+
+    name: str
+    on: str
+    agents: int | None
+    agents_per_node: int | None
+    fanout: int | None
+    idle: str | None
+    cluster: str
+    flags: Mapping[str, str]
+
+
+def create(request: SessionRequest, *, as_json: bool) -> None:
+    """Start a session.
+
+    Raises:
+        SapwoodError: It cannot be started.
+    """
+    wanted = calls.CreateSession(
+        name=request.name,
+        on=request.on,
+        agents=request.agents,
+        agents_per_node=request.agents_per_node,
+        fanout=request.fanout,
+        idle=None if request.idle is None else parse_duration(request.idle),
+        settings=msgspec.to_builtins(load_configuration(request.flags).settings),
+    )
+    record = _asked(
+        request.cluster, calls.CREATE_SESSION, msgspec.to_builtins(wanted), CREATE_TIMEOUT
+    )
+    if as_json:
+        print_json(_facts(record))
+        return
+    agents = 0 if record.report is None else record.report.agents
+    typer.echo(
+        f"The session {record.handle} is ready: {agents} agent{'s' * (agents != 1)}, "
+        f"process {record.pid}."
+    )
+    typer.echo(f"Use it with --session {record.name}, or sapwood.attach({record.handle!r}).")
+
+
+def show_all(cluster: str, *, ended: bool, as_json: bool) -> None:
+    """List the sessions of a cluster."""
+    records = typed.convert(asked_head(cluster, calls.LIST_SESSIONS), list[calls.SessionRecord])
+    if not ended:
+        records = [one for one in records if not SessionState(one.state).is_over]
+    if as_json:
+        print_json({"sessions": [_facts(one) for one in records]})
+        return
+    rows = [
+        (
+            one.handle,
+            one.state,
+            str(report.agents),
+            report.owner or "-",
+            _age(report.since) if report.since else "-",
+            one.reason or _kept(report),
+        )
+        for one, report in ((one, one.report or _NO_REPORT) for one in records)
+    ]
+    write(table("", ("session", "state", "agents>", "owner", "since>", "note"), rows, wrap="note"))
+
+
+def show(session: str, cluster: str, *, as_json: bool) -> None:
+    """Show a session."""
+    record = _asked(cluster, calls.FIND_SESSION, session)
+    if as_json:
+        print_json(_facts(record))
+        return
+    report = record.report or _NO_REPORT
+    rows = [
+        ("session", record.handle),
+        ("state", record.state),
+        ("on", record.on),
+        ("agents", str(report.agents)),
+        ("created", f"{dt.datetime.fromtimestamp(record.created, dt.UTC).astimezone():%F %T}"),
+        ("process", str(record.pid)),
+        ("attached", ", ".join(report.front_ends) or "nobody"),
+        ("streams", str(report.streams)),
+        ("ends", f"{record.idle:g} s after the last one left" if record.idle else "never"),
+        ("kept output", _kept(report) or "none"),
+    ]
+    if record.reason:
+        rows.append(("reason", record.reason))
+    write(table("", ("what", ""), rows, wrap=""))
+
+
+def show_credential(session: str, cluster: str, *, as_json: bool) -> None:
+    """Show what lets a front end on another machine attach."""
+    found = asked_head(cluster, calls.SESSION_CREDENTIAL, session)
+    text = credential_text(typed.convert(found, calls.SessionCredential))
+    if as_json:
+        print_json({"credential": text})
+    else:
+        typer.echo(text)
+
+
+def watch(session: str, cluster: str) -> None:
+    """Show what the agents of a session print, until it ends."""
+    with attach(session, role="watch", cluster=cluster) as watched:
+        over = threading.Event()
+        watched.session.subscribe(
+            lambda change: over.set() if watched.session.failure is not None else None
+        )
+        typer.echo(f"Watching {session}: {len(watched.agents)} agents; Ctrl-C leaves.", err=True)
+        while watched.session.failure is None:
+            over.wait(3600.0)
+        raise watched.session.failure
+
+
+def delete(session: str, cluster: str, *, as_json: bool) -> None:
+    """End a session."""
+    record = _asked(cluster, calls.END_SESSION, session, END_TIMEOUT)
+    if as_json:
+        print_json(_facts(record))
+    else:
+        typer.echo(f"The session {record.handle} has ended.")
+
+
+_NO_REPORT = calls.SessionReport(id="", state="")
+
+
+def _facts(record: calls.SessionRecord) -> dict[str, Any]:
+    """Return what ``--json`` shows of a session."""
+    shown = {"handle": record.handle, **msgspec.to_builtins(record)}
+    report = shown.pop("report") or msgspec.to_builtins(_NO_REPORT)
+    for name in ("id", "state"):
+        report.pop(name)
+    return {**shown, **report}
+
+
+def _kept(report: calls.SessionReport) -> str:
+    if not report.kept and not report.dropped:
+        return ""
+    lost = f", {report.dropped} left out" if report.dropped else ""
+    return f"{report.kept} bytes of output wait{lost}"
+
+
+def _age(since: float) -> str:
+    seconds = max(0.0, time.time() - since)
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _asked(cluster: str, name: str, value: Any, timeout: float = 30.0) -> calls.SessionRecord:
+    return typed.convert(asked_head(cluster, name, value, timeout), calls.SessionRecord)

@@ -1,0 +1,258 @@
+"""Clusters whose root is a process of its own: made, left, and attached to again."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from sapwood.activity.agent_requests import UserCode
+from sapwood.client.cluster import Cluster
+from sapwood.client.output import OutputPrinter
+from sapwood.client.stream import Stream
+from sapwood.comm.messages import FilterAt
+from sapwood.comm.transport.unix import UnixTransport
+from sapwood.core import typed
+from sapwood.core.errors import ClosedError, CommunicationError, ConfigurationError, NodeLostError
+from sapwood.core.topology import Tree
+from sapwood.environment.configuration import load_configuration
+from sapwood.environment.logs import configure_logging
+from sapwood.environment.schema import check_settings
+from sapwood.environment.settings import Settings
+from sapwood.roots.attached import AdoptedStream, AttachedSession, Connect, RootAddress
+from sapwood.roots.making import site_variables
+from sapwood.roots.rights import FrontEndRole
+from sapwood.session.port import SessionPort, SessionState
+
+if TYPE_CHECKING:
+    from sapwood.head.calls import SessionRecord
+
+RoleName = Literal["owner", "user", "watch"]
+
+CREATE_TIMEOUT = 150.0
+"""Seconds in which a session that is made must be ready."""
+
+
+def create_session(
+    agents: int | None = None,
+    *,
+    name: str = "",
+    on: Literal["head", "local"] = "head",
+    agents_per_node: int | None = None,
+    idle: float | None = None,
+    cluster: str = "default",
+    settings: Settings | None = None,
+) -> Cluster:
+    """Start a session that outlives this process, at a head that is up here (``sapwood up``).
+
+    Its root is a process of its own. :meth:`Cluster.detach` leaves it, :func:`attach` comes back to
+    it. It ends when it is closed here, by ``sapwood session delete``, with the cluster, or when
+    nobody was attached for some time.
+
+    Args:
+        agents: Agents altogether; by default one for each core.
+        name: What to call it; by default a name is made up.
+        on: ``"head"`` for the nodes of the cluster, ``"local"`` for the head's machine alone.
+        agents_per_node: Agents on each node.
+        idle: Seconds after which it ends when nobody is attached, 0 for never; by default
+            ``session.idle``.
+        cluster: What ``sapwood up --name`` was given.
+        settings: All settings; by default those of configuration files and variables.
+
+    Raises:
+        ConfigurationError: It cannot be called so, or there is one of this name.
+        NodeLostError: No such head is up here.
+        ResourceError: Its processes cannot be started.
+
+    Example:
+        ::
+
+            with sapwood.create_session(agents=16, name="night") as cluster:
+                cluster.submit(prepare).result()
+                handle = cluster.detach()  # it goes on
+
+            cluster = sapwood.attach(handle)  # later, from another process
+    """
+    from sapwood.head import calls  # noqa: PLC0415 - on one machine nobody needs cryptography
+
+    chosen = load_configuration().settings if settings is None else check_settings(settings)
+    wanted = calls.CreateSession(
+        name=name,
+        on=on,
+        agents=agents,
+        agents_per_node=agents_per_node,
+        idle=idle,
+        settings=msgspec.to_builtins(chosen),
+    )
+    record = _asked(cluster, calls.CREATE_SESSION, msgspec.to_builtins(wanted), CREATE_TIMEOUT)
+    address = RootAddress(session=record.id, name=record.name)
+    return attached_cluster(address, _at(record.socket), FrontEndRole.OWNER, chosen, ends=True)
+
+
+def attach(
+    handle: str,
+    *,
+    role: RoleName = "owner",
+    cluster: str = "default",
+    settings: Settings | None = None,
+) -> Cluster:
+    """Attach to a session that was made before, by this process or another one.
+
+    Closing the cluster leaves the session as it is.
+
+    Args:
+        handle: What :meth:`Cluster.detach` returned, or the session's name; from another machine,
+            the credential that ``sapwood session credential`` shows.
+        role: ``"owner"`` may do everything, and there is one at a time; ``"user"`` works with the
+            agents beside an owner; ``"watch"`` sees what agents print.
+        cluster: What ``sapwood up --name`` was given.
+        settings: Settings of this front end; by default those of files and variables.
+
+    Raises:
+        ConfigurationError: There is no such session, or it has an owner already.
+        ClosedError: It has ended.
+        CommunicationError: Its root does not answer.
+
+    Example:
+        ::
+
+            with sapwood.attach("night") as cluster:
+                print(cluster.submit(pow, 2, 10).result())
+    """
+    try:
+        wanted = FrontEndRole(role)
+    except ValueError:
+        raise ConfigurationError(
+            f"a front end cannot be {role!r}", where="role", hint="say owner, user or watch"
+        ) from None
+    chosen = load_configuration().settings if settings is None else check_settings(settings)
+    if handle.startswith("sws1."):
+        from sapwood.roots.remote import (  # noqa: PLC0415 - here nobody needs cryptography
+            connect_by,
+            read_credential,
+        )
+
+        shown = read_credential(handle)
+        there = RootAddress(session=shown.session, name=shown.name, secret=shown.secret)
+        return attached_cluster(there, connect_by(shown), wanted, chosen, ends=False)
+    socket, number, name = find_root(handle, cluster)
+    address = RootAddress(session=number, name=name)
+    return attached_cluster(address, _at(socket), wanted, chosen, ends=False)
+
+
+def find_root(handle: str, cluster: str) -> tuple[str, str, str]:
+    """Return where the root of a session listens, and its id and name.
+
+    Raises:
+        ConfigurationError: There is no such session.
+        ClosedError: It has ended.
+    """
+    from sapwood.head import calls  # noqa: PLC0415 - on one machine nobody needs cryptography
+    from sapwood.head.session_notices import notices  # noqa: PLC0415 - as above
+    from sapwood.head.watched import started  # noqa: PLC0415 - as above
+
+    try:
+        record = _asked(cluster, calls.FIND_SESSION, handle)
+    except (NodeLostError, CommunicationError):
+        name, _, number = handle.rpartition("#")
+        for one in notices(cluster):  # there is no head: a session goes on without
+            same = number == one.id if name else number in {one.name, one.id}
+            if same and started(one.pid) == one.started:
+                return one.socket, one.id, one.name
+        raise
+    if SessionState(record.state).is_over:
+        raise ClosedError(
+            f"the session '{record.handle}' has ended: {record.reason}",
+            hint="`sapwood session create` makes a new one",
+        )
+    if not record.socket:
+        raise ConfigurationError(
+            f"the session '{record.handle}' is {record.state} still", hint="try again soon"
+        )
+    return record.socket, record.id, record.name
+
+
+def _asked(cluster: str, name: str, value: Any, timeout: float = 30.0) -> SessionRecord:
+    from sapwood.head import calls  # noqa: PLC0415 - on one machine nobody needs cryptography
+    from sapwood.head.folder import find_head  # noqa: PLC0415 - as above
+    from sapwood.head.service import ServiceClient, UnixWay  # noqa: PLC0415 - as above
+
+    client = ServiceClient(UnixWay(find_head(cluster).socket))
+    try:
+        return typed.convert(client.call(name, value, timeout), calls.SessionRecord)
+    finally:
+        client.close()
+
+
+def _at(socket: str) -> Connect:
+    return partial(UnixTransport().connect, socket)
+
+
+def attached_cluster(
+    address: RootAddress, connect: Connect, role: FrontEndRole, settings: Settings, *, ends: bool
+) -> Cluster:
+    """Attach to the root of a session.
+
+    Args:
+        address: Which session.
+        connect: Connects to its root.
+        role: What this front end wants to be.
+        settings: All settings.
+        ends: Whether the session ends when the cluster is closed.
+
+    Raises:
+        SapwoodError: The root does not let it in.
+    """
+    output = configure_logging(settings.log)
+    session = AttachedSession(
+        address,
+        connect,
+        role=role,
+        backlog=settings.comm.backlog,
+        inline_limit=settings.comm.inline_limit,
+        ends=ends,
+    )
+    printer = OutputPrinter()
+    try:
+        session.answer("output", printer.take)
+        session.start()
+        exports = site_variables(settings)
+    except BaseException:
+        session.close()
+        output.close()
+        raise
+    cluster = Cluster(session, settings, exports, output, printer, _no_tree)
+    cluster.kept_streams = tuple(
+        session.call(partial(_taken_over, session, one, printer)) for one in session.kept
+    )
+    return cluster
+
+
+def _taken_over(session: AttachedSession, kept: AdoptedStream, printer: OutputPrinter) -> Stream:
+    """Return a stream that the last owner has left, with what came meanwhile."""
+    spec = kept.handle.spec
+    what = spec.handler
+    if spec.code:
+        what = typed.unpacker(UserCode)(spec.code).function
+    stream = Stream(
+        session, kept.handle, what, {}, printer.follow, _no_filters, latest=not kept.paced
+    )
+    stream.catch_up(kept.waves, kept.early, kept.dropped)
+    return stream
+
+
+def _no_filters(up: Any, down: Any) -> tuple[FilterAt, ...]:
+    del up, down
+    raise ConfigurationError(
+        "another front end has opened this stream, and knows its filters",
+        hint="open a new stream",
+    )
+
+
+def _no_tree(tree: Tree, lender: SessionPort) -> SessionPort:
+    del tree, lender
+    raise ConfigurationError(
+        "a session whose root is a process of its own has one tree",
+        hint="choose its fan-out when it is made",
+    )

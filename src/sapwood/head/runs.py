@@ -1,0 +1,227 @@
+"""The runs of a head that go on without the user: each is driven by a process of its own.
+
+The driver is ``sapwood run``, which attaches to a session like any front end, or starts agents of
+its own. It writes its progress, what agents print and its answer into a folder. So a run needs
+neither the user's process nor the head.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sapwood.core import typed
+from sapwood.core.errors import ConfigurationError, ResourceError, StoreError
+from sapwood.environment.logs import logger
+from sapwood.head import calls
+from sapwood.head.watched import WatchedProcess, started
+from sapwood.session.loop_thread import LoopThread
+from sapwood.store.base import Store
+
+RUNNING, DONE, FAILED, CANCELLED = "running", "done", "failed", "cancelled"
+
+OUTPUT, ANSWER, PROGRESS = "output.log", "answer.json", "progress.json"
+"""Files of a run: what was printed, what it gave or why it failed, how far it has come."""
+
+MAX_RUNNING = 256
+"""Runs that may go on at a time."""
+
+MAX_OVER = 200
+"""Runs that are over and are kept; of more, the last ones are."""
+
+CANCEL_TIMEOUT = 15.0
+"""Seconds that a run gets to end by itself when it is cancelled."""
+
+_RUNS = "runs/"
+
+_read_record: Callable[[bytes], calls.RunRecord] = typed.unpacker(calls.RunRecord)
+
+_log = logger("head")
+
+
+class HeadRuns:
+    """The detached runs of a head.
+
+    Args:
+        store: Returns what keeps what outlives the head.
+        folder: What runs write lies below it.
+        thread: Its loop watches their processes.
+        pool: Does what takes long.
+    """
+
+    def __init__(
+        self, store: Callable[[], Store], folder: Path, thread: LoopThread, pool: ThreadPoolExecutor
+    ) -> None:
+        self._opened = store
+        self._folder = folder / "runs"
+        self._thread = thread
+        self._pool = pool
+        self._lock = threading.RLock()
+        self._records: dict[str, calls.RunRecord] = {}
+        self._watched: dict[str, WatchedProcess] = {}
+
+    def start(self) -> None:
+        """Find the runs that a former head has begun."""
+        for entry in list(self._opened().entries(_RUNS)):
+            try:
+                record = _read_record(entry.value)
+            except msgspec.MsgspecError as error:
+                raise StoreError(
+                    f"the cluster's entry '{entry.key}' cannot be read: {error}",
+                    where=self._opened().url,
+                ) from error
+            self._records[record.id] = record
+            if record.state == RUNNING:
+                self._watch(record)
+
+    def close(self) -> None:
+        """Cancel all runs."""
+        for run, watch in list(self._watched.items()):
+            with self._lock:
+                self._keep(msgspec.structs.replace(self._records[run], cancelled=True))
+            watch.end(signal.SIGINT, CANCEL_TIMEOUT)
+
+    def records(self) -> list[calls.RunRecord]:
+        """Return the runs, in the order in which they began."""
+        with self._lock:
+            return sorted(self._records.values(), key=lambda one: one.created)
+
+    def find(self, text: str) -> calls.RunRecord:
+        """Return a run by its id, or the start of it.
+
+        Raises:
+            ConfigurationError: There is none, or several.
+        """
+        found = [one for one in self.records() if text and one.id.startswith(text)]
+        if len(found) != 1:
+            several = "several runs begin" if found else "no run begins"
+            raise ConfigurationError(
+                f"{several} with {text!r}", hint="`sapwood runs history` shows all of them"
+            )
+        return found[0]
+
+    def create(self, wanted: calls.CreateRun) -> calls.RunRecord:
+        """Begin a run.
+
+        Raises:
+            ConfigurationError: Too many go on.
+            ResourceError: Its process cannot be started.
+        """
+        with self._lock:
+            if len(self._watched) >= MAX_RUNNING:
+                raise ConfigurationError(
+                    f"{MAX_RUNNING} runs go on", hint="wait until some of them are over"
+                )
+            run = secrets.token_hex(4)
+            folder = self._folder / run
+            folder.mkdir(mode=0o700, parents=True)
+            words = [sys.executable, "-P", "-m", "sapwood", "run", *wanted.words]
+            words += ["--json", "--record", str(folder)]
+            try:
+                with (folder / ANSWER).open("wb") as answer, (folder / OUTPUT).open("wb") as output:
+                    process = subprocess.Popen(
+                        words,
+                        stdin=subprocess.DEVNULL,
+                        stdout=answer,
+                        stderr=output,
+                        cwd=wanted.folder,
+                        start_new_session=True,
+                        umask=0o077,
+                    )
+            except OSError as error:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise ResourceError(
+                    f"cannot start a process: {error.strerror}", where=wanted.folder
+                ) from error
+            process.returncode = 0  # its end is heard of elsewhere
+            record = calls.RunRecord(
+                id=run,
+                program=wanted.program,
+                session=wanted.session,
+                state=RUNNING,
+                created=time.time(),
+                pid=process.pid,
+                started=started(process.pid),
+                folder=str(folder),
+                words=wanted.words,
+            )
+            self._keep(record)
+            self._watch(record)
+            return self._records[run]
+
+    def cancel(self, text: str) -> Future[Any]:
+        """End a run; the future gets its record.
+
+        Raises:
+            ConfigurationError: It is over, or there is none.
+        """
+        record = self.find(text)
+        if record.state != RUNNING:
+            raise ConfigurationError(f"the run {record.id} is {record.state} already")
+        return self._pool.submit(self._cancel, record)
+
+    def _cancel(self, record: calls.RunRecord) -> Any:
+        with self._lock:
+            watch = self._watched.get(record.id)
+            if watch is not None:
+                self._keep(msgspec.structs.replace(self._records[record.id], cancelled=True))
+        if watch is not None and not watch.end(signal.SIGINT, CANCEL_TIMEOUT):
+            _log.warning("run killed", run=record.id, seconds=CANCEL_TIMEOUT)
+        with self._lock:
+            return msgspec.to_builtins(self._records[record.id])
+
+    def _watch(self, record: calls.RunRecord) -> None:
+        try:
+            with self._lock:
+                self._watched[record.id] = WatchedProcess(
+                    record.pid, record.started, self._thread, partial(self._ended, record.id)
+                )
+        except ProcessLookupError:
+            self._over(record)
+
+    def _ended(self, run: str, status: int) -> None:
+        """The process of a run has ended; on the loop's thread."""
+        del status  # the answer says more, also to a head that did not begin it
+        with self._lock:
+            del self._watched[run]
+            self._over(self._records[run])
+
+    def _over(self, record: calls.RunRecord) -> None:
+        """Note how a run has ended, by what it has written."""
+        state = outcome(Path(record.folder))
+        if state != DONE and record.cancelled:
+            state = CANCELLED
+        _log.info("run over", run=record.id, state=state)
+        with self._lock:
+            self._keep(msgspec.structs.replace(record, state=state, ended=time.time()))
+            over = [one for one in self.records() if one.state != RUNNING]
+            for old in over[:-MAX_OVER]:
+                shutil.rmtree(old.folder, ignore_errors=True)
+                del self._records[old.id]
+                self._opened().delete(_RUNS + old.id)
+
+    def _keep(self, record: calls.RunRecord) -> None:
+        with self._lock:
+            self._records[record.id] = record
+            self._opened().put(_RUNS + record.id, msgspec.msgpack.encode(record))
+
+
+def outcome(folder: Path) -> str:
+    """Return how a run that is over has ended: it is done if it gave an answer."""
+    try:
+        answer = msgspec.json.decode((folder / ANSWER).read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return FAILED
+    return FAILED if not isinstance(answer, dict) or "error" in answer else DONE

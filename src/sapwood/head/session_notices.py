@@ -1,0 +1,61 @@
+"""Where the roots of sessions are, for front ends that come while there is no head.
+
+Each root has a small file in the folder of its head. The head knows more, and is asked first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from sapwood.core import typed
+from sapwood.head.folder import head_folder
+
+
+class SessionNotice(msgspec.Struct, frozen=True):
+    """Where the root of a session is.
+
+    Attributes:
+        id: Of the session.
+        name: What users call it.
+        pid: The process of its root.
+        started: When that began, as the kernel counts.
+        socket: Where front ends reach it.
+    """
+
+    id: str
+    name: str
+    pid: int
+    started: int
+    socket: str
+
+
+_read: Callable[[bytes], SessionNotice] = typed.json_reader(SessionNotice)
+
+
+def write_notice(cluster: str, notice: SessionNotice) -> None:
+    """Tell where a root is."""
+    folder = head_folder(cluster) / "sessions"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = folder / f".{notice.id}.{os.getpid()}"
+    temporary.touch(mode=0o600)
+    temporary.write_bytes(msgspec.json.encode(notice))
+    temporary.replace(folder / f"{notice.id}.json")
+
+
+def remove_notice(cluster: str, session: str) -> None:
+    """Tell no more where a root is."""
+    (head_folder(cluster) / "sessions" / f"{session}.json").unlink(missing_ok=True)
+
+
+def notices(cluster: str) -> list[SessionNotice]:
+    """Return what roots have told; some may have been killed."""
+    found = []
+    for file in sorted(Path(head_folder(cluster) / "sessions").glob("*.json")):
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            found.append(_read(file.read_bytes()))
+    return found

@@ -1,0 +1,90 @@
+"""Processes that a head has begun, or a former one: it hears of their end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from sapwood.core.errors import ClosedError
+from sapwood.session.loop_thread import LoopThread
+
+
+class WatchedProcess:
+    """A process whose end is heard of, whether it is this one's child or not.
+
+    Args:
+        pid: The process.
+        began: When it began, as the kernel counts: see :func:`started`.
+        thread: Its loop watches.
+        ended: Told, on the loop's thread, how it ended: what ``waitpid`` says, 0 if it is not this
+            process's child.
+
+    Raises:
+        ProcessLookupError: It has ended.
+    """
+
+    def __init__(
+        self, pid: int, began: int, thread: LoopThread, ended: Callable[[int], None]
+    ) -> None:
+        self.pid = pid
+        self._thread = thread
+        self._told = ended
+        self._lock = threading.Lock()
+        self.over = threading.Event()
+        self._watch = os.pidfd_open(pid)
+        if started(pid) not in {began, 0}:  # another one by now; one that has just ended is seen
+            os.close(self._watch)
+            raise ProcessLookupError(pid)
+        thread.post(thread.loop.add_reader, self._watch, self._ended)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal; nothing happens where it has ended."""
+        with self._lock:
+            if self._watch >= 0:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self._watch, number)
+
+    def end(self, first: signal.Signals, patience: float) -> bool:
+        """Have it end, by force if it does not in time; return whether it did by itself."""
+        self.send(first)
+        if self.over.wait(patience):
+            return True
+        self.send(signal.SIGKILL)
+        self.over.wait(patience)
+        return False
+
+    def forget(self) -> None:
+        """Hear no more of it."""
+        with self._lock:
+            watch, self._watch = self._watch, -1
+        if watch < 0:
+            return
+        if self._thread.is_current:
+            self._thread.loop.remove_reader(watch)
+        else:
+            with contextlib.suppress(ClosedError):
+                self._thread.call(self._thread.loop.remove_reader, watch)
+        os.close(watch)
+
+    def _ended(self) -> None:
+        try:
+            status = os.waitpid(self.pid, os.WNOHANG)[1]
+        except OSError:
+            status = 0
+        self.forget()
+        self._told(status)
+        self.over.set()
+
+
+def started(pid: int) -> int:
+    """Return when a process began, as the kernel counts; 0 if there is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return 0
+    fields = text.rpartition(")")[2].split()
+    return 0 if fields[0] == "Z" else int(fields[19])

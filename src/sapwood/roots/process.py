@@ -1,0 +1,270 @@
+"""The process of a session's root: what a head begins, and what outlives front ends and heads."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sapwood.comm.loop import Timer
+from sapwood.comm.transport.base import Listener
+from sapwood.comm.transport.unix import UnixTransport
+from sapwood.core import typed
+from sapwood.core.errors import ConfigurationError, SapwoodError
+from sapwood.environment import background
+from sapwood.environment.configuration import load_configuration
+from sapwood.environment.logs import configure_logging, logger
+from sapwood.environment.settings import Settings
+from sapwood.head import calls
+from sapwood.head.access import HeadAccess
+from sapwood.head.service import ServiceClient
+from sapwood.head.session_notices import SessionNotice, remove_notice, write_notice
+from sapwood.head.sessions import RootPlan, RootReady
+from sapwood.head.watched import started
+from sapwood.roots.making import SessionPlan, host_filters, plan_here, plan_over
+from sapwood.roots.remote import RemotePort
+from sapwood.roots.reporting import HeadReports
+from sapwood.roots.rights import same_user, secret_holder
+from sapwood.roots.root import RemoteDoor, RootServer, RootSession
+from sapwood.session.folder import make_folder
+from sapwood.session.session_life import TRANSITIONS, SessionState, SessionStep
+from sapwood.session.supervisor import NodeSource
+
+FIRST_PATIENCE = 30.0
+"""Seconds for which a new session waits at least for the first front end."""
+
+_read_plan: Callable[[bytes], RootPlan] = typed.json_reader(RootPlan)
+
+_log = logger("session")
+
+
+class RootProcess:
+    """A session's root, and what belongs to its process.
+
+    Args:
+        given: What it is to be.
+        settings: All settings.
+
+    Raises:
+        SapwoodError: There can be no such session.
+    """
+
+    def __init__(self, given: RootPlan, settings: Settings) -> None:
+        wanted = given.wanted
+        self._id = given.id
+        self._name = wanted.name
+        self._cluster = given.cluster
+        self.state = SessionState.STARTING
+        self.reason = ""
+        self.idle = settings.session.idle if wanted.idle is None else wanted.idle
+        self.over = threading.Event()
+        self._timer: Timer | None = None
+        self._used = False
+        self._listener: Listener | None = None
+        self._folder: Path | None = None
+        planned, nodes = _planned(given, settings)
+        self.session = RootSession(planned.options, nodes)
+        self.server = RootServer(
+            self.session,
+            given.id,
+            wanted.name,
+            same_user,
+            self._changed,
+            self.end,
+            settings.session,
+        )
+        host_filters(self.session, planned.runners, self._filter_wrote)
+        self._remote: RemotePort | None = None
+        self._secret = given.secret
+        self._reports = HeadReports(given.cluster, self._announce)
+
+    def start(self) -> RootReady:
+        """Start the session and serve front ends; return what to say of it."""
+        self.session.start()
+        try:
+            self._folder = make_folder()
+            path = str(self._folder / "root.sock")
+            self.session.call(self._listen, path)
+            door = RemoteDoor(self.server, secret_holder(self._secret))
+            self._remote = RemotePort(self._id, door, self.session.loop, self._folder)
+        except BaseException:
+            self.close()
+            raise
+        write_notice(
+            self._cluster,
+            SessionNotice(self._id, self._name, os.getpid(), started(os.getpid()), path),
+        )
+        self._reports.start()
+        return RootReady(
+            pid=os.getpid(), socket=path, idle=self.idle, report=self.session.call(self.report)
+        )
+
+    def end(self, reason: str) -> None:
+        """Have the session ended; from any thread."""
+        if not self.reason:
+            self.reason = reason
+        self.over.set()
+
+    def close(self) -> None:
+        """End the session and leave nothing behind."""
+        with contextlib.suppress(SapwoodError):
+            self.session.call(self._drain)
+        self.session.close()
+        self.server.stop()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        remove_notice(self._cluster, self._id)
+        self._reports.close()
+
+    def report(self) -> calls.SessionReport:
+        """Return how the session is; on the loop's thread."""
+        status = self.server.status()
+        return calls.SessionReport(
+            id=self._id,
+            state=self.state.value,
+            reason=self.reason,
+            **msgspec.structs.asdict(status),
+        )
+
+    # --- on the loop's thread ------------------------------------------------------------------
+
+    def _listen(self, path: str) -> None:
+        self._listener = UnixTransport().listen(path, self.server, self.session.loop)
+        self._move(SessionStep.STARTED)
+        self._wait_for_somebody()
+
+    def _announce(self, client: ServiceClient) -> float:
+        """Have a head hand over the front ends of other machines."""
+        return inf if self._remote is None else self._remote.announce(client)
+
+    def _drain(self) -> None:
+        if self._remote is not None:
+            self._remote.close()
+            self._remote = None
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._listener is not None:
+            self._listener.close()
+        self._move(SessionStep.ENDS)
+        self._reports.tell(self.report())
+        self.server.close(self.reason or "it was ended")
+
+    def _changed(self) -> None:
+        """Front ends have come or gone."""
+        there, known = self.server.attached, self.state is SessionState.READY
+        if there and self.state is SessionState.DETACHED:
+            self._used = True
+            self._move(SessionStep.ATTACHED)
+        elif not there and known:
+            self._move(SessionStep.LEFT)
+        self._wait_for_somebody()
+        self._reports.tell(self.report())
+
+    def _wait_for_somebody(self) -> None:
+        """Count the time for which nobody is attached."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.state is SessionState.DETACHED and self.idle:
+            wait = self.idle if self._used else max(self.idle, FIRST_PATIENCE)
+            self._timer = self.session.loop.call_later(wait, self._idle_over)
+
+    def _idle_over(self) -> None:
+        _log.info("idle", seconds=self.idle)
+        self.end(f"nobody was attached for {self.idle:g} s")
+
+    def _move(self, step: SessionStep) -> None:
+        self.state = TRANSITIONS.after(self.state, step, self._id)
+
+    def _filter_wrote(self, rank: int, data: bytes) -> None:
+        self.session.on_loop(self.server.wrote, rank, data)
+
+
+def _planned(given: RootPlan, settings: Settings) -> tuple[SessionPlan, NodeSource | None]:
+    """Return how a session is made, and what begins its processes on nodes.
+
+    Raises:
+        SapwoodError: There can be no such session.
+    """
+    wanted = given.wanted
+    if wanted.on == "local":
+        if wanted.agents_per_node is not None:
+            raise ConfigurationError(
+                "agents_per_node is for nodes", hint="on one machine, say agents"
+            )
+        here = plan_here(settings, wanted.agents, wanted.fanout)
+        options = msgspec.structs.replace(here.options, fastpath=False)
+        return msgspec.structs.replace(here, options=options), None
+    if wanted.on != "head":
+        raise ConfigurationError(
+            f"a session cannot be on {wanted.on!r}",
+            hint="say head for the nodes of the cluster, or local for the head's machine",
+        )
+    head = HeadAccess(given.cluster)
+    try:
+        planned = plan_over(head, settings, wanted.agents, wanted.agents_per_node)
+    except BaseException:
+        head.close()
+        raise
+    return planned, head.source(owned=True)
+
+
+def main(words: list[str] | None = None) -> None:
+    """Be the root of a session until it ends.
+
+    Args:
+        words: ``--ready-descriptor`` and a number; by default those of the command line.
+    """
+    descriptor = int((sys.argv[1:] if words is None else words)[1])
+    os.umask(0o077)
+    given = _read_plan(sys.stdin.buffer.read())
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - what children of this process read
+        os.dup2(nothing.fileno(), 0)
+    try:
+        settings = (
+            load_configuration().settings
+            if given.wanted.settings is None
+            else typed.convert(given.wanted.settings, Settings)
+        )
+        with configure_logging(settings.log):
+            _run(RootProcess(given, settings), descriptor)
+    except SapwoodError as error:
+        background.tell(descriptor, background.Failure(error.to_record()))
+        raise SystemExit(1) from error
+    except msgspec.ValidationError as error:
+        problem = ConfigurationError(f"the settings of the session are wrong: {error}")
+        background.tell(descriptor, background.Failure(problem.to_record()))
+        raise SystemExit(1) from error
+
+
+def _run(root: RootProcess, descriptor: int) -> None:
+    ready = root.start()
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _ender(root))
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        background.tell(descriptor, ready)
+        while not root.over.wait(3600.0):
+            pass
+    finally:
+        root.close()
+
+
+def _ender(root: RootProcess) -> Any:
+    def end(*_: object) -> None:
+        root.end("it was deleted")
+
+    return end
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""Front ends on other machines: how they reach the root of a session, and what they show.
+
+They connect to the head's port, which hands the connection to the root. The root shows a
+certificate of the cluster's authority under the name of its session; the front end shows none, and
+proves by a secret that it may attach. All of this is in a credential, one line of text.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from sapwood.comm.transport.base import ConnectionHandler, Failed
+from sapwood.comm.transport.tls import TlsPort, connect_unnamed
+from sapwood.core import typed
+from sapwood.core.errors import ClosedError, InputError
+from sapwood.head import calls
+from sapwood.head.access import take_sockets
+from sapwood.head.service import ServiceClient
+from sapwood.nodes.control_link import RENEW_AFTER
+from sapwood.nodes.port import log_refusals, session_protocol
+from sapwood.security.authority import make_request, valid_until
+from sapwood.security.credentials import Credentials
+from sapwood.session.shared_reactor import SharedReactor
+
+PREFIX = "sws1."
+"""How the text of a credential begins."""
+
+CALL_TIMEOUT = 10.0
+"""Seconds that a head may take for what it does at once."""
+
+_read: Callable[[bytes], calls.SessionCredential] = typed.unpacker(calls.SessionCredential)
+
+
+def credential_text(credential: calls.SessionCredential) -> str:
+    """Return a credential as one line of text, which is a secret.
+
+    Example:
+        >>> made = calls.SessionCredential("5b9a", "night", "s3", "s-5b9a.c", b"PEM", ["h:1"])
+        >>> read_credential(credential_text(made)) == made
+        True
+    """
+    return PREFIX + base64.urlsafe_b64encode(msgspec.msgpack.encode(credential)).decode("ascii")
+
+
+def read_credential(text: str) -> calls.SessionCredential:
+    """Return the credential that a text is.
+
+    Raises:
+        InputError: It is none.
+    """
+    try:
+        return _read(base64.urlsafe_b64decode(text.strip().removeprefix(PREFIX)))
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise InputError(
+            "this is no credential of a session",
+            hint="copy the whole line that `sapwood session credential` shows",
+        ) from error
+
+
+def connect_by(
+    credential: calls.SessionCredential,
+) -> Callable[[ConnectionHandler, SharedReactor, Failed], None]:
+    """Return what connects to the root of a session on another machine."""
+
+    def connect(handler: ConnectionHandler, loop: SharedReactor, failed: Failed) -> None:
+        connect_unnamed(
+            f"{credential.node}@{','.join(credential.places)}",
+            session_protocol(credential.session),
+            credential.authority,
+            handler,
+            loop,
+            failed,
+        )
+
+    return connect
+
+
+class RemotePort:
+    """Takes the connections of front ends on other machines, which the head hands over.
+
+    Args:
+        session: The id of the session.
+        handler: Hears of the connections, on the session's loop.
+        loop: That loop.
+        folder: The sockets of the session lie there.
+    """
+
+    def __init__(
+        self, session: str, handler: ConnectionHandler, loop: SharedReactor, folder: Path
+    ) -> None:
+        self._session = session
+        self._handler = handler
+        self._loop = loop
+        self._port: TlsPort | None = None
+        self._path = folder / "links.sock"
+        self._listening = socket.socket(socket.AF_UNIX)
+        try:
+            self._listening.bind(str(self._path))
+            self._listening.listen(64)
+        except OSError:
+            self._listening.close()
+            raise
+        self._thread = threading.Thread(
+            target=take_sockets, args=(self._listening, self._take), name="sapwood-links"
+        )
+        self._thread.start()
+
+    def announce(self, client: ServiceClient) -> float:
+        """Have a head hand connections over; return after how many seconds to do so again.
+
+        Raises:
+            SapwoodError: The head is gone, or does not.
+        """
+        key, request = make_request()
+        wanted = msgspec.to_builtins(
+            calls.CertifySession(self._session, request), builtin_types=(bytes,)
+        )
+        found = client.call(calls.CERTIFY_SESSION, wanted, CALL_TIMEOUT)
+        made = typed.convert(found, calls.FrontEndCertificate)
+        shown = Credentials(
+            node=made.node, certificate=made.certificate, key=key, authority=made.authority
+        )
+        self._loop.call_soon_threadsafe(self._show, shown)
+        link = calls.DelegateLinks(self._session, str(self._path), session=True)
+        client.call(calls.DELEGATE, msgspec.to_builtins(link), CALL_TIMEOUT)
+        return max(valid_until(shown.certificate) - time.time(), 0.0) * RENEW_AFTER
+
+    def close(self) -> None:
+        """Take no more connections; on the session's loop."""
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self._thread.join()
+        self._path.unlink(missing_ok=True)
+        if self._port is not None:
+            self._port.close()
+
+    def _show(self, credentials: Credentials) -> None:
+        if self._port is not None:
+            self._port.renew(credentials)
+            return
+        self._port = TlsPort(None, self._loop, credentials, refused=log_refusals)
+        self._port.serve(session_protocol(self._session), self._handler, certificate=False)
+
+    def _take(self, sock: socket.socket, peer: str) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._serve, sock, peer)
+        except ClosedError:
+            sock.close()
+
+    def _serve(self, sock: socket.socket, peer: str) -> None:
+        if self._port is None:
+            sock.close()
+        else:
+            self._port.take(sock, peer)

@@ -1,0 +1,1071 @@
+"""The root of a session in a process of its own: it serves front ends, and outlives them.
+
+A front end's events go into the protocol core as those of an embedded session do, under numbers of
+this root's; the effects that belong to a front end go back to it. So nothing of the tree is done
+twice, and a front end that is gone leaves nothing under way.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from sapwood.activity import agent_requests
+from sapwood.comm import events as ev
+from sapwood.comm import values
+from sapwood.comm.content import ContentRef
+from sapwood.comm.groups import events as gev
+from sapwood.comm.machine import machine_id
+from sapwood.comm.messages import NO_WAIT, StreamSpec
+from sapwood.comm.messages.groups import LEAVE, NO_GROUP, GroupNumber, Key
+from sapwood.comm.messaging import events as mev
+from sapwood.comm.messaging.point_to_point import TAGGED
+from sapwood.comm.payload import Payload
+from sapwood.comm.shared_memory import MappedBlocks, SharedBlock, SharedRef
+from sapwood.comm.transport.base import Connection
+from sapwood.core import typed
+from sapwood.core.errors import (
+    ConfigurationError,
+    GroupError,
+    ProtocolError,
+    SapwoodError,
+    SecurityError,
+)
+from sapwood.core.rankset import from_ranges
+from sapwood.environment.logs import logger
+from sapwood.environment.settings import SessionSettings
+from sapwood.roots import root_calls, wire
+from sapwood.roots.rights import FrontEndRole, Verify
+from sapwood.session.embedded import EmbeddedSession
+from sapwood.session.options import PlacesChanged, SessionOptions
+from sapwood.session.port import NewAgent, PlaceView
+from sapwood.session.supervisor import NodeSource
+
+MAX_FRONT_ENDS = 64
+"""Front ends that may be attached to a session at a time."""
+
+MAX_UNSENT = 2**30
+"""Bytes that may wait for a front end that does not read; with more it is cut off."""
+
+MAX_STREAMS = 10_000
+"""Streams that one front end may have open."""
+
+MAX_OPEN = 1_000_000
+"""Requests and messages of one front end that may be under way."""
+
+EFFECT_COST = 256
+"""Bytes that a kept result costs beyond its own."""
+
+SLOW_CALLS = 4
+"""Calls of front ends that wait for something at a time; more wait for them."""
+
+_log = logger("session")
+
+
+class RootStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How a session is.
+
+    Attributes:
+        agents: How many it has.
+        owner: Who owns it now; empty while nobody does.
+        front_ends: Who is attached, with its role.
+        streams: Open streams.
+        since: Since when it is attached or detached, seconds since 1970.
+        kept: Bytes of output that wait for somebody.
+        dropped: Bytes of output that were left out.
+    """
+
+    agents: int
+    owner: str = ""
+    front_ends: list[str] = []
+    streams: int = 0
+    since: float = 0.0
+    kept: int = 0
+    dropped: int = 0
+
+
+class FrontEndMemory:
+    """The owner of a payload that lies in the memory of a front end."""
+
+    __slots__ = ("front_end",)
+
+    def __init__(self, front_end: ServedFrontEnd) -> None:
+        self.front_end = front_end
+
+    def close(self) -> None:
+        """Do nothing: the front end has it."""
+
+
+class KeptOutput:
+    """What agents have printed while nobody was attached: the last of it, and how much is gone.
+
+    Args:
+        limit: Bytes that are kept of each agent.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._parts: dict[int, deque[bytes]] = {}
+        self._sizes: dict[int, int] = {}
+        self.dropped: dict[int, int] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are kept."""
+        return sum(self._sizes.values())
+
+    def add(self, rank: int, data: bytes) -> None:
+        """Keep what a place has printed, and drop what is older if that is too much."""
+        parts = self._parts.setdefault(rank, deque())
+        parts.append(data[-self._limit :] if self._limit else b"")
+        size = self._sizes.get(rank, 0) + len(parts[-1])
+        lost = len(data) - len(parts[-1])
+        while size > self._limit:
+            oldest = len(parts.popleft())
+            size -= oldest
+            lost += oldest
+        self._sizes[rank] = size
+        if lost:
+            self.dropped[rank] = self.dropped.get(rank, 0) + lost
+
+    def take(self) -> Iterable[msgspec.Struct]:
+        """Return it as messages, and forget it."""
+        parts, dropped = self._parts, self.dropped
+        self._parts, self._sizes, self.dropped = {}, {}, {}
+        if dropped:
+            yield wire.OutputDropped(dropped)
+        for rank, several in sorted(parts.items()):
+            yield wire.PlaceWrote(rank, b"".join(several))
+
+
+class ServedStream:
+    """A stream that a front end has opened.
+
+    Attributes:
+        number: What the root calls it.
+        spec: What it is, under the front end's number.
+        paced: Whether agents send of themselves no faster than somebody reads.
+        begun: Waves that were broadcast.
+        waiting: Those that are not over.
+        owed: What the root has read in the place of a front end, by agent.
+    """
+
+    __slots__ = ("begun", "number", "owed", "paced", "spec", "waiting")
+
+    def __init__(self, number: int, spec: StreamSpec, *, paced: bool) -> None:
+        self.number = number
+        self.spec = spec
+        self.paced = paced
+        self.begun = 0
+        self.waiting: set[int] = set()
+        self.owed: Counter[int] = Counter()
+
+    def over(self, effect: Any) -> None:
+        """Note that a wave is over, if that is what happened."""
+        if isinstance(effect, ev.WaveCompleted | ev.WaveFailed):
+            self.waiting.discard(effect.wave)
+
+
+class KeptResults:
+    """What came of a stream that nobody has: the last of it."""
+
+    def __init__(self) -> None:
+        self.effects: deque[tuple[Any, int]] = deque()
+        self.nbytes = 0
+        self.dropped = 0
+
+
+class KeptStreams:
+    """The streams of a session that nobody owns now, and what comes of them.
+
+    Args:
+        session: The session.
+        keeping: How much of it is kept.
+    """
+
+    def __init__(self, session: RootSession, keeping: SessionSettings) -> None:
+        self._session = session
+        self._keeping = keeping
+        self.streams: dict[int, ServedStream] = {}
+        self._results: dict[int, KeptResults] = {}
+
+    def take(self, streams: dict[int, ServedStream]) -> None:
+        """Take over the streams of an owner that is gone."""
+        for mine, stream in streams.items():
+            self.streams[mine] = stream
+            self._results[mine] = KeptResults()
+            self._session.of_stream[stream.number] = (self, mine)
+
+    def hand_over(self) -> tuple[wire.StreamsKept, list[Any]]:
+        """Return what the next owner is to know, and what came meanwhile; forget it."""
+        told, effects = [], []
+        for mine, stream in sorted(self.streams.items()):
+            kept = self._results[mine]
+            waves = {one.wave for one, _ in kept.effects}
+            waiting = stream.waiting if stream.spec.sync.kind == NO_WAIT else stream.waiting | waves
+            told.append(
+                wire.KeptStream(
+                    spec=stream.spec,
+                    paced=stream.paced,
+                    begun=stream.begun,
+                    waiting=tuple(sorted(waiting)),
+                    dropped=kept.dropped,
+                )
+            )
+            effects += [one for one, _ in kept.effects]
+        self.streams, self._results = {}, {}
+        return wire.StreamsKept(tuple(told)), effects
+
+    def tell(self, effect: Any) -> None:
+        """Keep what came of a stream; drop what is older if that is too much."""
+        if isinstance(effect, ev.SweepDone):
+            return
+        stream, kept = self.streams[effect.stream], self._results[effect.stream]
+        stream.over(effect)
+        if isinstance(effect, ev.WaveCompleted) and not effect.body and effect.total is not None:
+            encoded = values.encode(effect.total)
+            payload = Payload(bytes(encoded.payload())) if encoded.nbytes else None
+            effect = msgspec.structs.replace(effect, total=None, body=encoded.body, payload=payload)
+        elif getattr(effect, "payload", None) is not None:
+            effect = msgspec.structs.replace(effect, payload=_own(effect.payload))
+        nbytes = EFFECT_COST + len(getattr(effect, "body", b""))
+        nbytes += effect.payload.nbytes if getattr(effect, "payload", None) is not None else 0
+        kept.effects.append((effect, nbytes))
+        kept.nbytes += nbytes
+        buffers = self._keeping.disconnect == "buffer"
+        if stream.paced and buffers and isinstance(effect, ev.Contributed) and not effect.wave:
+            rank = effect.ranks[0][0]
+            stream.owed[rank] += 1
+            self._session.host.post(ev.Read(stream.number, rank, 1))
+        while kept.nbytes > self._keeping.keep and len(kept.effects) > 1:
+            _, size = kept.effects.popleft()
+            kept.nbytes -= size
+            kept.dropped += 1
+
+
+def _own(payload: Payload) -> Payload:
+    return Payload(bytes(payload.view))
+
+
+class RootSession(EmbeddedSession):
+    """A session whose users are other processes.
+
+    Args:
+        options: How it is made.
+        nodes: What begins the processes of places on other machines.
+    """
+
+    def __init__(self, options: SessionOptions, nodes: NodeSource | None = None) -> None:
+        self.of_stream: dict[int, tuple[ServedFrontEnd | KeptStreams, int]] = {}
+        self.of_request: dict[int, tuple[ServedFrontEnd, int]] = {}
+        self.of_send: dict[int, tuple[ServedFrontEnd, int, set[int]]] = {}
+        self.of_receive: dict[int, tuple[ServedFrontEnd, int]] = {}
+        self.entering: dict[Key, ServedFrontEnd] = {}
+        self.of_group: dict[GroupNumber, tuple[ServedFrontEnd, Key]] = {}
+        super().__init__(options, None, nodes)
+
+    @property
+    def loop(self) -> Any:
+        """The loop that drives it."""
+        return self._thread.loop
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function on the loop's thread and return its result."""
+        return self._thread.call(function, *args)
+
+    def _handlers(self) -> dict[type[ev.Effect], Callable[[Any], None]]:
+        own = super()._handlers()
+        stream, request = partial(self._stream_effect, own), partial(self._request_effect, own)
+        return {
+            **own,
+            ev.WaveCompleted: stream,
+            ev.WaveFailed: stream,
+            ev.Contributed: stream,
+            ev.SweepDone: stream,
+            ev.Answered: request,
+            mev.TaggedArrived: partial(self._receive_effect, own),
+            mev.ReceiveFailed: partial(self._receive_effect, own),
+            mev.SendEnded: partial(self._send_effect, own),
+            mev.Progressed: partial(self._progress, own),
+            gev.GroupEntered: partial(self._entered, own),
+            gev.GroupFinished: partial(self._group_effect, own),
+            gev.GroupBroken: partial(self._broken_group, own),
+            ev.Released: partial(self._returned, own),
+            gev.Discarded: partial(self._returned, own),
+        }
+
+    def _stream_effect(self, own: _Own, effect: Any) -> None:
+        known = self.of_stream.get(effect.stream)
+        if known is None:
+            own[type(effect)](effect)
+            return
+        front_end, number = known
+        front_end.tell(msgspec.structs.replace(effect, stream=number))
+        payload = getattr(effect, "payload", None)
+        if payload is not None:
+            self._released(ev.Released(payload))
+
+    def _request_effect(self, own: _Own, effect: ev.Answered) -> None:
+        known = self.of_request.pop(effect.number, None)
+        if known is None:
+            own[ev.Answered](effect)
+            return
+        front_end, number = known
+        front_end.asked.pop(number, None)
+        front_end.tell(msgspec.structs.replace(effect, number=number))
+
+    def _receive_effect(self, own: _Own, effect: Any) -> None:
+        known = self.of_receive.pop(effect.number, None)
+        if known is None:
+            own[type(effect)](effect)
+            return
+        front_end, number = known
+        front_end.receives.pop(number, None)
+        front_end.tell(msgspec.structs.replace(effect, number=number))
+
+    def _send_effect(self, own: _Own, effect: mev.SendEnded) -> None:
+        known = self.of_send.get(effect.number)
+        if known is None:
+            own[mev.SendEnded](effect)
+            return
+        front_end, number, missing = known
+        missing.discard(effect.destination)
+        if not missing:
+            del self.of_send[effect.number]
+            front_end.sends.pop(number, None)
+        front_end.tell(msgspec.structs.replace(effect, number=number))
+
+    def _progress(self, own: _Own, effect: mev.Progressed) -> None:
+        table: dict[int, Any] = self.of_send if effect.outgoing else self.of_receive
+        known = table.get(effect.number) if effect.channel == TAGGED else None
+        if known is None:
+            own[mev.Progressed](effect)
+        else:
+            known[0].tell(msgspec.structs.replace(effect, number=known[1]))
+
+    def _entered(self, own: _Own, effect: gev.GroupEntered) -> None:
+        key = (effect.members, effect.name)
+        front_end = self.entering.pop(key, None)
+        if front_end is None:
+            own[gev.GroupEntered](effect)
+            return
+        self.of_group[effect.group] = (front_end, key)
+        front_end.tell(effect)
+
+    def _group_effect(self, own: _Own, effect: gev.GroupFinished) -> None:
+        known = self.of_group.get(effect.group)
+        if known is None:
+            own[gev.GroupFinished](effect)
+        else:
+            known[0].tell(effect)
+
+    def _broken_group(self, own: _Own, effect: gev.GroupBroken) -> None:
+        if effect.group == NO_GROUP:
+            front_end = self.entering.pop((effect.members, effect.name), None)
+        else:
+            front_end = self.of_group.get(effect.group, (None,))[0]
+        if front_end is None:
+            own[gev.GroupBroken](effect)
+        else:
+            front_end.tell(effect)
+
+    def _returned(self, own: _Own, effect: ev.Released | gev.Discarded) -> None:
+        owner = effect.payload.owner
+        if isinstance(owner, FrontEndMemory):
+            owner.front_end.give_back(effect)
+        else:
+            own[type(effect)](effect)
+
+
+_Own = dict[type[ev.Effect], Callable[[Any], None]]
+
+
+class ServedFrontEnd:
+    """A front end, as the root sees it; all on the loop's thread.
+
+    Attributes:
+        number: Which one it is; no other has it.
+        role: What it is to the session; None before it was let in.
+        label: What users call it.
+        asked: Its open requests: its number and the root's.
+        verify: Says what it may be.
+        here: Whether it is on this machine.
+        sends: Its messages on their way, likewise.
+        receives: Messages that it waits for, likewise.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        connection: Connection,
+        server: RootServer,
+        verify: Verify,
+        *,
+        here: bool,
+    ) -> None:
+        self.verify = verify
+        self.here = here
+        self.number = number
+        self.role: FrontEndRole | None = None
+        self.label = ""
+        self.connection = connection
+        self._server = server
+        self._session = server.session
+        self._memory = FrontEndMemory(self)
+        self.reader = wire.WireReader(wire.TO_ROOT, own=lambda _ref: self._memory)
+        self._sharing = False
+        self._there = True
+        self._streams: dict[int, ServedStream] = {}
+        self.asked: dict[int, int] = {}
+        self.sends: dict[int, int] = {}
+        self.receives: dict[int, int] = {}
+        self._offers: list[ContentRef] = []
+        self._lent: dict[int, tuple[SharedBlock, bool]] = {}
+        self._takers: dict[type[Any], Callable[[Any], None]] = {
+            wire.CallOfRoot: self._called,
+            wire.MemoryTaken: self._memory_taken,
+            ev.OpenStream: self._open_stream,
+            ev.Broadcast: self._of_stream,
+            ev.CloseStream: self._close_stream,
+            ev.ConfigureStream: self._of_stream,
+            ev.Read: self._read,
+            ev.SweepStream: self._sweep,
+            ev.Ask: self._ask,
+            mev.CancelRequest: self._cancel_request,
+            mev.SendTagged: self._send,
+            mev.CancelSend: self._cancel_send,
+            mev.PostReceive: self._receive,
+            gev.EnterGroup: self._enter,
+            gev.CallGroup: self._call_group,
+            gev.BreakGroup: self._break_group,
+        }
+
+    @property
+    def streams(self) -> int:
+        """How many streams it has open."""
+        return len(self._streams)
+
+    # --- what it says --------------------------------------------------------------------------
+
+    def take(self, message: msgspec.Struct) -> None:
+        """Do what a message wants.
+
+        Raises:
+            SapwoodError: The front end does not keep to the protocol.
+        """
+        if self.role is None:
+            if not isinstance(message, wire.AskToAttach):
+                raise ProtocolError("a front end must ask to attach first")
+            self._server.admit(self, message)
+            return
+        taker = self._takers.get(type(message))
+        if taker is None:
+            raise ProtocolError("a front end asks to attach once")
+        if self.role is FrontEndRole.WATCHER and not isinstance(
+            message, wire.CallOfRoot | wire.MemoryTaken
+        ):
+            raise SecurityError("a front end that watches may not work with the agents")
+        taker(message)
+
+    def share(self) -> None:
+        """Map its memory from now on."""
+        self._sharing = True
+        self.reader.blocks = MappedBlocks()
+
+    def _called(self, call: wire.CallOfRoot) -> None:
+        value, error = None, None
+        try:
+            value = self._server.answer(self, call)
+        except SapwoodError as problem:
+            error = problem.to_record()
+        except msgspec.ValidationError as problem:
+            error = ProtocolError(f"a malformed call: {problem}").to_record()
+        if isinstance(value, Future):
+            value.add_done_callback(partial(self._answer_later, call.number))
+        elif call.number:
+            self.tell(wire.AnswerOfRoot(call.number, value, error))
+        elif error is not None:
+            _log.warning("front end's call failed", call=call.name, reason=error.what)
+
+    def _answer_later(self, number: int, answer: Future[Any]) -> None:
+        error = answer.exception()
+        if isinstance(error, SapwoodError):
+            reply = wire.AnswerOfRoot(number, None, error.to_record())
+        elif error is not None:
+            problem = SapwoodError(f"the root could not do this: {error!r}")
+            reply = wire.AnswerOfRoot(number, None, problem.to_record())
+        else:
+            reply = wire.AnswerOfRoot(number, answer.result())
+        self._session.on_loop(self.tell, reply)
+
+    def offered(self, ref: ContentRef) -> None:
+        """Note what it offers."""
+        self._offers.append(ref)
+
+    def withdrawn(self, ref: ContentRef) -> bool:
+        """Note that it offers something once less; return whether it did offer that."""
+        if ref not in self._offers:
+            return False
+        self._offers.remove(ref)
+        return True
+
+    # --- streams -------------------------------------------------------------------------------
+
+    def _open_stream(self, event: ev.OpenStream) -> None:
+        mine = event.spec.stream
+        if mine in self._streams or len(self._streams) >= MAX_STREAMS:
+            raise ProtocolError(f"a front end opens stream {mine} twice, or too many")
+        session = self._session
+        unknown = from_ranges(event.spec.members) - set(session.tree.agent_ranks)
+        if unknown and max(unknown) >= session.tree.size:
+            raise ProtocolError(f"a stream to places that never were: {sorted(unknown)}")
+        number = session.host.new_stream()
+        self._streams[mine] = ServedStream(number, event.spec, paced=event.paced)
+        session.of_stream[number] = (self, mine)
+        spec = msgspec.structs.replace(event.spec, stream=number)
+        session.host.post(ev.OpenStream(spec, event.paced))
+
+    def _of_stream(self, event: Any) -> None:
+        stream = self._streams.get(event.stream)
+        if stream is not None:
+            if isinstance(event, ev.Broadcast):
+                stream.begun += 1
+                stream.waiting.add(stream.begun)
+            self._session.host.post(msgspec.structs.replace(event, stream=stream.number))
+        elif isinstance(event, ev.Broadcast) and event.payload is not None:
+            self.give_back(ev.Released(event.payload))  # it was closed meanwhile
+
+    def _sweep(self, event: ev.SweepStream) -> None:
+        try:
+            self._of_stream(event)
+        except SapwoodError as error:  # the stream is in another state
+            self.tell(wire.SweepRefused(event.stream, event.number, error.to_record()))
+
+    def _close_stream(self, event: ev.CloseStream) -> None:
+        stream = self._streams.pop(event.stream, None)
+        if stream is not None:
+            del self._session.of_stream[stream.number]
+            self._session.host.post(ev.CloseStream(stream.number))
+
+    def _read(self, event: ev.Read) -> None:
+        """Tell agents that there is room, but for what the root has read before."""
+        stream = self._streams.get(event.stream)
+        if stream is None:
+            return
+        owed = min(stream.owed[event.rank], event.count)
+        stream.owed[event.rank] -= owed
+        if event.count > owed:
+            self._session.host.post(ev.Read(stream.number, event.rank, event.count - owed))
+
+    def inherit(self, kept: KeptStreams) -> None:
+        """Own the streams that the last owner has left."""
+        streams = dict(kept.streams)
+        told, effects = kept.hand_over()
+        self._streams.update(streams)
+        for mine, stream in streams.items():
+            self._session.of_stream[stream.number] = (self, mine)
+        self._write(told)
+        for effect in effects:
+            self.tell(effect)
+
+    # --- requests and messages -----------------------------------------------------------------
+
+    def _ask(self, event: ev.Ask) -> None:
+        self._must_fit(event.number, self.asked)
+        number = self.asked[event.number] = self._session.requests.new_number()
+        self._session.of_request[number] = (self, event.number)
+        self._session.host.post(msgspec.structs.replace(event, number=number))
+
+    def _cancel_request(self, event: mev.CancelRequest) -> None:
+        number = self.asked.get(event.number)
+        if number is not None:
+            self._session.host.post(mev.CancelRequest(number))
+
+    def _send(self, event: mev.SendTagged) -> None:
+        self._must_fit(event.number, self.sends)
+        number = self.sends[event.number] = self._session.mailbox.new_number()
+        self._session.of_send[number] = (self, event.number, set(event.destinations))
+        self._session.host.post(msgspec.structs.replace(event, number=number))
+
+    def _cancel_send(self, event: mev.CancelSend) -> None:
+        number = self.sends.get(event.number)
+        if number is not None:
+            self._session.host.post(mev.CancelSend(number, event.destination))
+
+    def _receive(self, event: mev.PostReceive) -> None:
+        self._must_fit(event.number, self.receives)
+        number = self.receives[event.number] = self._session.mailbox.new_number()
+        self._session.of_receive[number] = (self, event.number)
+        try:
+            self._session.host.post(msgspec.structs.replace(event, number=number))
+        except SapwoodError as error:
+            self._forget_receive(event.number)
+            self.tell(mev.ReceiveFailed(event.number, error.to_record()))
+
+    def cancel_receive(self, mine: int) -> bool:
+        """Take a receive back; return whether that was in time."""
+        number = self.receives.get(mine)
+        if number is None or not self._session.host.node.point_to_point.cancel(number):
+            return False
+        self._forget_receive(mine)
+        return True
+
+    def _forget_receive(self, mine: int) -> None:
+        self._session.of_receive.pop(self.receives.pop(mine), None)
+
+    def _must_fit(self, number: int, table: dict[int, int]) -> None:
+        if number in table or len(table) >= MAX_OPEN:
+            raise ProtocolError(f"number {number} is in use, or too many are")
+
+    # --- groups --------------------------------------------------------------------------------
+
+    def _enter(self, event: gev.EnterGroup) -> None:
+        key = (event.members, event.name)
+        if key in self._session.entering:
+            error = GroupError(
+                "another front end is entering this group already",
+                hint="give groups of the same members different names",
+            )
+            self.tell(gev.GroupBroken(NO_GROUP, *key, error.to_record()))
+            return
+        self._session.entering[key] = self
+        self._session.host.post(event)
+
+    def _call_group(self, event: gev.CallGroup) -> None:
+        if self._session.of_group.get(event.group, (None,))[0] is not self:
+            if event.payload is not None:
+                self.give_back(gev.Discarded(event.payload))
+            return
+        if event.call == LEAVE:
+            del self._session.of_group[event.group]
+        self._session.host.post(event)
+
+    def _break_group(self, event: gev.BreakGroup) -> None:
+        if event.group == NO_GROUP:
+            mine = self._session.entering.get((event.members, event.name)) is self
+        else:
+            mine = self._session.of_group.get(event.group, (None,))[0] is self
+        if mine:
+            self._session.host.post(event)
+
+    # --- what it hears -------------------------------------------------------------------------
+
+    def tell(self, message: msgspec.Struct) -> None:
+        """Send it something, with memory of its own to read it from; a payload is copied."""
+        if not self._there:
+            return
+        if isinstance(message, ev.WaveCompleted | ev.WaveFailed):
+            stream = self._streams.get(message.stream)
+            if stream is not None:
+                stream.over(message)
+        if isinstance(message, ev.WaveCompleted) and not message.body and message.total is not None:
+            encoded = values.encode(message.total)
+            placed = self._placed(encoded)
+            message = msgspec.structs.replace(
+                message, total=None, body=encoded.body, payload=placed
+            )
+        else:
+            payload: Payload | None = getattr(message, "payload", None)
+            if payload is not None:
+                kept = isinstance(message, mev.TaggedArrived)
+                message = _with_payload(message, self._copied(payload, kept=kept))
+        self._write(message)
+
+    def give_back(self, effect: ev.Released | gev.Discarded) -> None:
+        """Give back memory of its own."""
+        if self._there and self._sharing and effect.payload.ref is not None:
+            self._write(effect)
+
+    def _write(self, message: msgspec.Struct) -> None:
+        self.connection.write(wire.pack(message, sharing=self._sharing))
+        connection = self.connection
+        unsent = getattr(connection, "unsent", 0)
+        if unsent > MAX_UNSENT:
+            _log.warning("front end cut off", number=self.number, reason="it does not read")
+            connection.abort()
+
+    def _placed(self, encoded: values.Encoded) -> Payload | None:
+        if not self._sharing:
+            return Payload(encoded.payload()) if encoded.nbytes else None
+        payload = self._session.pool.place(encoded)
+        if payload is not None and payload.owner is not None:
+            self._lent[payload.owner.fd] = (payload.owner, True)
+        return payload
+
+    def _copied(self, payload: Payload, *, kept: bool) -> Payload | None:
+        """Return the bytes in memory that stays until the front end has read them.
+
+        Args:
+            payload: The bytes.
+            kept: Whether the front end maps that memory for good.
+        """
+        try:
+            view = payload.view
+        except ProtocolError as gone:
+            _log.warning("payload gone", reason=gone.what)
+            return None
+        if not self._sharing or payload.nbytes <= self._session.options.inline_limit:
+            return Payload(bytes(view))
+        if kept:
+            block = SharedBlock(payload.nbytes, [(0, view)])
+        else:
+            block = self._session.pool.take(payload.nbytes)
+            block.view[: payload.nbytes] = view
+        self._lent[block.fd] = (block, not kept)
+        return Payload(block.view[: payload.nbytes], block.ref(0, payload.nbytes), block)
+
+    def _memory_taken(self, message: wire.MemoryTaken) -> None:
+        block, pooled = self._lent.pop(message.descriptor, (None, False))
+        if block is None:
+            return
+        if pooled:
+            self._session.pool.give_back(block)
+        else:
+            block.close()
+
+    def gone(self) -> None:
+        """It is gone: what it has under way ends, but for the streams of an owner."""
+        self._there = False
+        session, post = self._session, self._session.host.post
+        self._leave_streams()
+        self._leave_groups()
+        for number in self.asked.values():
+            post(mev.CancelRequest(number))
+        for number in self.sends.values():
+            for rank in session.of_send[number][2]:
+                post(mev.CancelSend(number, rank))
+        for mine in list(self.receives):
+            self.cancel_receive(mine)
+        for ref in self._offers:
+            session.content.withdraw(ref)
+        for descriptor in list(self._lent):
+            self._memory_taken(wire.MemoryTaken(descriptor))
+        self.reader.blocks = None
+
+    def _leave_streams(self) -> None:
+        streams, self._streams = self._streams, {}
+        if self.role is FrontEndRole.OWNER and self._server.keeping.disconnect != "drop":
+            self._server.kept_streams.take(streams)
+            return
+        for stream in streams.values():
+            del self._session.of_stream[stream.number]
+            self._session.host.post(ev.CloseStream(stream.number))
+
+    def _leave_groups(self) -> None:
+        session, post = self._session, self._session.host.post
+        error = GroupError("the front end has left the session").to_record()
+        for key, front_end in list(session.entering.items()):
+            if front_end is self:
+                post(gev.BreakGroup(NO_GROUP, *key, error, 1))
+        for group, (front_end, key) in list(session.of_group.items()):
+            if front_end is self:
+                post(gev.BreakGroup(group, *key, error))
+                del session.of_group[group]
+
+
+def _with_payload(message: msgspec.Struct, payload: Payload | None) -> msgspec.Struct:
+    return msgspec.structs.replace(message, payload=payload)
+
+
+class RootServer:
+    """Serves the front ends of a session: what a listener gives their connections to.
+
+    Args:
+        session: The session.
+        session_id: Its id.
+        name: What users call it.
+        verify: Says what a front end may be.
+        changed: Told on the loop's thread that front ends have come or gone.
+        end: Has the session ended; given why.
+        keeping: What becomes of what comes while nobody is attached.
+    """
+
+    def __init__(
+        self,
+        session: RootSession,
+        session_id: str,
+        name: str,
+        verify: Verify,
+        changed: Callable[[], None],
+        end: Callable[[str], None],
+        keeping: SessionSettings,
+    ) -> None:
+        self.session = session
+        self.id = session_id
+        self.keeping = keeping
+        self._name = name
+        self._verify = verify
+        self._changed = changed
+        self._end = end
+        self._front_ends: dict[int, ServedFrontEnd] = {}
+        self._numbers = itertools.count(1)
+        self._pool = ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
+        self.kept_streams = KeptStreams(session, keeping)
+        self._kept = KeptOutput(keeping.keep)
+        self._dropped = 0
+        self._since = time.time()
+        self._machine = machine_id()
+        self._epoch = session.tree.epoch
+        session.answer(agent_requests.OUTPUT, self.wrote)
+        session.subscribe(self._places_changed)
+
+    @property
+    def owner(self) -> ServedFrontEnd | None:
+        """Who owns the session now."""
+        return next((one for one in self._admitted() if one.role is FrontEndRole.OWNER), None)
+
+    @property
+    def attached(self) -> bool:
+        """Whether somebody is attached who does more than watch."""
+        return any(one.role is not FrontEndRole.WATCHER for one in self._admitted())
+
+    def status(self) -> RootStatus:
+        """Return how the session is; on the loop's thread."""
+        owner = self.owner
+        return RootStatus(
+            agents=self.session.tree.agents,
+            owner=owner.label if owner is not None else "",
+            front_ends=[f"{one.label} ({one.role.value})" for one in self._admitted() if one.role],
+            streams=len(self.session.of_stream),
+            since=self._since,
+            kept=self._kept.nbytes,
+            dropped=sum(self._kept.dropped.values()),
+        )
+
+    def _admitted(self) -> list[ServedFrontEnd]:
+        return [one for one in self._front_ends.values() if one.role is not None]
+
+    # --- connections ---------------------------------------------------------------------------
+
+    def connection_opened(self, connection: Connection, *, initiator: bool) -> int:
+        """Take a front end of this machine in that has said nothing yet."""
+        del initiator
+        return self.open(connection, self._verify, here=True)
+
+    def open(self, connection: Connection, verify: Verify, *, here: bool) -> int:
+        """Take a front end in that has said nothing yet.
+
+        Args:
+            connection: The connection with it.
+            verify: Says what it may be.
+            here: Whether it is on this machine: then both map each other's memory.
+        """
+        number = next(self._numbers)
+        if len(self._front_ends) >= MAX_FRONT_ENDS:
+            _log.warning("front end refused", reason=f"{MAX_FRONT_ENDS} are there")
+            self.session.loop.call_soon(connection.abort)
+            return number
+        self._front_ends[number] = ServedFrontEnd(number, connection, self, verify, here=here)
+        return number
+
+    def bytes_received(self, number: int, data: bytes) -> None:
+        """Take in what a front end says."""
+        front_end = self._front_ends.get(number)
+        if front_end is None:
+            return
+        try:
+            for message in front_end.reader.add(data):
+                front_end.take(message)
+        except SapwoodError as error:
+            _log.warning("front end cut off", number=number, reason=error.what)
+            if front_end.role is None:
+                front_end.connection.write(
+                    wire.pack(wire.NotAdmitted(error.to_record()), sharing=False)
+                )
+                front_end.connection.close()
+            else:
+                front_end.tell(wire.RootEnds(f"this front end was cut off: {error.what}"))
+                front_end.connection.close()
+
+    def connection_closed(self, number: int, reason: str) -> None:
+        """A front end is gone, with or without a word."""
+        front_end = self._front_ends.pop(number, None)
+        if front_end is None:
+            return
+        front_end.gone()
+        if front_end.role is not None:
+            _log.info("front end gone", number=number, label=front_end.label, reason=reason)
+            self._since = time.time()
+            self._changed()
+
+    def admit(self, front_end: ServedFrontEnd, asked: wire.AskToAttach) -> None:
+        """Let a front end in.
+
+        Raises:
+            SapwoodError: It may not.
+        """
+        if asked.version != wire.VERSION:
+            raise ProtocolError(
+                f"the front end speaks version {asked.version}, the session {wire.VERSION}",
+                hint="use the same version of Sapwood in both",
+            )
+        if asked.session != self.id:
+            raise ConfigurationError(
+                f"the session {asked.session} is not here", hint="it has ended: make a new one"
+            )
+        try:
+            wanted = FrontEndRole(asked.role)
+        except ValueError:
+            raise ProtocolError(f"a front end cannot be {asked.role!r}") from None
+        if wanted not in front_end.verify(asked):
+            raise SecurityError(f"the credential does not let you be {wanted.value}")
+        owner = self.owner
+        if wanted is FrontEndRole.OWNER and owner is not None:
+            raise ConfigurationError(
+                f"the session '{self._name}' has an owner: {owner.label}",
+                hint='attach with role="user" to work beside it, or "watch"',
+            )
+        session = self.session
+        same = front_end.here and asked.machine == self._machine
+        shares = session.options.shared_memory and same
+        failure = session.failure
+        front_end.label = asked.label[:200]
+        front_end.tell(
+            wire.Admitted(
+                session=self.id,
+                name=self._name,
+                tree=session.tree,
+                platforms=session.platforms,
+                places=tuple(self._places()),
+                hosts=session.host.hosts,
+                shares_memory=shares,
+                failure=None if failure is None else failure.to_record(),
+                number=front_end.number,
+            )
+        )
+        front_end.role = wanted
+        if shares:
+            front_end.share()
+        if wanted is FrontEndRole.OWNER:
+            front_end.inherit(self.kept_streams)
+        if wanted is not FrontEndRole.WATCHER:
+            for message in self._kept.take():
+                front_end.tell(message)
+        _log.info("front end attached", number=front_end.number, role=wanted.value)
+        self._since = time.time()
+        self._changed()
+
+    def close(self, reason: str) -> None:
+        """Tell all front ends that the session ends; on the loop's thread."""
+        for front_end in list(self._front_ends.values()):
+            front_end.tell(wire.RootEnds(reason))
+            front_end.connection.close()
+
+    def stop(self) -> None:
+        """End the threads; when the session has ended."""
+        self._pool.shutdown(cancel_futures=True)
+
+    # --- calls ---------------------------------------------------------------------------------
+
+    def answer(self, front_end: ServedFrontEnd, call: wire.CallOfRoot) -> Any:
+        """Return the answer to a call, or a future that gets it.
+
+        Raises:
+            SapwoodError: There is none.
+        """
+        name, value = call.name, call.value
+        if name == root_calls.STATUS:
+            return msgspec.to_builtins(self.status())
+        if name == root_calls.MACHINES:
+            return [list(self.session.hosts), self.session.ready_hosts()]
+        if name == root_calls.DETACH:
+            return None
+        if front_end.role is FrontEndRole.WATCHER:
+            raise SecurityError("a front end that watches may not change the session")
+        if name in _OWNERS and front_end.role is not FrontEndRole.OWNER:
+            raise SecurityError(
+                "only the owner of a session may change or end it", hint="attach as its owner"
+            )
+        if name == root_calls.END:
+            self._end(f"{front_end.label} has ended it")
+            return None
+        if name == root_calls.EXPAND:
+            places = typed.convert(value, list[NewAgent])
+            return self._pool.submit(lambda: list(self.session.expand(places)))
+        if name == root_calls.CONTRACT:
+            ranks, seconds, reason = typed.convert(value, tuple[list[int], float, str])
+            return self._pool.submit(self.session.contract, ranks, seconds, reason)
+        if name == root_calls.CANCEL_RECEIVE:
+            return front_end.cancel_receive(typed.convert(value, int))
+        return self._content(front_end, call)
+
+    def _content(self, front_end: ServedFrontEnd, call: wire.CallOfRoot) -> None:
+        content, value = self.session.content, call.value
+        if call.name == root_calls.OFFER:
+            data = call.payload.view if call.payload is not None else memoryview(b"")
+            front_end.offered(content.offer(data, typed.convert(value, str)))
+        elif call.name == root_calls.OFFER_MEMORY:
+            memory, sha256 = typed.convert(value, tuple[SharedRef, str])
+            front_end.offered(content.offer_memory_of(memory, sha256))
+        elif call.name == root_calls.OFFER_FILE:
+            ref = typed.convert(value, ContentRef)
+            if ref.file is None:
+                raise ProtocolError("a file without a name is offered")
+            front_end.offered(content.offer_file(ref.file, ref.offset, ref.nbytes, ref.sha256))
+        elif call.name == root_calls.WITHDRAW:
+            ref = typed.convert(value, ContentRef)
+            if front_end.withdrawn(ref):
+                content.withdraw(ref)
+        else:
+            raise ProtocolError(
+                f"the root of a session knows no '{call.name}'",
+                hint="is it of another version of Sapwood?",
+            )
+
+    # --- what front ends are told --------------------------------------------------------------
+
+    def wrote(self, rank: int, data: bytes) -> None:
+        """Pass on what a place has printed, or keep it; on the loop's thread."""
+        if not self.attached and self.keeping.disconnect != "drop":
+            self._kept.add(rank, data)
+        for front_end in self._admitted():
+            front_end.tell(wire.PlaceWrote(rank, data))
+
+    def _places(self) -> list[PlaceView]:
+        records = self.session.supervisor.places
+        return [
+            PlaceView(one.rank, one.pid, one.state, one.incarnation)
+            for one in (records[rank] for rank in range(1, self.session.tree.size))
+        ]
+
+    def _places_changed(self, change: PlacesChanged) -> None:
+        tree, failure = self.session.tree, self.session.failure
+        news = wire.TreeNews(
+            change,
+            tree if tree.epoch != self._epoch else None,
+            tuple(self._places()),
+            None if failure is None else failure.to_record(),
+        )
+        self._epoch = tree.epoch
+        for front_end in self._admitted():
+            front_end.tell(news)
+
+
+class RemoteDoor:
+    """Where front ends on other machines come in: they show a credential.
+
+    Args:
+        server: Serves them.
+        verify: Says what they may be.
+    """
+
+    def __init__(self, server: RootServer, verify: Verify) -> None:
+        self._server = server
+        self._verify = verify
+        self.bytes_received = server.bytes_received
+        self.connection_closed = server.connection_closed
+
+    def connection_opened(self, connection: Connection, *, initiator: bool) -> int:
+        """Take a front end in that has said nothing yet."""
+        del initiator
+        return self._server.open(connection, self._verify, here=False)
+
+
+_OWNERS = frozenset({root_calls.END, root_calls.EXPAND, root_calls.CONTRACT})

@@ -1,0 +1,34 @@
+"""What a front end may want of the root of its session: names of calls."""
+
+DETACH = "detach"
+"""Leave: the session goes on."""
+
+END = "end"
+"""End the session."""
+
+EXPAND = "expand"
+"""Add agents: a list of ``NewAgent``. Answer: their ranks."""
+
+CONTRACT = "contract"
+"""Remove places: ranks, seconds, reason."""
+
+MACHINES = "machines"
+"""Answer: the machine of each place, by rank, and those on which processes can begin now."""
+
+CANCEL_RECEIVE = "receive.cancel"
+"""Take a receive back: its number. Answer: whether that was in time."""
+
+OFFER = "content.offer"
+"""Offer the payload as content: its SHA-256."""
+
+OFFER_MEMORY = "content.offer-memory"
+"""Offer shared memory of the front end: its reference and SHA-256."""
+
+OFFER_FILE = "content.offer-file"
+"""Offer a file of this machine: a ``ContentRef``."""
+
+WITHDRAW = "content.withdraw"
+"""Offer content once less: a ``ContentRef``."""
+
+STATUS = "status"
+"""Say how the session is. Answer: ``RootStatus``."""

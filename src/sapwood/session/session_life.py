@@ -1,0 +1,84 @@
+"""The life of a session whose root is a process of its own, as a table of states.
+
+::
+
+    REQUESTED --waits--> DELAYED
+        |                   |
+      begun               begun
+        v                   v
+    STARTING <--------------+
+        |
+     started
+        v         attached
+    DETACHED <--------------> READY
+        |           left        |
+        +--ends--> DRAINING <---+
+                      |
+                     gone
+                      v
+                    ENDED
+
+From each state in which it has begun, or waits to, it FAILED when its process ended by itself.
+"""
+
+import enum
+
+from sapwood.core.states import StateTable
+
+
+class SessionState(enum.Enum):
+    """States of a session."""
+
+    REQUESTED = "requested"
+    DELAYED = "delayed"
+    STARTING = "starting"
+    READY = "ready"
+    DETACHED = "detached"
+    DRAINING = "draining"
+    ENDED = "ended"
+    FAILED = "failed"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it is left."""
+        return self in {SessionState.ENDED, SessionState.FAILED}
+
+
+class SessionStep(enum.Enum):
+    """What happens to a session."""
+
+    WAITS = "waits"
+    BEGUN = "begun"
+    STARTED = "started"
+    ATTACHED = "attached"
+    LEFT = "left"
+    ENDS = "ends"
+    GONE = "gone"
+    BROKEN = "broken"
+
+
+_S, _E = SessionState, SessionStep
+
+TRANSITIONS = StateTable(
+    "session",
+    {
+        (_S.REQUESTED, _E.WAITS): _S.DELAYED,
+        (_S.REQUESTED, _E.BEGUN): _S.STARTING,
+        (_S.DELAYED, _E.BEGUN): _S.STARTING,
+        (_S.STARTING, _E.STARTED): _S.DETACHED,
+        (_S.DETACHED, _E.ATTACHED): _S.READY,
+        (_S.READY, _E.LEFT): _S.DETACHED,
+        (_S.READY, _E.ENDS): _S.DRAINING,
+        (_S.DETACHED, _E.ENDS): _S.DRAINING,
+        (_S.STARTING, _E.ENDS): _S.DRAINING,
+        (_S.DRAINING, _E.ENDS): _S.DRAINING,
+        (_S.DRAINING, _E.GONE): _S.ENDED,
+        (_S.REQUESTED, _E.BROKEN): _S.FAILED,
+        (_S.DELAYED, _E.BROKEN): _S.FAILED,
+        (_S.STARTING, _E.BROKEN): _S.FAILED,
+        (_S.READY, _E.BROKEN): _S.FAILED,
+        (_S.DETACHED, _E.BROKEN): _S.FAILED,
+        (_S.DRAINING, _E.BROKEN): _S.ENDED,
+    },
+)
+"""(state, step) → next state; any other pair is a mistake of the program."""

@@ -1,0 +1,79 @@
+"""A head in this process, and sessions whose roots are processes of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sapwood.contexts.launchers.local import LocalLauncher
+from sapwood.environment.settings import NodeSettings, Settings
+from sapwood.head.folder import head_folder
+from sapwood.head.head import Head
+from sapwood.roots.making import session_options
+
+PATIENCE = 60.0
+
+Until = Callable[[Callable[[], object]], None]
+
+
+@pytest.fixture(scope="module")
+def until() -> Until:
+    """Wait for a condition."""
+
+    def wait(condition: Callable[[], object]) -> None:
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < end, "it does not happen"
+            threading.Event().wait(0.02)
+
+    return wait
+
+
+def new_head(*, nodes: int = 0) -> Head:
+    """Return a head of this test's folder, with some nodes of its own."""
+    settings = Settings(nodes=NodeSettings(listen="127.0.0.1:0"))
+    folder = head_folder("default")
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    launcher = LocalLauncher(nodes) if nodes else None
+    return Head("default", folder, session_options(settings, {}), settings.nodes, launcher)
+
+
+@pytest.fixture(scope="module")
+def head(
+    nothing_is_left_behind_by_all: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Head]:
+    """A head for all tests of a module, without nodes."""
+    del nothing_is_left_behind_by_all  # it looks when the head has ended
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        made = new_head()
+        made.start()
+        yield made
+        made.close()
+
+
+class Script:
+    """A program in a process of its own."""
+
+    def __init__(self, folder: Path, text: str, *words: str) -> None:
+        file = folder / "script.py"
+        file.write_text(text)
+        self.process = subprocess.Popen(
+            [sys.executable, str(file), *words], stdout=subprocess.PIPE, text=True
+        )
+
+    def says(self) -> str:
+        """The next line that it writes."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().rstrip()
+
+    def kill(self) -> None:
+        """End it without a word."""
+        self.process.kill()
+        self.process.communicate(timeout=PATIENCE)

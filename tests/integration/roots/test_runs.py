@@ -1,0 +1,167 @@
+"""Runs that go on without the user: begun, followed, cancelled, found again."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import sapwood
+from sapwood.cli.main import app
+from sapwood.head.head import Head
+
+from .conftest import PATIENCE, Until
+
+PROGRAM = """
+import time
+from pathlib import Path
+import numpy as np
+import sapwood
+
+
+class Count(sapwood.Program):
+    reduce = {"n": "sum"}
+    inputs = ("x",)
+    rounds: int = sapwood.parameter(2)
+    gate: str = sapwood.parameter("")
+
+    def default_data(self):
+        return {"x": np.arange(10.0)}
+
+    def map(self, data, state):
+        while self.gate and not Path(self.gate).exists():
+            time.sleep(0.01)
+        print("mapping", flush=True)
+        if self.rounds == 7:
+            raise ValueError("seven")
+        return {"n": len(data["x"])}
+
+    def init(self, data):
+        return {"round": 0}
+
+    def update(self, state, total):
+        return {"round": state["round"] + 1, "n": total["n"]}
+
+    def done(self, state):
+        return state["round"] >= self.rounds
+
+    def result(self, state):
+        return {"n": state["n"]}
+"""
+
+
+def sapwood_cli(*words: str, status: int = 0) -> str:
+    """Call the command line; return what it writes."""
+    done = CliRunner().invoke(app, list(words), prog_name="sapwood")
+    assert done.exit_code == status, (words, done.output, done.exception)
+    return done.stdout
+
+
+def as_json(*words: str) -> Any:
+    return json.loads(sapwood_cli(*words, "--json"))
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A program that counts its data in some rounds."""
+    file = tmp_path_factory.mktemp("program") / "count.py"
+    file.write_text(PROGRAM)
+    return str(file)
+
+
+@pytest.fixture(scope="module")
+def day(head: Head) -> Iterator[str]:
+    """A session of two agents that nobody is attached to."""
+    with sapwood.create_session(2, name="day", on="local") as cluster:
+        cluster.detach()
+    yield "day"
+    head.sessions.end("day").result(PATIENCE)
+
+
+@pytest.fixture
+def standing(day: str) -> str:
+    """The same session; its runners are there before the test begins."""
+    with sapwood.attach(day) as cluster, cluster.stream(abs, reduce="sum") as stream:
+        stream.broadcast(-1).result(PATIENCE)
+    return day
+
+
+def test_a_run_goes_on_without_its_user(
+    standing: str, program: str, head: Head, tmp_path: Path, until: Until
+) -> None:
+    gate = tmp_path / "gate"
+    run = as_json("run", program, "--session", standing, "--detach", "-p", f"gate={gate}")
+    assert (run["state"], run["session"]) == ("running", "day")
+    until(lambda: (as_json("runs", "show", run["id"])["progress"] or {}).get("state") == "running")
+    assert [one["id"] for one in as_json("runs", "list")["runs"]] == [run["id"]]
+    assert run["id"] in sapwood_cli("runs", "list")
+    assert as_json("session", "show", standing)["front_ends"] == [f"process {run['pid']} (user)"]
+    gate.touch()
+    answer = tmp_path / "answer.json"
+    said = as_json("runs", "attach", run["id"], "--answer", str(answer))
+    assert (said["result"]["n"], said["progress"]["iteration"]) == (10, 2)
+    assert json.loads(answer.read_text())["result"] == said["result"]
+    assert as_json("runs", "list")["runs"] == []
+    assert as_json("runs", "show", run["id"][:4])["answer"]["result"]["n"] == 10
+    assert "2 iterations" in sapwood_cli("runs", "show", run["id"])
+    assert "done" in sapwood_cli("runs", "history")
+    assert "mapping" in (Path(run["folder"]) / "output.log").read_text()
+
+
+def test_a_run_is_cancelled(
+    standing: str, program: str, head: Head, tmp_path: Path, until: Until
+) -> None:
+    run = as_json("run", program, "--session", standing, "--detach", "-p", f"gate={tmp_path}/never")
+    until(lambda: (as_json("runs", "show", run["id"])["progress"] or {}).get("state") == "running")
+    assert "is cancelled" in sapwood_cli("runs", "cancel", run["id"])
+    assert not Path(f"/proc/{run['pid']}").exists()
+    until(lambda: head.sessions.find(standing).state == "detached")
+    assert "cancelled already" in sapwood_error("runs", "cancel", run["id"])
+    sapwood_cli("runs", "attach", run["id"], status=4)
+    with sapwood.attach(standing) as cluster:
+        assert cluster.submit(pow, 2, 2).result(PATIENCE) == 4
+
+
+def sapwood_error(*words: str) -> str:
+    done = CliRunner().invoke(app, list(words), prog_name="sapwood")
+    assert done.exit_code == 2, done.output
+    return done.stderr
+
+
+def test_a_run_that_fails_says_why(standing: str, program: str, head: Head) -> None:
+    run = as_json("run", program, "--session", standing, "--detach", "-p", "rounds=7")
+    done = CliRunner().invoke(app, ["runs", "attach", run["id"]], prog_name="sapwood")
+    assert done.exit_code == 4
+    assert "ValueError: seven" in done.stderr
+    assert head.runs.find(run["id"]).state == "failed"
+    assert "no run begins with 'x'" in sapwood_error("runs", "show", "x")
+
+
+def test_a_run_at_a_session(standing: str, program: str) -> None:
+    answer = as_json("run", program, "--session", standing)
+    assert answer["result"]["n"] == 10
+    assert "has its agents" in sapwood_error("run", program, "--session", standing, "--agents", "2")
+    assert "no session 'nobody'" in sapwood_error("run", program, "--session", "nobody")
+    assert "leave out" in sapwood_error("run", program, "--detach", "--watch")
+
+
+def test_sessions_from_the_command_line(head: Head, standing: str) -> None:
+    del standing
+    made = as_json("session", "create", "shell", "--on", "local", "--agents", "1", "--idle", "0")
+    assert made["handle"] == f"shell#{made['id']}"
+    listed = {one["name"]: one for one in as_json("session", "list")["sessions"]}
+    assert listed["shell"]["state"] == "detached"
+    assert listed["shell"]["idle"] == 0
+    assert "shell#" in sapwood_cli("session", "list")
+    assert "never" in sapwood_cli("session", "show", "shell")
+    assert "has ended" in sapwood_cli("session", "delete", "shell")
+    assert as_json("session", "show", made["id"])["state"] == "ended"
+    assert "shell" not in sapwood_cli("session", "list")
+    assert "it was deleted" in sapwood_cli("session", "list", "--all")
+    assert "no session 'shel'" in sapwood_error("session", "show", "shel")
+    assert not os.path.exists(made["socket"])  # noqa: PTH110 - as it was told

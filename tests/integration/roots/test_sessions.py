@@ -1,0 +1,248 @@
+"""Sessions whose roots are processes of their own: made, left, found again, ended."""
+
+from __future__ import annotations
+
+import operator
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sapwood
+from sapwood.core.errors import ClosedError, ConfigurationError, SecurityError
+from sapwood.head.head import Head
+
+from .conftest import PATIENCE, Script, Until
+
+
+def total(cluster: sapwood.Cluster) -> Any:
+    with cluster.stream(abs, reduce=operator.add) as stream:
+        return stream.broadcast(-1).result(PATIENCE).total
+
+
+@pytest.fixture(scope="module")
+def night(head: Head) -> Iterator[str]:
+    """A session of two agents that nobody is attached to; its handle."""
+    with sapwood.create_session(2, name="night", on="local") as cluster:
+        total(cluster)  # runners, and those of filters, are there from now on
+        handle = cluster.detach()
+    yield handle
+    head.sessions.end("night").result(PATIENCE)
+
+
+@pytest.fixture
+def left(night: str, head: Head, until: Until) -> str:
+    """The same, once its last front end is gone."""
+    until(lambda: head.sessions.find(night).state == "detached")
+    return night
+
+
+def test_what_is_left_goes_on(left: str, head: Head) -> None:
+    name, _, number = left.partition("#")
+    assert name == "night"
+    processes = []
+    for handle in (left, name, number):
+        with sapwood.attach(handle) as cluster:
+            assert cluster.submit(pow, 2, 10).result(PATIENCE) == 1024
+            assert total(cluster) == 2
+            processes.append(tuple(agent.pid for agent in cluster.agents))
+            assert head.sessions.find(left).state == "ready"
+    assert len(set(processes)) == 1
+
+
+FRONT_END = """
+import operator, sapwood, sys
+cluster = sapwood.attach(sys.argv[1])
+stream = cluster.stream(abs, reduce=operator.add)
+print(stream.broadcast(-1).result().total, flush=True)
+cluster.submit(input)  # under way, as all of the rest
+stream.broadcast(-2)
+group = cluster.group()
+sys.stdin.read()
+"""
+
+
+def test_a_front_end_that_is_killed_is_only_detached(
+    left: str, head: Head, tmp_path: Path, until: Until
+) -> None:
+    script = Script(tmp_path, FRONT_END, left)
+    assert script.says() == "2"
+    script.kill()
+    until(lambda: head.sessions.find(left).state == "detached")
+    with sapwood.attach(left) as cluster:
+        assert total(cluster) == 2
+        assert cluster.submit(pow, 3, 2).result(PATIENCE) == 9
+        for stream in cluster.kept_streams:
+            stream.close()
+
+
+def test_large_arrays(left: str) -> None:
+    with sapwood.attach(left) as cluster, cluster.stream("echo", reduce={"x": "sum"}) as stream:
+        for size in (1, 10_000, 300_000):
+            sent = np.arange(float(size))
+            for _ in range(3):  # in memory that is used again
+                got = stream.broadcast({"x": sent}).result(PATIENCE).total["x"]
+                assert np.array_equal(got, 2 * sent)
+
+
+def test_one_owner_and_others_beside_it(left: str, head: Head) -> None:
+    with sapwood.attach(left) as owner:
+        with pytest.raises(ConfigurationError, match="has an owner") as caught:
+            sapwood.attach(left)
+        assert 'role="user"' in caught.value.hint
+        with sapwood.attach(left, role="user") as user:
+            assert [total(owner), total(user), total(owner)] == [2, 2, 2]
+            with pytest.raises(SecurityError, match="only the owner"):
+                user.expand(1)
+        with sapwood.attach(left, role="watch") as watcher:
+            assert len(watcher.agents) == 2
+            with pytest.raises(SecurityError, match="watches"):
+                watcher.session.expand([])
+        report = head.sessions.find(left).report
+        assert report is not None
+        assert report.owner == f"process {os.getpid()}"
+        assert total(owner) == 2
+
+
+def test_who_watches_does_not_work(left: str) -> None:
+    with (
+        sapwood.attach(left, role="watch") as watcher,
+        pytest.raises(ClosedError, match="cut off"),
+    ):
+        watcher.submit(pow, 2, 2).result(PATIENCE)
+    with sapwood.attach(left) as cluster:
+        assert total(cluster) == 2
+
+
+def test_names_that_nobody_has(head: Head, left: str) -> None:
+    with pytest.raises(ConfigurationError, match="no session 'day'") as caught:
+        sapwood.attach("day")
+    assert "night" in caught.value.hint
+    with pytest.raises(ConfigurationError, match="a session 'night' already"):
+        sapwood.create_session(1, name="night", on="local")
+    with pytest.raises(ConfigurationError, match="no name of a session"):
+        sapwood.create_session(1, name="a/b", on="local")
+    with pytest.raises(ConfigurationError, match="cannot be on 'moon'"):
+        sapwood.create_session(1, on="moon")  # type: ignore[arg-type]  # that is the test
+    with pytest.raises(ConfigurationError, match="no nodes"):
+        sapwood.create_session(1)
+    with pytest.raises(ConfigurationError, match="cannot be 'boss'"):
+        sapwood.attach(left, role="boss")  # type: ignore[arg-type]  # that is the test
+
+
+def test_a_session_ends_with_who_made_it_and_did_not_leave(head: Head, until: Until) -> None:
+    with sapwood.create_session(1, name="short", on="local") as cluster:
+        record = head.sessions.find("short")
+        assert total(cluster) == 1
+    until(lambda: head.sessions.find("short").state == "ended")
+    assert not Path(record.socket).exists()
+    assert "has ended it" in head.sessions.find("short").reason
+    with pytest.raises(ClosedError, match=r"'short#.*' has ended"):
+        sapwood.attach("short")
+    with pytest.raises(ClosedError, match="has ended already"):
+        head.sessions.end("short")
+
+
+def test_a_session_that_is_deleted_tells_its_front_ends(head: Head, until: Until) -> None:
+    handle = sapwood.create_session(1, name="gone", on="local").detach()
+    cluster = sapwood.attach(handle)
+    task = cluster.submit(input)
+    head.sessions.end(handle).result(PATIENCE)
+    with pytest.raises(ClosedError, match="the session has ended: it was deleted"):
+        task.result(PATIENCE)
+    with pytest.raises(ClosedError, match="the session has ended"):
+        cluster.submit(pow, 2, 2).result(PATIENCE)
+    cluster.close()
+    assert head.sessions.find(handle).state == "ended"
+
+
+def test_a_root_that_is_killed(head: Head, until: Until) -> None:
+    cluster = sapwood.create_session(1, name="killed", on="local")
+    record = head.sessions.find("killed")
+    agent = cluster.agents[0].pid
+    os.kill(record.pid, signal.SIGKILL)
+    until(lambda: head.sessions.find("killed").state == "failed")
+    assert "signal 9" in head.sessions.find("killed").reason
+    with pytest.raises(sapwood.CommunicationError, match="connection to the session has ended"):
+        cluster.submit(pow, 2, 2).result(PATIENCE)
+    cluster.close()
+    until(lambda: not Path(f"/proc/{agent}").exists())
+    assert not Path(record.socket).parent.exists()
+    with pytest.raises(ClosedError, match="signal 9"):
+        sapwood.attach("killed")
+
+
+def test_an_idle_session_ends(head: Head, until: Until) -> None:
+    sapwood.create_session(1, name="idle", on="local", idle=0.2).detach()
+    until(lambda: head.sessions.find("idle").state == "ended")
+    assert head.sessions.find("idle").reason == "nobody was attached for 0.2 s"
+
+
+def test_what_agents_print_is_shown(
+    left: str, until: Until, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = ""
+
+    def heard() -> bool:
+        nonlocal said
+        said += capfd.readouterr().err
+        return said.count("agent 1: here") + said.count("agent 2: here") == 2
+
+    with sapwood.attach(left) as cluster, sapwood.attach(left, role="watch"):
+        cluster.submit(print, "here").result(PATIENCE)
+        until(heard)  # at the owner, and at the one that watches
+
+
+def test_a_cluster_in_this_process_cannot_be_left() -> None:
+    with sapwood.local(1) as cluster:
+        with pytest.raises(ConfigurationError, match="in this process"):
+            cluster.detach()
+        with pytest.raises(ConfigurationError, match="no head that stays"):
+            cluster.create_session(1)
+
+
+LEAVING = """
+import itertools, sapwood, sys, time
+cluster = sapwood.attach(sys.argv[1])
+
+def slow(x):
+    time.sleep(0.3)
+    return x
+
+def count(n):
+    for number in range(n):
+        yield number
+
+waves = cluster.stream(slow, reduce="sum")
+waves.broadcast(1).result()
+values = cluster.stream(count, sync="none", agents=[1])
+waves.broadcast(10), waves.broadcast(100), values.broadcast(200)
+print(waves.query().waves, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_streams_go_on_and_what_comes_of_them_waits(
+    left: str, head: Head, tmp_path: Path, until: Until
+) -> None:
+    script = Script(tmp_path, LEAVING, left)
+    assert script.says() == "3"
+    script.kill()
+    until(lambda: head.sessions.find(left).state == "detached")
+    with sapwood.attach(left) as cluster:
+        waves, values = cluster.kept_streams
+        assert waves.query().what == "slow"
+        assert [one.total for one in waves.waves(PATIENCE)] == [20, 200]
+        assert waves.broadcast(3).result(PATIENCE).total == 6
+        came = values.waves(PATIENCE)
+        assert [next(came).total for _ in range(200)] == list(range(200))
+        with cluster.stream(abs, reduce="sum") as other:
+            assert other.broadcast(-1).result(PATIENCE).total == 2
+        waves.close()
+        values.close()
+    with sapwood.attach(left) as cluster:
+        assert cluster.kept_streams == ()
