@@ -20,7 +20,7 @@ from .conftest import PATIENCE, Cli, Until
 @pytest.mark.row("C4-EVENT")
 @pytest.mark.row("C4-POLICY")
 def test_an_owner_gives_takes_back_looks_and_decides(
-    cli: Cli, until: Until, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_cli: Cli, until: Until, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = CliRunner()
 
@@ -33,11 +33,11 @@ def test_an_owner_gives_takes_back_looks_and_decides(
     def found(*words: str) -> Any:
         return json.loads(run(*words, "--json"))
 
-    up = cli.json("up", "--listen", "127.0.0.1:0", "--no-node", "--set", "nodes.loss_timeout=1")
+    up = own_cli.json("up", "--listen", "127.0.0.1:0", "--no-node", "--set", "nodes.loss_timeout=1")
     url = f"sapwood://{up['places'][0]}"
     follow = subprocess.Popen(
         [sys.executable, "-m", "sapwood", "events", "--follow", "--json", "--kind", "node"],
-        env=cli.environment,
+        env=own_cli.environment,
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -59,7 +59,7 @@ def test_an_owner_gives_takes_back_looks_and_decides(
         wrong = run("policy", "set", "recovery.lost_nodes", "burn", status=2)
         assert "expected one of keep, remove" in wrong
         assert len(found("policy", "history")["changes"]) == 2
-        one = cli.join(up["join"], "one")
+        one = own_cli.join(up["join"], "one")
         one.send_signal(signal.SIGKILL)
         until(lambda: [one["state"] for one in found("node", "list")["nodes"]] == ["removed"])
 

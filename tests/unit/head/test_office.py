@@ -59,7 +59,9 @@ def issue(made: CredentialOffice, by: Rights = ALL_RIGHTS, **more: Any) -> calls
 
 def test_the_next_head_knows_what_was_issued_and_revoked(kept: Kept) -> None:
     first = kept.open()
-    one, two = issue(first, subject="one"), issue(first, subject="two")
+    one = issue(first, subject="one")
+    kept.clock.now += 1
+    two = issue(first, subject="two")
     first.revoke(one.facts.id, "me")
     second = kept.open()
     assert second.issuer == first.issuer

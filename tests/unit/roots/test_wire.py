@@ -89,7 +89,7 @@ def test_what_travels_is_fixed_by_the_version() -> None:
     assert fields["22 Ask"] == ("destination", "handler", "number", "body", "payload")
     assert fields["24 SendTagged"] == ("number", "destinations", "tag", "body", "payload")
     assert fields["16 WaveCompleted"] == (
-        *("stream", "wave", "total", "ranks", "weight", "late", "body", "payload"),
+        *("stream", "wave", "total", "ranks", "weight", "late", "body", "payload", "version"),
     )
     assert fields["18 Contributed"] == ("stream", "wave", "ranks", "weight", "body", "payload")
     assert fields["20 Answered"] == ("number", "body", "payload", "error")
