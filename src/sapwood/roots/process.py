@@ -42,6 +42,9 @@ from sapwood.session.supervisor import NodeSource
 FIRST_PATIENCE = 30.0
 """Seconds for which a new session waits at least for the first front end."""
 
+KEPT_INTERVAL = 2.0
+"""Seconds between two looks at how much waits for somebody."""
+
 _read_plan: Callable[[bytes], RootPlan] = typed.json_reader(RootPlan)
 
 _log = logger("session")
@@ -68,6 +71,7 @@ class RootProcess:
         self.idle = settings.session.idle if wanted.idle is None else wanted.idle
         self.over = threading.Event()
         self._timer: Timer | None = None
+        self._kept_timer: Timer | None = None
         self._used = False
         self._listener: Listener | None = None
         self._folder: Path | None = None
@@ -141,6 +145,7 @@ class RootProcess:
         self._listener = UnixTransport().listen(path, self.server, self.session.loop)
         self._move(SessionStep.STARTED)
         self._wait_for_somebody()
+        self._tell_kept((0, 0))
 
     def _announce(self, client: ServiceClient) -> float:
         """Have a head hand over the front ends of other machines."""
@@ -150,8 +155,9 @@ class RootProcess:
         if self._remote is not None:
             self._remote.close()
             self._remote = None
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._kept_timer):
+            if timer is not None:
+                timer.cancel()
         if self._listener is not None:
             self._listener.close()
         self._move(SessionStep.ENDS)
@@ -177,6 +183,14 @@ class RootProcess:
         if self.state is SessionState.DETACHED and self.idle:
             wait = self.idle if self._used else max(self.idle, FIRST_PATIENCE)
             self._timer = self.session.loop.call_later(wait, self._idle_over)
+
+    def _tell_kept(self, told: tuple[int, int]) -> None:
+        """Tell the head now and then how much waits for somebody."""
+        report = self.report()
+        kept = (report.kept, report.dropped)
+        if kept != told:
+            self._reports.tell(report)
+        self._kept_timer = self.session.loop.call_later(KEPT_INTERVAL, self._tell_kept, kept)
 
     def _idle_over(self) -> None:
         _log.info("idle", seconds=self.idle)

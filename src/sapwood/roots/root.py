@@ -736,10 +736,11 @@ class ServedFrontEnd:
         session, post = self._session, self._session.host.post
         self._leave_streams()
         self._leave_groups()
-        for number in self.asked.values():
+        # What has not left is taken back at once, and then it is not in the table any more.
+        for number in tuple(self.asked.values()):
             post(mev.CancelRequest(number))
-        for number in self.sends.values():
-            for rank in session.of_send[number][2]:
+        for number in tuple(self.sends.values()):
+            for rank in tuple(session.of_send[number][2]):
                 post(mev.CancelSend(number, rank))
         for mine in list(self.receives):
             self.cancel_receive(mine)

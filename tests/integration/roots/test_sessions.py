@@ -246,3 +246,31 @@ def test_streams_go_on_and_what_comes_of_them_waits(
         values.close()
     with sapwood.attach(left) as cluster:
         assert cluster.kept_streams == ()
+
+
+PRINTING = """
+import sapwood, sys, time
+cluster = sapwood.attach(sys.argv[1])
+
+def later(_):
+    time.sleep(0.5)
+    print("nobody is here", flush=True)
+
+stream = cluster.stream(later, agents=[1])
+stream.broadcast(1)
+print("begun", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_is_printed_while_nobody_is_attached_waits(
+    left: str, head: Head, tmp_path: Path, until: Until, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = Script(tmp_path, PRINTING, left)
+    assert script.says() == "begun"
+    script.kill()
+    until(lambda: (report := head.sessions.find(left).report) and report.kept == 15)
+    with sapwood.attach(left) as cluster:
+        until(lambda: "agent 1: nobody is here" in capfd.readouterr().err)
+        for stream in cluster.kept_streams:
+            stream.close()
