@@ -37,7 +37,7 @@ def root_here(settings: Settings, agents: int, fanout: int = 0) -> Iterator[Root
         same_user,
         changed=lambda: None,
         end=lambda _reason: None,
-        keeping=settings.session,
+        keeping=settings.policy.disconnect,
     )
     host_filters(
         session, planned.runners, lambda rank, data: session.on_loop(server.wrote, rank, data)

@@ -56,7 +56,7 @@ def create_session(
         on: ``"head"`` for the nodes of the cluster, ``"local"`` for the head's machine alone.
         agents_per_node: Agents on each node.
         idle: Seconds after which it ends when nobody is attached, 0 for never; by default
-            ``session.idle``.
+            as the policy of the head says (``idle.session``).
         cluster: What ``sapwood up --name`` was given.
         settings: All settings; by default those of configuration files and variables.
 

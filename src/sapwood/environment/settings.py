@@ -212,26 +212,6 @@ class NodeSettings(Section, frozen=True):
         parse_shape(self.topology)
 
 
-class SessionSettings(Section, frozen=True):
-    """Sessions whose root is a process of its own, and which outlive their front ends."""
-
-    idle: Annotated[
-        Seconds,
-        about("Time after which a session ends when nobody is attached to it; 0 means never."),
-    ] = 3600.0
-    disconnect: Annotated[
-        Literal["buffer", "drop", "block"],
-        about(
-            "What becomes of what agents send while nobody is attached: buffer keeps the last of "
-            "it, and counts what is left out; drop keeps nothing; block lets agents that push "
-            "values wait."
-        ),
-    ] = "buffer"
-    keep: Annotated[
-        Bytes, about("What is kept of each agent's output, and of each stream, by buffer.")
-    ] = 1024 * 1024
-
-
 class LimitSettings(Section, frozen=True):
     """What user code may take, and how large a cluster may be."""
 
@@ -476,10 +456,12 @@ class DisconnectPolicy(Section, frozen=True):
         Literal["buffer", "drop", "block"],
         about(
             "They wait in a buffer that drops the oldest and counts them (buffer), are dropped "
-            "(drop), or hold up who makes them (block)."
+            "(drop), or hold up agents that push values (block)."
         ),
     ] = "buffer"
-    buffer: Annotated[Bytes, about("Size of that buffer, for each session.")] = 16 * 2**20
+    buffer: Annotated[
+        Bytes, about("What is kept of each agent's output, and of each stream, by buffer.")
+    ] = 2**20
 
 
 class RolePolicy(Section, frozen=True):
@@ -536,9 +518,6 @@ class Settings(Section, frozen=True):
         ClusterSettings()
     )
     nodes: Annotated[NodeSettings, about("How other machines become nodes.")] = NodeSettings()
-    session: Annotated[SessionSettings, about("Sessions that outlive their front ends.")] = (
-        SessionSettings()
-    )
     limits: Annotated[LimitSettings, about("What user code may take.")] = LimitSettings()
     tasks: Annotated[TaskSettings, about("What single calls may carry.")] = TaskSettings()
     cache: Annotated[CacheSettings, about("Where built programs are kept.")] = CacheSettings()

@@ -667,7 +667,7 @@ class CreateSession(msgspec.Struct, frozen=True, kw_only=True):
         agents: How many; None for as many as there are cores.
         agents_per_node: The same for each node.
         fanout: Children of each junction, on one machine.
-        idle: Seconds after which it ends when nobody is attached; None for as its settings say.
+        idle: Seconds after which it ends when nobody is attached; None for as the policy says.
         settings: All settings, as plain values.
     """
 

@@ -264,9 +264,15 @@ class Head:
             self.gate,
         )
         self.sessions = HeadSessions(
-            lambda: self._store.opened, name, folder, self._thread, self._pool
+            lambda: self._store.opened,
+            name,
+            folder,
+            self._thread,
+            self._pool,
+            lambda: self.policy.current,
+            note,
         )
-        self.runs = HeadRuns(lambda: self._store.opened, folder, self._thread, self._pool)
+        self.runs = HeadRuns(lambda: self._store.opened, folder, self._thread, self._pool, note)
         self._commands = _RemoteCommands(self.control, self._service)
         self._delegated: dict[str, tuple[int, Callable[[], None]]] = {}
         self._socket = FrontEndService(folder, self._service, self._thread)

@@ -27,6 +27,7 @@ from sapwood.core.errors import ConfigurationError, ResourceError, StoreError
 from sapwood.environment.logs import logger
 from sapwood.head import calls
 from sapwood.head.watched import WatchedProcess, started
+from sapwood.nodes.control import NoteEvent
 from sapwood.session.loop_thread import LoopThread
 from sapwood.store.base import Store
 
@@ -59,11 +60,18 @@ class HeadRuns:
         folder: What runs write lies below it.
         thread: Its loop watches their processes.
         pool: Does what takes long.
+        note: Notes events in the ledger.
     """
 
     def __init__(
-        self, store: Callable[[], Store], folder: Path, thread: LoopThread, pool: ThreadPoolExecutor
+        self,
+        store: Callable[[], Store],
+        folder: Path,
+        thread: LoopThread,
+        pool: ThreadPoolExecutor,
+        note: NoteEvent,
     ) -> None:
+        self._note = note
         self._opened = store
         self._folder = folder / "runs"
         self._thread = thread
@@ -204,6 +212,9 @@ class HeadRuns:
         if state != DONE and record.cancelled:
             state = CANCELLED
         _log.info("run over", run=record.id, state=state)
+        text = f"{record.program} {record.id}: {state}"
+        facts = {"run": record.id, "state": state, "seconds": f"{time.time() - record.created:.3f}"}
+        self._note("run.ended", text, session=record.session, facts=facts)
         with self._lock:
             self._keep(msgspec.structs.replace(record, state=state, ended=time.time()))
             over = [one for one in self.records() if one.state != RUNNING]

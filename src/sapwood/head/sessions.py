@@ -32,9 +32,11 @@ from sapwood.core.errors import (
 )
 from sapwood.environment import background
 from sapwood.environment.logs import logger
+from sapwood.environment.settings import DisconnectPolicy, PolicySettings
 from sapwood.head import calls
 from sapwood.head.session_notices import remove_notice
 from sapwood.head.watched import WatchedProcess, started
+from sapwood.nodes.control import NoteEvent
 from sapwood.session.folder import PREFIX
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.session_life import TRANSITIONS, SessionState, SessionStep
@@ -70,12 +72,16 @@ class RootPlan(msgspec.Struct, frozen=True, kw_only=True):
         cluster: What the user calls the cluster of the head.
         wanted: What the session is to be.
         secret: What front ends on other machines must know.
+        idle: Seconds after which it ends when nobody is attached; 0 for never.
+        disconnect: What becomes of what comes while nobody is attached.
     """
 
     id: str
     cluster: str
     wanted: calls.CreateSession
     secret: str
+    idle: float
+    disconnect: DisconnectPolicy
 
 
 class RootReady(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +113,8 @@ class HeadSessions:
         folder: Logs of roots lie there.
         thread: Its loop watches their processes.
         pool: Does what takes long.
+        policy: Returns the policy of the moment.
+        note: Notes events in the ledger.
     """
 
     def __init__(
@@ -116,7 +124,11 @@ class HeadSessions:
         folder: Path,
         thread: LoopThread,
         pool: ThreadPoolExecutor,
+        policy: Callable[[], PolicySettings],
+        note: NoteEvent,
     ) -> None:
+        self._policy = policy
+        self._note = note
         self._opened = store
         self._cluster = cluster
         self._folder = folder
@@ -219,6 +231,8 @@ class HeadSessions:
                 created=time.time(),
             )
             self._keep(record)
+        facts = {"name": name, "on": wanted.on}
+        self._note("session.created", f"{record.handle}: asked for", session=name, facts=facts)
         return self._pool.submit(self._begin, record, wanted)
 
     def end(self, text: str) -> Future[Any]:
@@ -253,11 +267,14 @@ class HeadSessions:
 
     def _begin(self, record: calls.SessionRecord, wanted: calls.CreateSession) -> Any:
         record = self._move(record, SessionStep.BEGUN)
+        policy = self._policy()
         given = RootPlan(
             id=record.id,
             cluster=self._cluster,
             wanted=msgspec.structs.replace(wanted, name=record.name),
             secret=secrets.token_urlsafe(32),
+            idle=policy.idle.session if wanted.idle is None else wanted.idle,
+            disconnect=policy.disconnect,
         )
         self._opened().put(_SECRETS + record.id, given.secret.encode())
         folder = self._folder / "logs"
@@ -351,6 +368,7 @@ class HeadSessions:
                 )
                 self._keep(msgspec.structs.replace(record, state=after.value, report=told))
             _log.info("session over", session=record.handle, reason=reason)
+            self._note("session.ended", f"{record.handle}: {reason}", session=record.name)
             over = [one for one in self.records() if SessionState(one.state).is_over]
             for old in over[:-MAX_ENDED]:
                 del self._records[old.id]

@@ -68,7 +68,7 @@ class RootProcess:
         self._cluster = given.cluster
         self.state = SessionState.STARTING
         self.reason = ""
-        self.idle = settings.session.idle if wanted.idle is None else wanted.idle
+        self.idle = given.idle
         self.over = threading.Event()
         self._timer: Timer | None = None
         self._kept_timer: Timer | None = None
@@ -84,7 +84,7 @@ class RootProcess:
             same_user,
             self._changed,
             self.end,
-            settings.session,
+            given.disconnect,
         )
         host_filters(self.session, planned.runners, self._filter_wrote)
         self._remote: RemotePort | None = None

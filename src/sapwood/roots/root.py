@@ -40,7 +40,7 @@ from sapwood.core.errors import (
 )
 from sapwood.core.rankset import from_ranges
 from sapwood.environment.logs import logger
-from sapwood.environment.settings import SessionSettings
+from sapwood.environment.settings import DisconnectPolicy
 from sapwood.roots import root_calls, wire
 from sapwood.roots.rights import FrontEndRole, Verify
 from sapwood.session.embedded import EmbeddedSession
@@ -190,7 +190,7 @@ class KeptStreams:
         keeping: How much of it is kept.
     """
 
-    def __init__(self, session: RootSession, keeping: SessionSettings) -> None:
+    def __init__(self, session: RootSession, keeping: DisconnectPolicy) -> None:
         self._session = session
         self._keeping = keeping
         self.streams: dict[int, ServedStream] = {}
@@ -239,12 +239,12 @@ class KeptStreams:
         nbytes += effect.payload.nbytes if getattr(effect, "payload", None) is not None else 0
         kept.effects.append((effect, nbytes))
         kept.nbytes += nbytes
-        buffers = self._keeping.disconnect == "buffer"
+        buffers = self._keeping.output == "buffer"
         if stream.paced and buffers and isinstance(effect, ev.Contributed) and not effect.wave:
             rank = effect.ranks[0][0]
             stream.owed[rank] += 1
             self._session.host.post(ev.Read(stream.number, rank, 1))
-        while kept.nbytes > self._keeping.keep and len(kept.effects) > 1:
+        while kept.nbytes > self._keeping.buffer and len(kept.effects) > 1:
             _, size = kept.effects.popleft()
             kept.nbytes -= size
             kept.dropped += 1
@@ -752,7 +752,7 @@ class ServedFrontEnd:
 
     def _leave_streams(self) -> None:
         streams, self._streams = self._streams, {}
-        if self.role is FrontEndRole.OWNER and self._server.keeping.disconnect != "drop":
+        if self.role is FrontEndRole.OWNER and self._server.keeping.output != "drop":
             self._server.kept_streams.take(streams)
             return
         for stream in streams.values():
@@ -796,7 +796,7 @@ class RootServer:
         verify: Verify,
         changed: Callable[[], None],
         end: Callable[[str], None],
-        keeping: SessionSettings,
+        keeping: DisconnectPolicy,
     ) -> None:
         self.session = session
         self.id = session_id
@@ -809,7 +809,7 @@ class RootServer:
         self._numbers = itertools.count(1)
         self._pool = ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
         self.kept_streams = KeptStreams(session, keeping)
-        self._kept = KeptOutput(keeping.keep)
+        self._kept = KeptOutput(keeping.buffer)
         self._dropped = 0
         self._since = time.time()
         self._machine = machine_id()
@@ -1024,7 +1024,7 @@ class RootServer:
 
     def wrote(self, rank: int, data: bytes) -> None:
         """Pass on what a place has printed, or keep it; on the loop's thread."""
-        if not self.attached and self.keeping.disconnect != "drop":
+        if not self.attached and self.keeping.output != "drop":
             self._kept.add(rank, data)
         for front_end in self._admitted():
             front_end.tell(wire.PlaceWrote(rank, data))
